@@ -1,0 +1,309 @@
+// Package schemas is the contract of the fleet with the world: the JSON Schemas of its events,
+// records and results, the Go types beside them, and Validate, which the program itself uses on
+// everything that comes in and goes out. The version is part of a schema's name; a schema may gain
+// optional fields and never changes the meaning of one it has.
+package schemas
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Types of the CloudEvents that the fleet takes and emits.
+const (
+	TypeTask     = "codefleet.task.v1"
+	TypeProgress = "codefleet.task.progress.v1"
+	TypeResult   = "codefleet.task.result.v1"
+)
+
+// Names of the schemas, for Validate.
+const (
+	TaskV1     = "task.v1.json"
+	RecordV1   = "record.v1.json"
+	ResultV1   = "result.v1.json"
+	ProgressV1 = "progress.v1.json"
+)
+
+//go:embed *.json
+var files embed.FS
+
+var name = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// CheckName says what is wrong with the name of a tenant, workspace, session or pool, or nil.
+// what is the word for it in the error, as in "tenant".
+func CheckName(what, s string) error {
+	if name.MatchString(s) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", what, s)
+}
+
+// Status is where a task stands.
+type Status string
+
+// The states of a task. The last seven are terminal, and only they have a result.
+const (
+	Queued    Status = "queued"
+	Running   Status = "running"
+	RetryWait Status = "retry_wait"
+	Succeeded Status = "succeeded"
+	Failed    Status = "failed"
+	Blocked   Status = "blocked"
+	Timeout   Status = "timeout"
+	Cancelled Status = "cancelled"
+	Expired   Status = "expired"
+	Dead      Status = "dead"
+)
+
+// Terminal reports whether a task in this state has ended.
+func (s Status) Terminal() bool {
+	switch s {
+	case Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead:
+		return true
+	case Queued, Running, RetryWait:
+	}
+	return false
+}
+
+// Task is the data of a codefleet.task.v1 event: exactly one of Description, Code, Skill and
+// Workflow, and what goes with it.
+type Task struct {
+	Description    string            `json:"description,omitempty"`
+	Code           string            `json:"code,omitempty"`
+	Skill          string            `json:"skill,omitempty"`
+	Workflow       json.RawMessage   `json:"workflow,omitempty"`
+	Inputs         json.RawMessage   `json:"inputs,omitempty"` // any JSON value, the program's variable `inputs`
+	Files          []File            `json:"files,omitempty"`
+	Tools          *ToolChoice       `json:"tools,omitempty"`
+	Pool           string            `json:"pool,omitempty"`
+	MinTier        string            `json:"min_tier,omitempty"` // gvisor | microsandbox
+	Model          string            `json:"model,omitempty"`    // a model profile of the fleet, by name
+	Limits         *Limits           `json:"limits,omitempty"`
+	Network        *Network          `json:"network,omitempty"`
+	Retry          *Retry            `json:"retry,omitempty"`
+	NotBefore      *time.Time        `json:"not_before,omitempty"`
+	Artifacts      []string          `json:"artifacts,omitempty"` // glob patterns under the workspace
+	RepairAttempts *int              `json:"repair_attempts,omitempty"`
+	Commit         string            `json:"commit,omitempty"` // on_success (default) | always
+	Labels         map[string]string `json:"labels,omitempty"`
+}
+
+// File is one file placed in the workspace before the program runs: text, or base64.
+type File struct {
+	Name   string  `json:"name"`
+	Text   *string `json:"text,omitempty"`
+	Base64 *string `json:"base64,omitempty"`
+}
+
+// ToolChoice narrows the tools a task may use.
+type ToolChoice struct {
+	Allow []string `json:"allow,omitempty"` // "server/tool" or "server/*"
+	Max   int      `json:"max,omitempty"`
+}
+
+// Limits bound one run of a program. Zero means the fleet's default.
+type Limits struct {
+	TimeoutS    float64 `json:"timeout_s,omitempty"`
+	MemoryMB    int     `json:"memory_mb,omitempty"`
+	CPUs        float64 `json:"cpus,omitempty"`
+	OutputBytes int64   `json:"output_bytes,omitempty"`
+}
+
+// Network asks for outgoing connections to the named hosts.
+type Network struct {
+	Allow []string `json:"allow,omitempty"`
+}
+
+// Retry says how often, after what, and with which pause a task is run again. Attempts counts all
+// runs; lost workers and errors of the fleet are always retried, ends of the program only when On
+// names them ("failed", "timeout").
+type Retry struct {
+	Attempts int      `json:"attempts,omitempty"`
+	BackoffS float64  `json:"backoff_s,omitempty"`
+	On       []string `json:"on,omitempty"`
+}
+
+// Attempt is one run of a task, as its record remembers it.
+type Attempt struct {
+	Run       int       `json:"run"`
+	Worker    string    `json:"worker"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Outcome   string    `json:"outcome,omitempty"` // a terminal status, or: lost, error, drained
+	Error     string    `json:"error,omitempty"`
+}
+
+// Record is the single truth about a task. Every transition replaces it by compare-and-swap.
+type Record struct {
+	TaskID          string    `json:"task_id"`
+	Tenant          string    `json:"tenant"`
+	Workspace       string    `json:"workspace"`
+	Session         string    `json:"session,omitempty"`
+	Pool            string    `json:"pool"`
+	Priority        string    `json:"priority"`
+	Status          Status    `json:"status"`
+	Run             int       `json:"run"`              // runs begun so far
+	Worker          string    `json:"worker,omitempty"` // of the latest run
+	LeaseUntil      time.Time `json:"lease_until,omitzero"`
+	QueueSeq        uint64    `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
+	CancelRequested bool      `json:"cancel_requested,omitempty"`
+	ExpiresAt       time.Time `json:"expires_at,omitzero"`
+	SubmittedAt     time.Time `json:"submitted_at"`
+	StartedAt       time.Time `json:"started_at,omitzero"` // of the first run
+	EndedAt         time.Time `json:"ended_at,omitzero"`
+	Code            string    `json:"code,omitempty"` // the program, once written, so that a retry runs the same
+	GeneratedBy     string    `json:"generated_by,omitempty"`
+	Source          string    `json:"source"`
+	EventID         string    `json:"event_id"`
+	TraceID         string    `json:"trace_id,omitempty"`
+	Attempts        []Attempt `json:"attempts,omitempty"`
+	Result          *Result   `json:"result,omitempty"`
+}
+
+// Result is the one shape in which HTTP, NATS, the clients and `-o json` show how a task ended.
+// Status says what happened to the program; an error of the fleet is never dressed as one of it.
+type Result struct {
+	TaskID    string            `json:"task_id"`
+	Tenant    string            `json:"tenant"`
+	Session   string            `json:"session,omitempty"`
+	Status    Status            `json:"status"`
+	Attempt   int               `json:"attempt"` // the run that ended it; 0 when it never ran
+	Source    string            `json:"source"`
+	EventID   string            `json:"event_id"`
+	TraceID   string            `json:"trace_id,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Result    json.RawMessage   `json:"result"` // any JSON value; null when the program left none
+	Output    string            `json:"output"`
+	Stderr    string            `json:"stderr"`
+	Truncated bool              `json:"output_truncated"`
+	Error     *Error            `json:"error"` // null on success
+	Artifacts []Artifact        `json:"artifacts"`
+	ResultRef string            `json:"result_ref,omitempty"` // where the whole result is, when it was too large for the record
+
+	Code        string          `json:"code,omitempty"`
+	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill
+	Repairs     int             `json:"repairs"`
+	Guardrails  []Finding       `json:"guardrails,omitempty"`
+	Tools       ToolsUsed       `json:"tools"`
+	Usage       *Usage          `json:"usage,omitempty"`
+	Workspace   WorkspaceChange `json:"workspace"`
+	Sandbox     Sandbox         `json:"sandbox"`
+	Resources   Resources       `json:"resources"`
+	Egress      []EgressAttempt `json:"egress,omitempty"`
+	TimingMS    Timing          `json:"timing_ms"`
+	Worker      string          `json:"worker,omitempty"`
+	SubmittedAt time.Time       `json:"submitted_at"`
+	StartedAt   time.Time       `json:"started_at,omitzero"`
+	EndedAt     time.Time       `json:"ended_at"`
+}
+
+// Error says what happened, why, and what to do next. Code is stable and for programs; Line is the
+// line of the caller's program where that is known, counted from 1.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Cause   string `json:"cause,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	Line    int    `json:"line,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Artifact is one file that a task hands back.
+type Artifact struct {
+	Path      string `json:"path"` // relative to the workspace
+	Bytes     int64  `json:"bytes"`
+	MediaType string `json:"media_type"`
+	URL       string `json:"url,omitempty"`
+}
+
+// Finding is what one guardrail had to say about the program.
+type Finding struct {
+	Rule    string `json:"rule"`
+	Line    int    `json:"line,omitempty"`
+	Level   string `json:"level"` // info | warning | refused
+	Message string `json:"message"`
+}
+
+// ToolsUsed is the share of the catalogue that the task saw, and the calls that it made.
+type ToolsUsed struct {
+	Available int        `json:"available"`
+	Selected  []string   `json:"selected"` // "server/tool"
+	Share     float64    `json:"share"`    // selected ÷ available, 0 when nothing is available
+	Calls     []ToolCall `json:"calls"`
+}
+
+// ToolCall is one call of a tool.
+type ToolCall struct {
+	Server   string  `json:"server"`
+	Tool     string  `json:"tool"`
+	MS       float64 `json:"ms"`
+	OK       bool    `json:"ok"`
+	Replayed bool    `json:"replayed"`
+}
+
+// Usage counts model tokens: what the task cost, and what handing every tool to the model would have.
+type Usage struct {
+	Model            string `json:"model,omitempty"`
+	PromptTokens     int    `json:"prompt_tokens"`
+	CompletionTokens int    `json:"completion_tokens"`
+	DirectToolTokens int    `json:"direct_tool_tokens"`
+}
+
+// WorkspaceChange is what the task's commit did. Generation is 0 for a workspace nobody wrote to.
+type WorkspaceChange struct {
+	Name       string   `json:"name"`
+	Generation int64    `json:"generation"`
+	Changed    []string `json:"changed"`
+	Conflicts  []string `json:"conflicts"`
+}
+
+// Sandbox says what ran the program.
+type Sandbox struct {
+	Driver        string `json:"driver,omitempty"`
+	EngineVersion string `json:"engine_version,omitempty"`
+	Tier          string `json:"tier,omitempty"`
+	Limits        string `json:"limits,omitempty"` // cgroup | rlimit
+	Boot          string `json:"boot,omitempty"`   // warm | cold | forked
+	Environment   string `json:"environment,omitempty"`
+}
+
+// Resources is what the program used.
+type Resources struct {
+	CPUMS        float64 `json:"cpu_ms"`
+	PeakMemoryMB float64 `json:"peak_memory_mb"`
+}
+
+// EgressAttempt is one connection the program tried to make.
+type EgressAttempt struct {
+	Host    string `json:"host"`
+	Port    int    `json:"port"`
+	Verdict string `json:"verdict"` // allowed | refused, and why
+	Bytes   int64  `json:"bytes"`
+}
+
+// Timing is where the milliseconds of a task went. Total runs from submission to the end.
+type Timing struct {
+	Queued      float64 `json:"queued"`
+	Select      float64 `json:"select"`
+	Generate    float64 `json:"generate"`
+	Checkout    float64 `json:"checkout"`
+	SandboxWait float64 `json:"sandbox_wait"`
+	Run         float64 `json:"run"`
+	Tools       float64 `json:"tools"`
+	Commit      float64 `json:"commit"`
+	Total       float64 `json:"total"`
+}
+
+// Progress is one step or one piece of output of a running task.
+type Progress struct {
+	TaskID string    `json:"task_id"`
+	Run    int       `json:"run"`
+	Time   time.Time `json:"time"`
+	Stage  string    `json:"stage,omitempty"`  // queued, checkout, sandbox, run, commit, …; or
+	Stream string    `json:"stream,omitempty"` // stdout | stderr, with
+	Text   string    `json:"text,omitempty"`   // what was written (invalid UTF-8 replaced)
+}

@@ -1,0 +1,42 @@
+package schemas
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestValidateTask(t *testing.T) {
+	for _, c := range []struct {
+		name, data string
+		want       []string // paths
+	}{
+		{"code", `{"code":"print(1)"}`, nil},
+		{"all", `{"description":"x","inputs":[1],"files":[{"name":"a","text":""}],"retry":{"on":["failed"]},"labels":{"a":"b"}}`, nil},
+		{"nothing", `{}`, []string{""}},
+		{"two", `{"code":"x","description":"y"}`, []string{""}},
+		{"unknown", `{"code":"x","cod":1}`, []string{""}},
+		{"type", `{"code":1}`, []string{"/code"}},
+		{"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`, []string{"/files/0", "/limits/timeout_s"}},
+		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Validate(TaskV1, []byte(c.data))
+			var got []string
+			if e, ok := errors.AsType[*InvalidError](err); ok {
+				for _, at := range e.At {
+					if len(got) == 0 || got[len(got)-1] != at.Path {
+						got = append(got, at.Path)
+					}
+				}
+				t.Log(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("Validate(%s) paths (-want +got):\n%s", c.data, d)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package schemas
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// Invalid is one place where a document breaks its schema.
+type Invalid struct {
+	Path    string // JSON Pointer (RFC 6901) into the document; "" is the whole of it
+	Message string
+}
+
+// InvalidError lists every place where a document breaks its schema, by path. The messages do not
+// quote the document: it may hold what must not reach a log.
+type InvalidError struct {
+	Schema string
+	At     []Invalid
+}
+
+func (e *InvalidError) Error() string {
+	parts := make([]string, len(e.At))
+	for i, at := range e.At {
+		parts[i] = fmt.Sprintf("%s: %s", cmp.Or(at.Path, "/"), at.Message)
+	}
+	return strings.Join(parts, "; ")
+}
+
+var compiled = sync.OnceValues(compile)
+
+func compile() (map[string]*jsonschema.Schema, error) {
+	names, err := fs.Glob(files, "*.json")
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	c.AssertContent()
+	for _, n := range names {
+		data, err := files.ReadFile(n)
+		if err != nil {
+			return nil, err
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+		if err := c.AddResource(n, doc); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+	}
+	all := make(map[string]*jsonschema.Schema, len(names))
+	for _, n := range names {
+		if all[n], err = c.Compile(n); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+	}
+	return all, nil
+}
+
+// Text returns the JSON Schema with the given name, as it is shipped.
+func Text(schema string) ([]byte, error) { return files.ReadFile(schema) }
+
+// Validate checks a JSON document against the named schema. It returns an *InvalidError that names
+// every place, or another error when data is not JSON at all.
+func Validate(schema string, data []byte) error {
+	all, err := compiled()
+	if err != nil {
+		return err
+	}
+	s, ok := all[schema]
+	if !ok {
+		return fmt.Errorf("schema %q: %w", schema, fs.ErrNotExist)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("not valid JSON: %w", err)
+	}
+	return asInvalid(schema, s.Validate(doc))
+}
+
+// Decode validates data against the named schema and decodes it into v.
+func Decode(schema string, data []byte, v any) error {
+	if err := Validate(schema, data); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func asInvalid(schema string, err error) error {
+	ve, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return err
+	}
+	out := &InvalidError{Schema: schema}
+	p := message.NewPrinter(language.English)
+	var walk func(*jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		for _, c := range e.Causes {
+			walk(c)
+		}
+		if len(e.Causes) == 0 {
+			out.At = append(out.At, Invalid{Path: pointer(e.InstanceLocation), Message: e.ErrorKind.LocalizedString(p)})
+		}
+	}
+	walk(ve)
+	slices.SortFunc(out.At, func(a, b Invalid) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	out.At = slices.Compact(out.At)
+	return out
+}
+
+func pointer(tokens []string) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(t))
+	}
+	return b.String()
+}
