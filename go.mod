@@ -7,3 +7,5 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	golang.org/x/text v0.43.0
 )
+
+require pgregory.net/rapid v1.3.0 // indirect
