@@ -86,4 +86,11 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
+	golang.org/x/sys v0.49.0
+	golang.org/x/text v0.43.0
+)
+
+require (
+	github.com/opencontainers/runtime-spec v1.2.1 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )
