@@ -1,0 +1,108 @@
+package client
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// The shapes that the fleet speaks; package schemas documents their fields.
+type (
+	Task       = schemas.Task
+	File       = schemas.File
+	ToolChoice = schemas.ToolChoice
+	Limits     = schemas.Limits
+	Network    = schemas.Network
+	Retry      = schemas.Retry
+	Record     = schemas.Record
+	Result     = schemas.Result
+	Progress   = schemas.Progress
+	Artifact   = schemas.Artifact
+	Status     = schemas.Status
+)
+
+// The states of a task; see [Status.Terminal].
+const (
+	Queued    = schemas.Queued
+	Running   = schemas.Running
+	RetryWait = schemas.RetryWait
+	Succeeded = schemas.Succeeded
+	Failed    = schemas.Failed
+	Blocked   = schemas.Blocked
+	Timeout   = schemas.Timeout
+	Cancelled = schemas.Cancelled
+	Expired   = schemas.Expired
+	Dead      = schemas.Dead
+)
+
+// Submission is a task and what is written on its envelope. Its JSON is the body of POST /v1/tasks:
+// the fields of the task and those of the envelope side by side.
+type Submission struct {
+	Task
+
+	// Workspace and Session are where the task runs; empty are the tenant's main workspace and no
+	// session.
+	Workspace string `json:"workspace,omitempty"`
+	Session   string `json:"session,omitempty"`
+	// Priority is high, normal (the default) or low.
+	Priority string `json:"priority,omitempty"`
+	// ReplyTo is a NATS subject to which the result is published as a CloudEvent:
+	// notify.<tenant>.reply.> or _INBOX.<tenant>.>
+	ReplyTo string `json:"replyto,omitempty"`
+	// ExpiresAt is when the task is no longer worth running. Zero is never.
+	ExpiresAt time.Time `json:"expirytime,omitzero"`
+	// Source is the CloudEvents source; empty is the client's.
+	Source string `json:"source,omitempty"`
+	// IdempotencyKey makes the submission repeatable: the same tenant, source and key are one task.
+	// Empty is a key that is used once.
+	IdempotencyKey string `json:"-"`
+}
+
+// Event is one step or one piece of output of a task, with its place in the stream. Sequence numbers
+// grow, with gaps.
+type Event struct {
+	Seq uint64
+	Progress
+}
+
+// ListOptions narrows a list of tasks.
+type ListOptions struct {
+	Status []Status // any of these; empty is all
+	Limit  int      // at most this many; 0 is 100, the most is 1000
+}
+
+// DeadTask is something that the fleet gave up on or could not accept, and why.
+type DeadTask struct {
+	ID     string    `json:"id"`                // of the task, or the place in the stream of what never became one
+	TaskID string    `json:"task_id,omitempty"` // when it became one
+	Code   string    `json:"code"`              // stable, for programs
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// Fleet is what an operator, or an autoscaler, wants to know.
+type Fleet struct {
+	Workers []Worker  `json:"workers"`
+	Backlog []Backlog `json:"backlog"`
+}
+
+// Worker is one worker as it last reported itself.
+type Worker struct {
+	Name    string          `json:"name"`
+	Host    string          `json:"host"`
+	Version string          `json:"version,omitempty"`
+	Pools   []string        `json:"pools"`
+	Slots   int             `json:"slots"`
+	Busy    int             `json:"busy"`
+	Started time.Time       `json:"started"`
+	Sandbox json.RawMessage `json:"sandbox,omitempty"` // driver, engine version, tier, limits, boxes by state
+}
+
+// Backlog is the work of one pool that has not ended.
+type Backlog struct {
+	Pool    string  `json:"pool"`
+	Queued  int     `json:"queued"`
+	Running int     `json:"running"`
+	OldestS float64 `json:"oldest_s"` // seconds that the oldest queued task has waited
+}
