@@ -77,7 +77,7 @@ func (d *httpDoor) submit(ctx context.Context, s Submission, wait time.Duration)
 	return r, d.json(ctx, &r, call{
 		method: http.MethodPost,
 		path:   []string{"v1", "tasks"},
-		header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {url.PathEscape(s.IdempotencyKey)}},
+		header: http.Header{"Content-Type": {"application/json"}},
 		body:   body,
 		wait:   wait,
 	})
@@ -180,7 +180,7 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, refusal(resp)
+	return nil, refused(resp)
 }
 
 func escape(segments []string) []string {
@@ -200,8 +200,8 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// refusal makes an error of an answer that is not a success, and says whether to try again.
-func refusal(resp *http.Response) error {
+// refused makes an error of an answer that is not a success, and says whether to try again.
+func refused(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
@@ -209,13 +209,19 @@ func refusal(resp *http.Response) error {
 			Hint: "check the address of the fleet"}
 	}
 	e.Status = resp.StatusCode
-	switch resp.StatusCode {
+	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	return passing(e)
+}
+
+// passing says of a refusal whether, and when, to try again.
+func passing(e *APIError) error {
+	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
 		return backoff.Permanent(e)
 	}
-	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s >= 0 {
-		return errors.Join(e, backoff.RetryAfter(s))
+	if e.RetryAfter > 0 {
+		return errors.Join(e, backoff.RetryAfter(e.RetryAfter))
 	}
 	return e
 }
@@ -229,8 +235,13 @@ func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation
 		options = append(options, backoff.WithMaxTries(1))
 	}
 	v, err := backoff.Retry(ctx, op, options...)
+	return v, final(err)
+}
+
+// final is err without the marks that retry reads.
+func final(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
-		return v, e
+		return e
 	}
-	return v, err
+	return err
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -56,7 +55,7 @@ type Submission struct {
 	Source string `json:"source,omitempty"`
 	// IdempotencyKey makes the submission repeatable: the same tenant, source and key are one task.
 	// Empty is a key that is used once.
-	IdempotencyKey string `json:"-"`
+	IdempotencyKey string `json:"idempotencykey,omitempty"`
 }
 
 // Event is one step or one piece of output of a task, with its place in the stream. Sequence numbers
@@ -72,13 +71,14 @@ type ListOptions struct {
 	Limit  int      // at most this many; 0 is 100, the most is 1000
 }
 
-// DeadTask is something that the fleet gave up on or could not accept, and why.
+// DeadTask is a task that the fleet gave up, or an event that could not become one, and why.
 type DeadTask struct {
-	ID     string    `json:"id"`                // of the task, or the place in the stream of what never became one
-	TaskID string    `json:"task_id,omitempty"` // when it became one
-	Code   string    `json:"code"`              // stable, for programs
-	Reason string    `json:"reason"`
-	Time   time.Time `json:"time"`
+	Seq    uint64         `json:"seq"` // its place in the dead letter queue
+	Time   time.Time      `json:"time"`
+	Tenant string         `json:"tenant"`
+	TaskID string         `json:"task_id,omitempty"` // empty when the event told none
+	Error  schemas.Error  `json:"error"`
+	Event  map[string]any `json:"event,omitempty"` // attributes of the event, without its data
 }
 
 // Fleet is what an operator, or an autoscaler, wants to know.
@@ -89,20 +89,24 @@ type Fleet struct {
 
 // Worker is one worker as it last reported itself.
 type Worker struct {
-	Name    string          `json:"name"`
-	Host    string          `json:"host"`
-	Version string          `json:"version,omitempty"`
-	Pools   []string        `json:"pools"`
-	Slots   int             `json:"slots"`
-	Busy    int             `json:"busy"`
-	Started time.Time       `json:"started"`
-	Sandbox json.RawMessage `json:"sandbox,omitempty"` // driver, engine version, tier, limits, boxes by state
+	Name    string         `json:"name"`
+	Host    string         `json:"host"`
+	Version string         `json:"version,omitempty"`
+	Started time.Time      `json:"started"`
+	Seen    time.Time      `json:"seen"`
+	Pools   []string       `json:"pools"`
+	Slots   int            `json:"slots"`
+	Busy    int            `json:"busy"`
+	State   string         `json:"state"`             // running | draining
+	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
+	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, leased, max
+	Extra   map[string]any `json:"extra,omitempty"`
 }
 
-// Backlog is the work of one pool that has not ended.
+// Backlog is the load of one pool.
 type Backlog struct {
-	Pool    string  `json:"pool"`
-	Queued  int     `json:"queued"`
-	Running int     `json:"running"`
-	OldestS float64 `json:"oldest_s"` // seconds that the oldest queued task has waited
+	Pool       string  `json:"pool"`
+	Queued     int     `json:"queued"`
+	Running    int     `json:"running"`
+	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
 }
