@@ -2,10 +2,11 @@ package ingest
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -16,6 +17,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/internal/refusal"
 )
 
 // CloudEvents 1.0 over HTTP, decoded here and not by the SDK: that one compares batch media types as
@@ -42,7 +46,7 @@ const (
 
 // contentMode tells by the media type, and by nothing else where it names CloudEvents, how the
 // request carries events.
-func contentMode(h http.Header) (mode, *problem) {
+func contentMode(h http.Header) (mode, *refusal.Error) {
 	ct := h.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
 	if ct != "" && err != nil {
@@ -64,8 +68,16 @@ func contentMode(h http.Header) (mode, *problem) {
 	return binaryMode, nil
 }
 
+// decodeOne makes an event of a request in binary or structured mode.
+func decodeOne(m mode, h http.Header, body []byte) (event.Event, *refusal.Error) {
+	if m == binaryMode {
+		return decodeBinary(h, body)
+	}
+	return decodeStructured(body)
+}
+
 // decodeBinary makes an event of ce- headers and a body.
-func decodeBinary(h http.Header, body []byte) (event.Event, *problem) {
+func decodeBinary(h http.Header, body []byte) (event.Event, *refusal.Error) {
 	attrs := make(map[string]any)
 	for key, values := range h {
 		name, ok := strings.CutPrefix(strings.ToLower(key), "ce-")
@@ -105,7 +117,7 @@ func headerValue(s string) (string, error) {
 }
 
 // decodeStructured makes an event of one JSON object.
-func decodeStructured(body []byte) (event.Event, *problem) {
+func decodeStructured(body []byte) (event.Event, *refusal.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return event.Event{}, badJSON(body, err)
@@ -122,7 +134,7 @@ func decodeStructured(body []byte) (event.Event, *problem) {
 		if name == "data" || name == "data_base64" {
 			continue
 		}
-		v, err := attribute(raw)
+		v, err := scalar(raw)
 		if err != nil {
 			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
 		}
@@ -133,7 +145,7 @@ func decodeStructured(body []byte) (event.Event, *problem) {
 	return build(attrs, data)
 }
 
-func structuredData(fields map[string]json.RawMessage) ([]byte, *problem) {
+func structuredData(fields map[string]json.RawMessage) ([]byte, *refusal.Error) {
 	data, plain := fields["data"]
 	encoded, coded := fields["data_base64"]
 	switch {
@@ -153,8 +165,8 @@ func structuredData(fields map[string]json.RawMessage) ([]byte, *problem) {
 	return b, nil
 }
 
-// attribute is the value of a context attribute in JSON: a string, a boolean or an integer.
-func attribute(raw json.RawMessage) (any, error) {
+// scalar is the value of a context attribute in JSON: a string, a boolean or an integer.
+func scalar(raw json.RawMessage) (any, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -175,7 +187,7 @@ func attribute(raw json.RawMessage) (any, error) {
 }
 
 // decodeBatch splits a batch. Members are decoded one by one, so that a bad one spoils only itself.
-func decodeBatch(body []byte, most int) ([]json.RawMessage, *problem) {
+func decodeBatch(body []byte, most int) ([]json.RawMessage, *refusal.Error) {
 	var members []json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, badJSON(body, err)
@@ -184,21 +196,21 @@ func decodeBatch(body []byte, most int) ([]json.RawMessage, *problem) {
 		return nil, badEvent("", "the batch is null, not an array")
 	}
 	if len(members) > most {
-		return nil, tooLarge("the batch has %d events, the most is %d", len(members), most)
+		return nil, refusal.New(http.StatusRequestEntityTooLarge, "too_large", "the batch has %d events, the most is %d", len(members), most)
 	}
 	return members, nil
 }
 
 // build makes an event of attributes by name and checks it as the specification demands.
-func build(attrs map[string]any, data []byte) (event.Event, *problem) {
+func build(attrs map[string]any, data []byte) (event.Event, *refusal.Error) {
 	if len(attrs) > maxAttributes {
 		return event.Event{}, badEvent("", "the event has %d attributes, the most is %d", len(attrs), maxAttributes)
 	}
 	if v := attrs["specversion"]; v != event.CloudEventsVersionV1 {
 		return event.Event{}, badEvent("/specversion", "it has to be %q", event.CloudEventsVersionV1)
 	}
-	ev := event.New(event.CloudEventsVersionV1)
-	for _, name := range sortedNames(attrs) {
+	ev := event.Event{Context: &event.EventContextV1{}}
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
 		if err := set(&ev, name, attrs[name]); err != nil {
 			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
 		}
@@ -227,7 +239,7 @@ func set(ev *event.Event, name string, value any) error {
 	switch name {
 	case "specversion":
 	case "id":
-		err = ev.Context.SetID(cmp.Or(s, " "))
+		err = ev.Context.SetID(s)
 	case "source":
 		err = ev.Context.SetSource(s)
 	case "type":
@@ -247,4 +259,91 @@ func set(ev *event.Event, name string, value any) error {
 		err = fmt.Errorf("it has to be a string")
 	}
 	return err
+}
+
+func setTime(ev *event.Event, s string) error {
+	t, err := types.ParseTime(s)
+	if err != nil {
+		return fmt.Errorf("a time is as in 2006-01-02T15:04:05Z")
+	}
+	return ev.Context.SetTime(t)
+}
+
+func attributeName(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// checkText refuses what the type system of CloudEvents does (section 3.1): control characters and
+// what is not a character at all. It also bounds the length.
+func checkText(s string) error {
+	switch {
+	case len(s) > maxAttribute:
+		return fmt.Errorf("it is longer than %d bytes", maxAttribute)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("it is not UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return fmt.Errorf("it has a control character")
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	if cs := params["charset"]; err != nil || cs != "" && !strings.EqualFold(cs, "utf-8") {
+		return false
+	}
+	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
+}
+
+func pointerToken(s string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+}
+
+func badEvent(path, format string, args ...any) *refusal.Error {
+	e := refusal.New(http.StatusBadRequest, "bad_event", format, args...)
+	e.Path = path
+	return e
+}
+
+// invalidEvent reports the first attribute, by name, that breaks the specification.
+func invalidEvent(err error) *refusal.Error {
+	broken, ok := err.(event.ValidationError)
+	if !ok {
+		return badEvent("", "%v", err)
+	}
+	first := slices.Sorted(maps.Keys(broken))[0]
+	return badEvent("/"+first, "%v", broken[first])
+}
+
+// badJSON says where JSON breaks, without quoting it.
+func badJSON(body []byte, err error) *refusal.Error {
+	e := refusal.New(http.StatusBadRequest, "bad_json", "the body is not the JSON that was expected")
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		e.Cause = "the body is empty"
+	case errors.As(err, &syntax):
+		line, column := position(body, syntax.Offset)
+		e.Cause = fmt.Sprintf("line %d, column %d: %v", line, column, syntax)
+	case errors.As(err, &kind):
+		e.Cause = "it is of the JSON type " + kind.Value
+	default:
+		e.Cause = err.Error()
+	}
+	return e
+}
+
+func position(body []byte, offset int64) (line, column int) {
+	before := body[:min(max(offset-1, 0), int64(len(body)))]
+	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+func badMediaType(ct, why string) *refusal.Error {
+	if len(ct) > 100 {
+		ct = ct[:100] + "…"
+	}
+	e := refusal.New(http.StatusUnsupportedMediaType, "bad_media_type", "the media type %q cannot be used here", ct)
+	e.Cause = why
+	return e
 }
