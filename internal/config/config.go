@@ -34,7 +34,7 @@ type Config struct {
 	// Limits of one run, beside those in guardrails; a task may ask for less or more, up to its
 	// tenant's.
 	Limits Limits `yaml:"limits"`
-	// Rules for programs, and the two limits that the seeds named here.
+	// Rules for programs, and two limits of one run.
 	Guardrails Guardrails `yaml:"guardrails"`
 	// Warm sandboxes and the tool cache.
 	Optimizations Optimizations `yaml:"optimizations"`

@@ -280,9 +280,9 @@ tenants:
 	}
 }
 
-// TestSeedNames: the seeds' names work, and those without a meaning warn unless they ask for what is
+// TestEarlierNames: the names of earlier versions work, and those without a meaning warn unless they ask for what is
 // so anyway.
-func TestSeedNames(t *testing.T) {
+func TestEarlierNames(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `
 execution: {workspace_dir: ./w, allow_network_access: false, state: {enabled: true, auto_save: false}}

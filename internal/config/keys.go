@@ -44,7 +44,7 @@ func yamlName(f reflect.StructField) string {
 	return ""
 }
 
-// envNames are the variables of a setting: ours, made from its path, then those of the seeds.
+// envNames are the variables of a setting: ours, made from its path, then those of earlier versions.
 func envNames(path string, f reflect.StructField) []string {
 	names := []string{"CODEFLEET_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
 	if extra := f.Tag.Get("env"); extra != "" {

@@ -15,7 +15,7 @@ type Execution struct {
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
 	// OCI image of the box, by digest. Empty: the host's Python, for one tenant only.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
-	// Where the seeds' state is kept in the workspace.
+	// The state that sessions share.
 	State State `yaml:"state"`
 	// Python in the box when it is the host's. Empty: /usr/bin/python3.
 	Python string `yaml:"python"`
@@ -29,7 +29,7 @@ type Execution struct {
 	MemoryMBTotal int `yaml:"memory_mb_total"`
 }
 
-// State is the seeds' state file.
+// State is the state that sessions share.
 type State struct {
 	// Name of the state file in the workspace.
 	StateFile string `yaml:"state_file" env:"STATE_FILE"`
@@ -118,7 +118,7 @@ type LLM struct {
 // MCPServer is one server of tools: a command on this host, or an address.
 type MCPServer struct {
 	// Name, the folder of its tools.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" sample:"wiki"`
 	// Program to start, which speaks on its standard input and output; or
 	Command string `yaml:"command"`
 	// Arguments of command.
@@ -126,7 +126,7 @@ type MCPServer struct {
 	// Environment of command.
 	Env map[string]string `yaml:"env"`
 	// address of a server that runs already.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" sample:"https://wiki.example.org/mcp"`
 	// Headers sent to url.
 	Headers map[string]string `yaml:"headers"`
 	// stdio, http or sse. Default: by command or url.

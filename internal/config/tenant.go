@@ -35,9 +35,9 @@ type TenantLimits struct {
 // Token is one bearer token, known by its hash.
 type Token struct {
 	// Name in logs.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" sample:"ci"`
 	// SHA-256 of the token, 64 hexadecimal digits (`printf %s "$TOKEN" | sha256sum`); or
-	SHA256 Secret `yaml:"sha256"`
+	SHA256 Secret `yaml:"sha256" sample:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	// a file that holds the token itself. Load reads it and fills sha256.
 	File string `yaml:"file"`
 	// read, submit. Empty: both.

@@ -105,7 +105,7 @@ func splitList(text string) []string {
 	return list
 }
 
-// parseDuration reads Go durations, and bare numbers as seconds, which is how the seeds wrote them.
+// parseDuration reads Go durations, and bare numbers as seconds, as earlier versions did.
 func parseDuration(text string) (time.Duration, error) {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < 1e9 {
 		return time.Duration(f * float64(time.Second)), nil

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// retired is a setting of the seeds that has no meaning any more. Giving it warns, unless it asks
+// retired is a setting of earlier versions that has no meaning any more. Giving it warns, unless it asks
 // for what is so anyway.
 type retired struct {
 	fate string
