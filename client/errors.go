@@ -1,0 +1,48 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// ErrNotEnded is returned by Result for a task that is still queued or running.
+var ErrNotEnded = errors.New("the task has not ended")
+
+// APIError is a refusal: the fleet was reached, and said no. Its JSON is the body of every HTTP
+// answer that is an error.
+type APIError struct {
+	Code    string `json:"code"`            // stable, for programs: bad_data, unknown_task, unauthorized, …
+	Message string `json:"message"`         // what happened
+	Cause   string `json:"cause,omitempty"` // why
+	Hint    string `json:"hint,omitempty"`  // what to do next
+	Path    string `json:"path,omitempty"`  // JSON Pointer into the request, or the name of a header or parameter
+	// Status is the HTTP status (over NATS the one that HTTP would have given), and RetryAfter the
+	// seconds after which the same request may succeed (0: it will not, or nobody knows).
+	Status     int `json:"-"`
+	RetryAfter int `json:"-"`
+}
+
+func (e *APIError) Error() string {
+	s := e.Code + ": "
+	if e.Path != "" {
+		s += e.Path + ": "
+	}
+	s += e.Message
+	if e.Cause != "" {
+		s += ": " + e.Cause
+	}
+	return s
+}
+
+// TaskError is how ExecuteTask reports a task that ended otherwise than succeeded.
+type TaskError struct {
+	TaskID string
+	Status Status
+	Detail schemas.Error
+}
+
+func (e *TaskError) Error() string {
+	return fmt.Sprintf("task %s: %s", e.Status, e.Detail.Message)
+}

@@ -1,0 +1,247 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// httpDoor speaks to cmd/ingest.
+type httpDoor struct {
+	base     *url.URL
+	token    string
+	http     *http.Client
+	retryFor time.Duration
+}
+
+const (
+	// answerTime is what one request may take beyond the wait that it asks for.
+	answerTime = 30 * time.Second
+	// silence is how long a stream may be silent before it counts as broken; heartbeats come more often.
+	silence = 60 * time.Second
+)
+
+func newHTTPDoor(u *url.URL, o Options) (*httpDoor, error) {
+	if u.Host == "" {
+		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
+	}
+	if o.HTTPClient == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.TLSClientConfig = o.TLS
+		t.MaxIdleConnsPerHost = 16
+		o.HTTPClient = &http.Client{Transport: t}
+	}
+	h := *o.HTTPClient // a fleet does not redirect, and a token must not travel
+	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &httpDoor{
+		base:     u,
+		token:    o.Token,
+		http:     &h,
+		retryFor: cmp.Or(o.RetryFor, 15*time.Second),
+	}, nil
+}
+
+func (d *httpDoor) close() error {
+	d.http.CloseIdleConnections()
+	return nil
+}
+
+// call is one request, which may be sent more than once.
+type call struct {
+	method string
+	path   []string // segments below the base, not yet escaped
+	query  url.Values
+	header http.Header
+	body   []byte
+	wait   time.Duration
+}
+
+func (d *httpDoor) submit(ctx context.Context, s Submission, wait time.Duration) (Record, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return Record{}, fmt.Errorf("encode task: %w", err)
+	}
+	var r Record
+	return r, d.json(ctx, &r, call{
+		method: http.MethodPost,
+		path:   []string{"v1", "tasks"},
+		header: http.Header{"Content-Type": {"application/json"}},
+		body:   body,
+		wait:   wait,
+	})
+}
+
+func (d *httpDoor) record(ctx context.Context, id string, wait time.Duration) (Record, error) {
+	var r Record
+	return r, d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, wait: wait})
+}
+
+func (d *httpDoor) cancel(ctx context.Context, id string) (Record, error) {
+	var r Record
+	return r, d.json(ctx, &r, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
+}
+
+func (d *httpDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
+	q := url.Values{}
+	for _, s := range o.Status {
+		q.Add("status", string(s))
+	}
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	var rs []Record
+	return rs, d.json(ctx, &rs, call{path: []string{"v1", "tasks"}, query: q})
+}
+
+func (d *httpDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+	q := url.Values{}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var ds []DeadTask
+	return ds, d.json(ctx, &ds, call{path: []string{"v1", "dead"}, query: q})
+}
+
+func (d *httpDoor) fleet(ctx context.Context) (Fleet, error) {
+	var f Fleet
+	return f, d.json(ctx, &f, call{path: []string{"v1", "fleet"}})
+}
+
+func (d *httpDoor) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	c := call{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)}
+	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// json sends c until it is answered and decodes the answer into v.
+func (d *httpDoor) json(ctx context.Context, v any, c call) error {
+	limit := d.retryFor
+	if limit > 0 {
+		limit += c.wait
+	}
+	_, err := retry(ctx, limit, func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerTime+c.wait)
+		defer cancel()
+		resp, err := d.send(ctx, c)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+			return struct{}{}, fmt.Errorf("read answer of %s: %w", d.base.Host, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// send makes one request and returns a response that is a success, or an error.
+func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
+	u := d.base.JoinPath(escape(c.path)...)
+	q := url.Values{}
+	if c.query != nil {
+		q = c.query
+	}
+	if c.wait > 0 {
+		q.Set("wait", c.wait.String())
+	}
+	u.RawQuery = q.Encode()
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), u.String(), bytes.NewReader(c.body))
+	if err != nil {
+		return nil, backoff.Permanent(err)
+	}
+	for k, v := range c.header {
+		req.Header[k] = v
+	}
+	if d.token != "" {
+		req.Header.Set("Authorization", "Bearer "+d.token)
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
+	resp, err := d.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask fleet at %s: %w", d.base.Host, unwrapURL(err))
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, refused(resp)
+}
+
+func escape(segments []string) []string {
+	out := make([]string, len(segments))
+	for i, s := range segments {
+		out[i] = url.PathEscape(s)
+	}
+	return out
+}
+
+// unwrapURL drops the method and address that package http puts before each error: the query may say
+// more than a log should.
+func unwrapURL(err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		return ue.Err
+	}
+	return err
+}
+
+// refused makes an error of an answer that is not a success, and says whether to try again.
+func refused(resp *http.Response) error {
+	e := &APIError{}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if json.Unmarshal(body, e) != nil || e.Code == "" {
+		e = &APIError{Code: "unexpected_answer", Message: "the address answered " + resp.Status + ", not as a fleet does",
+			Hint: "check the address of the fleet"}
+	}
+	e.Status = resp.StatusCode
+	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
+	return passing(e)
+}
+
+// passing says of a refusal whether, and when, to try again.
+func passing(e *APIError) error {
+	switch e.Status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	default:
+		return backoff.Permanent(e)
+	}
+	if e.RetryAfter > 0 {
+		return errors.Join(e, backoff.RetryAfter(e.RetryAfter))
+	}
+	return e
+}
+
+// retry repeats op while its error may pass, for at most limit; a limit below zero means once.
+func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation[T]) (T, error) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
+	options := []backoff.RetryOption{backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit)}
+	if limit < 0 {
+		options = append(options, backoff.WithMaxTries(1))
+	}
+	v, err := backoff.Retry(ctx, op, options...)
+	return v, final(err)
+}
+
+// final is err without the marks that retry reads.
+func final(err error) error {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		return e
+	}
+	return err
+}

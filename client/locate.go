@@ -1,0 +1,74 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrNoFleet is returned by Locate when nothing says where a fleet is.
+var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
+
+// FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file, readable
+// by its owner only.
+type FleetFile struct {
+	URL   string `json:"url"` // of the HTTP API
+	Token string `json:"token"`
+}
+
+// Locate finds a fleet as the command line does: the fleet.json at path, or named by CODEFLEET_FLEET;
+// else CODEFLEET_URL and CODEFLEET_TOKEN; else the fleet.json in CODEFLEET_DATA or in the default
+// data directory. It does not ask whether the fleet is there.
+func Locate(path string) (Options, error) {
+	if path == "" {
+		path = os.Getenv("CODEFLEET_FLEET")
+	}
+	if path != "" {
+		return ReadFleetFile(path)
+	}
+	if u := os.Getenv("CODEFLEET_URL"); u != "" {
+		return Options{URL: u, Token: os.Getenv("CODEFLEET_TOKEN")}, nil
+	}
+	dir, err := dataDir()
+	if err != nil {
+		return Options{}, ErrNoFleet
+	}
+	o, err := ReadFleetFile(filepath.Join(dir, "fleet.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Options{}, ErrNoFleet
+	}
+	return o, err
+}
+
+// ReadFleetFile reads a fleet.json.
+func ReadFleetFile(path string) (Options, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Options{}, fmt.Errorf("read fleet file: %w", err)
+	}
+	var f FleetFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Options{}, fmt.Errorf("read fleet file %s: %w", path, err)
+	}
+	if f.URL == "" {
+		return Options{}, fmt.Errorf("read fleet file %s: it has no url", path)
+	}
+	return Options{URL: f.URL, Token: f.Token}, nil
+}
+
+func dataDir() (string, error) {
+	if d := os.Getenv("CODEFLEET_DATA"); d != "" {
+		return d, nil
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); d != "" {
+		return filepath.Join(d, "codefleet"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, ".local", "share", "codefleet"), nil
+}

@@ -1,0 +1,191 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// natsDoor speaks to the queue itself.
+type natsDoor struct {
+	jobs     *jobs.Client
+	tenant   string
+	retryFor time.Duration
+}
+
+func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
+	tenant := cmp.Or(o.Tenant, "default")
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return nil, err
+	}
+	c, err := jobs.Connect(ctx, jobs.Options{
+		URL:       o.URL,
+		Name:      cmp.Or(o.Source, "codefleet/client"),
+		User:      o.NATSUser,
+		Password:  o.NATSPassword,
+		Token:     o.Token,
+		CredsFile: o.NATSCredentials,
+		TLS:       o.TLS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &natsDoor{jobs: c, tenant: tenant, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
+}
+
+func (d *natsDoor) close() error {
+	d.jobs.Close()
+	return nil
+}
+
+func (d *natsDoor) submit(ctx context.Context, s Submission, wait time.Duration) (Record, error) {
+	ev, err := s.event(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := retry(ctx, d.retryFor, func() (Record, error) {
+		r, err := d.jobs.Submit(ctx, d.tenant, ev)
+		return r, answer(err)
+	})
+	if err != nil || wait == 0 || r.Status.Terminal() {
+		return r, err
+	}
+	return d.record(ctx, r.TaskID, wait)
+}
+
+// event is the submission as the event that HTTP would make of it.
+func (s Submission) event(ctx context.Context) (event.Event, error) {
+	data, err := json.Marshal(s.Task)
+	if err != nil {
+		return event.Event{}, fmt.Errorf("encode task: %w", err)
+	}
+	ev := event.New()
+	ev.SetID(s.IdempotencyKey)
+	ev.SetSource(s.Source)
+	ev.SetType(schemas.TypeTask)
+	ev.SetTime(time.Now())
+	ev.SetDataContentType("application/json")
+	ev.DataEncoded = data
+	trace := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, trace)
+	for name, value := range map[string]string{
+		"workspace": s.Workspace, "session": s.Session, "priority": s.Priority, "replyto": s.ReplyTo,
+		"traceparent": trace["traceparent"], "tracestate": trace["tracestate"],
+	} {
+		if value != "" {
+			ev.SetExtension(name, value)
+		}
+	}
+	if !s.ExpiresAt.IsZero() {
+		ev.SetExtension("expirytime", s.ExpiresAt.UTC().Format(time.RFC3339Nano))
+	}
+	if err := ev.Validate(); err != nil {
+		return event.Event{}, &APIError{Code: "bad_event", Message: err.Error(), Status: http.StatusBadRequest}
+	}
+	return ev, nil
+}
+
+func (d *natsDoor) record(ctx context.Context, id string, wait time.Duration) (Record, error) {
+	if wait == 0 {
+		return retry(ctx, d.retryFor, func() (Record, error) {
+			r, err := d.jobs.Record(ctx, d.tenant, id)
+			return r, answer(err)
+		})
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	r, err := d.jobs.Wait(waiting, d.tenant, id)
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	if r.TaskID != "" && waiting.Err() != nil {
+		return r, nil // as it is after wait
+	}
+	return r, final(answer(err))
+}
+
+func (d *natsDoor) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+	var own error
+	err := d.jobs.Watch(ctx, d.tenant, id, after, func(seq uint64, p Progress) error {
+		own = fn(Event{Seq: seq, Progress: p})
+		return own
+	})
+	switch {
+	case own != nil:
+		return Record{TaskID: id}, own
+	case err != nil:
+		return Record{TaskID: id}, final(answer(err))
+	}
+	return d.record(ctx, id, waitStep)
+}
+
+func (d *natsDoor) cancel(ctx context.Context, id string) (Record, error) {
+	r, err := d.jobs.Cancel(ctx, d.tenant, id)
+	return r, final(answer(err))
+}
+
+func (d *natsDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
+	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
+	return rs, final(answer(err))
+}
+
+func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+	found, err := d.jobs.Dead(ctx, d.tenant, limit)
+	if err != nil {
+		return nil, final(answer(err))
+	}
+	out := make([]DeadTask, len(found))
+	for i, f := range found {
+		out[i] = DeadTask(f)
+	}
+	return out, nil
+}
+
+func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
+	workers, err := d.jobs.Workers(ctx)
+	if err != nil {
+		return Fleet{}, final(answer(err))
+	}
+	backlog, err := d.jobs.Backlog(ctx)
+	if err != nil {
+		return Fleet{}, final(answer(err))
+	}
+	f := Fleet{Workers: make([]Worker, len(workers)), Backlog: make([]Backlog, len(backlog))}
+	for i, w := range workers {
+		f.Workers[i] = Worker(w)
+	}
+	for i, b := range backlog {
+		f.Backlog[i] = Backlog(b)
+	}
+	return f, nil
+}
+
+func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {
+	return nil, &APIError{Code: "http_only", Message: "artifacts are served over HTTP only",
+		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented}
+}
+
+// answer makes of an error of the queue what HTTP would have answered, permanent unless it may pass.
+// An error of the caller's own context stays what it is.
+func answer(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	e := APIError(*refusal.Of(err))
+	if e.Code == "unavailable" {
+		return fmt.Errorf("ask fleet over NATS: %w", err)
+	}
+	return passing(&e)
+}

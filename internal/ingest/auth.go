@@ -1,0 +1,85 @@
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/refusal"
+)
+
+// Scopes of tokens.
+const (
+	ScopeSubmit   = "submit"   // submit and cancel tasks
+	ScopeRead     = "read"     // see the tasks of one's tenant, their results, artifacts and dead letters
+	ScopeOperator = "operator" // see workers, pools, backlog and metrics
+)
+
+// Token is one bearer token, known by its hash. Tenant is empty for an operator who is no tenant.
+type Token struct {
+	Name   string   // in logs
+	SHA256 [32]byte // of the token
+	Tenant string
+	Scopes []string
+}
+
+// identity is who asks.
+type identity struct {
+	name, tenant string
+	scopes       []string
+}
+
+// everyone is who asks when authentication is off.
+var everyone = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeOperator}}
+
+type identityKey struct{}
+
+func identityOf(ctx context.Context) identity {
+	id, _ := ctx.Value(identityKey{}).(identity)
+	return id
+}
+
+// authenticate finds out who asks. It compares the hashes of all tokens, each in constant time, so
+// that the time it takes tells nothing about them.
+func (s *Server) authenticate(r *http.Request) (identity, *refusal.Error) {
+	if len(s.o.Tokens) == 0 {
+		return everyone, nil
+	}
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	secret = strings.TrimSpace(secret)
+	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+		e := refusal.New(http.StatusUnauthorized, "unauthorized", "the request carries no bearer token")
+		e.Hint = "send the header Authorization: Bearer TOKEN; a token in the address is not read"
+		return identity{}, e
+	}
+	sum := sha256.Sum256([]byte(secret))
+	found := -1
+	for i := range s.o.Tokens {
+		if subtle.ConstantTimeCompare(sum[:], s.o.Tokens[i].SHA256[:]) == 1 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return identity{}, refusal.New(http.StatusUnauthorized, "unauthorized", "the bearer token is not known")
+	}
+	t := s.o.Tokens[found]
+	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
+}
+
+// permit says whether id may do what scope is for.
+func permit(id identity, scope string) *refusal.Error {
+	if !slices.Contains(id.scopes, scope) {
+		e := refusal.New(http.StatusForbidden, "forbidden", "this token may not do that")
+		e.Cause = "it does not have the scope " + scope
+		return e
+	}
+	if scope != ScopeOperator && id.tenant == "" {
+		e := refusal.New(http.StatusForbidden, "forbidden", "this token belongs to no tenant")
+		e.Hint = "use a token of the tenant whose task it is"
+		return e
+	}
+	return nil
+}

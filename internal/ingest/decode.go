@@ -1,0 +1,349 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/internal/refusal"
+)
+
+// CloudEvents 1.0 over HTTP, decoded here and not by the SDK: that one compares batch media types as
+// whole strings, leaves binary attributes percent-encoded, does not check members of a batch, and
+// its JSON decoder panics on some input and ends silently at an empty key. The SDK's event type and
+// its checks are used.
+
+// mode is how a request carries CloudEvents (HTTP protocol binding, section 3).
+type mode int
+
+const (
+	noEvent mode = iota
+	binaryMode
+	structuredMode
+	batchMode
+)
+
+const (
+	// maxAttribute bounds the value of one attribute, in bytes.
+	maxAttribute = 8 << 10
+	// maxAttributes bounds how many attributes an event has.
+	maxAttributes = 64
+)
+
+// contentMode tells by the media type, and by nothing else where it names CloudEvents, how the
+// request carries events.
+func contentMode(h http.Header) (mode, *refusal.Error) {
+	ct := h.Get("Content-Type")
+	media, params, err := mime.ParseMediaType(ct)
+	if ct != "" && err != nil {
+		return noEvent, badMediaType(ct, "it is not a media type")
+	}
+	if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") {
+		return noEvent, badMediaType(ct, "the character set has to be UTF-8")
+	}
+	switch {
+	case media == "application/cloudevents+json":
+		return structuredMode, nil
+	case media == "application/cloudevents-batch+json":
+		return batchMode, nil
+	case strings.HasPrefix(media, "application/cloudevents"):
+		return noEvent, badMediaType(ct, "of the structured formats, only JSON is spoken here")
+	case h.Get("Ce-Specversion") == "":
+		return noEvent, badMediaType(ct, "neither the media type nor a ce-specversion header says that this is a CloudEvent")
+	}
+	return binaryMode, nil
+}
+
+// decodeOne makes an event of a request in binary or structured mode.
+func decodeOne(m mode, h http.Header, body []byte) (event.Event, *refusal.Error) {
+	if m == binaryMode {
+		return decodeBinary(h, body)
+	}
+	return decodeStructured(body)
+}
+
+// decodeBinary makes an event of ce- headers and a body.
+func decodeBinary(h http.Header, body []byte) (event.Event, *refusal.Error) {
+	attrs := make(map[string]any)
+	for key, values := range h {
+		name, ok := strings.CutPrefix(strings.ToLower(key), "ce-")
+		if !ok {
+			continue
+		}
+		if len(values) != 1 {
+			return event.Event{}, badEvent("", "the header ce-%s is there %d times", name, len(values))
+		}
+		v, err := headerValue(values[0])
+		if err != nil {
+			return event.Event{}, badEvent("", "the header ce-%s: %v", name, err)
+		}
+		attrs[name] = v
+	}
+	if ct := h.Get("Content-Type"); ct != "" {
+		attrs["datacontenttype"] = ct
+	}
+	return build(attrs, body)
+}
+
+// headerValue undoes what the HTTP binding does to an attribute (section 3.1.3.2): optional quotes,
+// then percent-encoding.
+func headerValue(s string) (string, error) {
+	s = strings.TrimSpace(s)
+	if n := len(s); n >= 2 && s[0] == '"' && s[n-1] == '"' {
+		var b strings.Builder
+		for i := 1; i < n-1; i++ {
+			if s[i] == '\\' && i+1 < n-1 {
+				i++
+			}
+			b.WriteByte(s[i])
+		}
+		s = b.String()
+	}
+	return url.PathUnescape(s)
+}
+
+// decodeStructured makes an event of one JSON object.
+func decodeStructured(body []byte) (event.Event, *refusal.Error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return event.Event{}, badJSON(body, err)
+	}
+	if fields == nil {
+		return event.Event{}, badEvent("", "the event is null, not an object")
+	}
+	data, p := structuredData(fields)
+	if p != nil {
+		return event.Event{}, p
+	}
+	attrs := make(map[string]any, len(fields))
+	for name, raw := range fields {
+		if name == "data" || name == "data_base64" {
+			continue
+		}
+		v, err := scalar(raw)
+		if err != nil {
+			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
+		}
+		if v != nil { // null is the same as not there
+			attrs[name] = v
+		}
+	}
+	return build(attrs, data)
+}
+
+func structuredData(fields map[string]json.RawMessage) ([]byte, *refusal.Error) {
+	data, plain := fields["data"]
+	encoded, coded := fields["data_base64"]
+	switch {
+	case plain && coded:
+		return nil, badEvent("/data_base64", "data and data_base64 are both there")
+	case !coded:
+		return data, nil
+	}
+	var s string
+	if err := json.Unmarshal(encoded, &s); err != nil {
+		return nil, badEvent("/data_base64", "it is not a string")
+	}
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, badEvent("/data_base64", "it is not base64")
+	}
+	return b, nil
+}
+
+// scalar is the value of a context attribute in JSON: a string, a boolean or an integer.
+func scalar(raw json.RawMessage) (any, error) {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case nil, string, bool:
+		return v, nil
+	case json.Number:
+		n, err := strconv.ParseInt(v.String(), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("a number here is an integer of 32 bits")
+		}
+		return int32(n), nil
+	}
+	return nil, fmt.Errorf("an attribute is a string, a boolean or an integer")
+}
+
+// decodeBatch splits a batch. Members are decoded one by one, so that a bad one spoils only itself.
+func decodeBatch(body []byte, most int) ([]json.RawMessage, *refusal.Error) {
+	var members []json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil {
+		return nil, badJSON(body, err)
+	}
+	if members == nil {
+		return nil, badEvent("", "the batch is null, not an array")
+	}
+	if len(members) > most {
+		return nil, refusal.New(http.StatusRequestEntityTooLarge, "too_large", "the batch has %d events, the most is %d", len(members), most)
+	}
+	return members, nil
+}
+
+// build makes an event of attributes by name and checks it as the specification demands.
+func build(attrs map[string]any, data []byte) (event.Event, *refusal.Error) {
+	if len(attrs) > maxAttributes {
+		return event.Event{}, badEvent("", "the event has %d attributes, the most is %d", len(attrs), maxAttributes)
+	}
+	if v := attrs["specversion"]; v != event.CloudEventsVersionV1 {
+		return event.Event{}, badEvent("/specversion", "it has to be %q", event.CloudEventsVersionV1)
+	}
+	ev := event.Event{Context: &event.EventContextV1{}}
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
+		if err := set(&ev, name, attrs[name]); err != nil {
+			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
+		}
+	}
+	if err := ev.Validate(); err != nil {
+		return event.Event{}, invalidEvent(err)
+	}
+	if ct := ev.DataContentType(); ct != "" && !isJSON(ct) {
+		return event.Event{}, badMediaType(ct, "the data of a task is JSON")
+	}
+	ev.DataEncoded = data
+	return ev, nil
+}
+
+func set(ev *event.Event, name string, value any) error {
+	if !attributeName(name) {
+		return fmt.Errorf("the name of an attribute is lower-case letters and digits")
+	}
+	s, isString := value.(string)
+	if isString {
+		if err := checkText(s); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch name {
+	case "specversion":
+	case "id":
+		err = ev.Context.SetID(s)
+	case "source":
+		err = ev.Context.SetSource(s)
+	case "type":
+		err = ev.Context.SetType(s)
+	case "subject":
+		err = ev.Context.SetSubject(s)
+	case "datacontenttype":
+		err = ev.Context.SetDataContentType(s)
+	case "dataschema":
+		err = ev.Context.SetDataSchema(s)
+	case "time":
+		err = setTime(ev, s)
+	default:
+		return ev.Context.SetExtension(name, value)
+	}
+	if err == nil && !isString {
+		err = fmt.Errorf("it has to be a string")
+	}
+	return err
+}
+
+func setTime(ev *event.Event, s string) error {
+	t, err := types.ParseTime(s)
+	if err != nil {
+		return fmt.Errorf("a time is as in 2006-01-02T15:04:05Z")
+	}
+	return ev.Context.SetTime(t)
+}
+
+func attributeName(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// checkText refuses what the type system of CloudEvents does (section 3.1): control characters and
+// what is not a character at all. It also bounds the length.
+func checkText(s string) error {
+	switch {
+	case len(s) > maxAttribute:
+		return fmt.Errorf("it is longer than %d bytes", maxAttribute)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("it is not UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return fmt.Errorf("it has a control character")
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	if cs := params["charset"]; err != nil || cs != "" && !strings.EqualFold(cs, "utf-8") {
+		return false
+	}
+	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
+}
+
+func pointerToken(s string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+}
+
+func badEvent(path, format string, args ...any) *refusal.Error {
+	e := refusal.New(http.StatusBadRequest, "bad_event", format, args...)
+	e.Path = path
+	return e
+}
+
+// invalidEvent reports the first attribute, by name, that breaks the specification.
+func invalidEvent(err error) *refusal.Error {
+	broken, ok := err.(event.ValidationError)
+	if !ok {
+		return badEvent("", "%v", err)
+	}
+	first := slices.Sorted(maps.Keys(broken))[0]
+	return badEvent("/"+first, "%v", broken[first])
+}
+
+// badJSON says where JSON breaks, without quoting it.
+func badJSON(body []byte, err error) *refusal.Error {
+	e := refusal.New(http.StatusBadRequest, "bad_json", "the body is not the JSON that was expected")
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		e.Cause = "the body is empty"
+	case errors.As(err, &syntax):
+		line, column := position(body, syntax.Offset)
+		e.Cause = fmt.Sprintf("line %d, column %d: %v", line, column, syntax)
+	case errors.As(err, &kind):
+		e.Cause = "it is of the JSON type " + kind.Value
+	default:
+		e.Cause = err.Error()
+	}
+	return e
+}
+
+func position(body []byte, offset int64) (line, column int) {
+	before := body[:min(max(offset-1, 0), int64(len(body)))]
+	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+func badMediaType(ct, why string) *refusal.Error {
+	if len(ct) > 100 {
+		ct = ct[:100] + "…"
+	}
+	e := refusal.New(http.StatusUnsupportedMediaType, "bad_media_type", "the media type %q cannot be used here", ct)
+	e.Cause = why
+	return e
+}
