@@ -43,6 +43,7 @@ var imports = map[string][]string{
 	"internal/guardrails/privacy":    nil,
 
 	"internal/jobs":     {"schemas"},
+	"internal/refusal":  {"schemas", "internal/jobs"},
 	"internal/pipeline": {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state"},
 
 	"internal/config":    nil, // for cmd, and what wires a whole process
@@ -51,13 +52,13 @@ var imports = map[string][]string{
 	"internal/arch":      nil,
 
 	// The edges, which turn settings and requests into values.
-	"internal/ingest": {"schemas", "internal/jobs", "internal/state", "internal/tools"},
-	"internal/bridge": {"schemas", "internal/jobs", "internal/state", "internal/tools", "client"},
+	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
+	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
 	"internal/worker": {"schemas", "internal/..."},
 	"internal/up":     {"schemas", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},
 
-	"client": {"schemas", "internal/jobs"},
+	"client": {"schemas", "internal/jobs", "internal/refusal"},
 	"plugin": {"schemas", "internal/..."},
 }
 
@@ -67,6 +68,7 @@ var homes = map[string][]string{
 	"github.com/nats-io/nats.go/...":                            {"internal/jobs", "internal/embedded"},
 	"github.com/nats-io/nats-server/...":                        {"internal/embedded"},
 	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
+	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/bridge"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},

@@ -235,7 +235,7 @@ func (k *checker) tokens(key string, tokens []Token) {
 			k.bad(at+".sha256", "not 64 hexadecimal digits; make it with: printf %%s \"$TOKEN\" | sha256sum")
 		}
 		for _, s := range t.Scopes {
-			k.oneOf(at+".scopes", s, "read", "submit")
+			k.oneOf(at+".scopes", s, "read", "submit", "operator")
 		}
 	}
 }

@@ -72,7 +72,7 @@ type HTTP struct {
 type Auth struct {
 	// Bearer tokens are asked for. Off is allowed on loopback addresses only.
 	Enabled bool `yaml:"enabled"`
-	// Tokens of operators, who may see all tenants. In the file only.
+	// Tokens of operators, who see workers, pools and metrics and are no tenant. In the file only.
 	Operators []Token `yaml:"operators"`
 }
 
