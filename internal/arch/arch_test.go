@@ -23,11 +23,12 @@ var imports = map[string][]string{
 	"skills":  nil,
 
 	// The leaves know no other leaf.
-	"internal/executor":              nil,
-	"internal/executor/gvisor":       {"internal/executor"},
+	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
+	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
 	"internal/executor/microsandbox": {"internal/executor"},
 	"internal/executor/executortest": {"internal/executor"},
 	"internal/executor/runner":       nil,
+	"internal/executor/hostdir":      nil,
 	"internal/state":                 nil,
 	"internal/state/s3":              {"internal/state"},
 	"internal/state/mem":             {"internal/state"},
@@ -57,6 +58,8 @@ var imports = map[string][]string{
 	"internal/worker": {"schemas", "internal/..."},
 	"internal/up":     {"schemas", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},
+
+	"internal/faulttest": {"schemas", "client", "internal/..."},
 
 	"client": {"schemas", "internal/jobs", "internal/refusal"},
 	"plugin": {"schemas", "internal/..."},

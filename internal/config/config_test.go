@@ -345,3 +345,32 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+func TestFleetFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := config.FleetFile{
+		URL: "http://127.0.0.1:8787", Token: "t", Tenant: "default", PID: 1,
+		NATS: config.FleetNATS{URL: "nats://127.0.0.1:4222", User: "fleet", Password: "p"},
+		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:9000", Bucket: "b", AccessKey: "a", SecretKey: "s"},
+	}
+	for range 2 { // the second one replaces the first
+		if err := want.Write("fleet.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat("fleet.json")
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode = %v, %v, want 0600", info.Mode(), err)
+	}
+	got, err := config.ReadFleetFile("fleet.json")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("ReadFleetFile: %v (-want +got):\n%s", err, diff)
+	}
+	c := load(t, config.Source{Flags: got.Settings("--fleet")})
+	if c.NATS.URL != want.NATS.URL || c.S3.SecretKey != "s" || c.Origin("s3.secret_key").String() != "flag --fleet" {
+		t.Errorf("settings: %+v %+v from %v", c.NATS, c.S3, c.Origin("s3.secret_key"))
+	}
+	if _, err := config.ReadFleetFile("missing.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
