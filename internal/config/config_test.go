@@ -131,7 +131,7 @@ func TestProblems(t *testing.T) {
 htpp:
   addr: x
 http:
-  adress: 127.0.0.1:1
+  listen: 127.0.0.1:1
   addr: 8787
 nats:
   bucket: b
@@ -162,7 +162,7 @@ execution:
 	})
 	want := []string{
 		"c.yaml:2: htpp: no such setting; did you mean http?",
-		"c.yaml:5: http.adress: no such setting; http has addr, allowed_hosts, allowed_origins, tls_cert, tls_key",
+		"c.yaml:5: http.listen: no such setting; http has addr, allowed_hosts, allowed_origins, tls_cert, tls_key",
 		"c.yaml:8: nats.bucket: no such setting; did you mean s3.bucket?",
 		`c.yaml:11: queue.ack_wait: "10 parsecs" is not a time such as 30s, 5m or 300 (seconds)`,
 		"c.yaml:13: queue.attempts: given twice; first in line 12",
@@ -263,8 +263,10 @@ tenants:
 	c := load(t, config.Source{File: "c.yaml"})
 	want := map[string]config.Tenant{
 		"acme": {
-			Tokens: []config.Token{{Name: "ci", File: "token", Scopes: []string{"read"},
-				SHA256: "84b9b41d13c3c260a67edeb62da19a57502327cb6b72ce5acbb7483f6c36edf9"}},
+			Tokens: []config.Token{{
+				Name: "ci", File: "token", Scopes: []string{"read"},
+				SHA256: "84b9b41d13c3c260a67edeb62da19a57502327cb6b72ce5acbb7483f6c36edf9",
+			}},
 			Pools: []string{"default", "gpu"}, MaxRunning: 4, Network: []string{"example.org:443"},
 			Limits: config.TenantLimits{Timeout: 10 * time.Minute, MemoryMB: 2048},
 		},

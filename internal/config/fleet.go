@@ -88,8 +88,12 @@ func (f FleetFile) Write(path string) error {
 // named the file, for origins.
 func (f FleetFile) Settings(name string) []Flag {
 	return []Flag{
-		{"nats.url", f.NATS.URL, name}, {"nats.user", f.NATS.User, name}, {"nats.password", f.NATS.Password, name},
-		{"s3.endpoint", f.S3.Endpoint, name}, {"s3.bucket", f.S3.Bucket, name},
-		{"s3.access_key", f.S3.AccessKey, name}, {"s3.secret_key", f.S3.SecretKey, name},
+		{"nats.url", f.NATS.URL, name},
+		{"nats.user", f.NATS.User, name},
+		{"nats.password", f.NATS.Password, name},
+		{"s3.endpoint", f.S3.Endpoint, name},
+		{"s3.bucket", f.S3.Bucket, name},
+		{"s3.access_key", f.S3.AccessKey, name},
+		{"s3.secret_key", f.S3.SecretKey, name},
 	}
 }

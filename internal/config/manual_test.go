@@ -183,7 +183,7 @@ func defaultText(v reflect.Value) string {
 func wrap(text, prefix string) string {
 	var b strings.Builder
 	line := prefix
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+len(word) > 100 {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 			line = prefix

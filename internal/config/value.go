@@ -132,8 +132,8 @@ func format(v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
 	}
-	if v.Type() == stringsType {
-		return strings.Join(v.Interface().([]string), ", ")
+	if list, ok := v.Interface().([]string); ok {
+		return strings.Join(list, ", ")
 	}
 	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")
 }

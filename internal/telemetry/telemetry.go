@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -138,8 +139,8 @@ func (t *Telemetry) onShutdown(f func(context.Context) error) { t.closers = appe
 // a context that still lives, with a timeout.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
-	for i := len(t.closers) - 1; i >= 0; i-- {
-		errs = append(errs, t.closers[i](ctx))
+	for _, closer := range slices.Backward(t.closers) {
+		errs = append(errs, closer(ctx))
 	}
 	return errors.Join(errs...)
 }
