@@ -107,6 +107,10 @@ func (l *Lease) Dir() string { return l.box.dir }
 // BoxID names the box; no other box ever has the same.
 func (l *Lease) BoxID() string { return l.box.id }
 
+// Memory is a place where the users of a box keep what they know about it, as what its directory
+// holds. It is empty in a new box and dies with it.
+func (l *Lease) Memory() *any { return &l.box.memory }
+
 // Boot is "cold" when the lease waited for its box to be made, else "warm".
 func (l *Lease) Boot() string {
 	if l.cold {

@@ -37,6 +37,8 @@ type pooledBox struct {
 
 	memoryMB int // leased
 	box      Box
+
+	memory any // of its users; only the lease touches it
 }
 
 // Times that the pool allows; a machine may be busy.
