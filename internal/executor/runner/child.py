@@ -58,12 +58,15 @@ def prepare(boot):
 
 def empty(directory):
     """Removes all that is in a directory. An error means that something is left."""
-    for path, directories, files in os.walk(directory, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(path, name))
-        for name in directories:
-            name = os.path.join(path, name)
-            os.unlink(name) if os.path.islink(name) else os.rmdir(name)
+    with os.scandir(directory) as scan:
+        entries = list(scan)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)
+            empty(entry.path)
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 class Channel:
