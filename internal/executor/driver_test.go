@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
@@ -8,7 +9,8 @@ import (
 )
 
 func TestHost(t *testing.T) {
-	executortest.TestDriver(t, func(*testing.T) executor.Driver { return executortest.Host{} })
+	python := os.Getenv("CODEFLEET_TEST_PYTHON") // another interpreter than the system's
+	executortest.TestDriver(t, func(*testing.T) executor.Driver { return executortest.Host{Python: python} })
 }
 
 func BenchmarkWarm(b *testing.B) {
