@@ -108,7 +108,11 @@ func newTransport() *http.Transport {
 
 // EnsureBucket creates the bucket if it does not exist.
 func (o *Objects) EnsureBucket(ctx context.Context) error {
-	err := o.core.MakeBucket(ctx, o.bucket, minio.MakeBucketOptions{})
+	exists, err := o.core.BucketExists(ctx, o.bucket)
+	if exists || err != nil {
+		return o.wrap("look for bucket", o.bucket, err)
+	}
+	err = o.core.MakeBucket(ctx, o.bucket, minio.MakeBucketOptions{})
 	switch code := minio.ToErrorResponse(err).Code; {
 	case err == nil, code == minio.BucketAlreadyOwnedByYou, code == minio.BucketAlreadyExists:
 		return nil
