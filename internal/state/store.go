@@ -1,9 +1,7 @@
 package state
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -127,22 +125,3 @@ func New(objects Objects, opts Options) *Store {
 		cache: openCache(opts.CacheDir, opts.CacheBytes),
 	}
 }
-
-// Probe finds out by trying, with about 20 small requests below _probe/, what
-// the object store honours. It returns ErrUnsafe with the capabilities when conditional
-// writes are ignored: such a store loses commits.
-func (s *Store) Probe(ctx context.Context) (Capabilities, error) { return Capabilities{}, errTODO }
-
-// Capabilities is the outcome of Probe.
-type Capabilities struct {
-	Create  bool          // If-None-Match: * refuses to overwrite
-	Swap    bool          // If-Match refuses a stale ETag
-	Atomic  bool          // one winner when several race
-	Verify  bool          // a body that does not match its SHA-256 is refused
-	Fresh   bool          // reads and listings see writes at once
-	Ranges  bool          // partial reads
-	Latency time.Duration // median of one small request
-	Verdict string        // one sentence for people
-}
-
-var errTODO = errors.New("not implemented yet")

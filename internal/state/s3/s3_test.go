@@ -53,3 +53,11 @@ func TestStore(t *testing.T) {
 	opts := gateway(t)
 	statetest.TestStore(t, func(t *testing.T) state.Objects { return open(t, opts) })
 }
+
+func TestProbe(t *testing.T) {
+	caps, err := state.New(open(t, gateway(t)), state.Options{}).Probe(t.Context())
+	if err != nil || !caps.Verify || !caps.Fresh || !caps.Ranges {
+		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
+	}
+	t.Log(caps.Verdict)
+}
