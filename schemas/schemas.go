@@ -200,6 +200,23 @@ type Result struct {
 	EndedAt     time.Time       `json:"ended_at"`
 }
 
+// MarshalJSON writes lists that nobody filled as empty ones: readers never meet a null list.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type plain Result
+	orEmpty(&r.Artifacts)
+	orEmpty(&r.Tools.Selected)
+	orEmpty(&r.Tools.Calls)
+	orEmpty(&r.Workspace.Changed)
+	orEmpty(&r.Workspace.Conflicts)
+	return json.Marshal(plain(r))
+}
+
+func orEmpty[T any](s *[]T) {
+	if *s == nil {
+		*s = []T{}
+	}
+}
+
 // Error says what happened, why, and what to do next. Code is stable and for programs; Line is the
 // line of the caller's program where that is known, counted from 1.
 type Error struct {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 )
@@ -107,6 +108,10 @@ func asInvalid(schema string, err error) error {
 	p := message.NewPrinter(language.English)
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
+		if k, ok := e.ErrorKind.(*kind.OneOf); ok && schema == TaskV1 && len(e.InstanceLocation) == 0 {
+			out.At = append(out.At, Invalid{Message: exactlyOne(k)})
+			return
+		}
 		for _, c := range e.Causes {
 			walk(c)
 		}
@@ -120,6 +125,15 @@ func asInvalid(schema string, err error) error {
 	})
 	out.At = slices.Compact(out.At)
 	return out
+}
+
+// exactlyOne words the rule at the top of a task, which a list of missing properties would hide.
+func exactlyOne(k *kind.OneOf) string {
+	const rule = "a task has exactly one of description, code, skill and workflow"
+	if len(k.Subschemas) == 0 {
+		return rule + "; this one has none"
+	}
+	return fmt.Sprintf("%s; this one has %d", rule, len(k.Subschemas))
 }
 
 func pointer(tokens []string) string {

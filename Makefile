@@ -1,0 +1,60 @@
+# make help lists the targets. Everything is pure Go: no C compiler is needed.
+SHELL        := /bin/sh
+export CGO_ENABLED := 0
+VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOLANGCI     := 2.15.0
+LDFLAGS      := -s -w -X main.version=$(VERSION)
+PROGRAMS     := codefleet worker ingest
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-race examples bench lint fmt tools clean $(PROGRAMS:%=bin/%)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: $(PROGRAMS:%=bin/%) bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/runsc
+
+$(PROGRAMS:%=bin/%): bin/%:
+	@echo "build $@"
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+# The engine of the sandbox. It must be static: built with cgo it does not start.
+bin/runsc: tools/go.mod tools/go.sum
+	@echo "build $@ (gVisor; about a minute the first time)"
+	@go build -C tools -trimpath -ldflags '-s -w' -o ../$@ gvisor.dev/gvisor/runsc
+	@touch $@
+
+demo: build ## start a fleet in a fresh directory, run tasks three ways, stop it
+	@./examples/demo.sh
+
+test: bin/runsc ## all tests (warm: under 6 minutes on two cores)
+	go test -shuffle=on ./...
+
+test-race: bin/runsc ## all tests with the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+examples: build ## run the examples and check what they print
+	go test -count=1 ./examples/...
+
+bench: build ## measure what the fleet promises, on this machine
+	bin/codefleet bench
+
+lint: .bin/golangci-lint ## formatting, vet, linters, import rules, go.mod
+	.bin/golangci-lint config verify
+	.bin/golangci-lint fmt --diff
+	.bin/golangci-lint run
+	go mod tidy -diff
+	go test ./internal/arch
+
+fmt: .bin/golangci-lint ## format the code
+	.bin/golangci-lint fmt
+
+tools: .bin/golangci-lint ## install the pinned linter into .bin (minutes the first time)
+
+.bin/golangci-lint: Makefile
+	@echo "install golangci-lint $(GOLANGCI) into .bin (minutes the first time)"
+	@GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI)
+	@touch $@
+
+clean: ## remove what was built
+	rm -rf bin .bin

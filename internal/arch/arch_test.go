@@ -1,0 +1,242 @@
+package arch_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/codefleet/codefleet"
+
+// imports says which packages of ours each package may import. A pattern that ends in /... stands
+// for everything below. A package that is not here may not exist. Programs (cmd) may import all.
+var imports = map[string][]string{
+	"schemas": nil,
+	"servers": nil,
+	"skills":  nil,
+
+	// The leaves know no other leaf.
+	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
+	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
+	"internal/executor/microsandbox": {"internal/executor"},
+	"internal/executor/executortest": {"internal/executor"},
+	"internal/executor/runner":       nil,
+	"internal/executor/hostdir":      nil,
+	"internal/state":                 nil,
+	"internal/state/s3":              {"internal/state"},
+	"internal/state/mem":             {"internal/state"},
+	"internal/state/statetest":       {"internal/state"},
+	"internal/tools":                 {"servers"},
+	"internal/tools/mcp":             {"internal/tools"},
+	"internal/tools/pygen":           {"internal/tools"},
+	"internal/tools/broker":          {"internal/tools", "internal/guardrails/..."},
+	"internal/tools/builtin":         {"internal/tools"},
+	"internal/selection":             {"internal/tools"},
+	"internal/codegen":               {"internal/tools"},
+	"internal/guardrails":            {"internal/tools"},
+	"internal/guardrails/privacy":    nil,
+
+	"internal/jobs":     {"schemas"},
+	"internal/refusal":  {"schemas", "internal/jobs"},
+	"internal/pipeline": {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state"},
+
+	"internal/config":    nil, // for cmd, and what wires a whole process
+	"internal/telemetry": nil,
+	"internal/embedded":  nil,
+	"internal/arch":      nil,
+
+	// The edges, which turn settings and requests into values.
+	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
+	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
+	"internal/worker": {"schemas", "internal/..."},
+	"internal/up":     {"schemas", "internal/..."},
+	"internal/bench":  {"schemas", "client", "internal/..."},
+
+	"internal/faulttest": {"schemas", "client", "internal/..."},
+
+	"client": {"schemas", "internal/jobs", "internal/refusal"},
+	"plugin": {"schemas", "internal/..."},
+}
+
+// homes are the heavy modules, each with the only packages that may import it. A pattern that ends
+// in /... matches the module and what is below. The API of OpenTelemetry is free to all.
+var homes = map[string][]string{
+	"github.com/nats-io/nats.go/...":                            {"internal/jobs", "internal/embedded"},
+	"github.com/nats-io/nats-server/...":                        {"internal/embedded"},
+	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
+	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
+	"github.com/versity/versitygw/...":                          {"internal/embedded"},
+	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/bridge"},
+	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
+	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
+	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
+	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},
+	"go.yaml.in/yaml/...":                                       {"internal/config"},
+	"github.com/joho/godotenv":                                  {"internal/config"},
+	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
+	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker"},
+	"github.com/cloudevents/sdk-go/v2/client":                   {}, // our own binding; only package event is used
+	"github.com/cloudevents/sdk-go/v2/protocol/...":             {},
+	"github.com/cloudevents/sdk-go/protocol/nats/...":           {},
+	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/...": {},
+}
+
+// testOnly may be imported by tests of anybody, and by no program.
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "testing"}
+
+// TestImports reads the files themselves: a list asked of the go command would be cached stale.
+func TestImports(t *testing.T) {
+	seen := map[string]bool{}
+	for file, pkg := range goFiles(t) {
+		seen[pkg] = true
+		for _, imported := range importsOf(t, file) {
+			if problem := check(pkg, imported, strings.HasSuffix(file, "_test.go")); problem != "" {
+				t.Errorf("%s: imports %s: %s", file, imported, problem)
+			}
+		}
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(seen)) {
+		if _, ok := imports[pkg]; !ok && !free(pkg) {
+			t.Errorf("%s is not in the table of internal/arch: say there what it may import", pkg)
+		}
+	}
+}
+
+// TestRules: the check itself can fail.
+func TestRules(t *testing.T) {
+	for _, c := range []struct {
+		pkg, imported string
+		test, ok      bool
+	}{
+		{"internal/state", module + "/internal/executor", false, false},
+		{"internal/state", module + "/internal/state/mem", true, true},
+		{"internal/state", module + "/internal/executor", true, false},
+		{"internal/pipeline", module + "/internal/tools/broker", false, true},
+		{"internal/pipeline", "github.com/nats-io/nats.go/jetstream", false, false},
+		{"internal/jobs", "github.com/nats-io/nats.go", false, true},
+		{"internal/jobs", "go.opentelemetry.io/otel/sdk/trace", true, true},
+		{"internal/jobs", "go.opentelemetry.io/otel/trace", false, true},
+		{"cmd/worker", module + "/internal/executor/executortest", false, false},
+		{"cmd/worker", "testing", false, false},
+		{"cmd/worker", module + "/internal/worker", false, true},
+		{"examples/go-producer", "github.com/nats-io/nats.go", false, true},
+		{"examples/go-producer", module + "/internal/jobs", false, false},
+	} {
+		if problem := check(c.pkg, c.imported, c.test); (problem == "") != c.ok {
+			t.Errorf("check(%s, %s, test %v) = %q, want ok %v", c.pkg, c.imported, c.test, problem, c.ok)
+		}
+	}
+}
+
+// free are packages outside of the table: programs, and what a user of the project would write.
+func free(pkg string) bool { return pkg == "." || under(pkg, "cmd/...") || under(pkg, "examples/...") }
+
+func check(pkg, imported string, test bool) string {
+	ours, isOurs := strings.CutPrefix(imported, module+"/")
+	if !isOurs {
+		ours = imported
+	}
+	contractSuite := slices.Contains(testOnly, pkg)
+	if slices.Contains(testOnly, ours) && !test && !contractSuite {
+		return "only tests may"
+	}
+	switch {
+	case !isOurs && (test || under(pkg, "examples/...")):
+		return "" // tests drive the real thing
+	case !isOurs:
+		return home(pkg, imported)
+	case under(pkg, "examples/..."):
+		if under(ours, "internal/...") {
+			return "an example uses what a user of the project can"
+		}
+	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
+	case test && (under(ours, pkg+"/...") || testFixture(pkg, ours)):
+	default:
+		return "not in the table of internal/arch"
+	}
+	return ""
+}
+
+// testFixture: tests of what sits on the queue or the store start real ones.
+func testFixture(pkg, ours string) bool {
+	sits := []string{"internal/jobs", "internal/state/...", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
+	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest", "schemas"}
+	match := func(name string, list []string) bool {
+		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
+	}
+	for _, leaf := range []string{"internal/state/...", "internal/executor/..."} {
+		if under(pkg, leaf) {
+			return ours == "internal/embedded" || under(ours, leaf)
+		}
+	}
+	return match(pkg, sits) && match(ours, fixtures)
+}
+
+func home(pkg, imported string) string {
+	for m, allowed := range homes {
+		if under(imported, m) && !slices.Contains(allowed, pkg) {
+			if len(allowed) == 0 {
+				return "nobody may"
+			}
+			return "only " + strings.Join(allowed, ", ") + " may"
+		}
+	}
+	return ""
+}
+
+// under reports whether name is pattern, or below it when that ends in /... .
+func under(name, pattern string) bool {
+	base, wild := strings.CutSuffix(pattern, "/...")
+	return name == base || wild && strings.HasPrefix(name, base+"/")
+}
+
+// goFiles are the Go files of the module, each with its package's path within it.
+func goFiles(t *testing.T) map[string]string {
+	t.Helper()
+	root, files := "../..", map[string]string{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && file != root {
+			_, err := os.Stat(filepath.Join(file, "go.mod"))
+			if name := d.Name(); strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || err == nil {
+				return filepath.SkipDir
+			}
+		}
+		if !d.IsDir() && strings.HasSuffix(file, ".go") {
+			rel, err := filepath.Rel(root, filepath.Dir(file))
+			files[file] = filepath.ToSlash(rel)
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(files) < 5 {
+		t.Fatalf("found %d files: %v", len(files), err)
+	}
+	return files
+}
+
+func importsOf(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, spec := range f.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, name)
+	}
+	return list
+}

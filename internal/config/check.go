@@ -1,0 +1,250 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+const nameText = "%q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
+
+// checker collects what is wrong, each with where the value came from.
+type checker struct {
+	c        *Config
+	problems []Problem
+}
+
+func (k *checker) bad(key, format string, args ...any) {
+	k.problems = append(k.problems, Problem{k.c.Origin(key).Where, key, fmt.Sprintf(format, args...)})
+}
+
+func (c *Config) check() []Problem {
+	k := &checker{c: c}
+	k.listeners()
+	k.stores()
+	k.workers()
+	k.execution()
+	k.limits()
+	k.llm()
+	k.servers()
+	k.tokens("auth.operators", c.Auth.Operators)
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		k.tenant(name, c.Tenants[name])
+	}
+	k.telemetry()
+	return k.problems
+}
+
+func (k *checker) listeners() {
+	c := k.c
+	k.addr("http.addr", c.HTTP.Addr)
+	k.addr("nats.addr", c.NATS.Addr)
+	k.addr("s3.addr", c.S3.Addr)
+	if c.Telemetry.Addr != "" {
+		k.addr("telemetry.addr", c.Telemetry.Addr)
+	}
+	if !c.Auth.Enabled && !Loopback(c.HTTP.Addr) {
+		k.bad("auth.enabled", "authentication may be off on a loopback address only, and http.addr is %s", c.HTTP.Addr)
+	}
+	k.pair("http.tls_cert", c.HTTP.TLSCert, "http.tls_key", c.HTTP.TLSKey)
+	k.pair("nats.tls_cert", c.NATS.TLSCert, "nats.tls_key", c.NATS.TLSKey)
+}
+
+// Loopback reports whether a listening address can be reached from this host only.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+func (k *checker) addr(key, addr string) {
+	_, port, err := net.SplitHostPort(addr)
+	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
+		k.bad(key, "%q is not host:port, such as 127.0.0.1:8787 (port 0: any free one)", addr)
+	}
+}
+
+func (k *checker) pair(key1, v1, key2, v2 string) {
+	if (v1 == "") != (v2 == "") {
+		k.bad(key1, "%s and %s go together: give both or none", key1, key2)
+	}
+}
+
+func (k *checker) url(key, text string, schemes ...string) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
+		k.bad(key, "not an address of the form %s://host", strings.Join(schemes, ":// or "))
+	}
+}
+
+func (k *checker) stores() {
+	n, s := k.c.NATS, k.c.S3
+	for u := range strings.SplitSeq(n.URL, ",") {
+		k.url("nats.url", strings.TrimSpace(u), "nats", "tls", "ws", "wss")
+	}
+	if n.Password != "" && n.User == "" {
+		k.bad("nats.user", "nats.password is given without a user")
+	}
+	k.url("s3.endpoint", s.Endpoint, "https", "http")
+	if s.Endpoint != "" && (s.AccessKey == "") != (s.SecretKey == "") {
+		k.bad("s3.access_key", "s3.access_key and s3.secret_key go together: give both or none")
+	}
+	if s.Bucket == "" {
+		k.bad("s3.bucket", "must not be empty")
+	}
+}
+
+func (k *checker) workers() {
+	c := k.c
+	if c.Queue.AckWait < time.Second {
+		k.bad("queue.ack_wait", "%s is less than 1s", c.Queue.AckWait)
+	}
+	k.atLeast("queue.attempts", c.Queue.Attempts, 1)
+	k.atLeast("worker.slots", c.Worker.Slots, 0)
+	if c.Worker.Drain < 0 {
+		k.bad("worker.drain", "must not be negative")
+	}
+	if len(c.Worker.Pools) == 0 {
+		k.bad("worker.pools", "a worker needs at least one pool")
+	}
+	k.names("worker.pools", c.Worker.Pools)
+}
+
+func (k *checker) atLeast(key string, n, least int) {
+	if n < least {
+		k.bad(key, "%d is less than %d", n, least)
+	}
+}
+
+func (k *checker) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		k.bad(key, "%q is none of %s%s", value, strings.Join(allowed, ", "), didYouMean(value, allowed))
+	}
+}
+
+func (k *checker) names(key string, names []string) {
+	for _, n := range names {
+		if !nameRule.MatchString(n) {
+			k.bad(key, nameText, n)
+		}
+	}
+}
+
+func (k *checker) execution() {
+	e := k.c.Execution
+	k.oneOf("execution.sandbox_type", e.SandboxType, "auto", "microsandbox", "gvisor")
+	k.oneOf("execution.reuse", e.Reuse, "tenant", "never")
+	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
+	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)
+	k.atLeast("optimizations.sandbox_pool_size", k.c.Optimizations.SandboxPoolSize, 0)
+	if e.MaxBoxes > 0 && e.MaxBoxes < k.c.Optimizations.ReadyBoxes() {
+		k.bad("execution.max_boxes", "%d boxes at most, but optimizations.sandbox_pool_size keeps %d ready", e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
+	}
+	if f := e.State.StateFile; f == "" || strings.ContainsAny(f, `/\`) || f == "." || f == ".." {
+		k.bad("execution.state.state_file", "%q is not the name of a file", f)
+	}
+}
+
+func (k *checker) limits() {
+	l, g := k.c.Limits, k.c.Guardrails
+	if g.MaxExecutionTime < 100*time.Millisecond || g.MaxExecutionTime > 24*time.Hour {
+		k.bad("guardrails.max_execution_time", "%s is not between 100ms and 24h", g.MaxExecutionTime)
+	}
+	k.atLeast("guardrails.max_memory_mb", g.MaxMemoryMB, 16)
+	if !(l.CPUs > 0 && l.CPUs <= 1024) {
+		k.bad("limits.cpus", "%v is not more than 0 and at most 1024", l.CPUs)
+	}
+	k.atLeast("limits.output_bytes", int(l.OutputBytes), 1024)
+	k.atLeast("limits.workspace_mb", int(l.WorkspaceMB), 1)
+	k.atLeast("limits.processes", l.Processes, 1)
+	k.atLeast("limits.open_files", l.OpenFiles, 16)
+}
+
+func (k *checker) llm() {
+	l := k.c.LLM
+	k.oneOf("llm.provider", l.Provider, "openai", "azure_openai")
+	if !(l.Temperature >= 0 && l.Temperature <= 2) {
+		k.bad("llm.temperature", "%v is not between 0 and 2", l.Temperature)
+	}
+	k.atLeast("llm.max_tokens", l.MaxTokens, 1)
+	k.url("llm.azure_endpoint", l.AzureEndpoint, "https", "http")
+}
+
+func (k *checker) servers() {
+	seen := map[string]bool{}
+	for i, s := range k.c.MCPServers {
+		key := fmt.Sprintf("mcp_servers[%d]", i)
+		switch {
+		case !nameRule.MatchString(s.Name):
+			k.bad(key+".name", nameText, s.Name)
+		case seen[s.Name]:
+			k.bad(key+".name", "%q is there twice", s.Name)
+		case (s.Command == "") == (s.URL == ""):
+			k.bad(key+".name", "%q needs either command or url", s.Name)
+		}
+		seen[s.Name] = true
+		k.url(key+".url", s.URL, "https", "http")
+		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
+		k.oneOf(key+".scope", cmp.Or(s.Scope, "shared"), "shared", "tenant", "session")
+	}
+}
+
+func (k *checker) tenant(name string, t Tenant) {
+	key := "tenants." + name
+	if !nameRule.MatchString(name) {
+		k.bad(key, nameText, name)
+	}
+	k.names(key+".pools", t.Pools)
+	for _, p := range t.Priorities {
+		k.oneOf(key+".priorities", p, "high", "normal", "low")
+	}
+	k.atLeast(key+".max_running", t.MaxRunning, 0)
+	l := t.Limits
+	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
+		k.bad(key+".limits", "limits must not be negative")
+	}
+	k.tokens(key+".tokens", t.Tokens)
+}
+
+func (k *checker) tokens(key string, tokens []Token) {
+	for i, t := range tokens {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		if t.SHA256 == "" && t.File == "" {
+			k.bad(at, "either sha256 or file is needed")
+		}
+		if t.SHA256 != "" && !hashRule.MatchString(string(t.SHA256)) {
+			k.bad(at+".sha256", "not 64 hexadecimal digits; make it with: printf %%s \"$TOKEN\" | sha256sum")
+		}
+		for _, s := range t.Scopes {
+			k.oneOf(at+".scopes", s, "read", "submit", "operator")
+		}
+	}
+}
+
+func (k *checker) telemetry() {
+	k.oneOf("logging.level", strings.ToUpper(k.c.Logging.Level), "DEBUG", "INFO", "WARNING", "WARN", "ERROR")
+	k.oneOf("logging.format", k.c.Logging.Format, "auto", "text", "json")
+	k.url("telemetry.endpoint", k.c.Telemetry.Endpoint, "http", "https")
+	if s := k.c.Telemetry.Sample; !(s >= 0 && s <= 1) {
+		k.bad("telemetry.sample", "%v is not between 0 and 1", s)
+	}
+}

@@ -1,0 +1,378 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// write makes a file in a fresh working directory and returns its name.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// load reads s, with a home directory, in a fresh working directory.
+func load(t *testing.T, s config.Source) *config.Config {
+	t.Helper()
+	s.Env = append(s.Env, "HOME=/home/u")
+	c, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// problems loads s and returns what is wrong with it.
+func problems(t *testing.T, s config.Source) []string {
+	t.Helper()
+	s.Env = append(s.Env, "HOME=/home/u")
+	_, err := config.Load(s)
+	invalid, ok := errors.AsType[*config.InvalidError](err)
+	if !ok {
+		t.Fatalf("Load = %v, want an *InvalidError", err)
+	}
+	var lines []string
+	for _, p := range invalid.Problems {
+		lines = append(lines, p.String())
+	}
+	return lines
+}
+
+func TestDefaults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := load(t, config.Source{})
+	if c.Data != "/home/u/.local/share/codefleet" || c.HTTP.Addr != "127.0.0.1:8787" || c.Queue.AckWait != 30*time.Second {
+		t.Errorf("data %q, http.addr %q, ack_wait %v", c.Data, c.HTTP.Addr, c.Queue.AckWait)
+	}
+	if _, ok := c.Tenants["default"]; !ok || len(c.Tenants) != 1 {
+		t.Errorf("tenants = %v, want default alone", c.Tenants)
+	}
+	if c.Warnings != nil {
+		t.Errorf("warnings = %q, want none", c.Warnings)
+	}
+}
+
+// TestLayers sets one key in every layer, takes the layers away from the top, and looks at value and
+// origin: a file must not outrank the environment.
+func TestLayers(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "config.yaml", "# first\nhttp:\n  addr: 127.0.0.1:1\n")
+	write(t, ".env", "CODEFLEET_HTTP_ADDR=127.0.0.1:2\n")
+	s := config.Source{
+		Env:   []string{"CODEFLEET_HTTP_ADDR=127.0.0.1:3"},
+		Flags: []config.Flag{{Key: "http.addr", Value: "127.0.0.1:4", Name: "--http"}},
+	}
+	steps := []struct {
+		drop, want, origin string
+	}{
+		{"", "127.0.0.1:4", "flag --http"},
+		{"flags", "127.0.0.1:3", "environment CODEFLEET_HTTP_ADDR"},
+		{"env", "127.0.0.1:2", ".env CODEFLEET_HTTP_ADDR"},
+		{".env", "127.0.0.1:1", "config.yaml:3"},
+		{"config.yaml", "127.0.0.1:8787", "default"},
+	}
+	for _, step := range steps {
+		switch step.drop {
+		case "flags":
+			s.Flags = nil
+		case "env":
+			s.Env = nil
+		case ".env", "config.yaml":
+			if err := os.Remove(step.drop); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := load(t, s)
+		if got, from := c.HTTP.Addr, c.Origin("http.addr").String(); got != step.want || from != step.origin {
+			t.Errorf("without %q: http.addr = %q from %q, want %q from %q", step.drop, got, from, step.want, step.origin)
+		}
+	}
+}
+
+func TestEmptyVariableIsAbsent(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", "s3: {bucket: b}")
+	c := load(t, config.Source{File: "c.yaml", Env: []string{"CODEFLEET_S3_BUCKET="}})
+	if c.S3.Bucket != "b" {
+		t.Errorf("s3.bucket = %q, want b", c.S3.Bucket)
+	}
+}
+
+func TestConfigFromVariable(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "other.yaml", "s3: {bucket: b}")
+	if c := load(t, config.Source{Env: []string{"CODEFLEET_CONFIG=other.yaml"}}); c.S3.Bucket != "b" {
+		t.Errorf("s3.bucket = %q, want b", c.S3.Bucket)
+	}
+	got := problems(t, config.Source{Env: []string{"CODEFLEET_CONFIG=missing.yaml"}})
+	if len(got) != 1 || !strings.Contains(got[0], "missing.yaml") {
+		t.Errorf("a missing file: %q", got)
+	}
+}
+
+// TestProblems: everything that is wrong is reported, with its line, in one go.
+func TestProblems(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := write(t, "c.yaml", `
+htpp:
+  addr: x
+http:
+  listen: 127.0.0.1:1
+  addr: 8787
+nats:
+  bucket: b
+  url: http://x
+queue:
+  ack_wait: 10 parsecs
+  attempts: 0
+  attempts: 3
+guardrails:
+  strict_mode: maybe
+optimizations: [1]
+worker:
+  pools: {a: b}
+tenants:
+  Acme: {}
+  beta:
+    tokens:
+      - {sha256: 1234}
+      - {}
+execution:
+  sandbox_type: gvisr
+  workspace-dir: /x
+`)
+	got := problems(t, config.Source{
+		File:  file,
+		Env:   []string{"CODEFLEET_NATS_ULR=nats://x", "MAX_MEMORY_MB=lots", "CODEFLEET_NATS_SERVICE_HOST=10.0.0.1", "CODEFLEET_PORT_4222_TCP_ADDR=10.0.0.1"},
+		Flags: []config.Flag{{Key: "s3.addr", Value: ":x", Name: "--s3"}},
+	})
+	want := []string{
+		"c.yaml:2: htpp: no such setting; did you mean http?",
+		"c.yaml:5: http.listen: no such setting; http has addr, allowed_hosts, allowed_origins, tls_cert, tls_key",
+		"c.yaml:8: nats.bucket: no such setting; did you mean s3.bucket?",
+		`c.yaml:11: queue.ack_wait: "10 parsecs" is not a time such as 30s, 5m or 300 (seconds)`,
+		"c.yaml:13: queue.attempts: given twice; first in line 12",
+		`c.yaml:15: guardrails.strict_mode: "maybe" is neither true nor false`,
+		"c.yaml:16: optimizations: `name: value` lines are expected",
+		"c.yaml:18: worker.pools: a list is expected",
+		"c.yaml:27: execution.workspace-dir: no such setting; did you mean workspace_dir?",
+		`MAX_MEMORY_MB: guardrails.max_memory_mb: "lots" is not a whole number`,
+		"environment: CODEFLEET_NATS_ULR: no such setting; did you mean CODEFLEET_NATS_URL?",
+		`c.yaml:6: http.addr: "8787" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
+		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
+		"c.yaml:9: nats.url: not an address of the form nats:// or tls:// or ws:// or wss://host",
+		"c.yaml:12: queue.attempts: 0 is less than 1",
+		`c.yaml:26: execution.sandbox_type: "gvisr" is none of auto, microsandbox, gvisor; did you mean gvisor?`,
+		`c.yaml:20: tenants.Acme: "Acme": a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
+		`c.yaml:23: tenants.beta.tokens[0].sha256: not 64 hexadecimal digits; make it with: printf %s "$TOKEN" | sha256sum`,
+		"c.yaml:24: tenants.beta.tokens[1]: either sha256 or file is needed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestSyntax(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for text, want := range map[string]string{
+		"http:\n\taddr: x":        "c.yaml:2: not valid YAML: found character that cannot start any token",
+		"- a":                     "c.yaml:1: `name: value` lines are expected",
+		"data: /x\n---\ndata: /y": "c.yaml: one document is expected, with no --- after it",
+		"http: &h {addr: 127.0.0.1:1}\ns3:\n  <<: *h": "c.yaml:3: s3: keys must be plain names (merge keys are not supported)",
+		strings.Repeat("#", 1<<20) + "\n":             "c.yaml: larger than 1048576 bytes",
+	} {
+		if got := problems(t, config.Source{File: write(t, "c.yaml", text)}); len(got) != 1 || got[0] != want {
+			t.Errorf("%.40q: %q, want %q", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "\n# nothing\n", "http:\ntenants:\n", "http: &h {addr: 127.0.0.1:1}\n"} {
+		load(t, config.Source{File: write(t, "c.yaml", text)})
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "key", "s3cr3t-key\n")
+	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n- {name: a, command: b, env: {K: s3cr3t-env}}\n")
+	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
+	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
+		t.Errorf("secrets read from files = %q, %q", string(c.S3.SecretKey), string(c.LLM.OpenAIAPIKey))
+	}
+	if got := c.Origin("llm.openai_api_key").String(); got != "environment OPENAI_API_KEY_FILE" {
+		t.Errorf("origin = %q", got)
+	}
+	shown, err := json.Marshal(c.Values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s3", c.S3, "key", c.S3.SecretKey)
+	for _, text := range []string{string(shown), fmt.Sprintf("%v %+v %#v", c.S3, c.S3, c.S3), log.String()} {
+		if strings.Contains(text, "s3cr3t") {
+			t.Errorf("a secret is shown: %s", text)
+		}
+	}
+	if !strings.Contains(string(shown), "nats://(hidden)@h:4222") {
+		t.Errorf("nats.url is not shown without its password: %s", shown)
+	}
+
+	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\n")
+	got := problems(t, config.Source{File: "both.yaml", Env: []string{"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere"}})
+	want := []string{
+		"both.yaml:3: s3.secret_key: both the value and a file of it are given",
+		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
+		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	write(t, ".env", "# x\nA='s3cr3t\n")
+	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") || !strings.HasPrefix(got[0], ".env:2: ") {
+		t.Errorf("a broken .env: %q", got)
+	}
+}
+
+func TestTenants(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "token", "a-token-of-24-characters\n")
+	write(t, "short", "abc\n")
+	write(t, "c.yaml", `
+tenants:
+  acme:
+    tokens: [{name: ci, file: token, scopes: [read]}]
+    pools: [default, gpu]
+    max_running: 4
+    network: [example.org:443]
+    limits: {timeout: 10m, memory_mb: 2048}
+  beta:
+`)
+	c := load(t, config.Source{File: "c.yaml"})
+	want := map[string]config.Tenant{
+		"acme": {
+			Tokens: []config.Token{{
+				Name: "ci", File: "token", Scopes: []string{"read"},
+				SHA256: "84b9b41d13c3c260a67edeb62da19a57502327cb6b72ce5acbb7483f6c36edf9",
+			}},
+			Pools: []string{"default", "gpu"}, MaxRunning: 4, Network: []string{"example.org:443"},
+			Limits: config.TenantLimits{Timeout: 10 * time.Minute, MemoryMB: 2048},
+		},
+		"beta": {},
+	}
+	if diff := cmp.Diff(want, c.Tenants, cmp.Transformer("reveal", func(s config.Secret) string { return string(s) })); diff != "" {
+		t.Errorf("tenants (-want +got):\n%s", diff)
+	}
+	write(t, "short.yaml", "tenants: {a: {tokens: [{file: short}]}}\nauth: {enabled: false}\nhttp: {addr: '0.0.0.0:1'}")
+	got := problems(t, config.Source{File: "short.yaml"})
+	if len(got) != 2 || !strings.Contains(got[0], "at least 16 characters") || !strings.Contains(got[1], "loopback") {
+		t.Errorf("problems = %q", got)
+	}
+}
+
+// TestEarlierNames: the names of earlier versions work, and those without a meaning warn unless they ask for what is
+// so anyway.
+func TestEarlierNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", `
+execution: {workspace_dir: ./w, allow_network_access: false, state: {enabled: true, auto_save: false}}
+mcp_servers: []
+workflows: []
+`)
+	write(t, ".env", "WORKSPACE_DIR=./v\nMSB_API_KEY=k\n")
+	c := load(t, config.Source{File: "c.yaml", Env: []string{
+		"MSB_SERVER_URL=http://localhost:5555", "MAX_EXECUTION_TIME=60", "OPTIMIZATION_SANDBOX_POOLING=false",
+		"AZURE_OPENAI_ENDPOINT=https://a.openai.azure.com", "STATE_FORMAT=json", "MCP_SERVER_JIRA_CLOUD_URL=https://j",
+		"SKILLS_DIR=a", "EXECUTION_SKILLS_DIR=b",
+	}})
+	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute || c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
+		t.Errorf("workspace %q, time %v, ready %d, skills %q", c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime, c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
+	}
+	if !c.LLM.Enabled || c.LLM.Provider != "azure_openai" || c.Origin("llm.enabled").Where != "AZURE_OPENAI_ENDPOINT" {
+		t.Errorf("llm %v by %q from %v", c.LLM.Enabled, c.LLM.Provider, c.Origin("llm.enabled"))
+	}
+	if len(c.MCPServers) != 1 || c.MCPServers[0].Name != "jira-cloud" || c.MCPServers[0].URL != "https://j" {
+		t.Errorf("mcp_servers = %+v", c.MCPServers)
+	}
+	var starts []string
+	for _, w := range c.Warnings {
+		starts = append(starts, strings.SplitAfterN(w, ": no effect", 2)[0])
+	}
+	want := []string{
+		"c.yaml:2: execution.state.auto_save: no effect", "MSB_API_KEY: no effect",
+		"EXECUTION_SKILLS_DIR: differs from SKILLS_DIR, which is used", "MSB_SERVER_URL: no effect",
+	}
+	if diff := cmp.Diff(want, starts); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestValidateAfterChange(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := load(t, config.Source{})
+	c.Queue.Attempts = 0
+	if err := c.Validate(); err == nil || err.Error() != "configuration: queue.attempts: 0 is less than 1" {
+		t.Errorf("Validate = %v", err)
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	for _, seed := range []string{"a: b", "http: {addr: [}", "tenants: &a {x: *a}", "worker:\n  pools: [a, [b]]", "mcp_servers: [{env: {a: b}}]"} {
+		f.Add(seed)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(dir, "c.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(config.Source{File: path, DotEnv: os.DevNull, Env: []string{"HOME=/h"}})
+		if _, ok := errors.AsType[*config.InvalidError](err); err != nil && !ok {
+			t.Fatalf("Load = %v, want an *InvalidError", err)
+		}
+		if err == nil {
+			c.Values()
+		}
+	})
+}
+
+func TestFleetFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := config.FleetFile{
+		URL: "http://127.0.0.1:8787", Token: "t", Tenant: "default", PID: 1,
+		NATS: config.FleetNATS{URL: "nats://127.0.0.1:4222", User: "fleet", Password: "p"},
+		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:9000", Bucket: "b", AccessKey: "a", SecretKey: "s"},
+	}
+	for range 2 { // the second one replaces the first
+		if err := want.Write("fleet.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat("fleet.json")
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode = %v, %v, want 0600", info.Mode(), err)
+	}
+	got, err := config.ReadFleetFile("fleet.json")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("ReadFleetFile: %v (-want +got):\n%s", err, diff)
+	}
+	c := load(t, config.Source{Flags: got.Settings("--fleet")})
+	if c.NATS.URL != want.NATS.URL || c.S3.SecretKey != "s" || c.Origin("s3.secret_key").String() != "flag --fleet" {
+		t.Errorf("settings: %+v %+v from %v", c.NATS, c.S3, c.Origin("s3.secret_key"))
+	}
+	if _, err := config.ReadFleetFile("missing.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/joho/godotenv"
+)
+
+// clientVars are variables of ours that are not settings of a fleet but say where one is.
+var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN"}
+
+// serviceLink matches what Kubernetes sets for a service named codefleet or codefleet-….
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+func parseEnv(env []string) map[string]string {
+	m := make(map[string]string, len(env))
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		m[name] = value
+	}
+	return m
+}
+
+func (l *loader) readDotEnv(path string) {
+	if path == "" {
+		if path = ".env"; !exists(path) {
+			return
+		}
+	}
+	data, err := readSmall(path)
+	if err != nil {
+		l.problem("", "", "%v", err)
+		return
+	}
+	if l.dotenv, err = godotenv.UnmarshalBytes(data); err != nil {
+		// err quotes the file, which holds secrets: say the line only.
+		l.problem(fmt.Sprintf("%s:%d", path, badLine(string(data))), "", "neither NAME=value nor a comment, or a quote is not closed")
+	}
+}
+
+// badLine is the first line that cannot be read alone, counted from 1.
+func badLine(text string) int {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if _, err := godotenv.Unmarshal(line); err != nil {
+			break
+		}
+	}
+	return n
+}
+
+// apply sets every setting that vars name. A variable that is set but empty counts as absent.
+func (l *loader) apply(layer Layer, vars map[string]string) {
+	for _, k := range l.keys {
+		l.applyKey(layer, vars, k)
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if g, ok := goneVars[name]; ok && vars[name] != "" && !g.fine(vars[name]) {
+			l.warn(name, g.fate)
+		}
+		l.mcpServerVar(layer, name, vars[name])
+		l.unknownVar(layer, name)
+	}
+}
+
+func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
+	used, value := "", ""
+	for _, name := range k.env {
+		file := name + "_FILE"
+		switch {
+		case k.secret() && vars[name] != "" && vars[file] != "":
+			l.problem(name, k.path, "both %s and %s are set", name, file)
+		case used != "" && vars[name] != "" && vars[name] != value:
+			l.warn(name, fmt.Sprintf("differs from %s, which is used", used))
+		case used != "":
+		case vars[name] != "":
+			used, value = name, vars[name]
+			l.set(k, value, Origin{layer, name})
+		case k.secret() && vars[file] != "":
+			used = file
+			l.fromFile(k, vars[file], Origin{layer, file})
+		}
+	}
+}
+
+// unknownVar refuses a misspelt variable of ours.
+func (l *loader) unknownVar(layer Layer, name string) {
+	if !strings.HasPrefix(name, "CODEFLEET_") || serviceLink.MatchString(name) {
+		return
+	}
+	known := slices.Clone(clientVars)
+	for _, k := range l.keys {
+		known = append(known, k.env[0])
+		if k.secret() {
+			known = append(known, k.env[0]+"_FILE")
+		}
+	}
+	if !slices.Contains(known, name) {
+		l.problem(string(layer), name, "no such setting%s", didYouMean(name, known))
+	}
+}
+
+var mcpServerName = regexp.MustCompile(`^MCP_SERVER_([A-Z0-9_]+)_URL$`)
+
+// mcpServerVar adds a server of tools by MCP_SERVER_<NAME>_URL, or changes the address of one.
+func (l *loader) mcpServerVar(layer Layer, name, url string) {
+	m := mcpServerName.FindStringSubmatch(name)
+	if m == nil || url == "" {
+		return
+	}
+	server := strings.ToLower(strings.ReplaceAll(m[1], "_", "-"))
+	servers := &l.cfg.MCPServers
+	i := slices.IndexFunc(*servers, func(s MCPServer) bool { return s.Name == server })
+	if i < 0 {
+		i = len(*servers)
+		*servers = append(*servers, MCPServer{Name: server})
+		l.cfg.origins[fmt.Sprintf("mcp_servers[%d].name", i)] = Origin{layer, name}
+	}
+	(*servers)[i].URL = url
+	l.cfg.origins[fmt.Sprintf("mcp_servers[%d].url", i)] = Origin{layer, name}
+}

@@ -1,0 +1,244 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile bounds every file that is read as a setting.
+const maxFile = 1 << 20
+
+// readFile applies the configuration file.
+func (l *loader) readFile(path string) {
+	path = cmp.Or(path, l.lookup("CODEFLEET_CONFIG"))
+	if path == "" {
+		if path = "config.yaml"; !exists(path) {
+			return
+		}
+	}
+	data, err := readSmall(path)
+	if err != nil {
+		l.problem("", "", "%v", err)
+		return
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF): // empty
+		return
+	case err != nil:
+		where, message := yamlError(path, err)
+		l.problem(where, "", "%s", message)
+		return
+	}
+	f := &file{loader: l, path: path}
+	f.node(doc.Content[0], reflect.ValueOf(l.cfg).Elem(), "")
+	if err := dec.Decode(&doc); !errors.Is(err, io.EOF) {
+		l.problem(path, "", "one document is expected, with no --- after it")
+	}
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+func yamlError(path string, err error) (where, message string) {
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		return path + ":" + m[1], "not valid YAML: " + strings.TrimPrefix(err.Error(), m[0])
+	}
+	return path, "not valid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")
+}
+
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFile)
+	}
+	return data, nil
+}
+
+// file walks a parsed configuration file along the structs, so that every problem has its line.
+type file struct {
+	*loader
+	path string
+}
+
+func (f *file) where(n *yaml.Node) string { return fmt.Sprintf("%s:%d", f.path, n.Line) }
+
+func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Tag == "!!null" {
+		return // the key alone: leave the default
+	}
+	if n.Kind != yaml.ScalarNode {
+		f.cfg.origins[path] = Origin{LayerFile, f.where(n)}
+	}
+	switch {
+	case v.Kind() == reflect.Struct:
+		f.mapping(n, v, path)
+	case v.Kind() == reflect.Map:
+		f.table(n, v, path)
+	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
+		f.list(n, v, path)
+	case n.Kind == yaml.ScalarNode && scalar(v.Type()):
+		f.set(key{path: path, value: v}, n.Value, Origin{LayerFile, f.where(n)})
+	case v.Kind() == reflect.Slice:
+		f.problem(f.where(n), path, "a list is expected")
+	default:
+		f.problem(f.where(n), path, "a single value is expected")
+	}
+}
+
+// mapping reads a section with known keys.
+func (f *file) mapping(n *yaml.Node, v reflect.Value, path string) {
+	fields, names := map[string]reflect.Value{}, []string(nil)
+	for i := range v.NumField() {
+		if name := yamlName(v.Type().Field(i)); name != "" {
+			fields[name], names = v.Field(i), append(names, name)
+		}
+	}
+	for k, value := range f.pairs(n, path) {
+		at := join(path, k.Value)
+		base, isFile := strings.CutSuffix(k.Value, "_file")
+		switch {
+		case fields[k.Value].IsValid():
+			f.node(value, fields[k.Value], at)
+		case isFile && fields[base].IsValid() && fields[base].Type() == secretType:
+			f.secretFile(key{path: join(path, base), value: fields[base]}, value)
+		case gone[at].fate != "":
+			f.retired(at, value)
+		default:
+			f.problem(f.where(k), at, "no such setting%s", f.hint(k.Value, path, names))
+		}
+	}
+}
+
+// hint looks for the nearest name in the section, then for the same name in another one.
+func (f *file) hint(name, section string, names []string) string {
+	if nearest(name, names) != "" {
+		return didYouMean(name, names)
+	}
+	for _, k := range f.keys {
+		if leaf := k.path[strings.LastIndexByte(k.path, '.')+1:]; leaf == name {
+			return fmt.Sprintf("; did you mean %s?", k.path)
+		}
+	}
+	if section == "" {
+		return ""
+	}
+	return fmt.Sprintf("; %s has %s", section, strings.Join(names, ", "))
+}
+
+// table reads a section whose keys are names that the user chose.
+func (f *file) table(n *yaml.Node, v reflect.Value, path string) {
+	m := reflect.MakeMap(v.Type())
+	for k, value := range f.pairs(n, path) {
+		elem := reflect.New(v.Type().Elem()).Elem()
+		f.node(value, elem, join(path, k.Value))
+		m.SetMapIndex(reflect.ValueOf(k.Value), elem)
+	}
+	v.Set(m)
+}
+
+func (f *file) list(n *yaml.Node, v reflect.Value, path string) {
+	s := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		f.node(item, s.Index(i), fmt.Sprintf("%s[%d]", path, i))
+	}
+	v.Set(s)
+}
+
+// pairs yields the keys and values of a mapping, and reports what is not one.
+func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node) bool) {
+	return func(yield func(k, v *yaml.Node) bool) {
+		if n.Kind != yaml.MappingNode {
+			f.problem(f.where(n), path, "`name: value` lines are expected")
+			return
+		}
+		seen := map[string]int{}
+		for i := 0; i < len(n.Content); i += 2 {
+			k := n.Content[i]
+			if k.Tag == "!!merge" || k.Kind != yaml.ScalarNode {
+				f.problem(f.where(k), path, "keys must be plain names (merge keys are not supported)")
+				continue
+			}
+			if line := seen[k.Value]; line > 0 {
+				f.problem(f.where(k), join(path, k.Value), "given twice; first in line %d", line)
+				continue
+			}
+			seen[k.Value] = k.Line
+			if !yield(k, n.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+// secretFile reads the value of a secret from the file that n names.
+func (f *file) secretFile(k key, n *yaml.Node) {
+	if f.cfg.Origin(k.path).Layer == LayerFile {
+		f.problem(f.where(n), k.path, "both the value and a file of it are given")
+		return
+	}
+	f.fromFile(k, n.Value, Origin{LayerFile, f.where(n)})
+}
+
+// fromFile sets a secret from the content of a file, without the line's end.
+func (l *loader) fromFile(k key, path string, from Origin) {
+	data, err := readSmall(path)
+	if err != nil {
+		l.problem(from.Where, k.path+"_file", "%v", err)
+		return
+	}
+	l.set(k, string(data), from)
+}
+
+// readTokens fills the hashes of tokens that are given as files.
+func (l *loader) readTokens(path string, tokens []Token) {
+	for i := range tokens {
+		at, t := fmt.Sprintf("%s[%d]", path, i), &tokens[i]
+		if t.File == "" {
+			continue
+		}
+		where := l.cfg.Origin(at + ".file").Where
+		data, err := readSmall(t.File)
+		token := strings.TrimSpace(string(data))
+		switch {
+		case t.SHA256 != "":
+			l.problem(where, at, "both sha256 and file are given")
+		case err != nil:
+			l.problem(where, at+".file", "%v", err)
+		case len(token) < 16:
+			l.problem(where, at+".file", "a token has at least 16 characters")
+		default:
+			sum := sha256.Sum256([]byte(token))
+			t.SHA256 = Secret(hex.EncodeToString(sum[:]))
+		}
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

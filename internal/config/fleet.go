@@ -1,0 +1,99 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// FleetFile is fleet.json: where a running fleet is and the credentials to use it, which `codefleet
+// up` generates at each start. Whoever can read it is that fleet's operator.
+type FleetFile struct {
+	URL    string `json:"url"`    // of the HTTP interface
+	Token  string `json:"token"`  // bearer token of Tenant, with every scope
+	Tenant string `json:"tenant"` // whose token it is
+
+	NATS FleetNATS `json:"nats"`
+	S3   FleetS3   `json:"s3"`
+
+	Data    string    `json:"data"` // its data directory
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Version string    `json:"version"`
+}
+
+// FleetNATS is the queue of a fleet: as workers and ingest use it, and as each tenant may.
+type FleetNATS struct {
+	URL      string                   `json:"url"`
+	User     string                   `json:"user"`
+	Password string                   `json:"password"`
+	Tenants  map[string]FleetNATSUser `json:"tenants,omitempty"`
+}
+
+// FleetNATSUser is a name and a password.
+type FleetNATSUser struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+}
+
+// FleetS3 is the object store of a fleet.
+type FleetS3 struct {
+	Endpoint  string `json:"endpoint"`
+	Bucket    string `json:"bucket"`
+	AccessKey string `json:"access_key"`
+	SecretKey string `json:"secret_key"`
+}
+
+// FleetFileName is the name of the file in a data directory.
+const FleetFileName = "fleet.json"
+
+// ReadFleetFile reads a fleet.json. One that is not there is fs.ErrNotExist.
+func ReadFleetFile(path string) (FleetFile, error) {
+	var f FleetFile
+	data, err := readSmall(path)
+	if err != nil {
+		return f, fmt.Errorf("read fleet file: %w", err)
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, fmt.Errorf("read fleet file %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Write replaces the file at path in one step, readable by its owner only.
+func (f FleetFile) Write(path string) error {
+	data, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".fleet-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write fleet file: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(append(data, '\n'))
+	if err = cmp.Or(err, tmp.Close()); err != nil {
+		return fmt.Errorf("write fleet file: %w", err)
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return fmt.Errorf("write fleet file: %w", err)
+	}
+	return nil
+}
+
+// Settings are the settings of a worker or ingest process that joins the fleet. name is how the user
+// named the file, for origins.
+func (f FleetFile) Settings(name string) []Flag {
+	return []Flag{
+		{"nats.url", f.NATS.URL, name},
+		{"nats.user", f.NATS.User, name},
+		{"nats.password", f.NATS.Password, name},
+		{"s3.endpoint", f.S3.Endpoint, name},
+		{"s3.bucket", f.S3.Bucket, name},
+		{"s3.access_key", f.S3.AccessKey, name},
+		{"s3.secret_key", f.S3.SecretKey, name},
+	}
+}

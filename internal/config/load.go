@@ -1,0 +1,202 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Source is where Load reads from. The zero value is the defaults, ./config.yaml and ./.env where
+// they exist, and an empty environment.
+type Source struct {
+	File   string   // configuration file; empty: CODEFLEET_CONFIG, else config.yaml if it exists
+	DotEnv string   // .env file; empty: .env if it exists
+	Env    []string // the environment, as os.Environ gives it
+	Flags  []Flag   // settings given on the command line; a later one wins
+}
+
+// Flag is one setting given on the command line.
+type Flag struct {
+	Key   string // as in the file: "http.addr"
+	Value string
+	Name  string // as the user typed it: "--http"
+}
+
+// Layer is a kind of place that settings come from; a later one outranks an earlier one.
+type Layer string
+
+// The layers, in rising order.
+const (
+	LayerDefault Layer = "default"
+	LayerFile    Layer = "file"
+	LayerDotEnv  Layer = ".env"
+	LayerEnv     Layer = "environment"
+	LayerFlag    Layer = "flag"
+)
+
+// Origin is where the value of one setting came from.
+type Origin struct {
+	Layer Layer  `json:"layer"`
+	Where string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
+}
+
+func (o Origin) String() string {
+	switch o.Layer {
+	case LayerFile:
+		return o.Where
+	case LayerDotEnv, LayerEnv, LayerFlag:
+		return string(o.Layer) + " " + o.Where
+	case LayerDefault:
+	}
+	return string(LayerDefault)
+}
+
+// Problem is one thing that is wrong with the settings.
+type Problem struct {
+	Where   string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
+	Key     string `json:"key,omitempty"`
+	Message string `json:"message"`
+}
+
+func (p Problem) String() string {
+	parts := slices.DeleteFunc([]string{p.Where, p.Key, p.Message}, func(s string) bool { return s == "" })
+	return strings.Join(parts, ": ")
+}
+
+// InvalidError is everything that is wrong with the settings, one line each.
+type InvalidError struct{ Problems []Problem }
+
+func (e *InvalidError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return "configuration: " + strings.Join(lines, "\n  ")
+}
+
+// Load reads every layer of s, each outranking the one before, and checks the result. The error is
+// an *InvalidError with all problems at once. It reads files, changes none, and never looks at the
+// process's own environment.
+func Load(s Source) (*Config, error) {
+	l := &loader{cfg: Default(), env: parseEnv(s.Env)}
+	l.cfg.origins = map[string]Origin{}
+	l.keys = keysOf(l.cfg)
+	l.readDotEnv(s.DotEnv)
+	l.readFile(s.File)
+	l.apply(LayerDotEnv, l.dotenv)
+	l.apply(LayerEnv, l.env)
+	l.applyFlags(s.Flags)
+	l.derive()
+	l.problems = append(l.problems, l.cfg.check()...)
+	if len(l.problems) > 0 {
+		return nil, &InvalidError{Problems: l.problems}
+	}
+	return l.cfg, nil
+}
+
+// Origin says where the value of a key, such as "nats.url", came from.
+func (c *Config) Origin(key string) Origin {
+	if o, ok := c.origins[key]; ok {
+		return o
+	}
+	return Origin{Layer: LayerDefault}
+}
+
+// Validate checks the settings again, for a program that changed them after Load.
+func (c *Config) Validate() error {
+	if problems := c.check(); len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
+}
+
+type loader struct {
+	cfg         *Config
+	keys        []key
+	env, dotenv map[string]string
+	problems    []Problem
+}
+
+func (l *loader) problem(where, key, format string, args ...any) {
+	l.problems = append(l.problems, Problem{Where: where, Key: key, Message: fmt.Sprintf(format, args...)})
+}
+
+func (l *loader) warn(where, text string) {
+	l.cfg.Warnings = append(l.cfg.Warnings, where+": "+text)
+}
+
+func (l *loader) lookup(name string) string { return cmp.Or(l.env[name], l.dotenv[name]) }
+
+func (l *loader) applyFlags(flags []Flag) {
+	for _, f := range flags {
+		i := slices.IndexFunc(l.keys, func(k key) bool { return k.path == f.Key })
+		if i < 0 {
+			l.problem(f.Name, f.Key, "is not a setting")
+			continue
+		}
+		l.set(l.keys[i], f.Value, Origin{LayerFlag, f.Name})
+	}
+}
+
+func (l *loader) set(k key, text string, from Origin) {
+	if err := setText(k.value, text); err != nil {
+		l.problem(from.Where, k.path, "%v", err)
+		return
+	}
+	l.cfg.origins[k.path] = from
+}
+
+// derive fills what depends on the host or on other files.
+func (l *loader) derive() {
+	c := l.cfg
+	if c.Data == "" {
+		dir, err := DataDir(l.lookup)
+		if err != nil {
+			l.problem("", "data", "%v", err)
+		}
+		c.Data = dir
+	}
+	if c.Worker.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "worker"
+		}
+		c.Worker.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	if c.LLM.AzureEndpoint != "" && c.Origin("llm.enabled").Layer == LayerDefault {
+		c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin("llm.azure_endpoint")
+		if c.Origin("llm.provider").Layer == LayerDefault {
+			c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin("llm.azure_endpoint")
+		}
+	}
+	if len(c.Tenants) == 0 {
+		c.Tenants = map[string]Tenant{"default": {}}
+	}
+	l.readTokens("auth.operators", c.Auth.Operators)
+	for name, t := range c.Tenants {
+		l.readTokens("tenants."+name+".tokens", t.Tokens)
+	}
+}
+
+// DataDir is the default data directory. lookup reads one variable of the environment.
+func DataDir(lookup func(string) string) (string, error) {
+	if dir := lookup("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "codefleet"), nil
+	}
+	if home := lookup("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "share", "codefleet"), nil
+	}
+	return "", errors.New("no HOME to keep it in: say where (--data, CODEFLEET_DATA, or data: in the file)")
+}
+
+// exists reports whether an optional file is there; anything but its absence counts as there, so
+// that the error of reading it is seen.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

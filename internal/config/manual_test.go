@@ -1,0 +1,263 @@
+package config
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var update = flag.Bool("update", false, "write config.example.yaml and the tables of docs/configuration.md")
+
+const (
+	examplePath = "../../config.example.yaml"
+	docsPath    = "../../docs/configuration.md"
+)
+
+// TestExampleFile: config.example.yaml is written from the structs, loads as it is to the defaults,
+// and is still valid when every setting in it is uncommented.
+func TestExampleFile(t *testing.T) {
+	text := example(fieldComments(t))
+	compareOrUpdate(t, examplePath, text)
+
+	env := []string{"HOME=/home/u", "CODEFLEET_WORKER_NAME=w"}
+	want, err := Load(Source{Env: env, DotEnv: os.DevNull})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uncommented := regexp.MustCompile(`(?m)^( *)#([^ #].*)$`).ReplaceAllString(text, "$1$2")
+	if uncommented == text {
+		t.Fatal("nothing was uncommented")
+	}
+	for name, text := range map[string]string{"as shipped": text, "uncommented": uncommented} {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load(Source{File: path, Env: env, DotEnv: os.DevNull})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ignore := gocmp.FilterPath(func(p gocmp.Path) bool {
+			return slices.Contains([]string{".origins", ".Tenants", ".MCPServers", ".Operators"}, p.Last().String())
+		}, gocmp.Ignore())
+		if diff := gocmp.Diff(want, got, ignore, cmpopts.EquateEmpty(), gocmp.AllowUnexported(Config{})); diff != "" {
+			t.Errorf("%s: differs from the defaults (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestManual: the tables of docs/configuration.md are written from the structs.
+func TestManual(t *testing.T) {
+	data, err := os.ReadFile(docsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := between(t, string(data), "settings", settingsTable(fieldComments(t)))
+	text = between(t, text, "earlier names", earlierTable())
+	compareOrUpdate(t, docsPath, text)
+}
+
+func compareOrUpdate(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date, run: go test ./internal/config -update\n%s", path, diff)
+	}
+}
+
+// between replaces what stands between the marks of name.
+func between(t *testing.T, text, name, content string) string {
+	t.Helper()
+	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+	head, rest, ok := strings.Cut(text, begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no marks for %s", docsPath, name)
+	}
+	return head + begin + content + end + tail
+}
+
+// fieldComments are the comments of the fields, by "Type.Field".
+func fieldComments(t *testing.T) map[string]string {
+	t.Helper()
+	comments := map[string]string{}
+	for _, name := range []string{"config.go", "task.go", "tenant.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range s.Fields.List {
+					comments[spec.Name.Name+"."+field.Names[0].Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+				}
+			}
+			return false
+		})
+	}
+	return comments
+}
+
+const exampleHead = `# Settings of codefleet. Copy to config.yaml and uncomment what you change; what is shown is the
+# default. The environment, .env and flags outrank this file. docs/configuration.md has the
+# variables. Written from the code: go test ./internal/config -update
+`
+
+// example is config.example.yaml: a line that begins with # and no space is a setting.
+func example(comments map[string]string) string {
+	var b strings.Builder
+	b.WriteString(exampleHead)
+	var walk func(v reflect.Value, indent, mark string)
+	walk = func(v reflect.Value, indent, mark string) {
+		for i := range v.NumField() {
+			f, field := v.Type().Field(i), v.Field(i)
+			name := yamlName(f)
+			if name == "" {
+				continue
+			}
+			if indent == "" {
+				b.WriteString("\n")
+			}
+			b.WriteString(wrap(comments[v.Type().Name()+"."+f.Name], indent+"# "))
+			switch {
+			case scalar(f.Type):
+				value := cmp.Or(f.Tag.Get("sample"), defaultText(field))
+				fmt.Fprintf(&b, "%s#%s\n", indent, strings.TrimRight(name+": "+value, " "))
+			case f.Type.Kind() == reflect.Struct:
+				fmt.Fprintf(&b, "%s%s%s:\n", indent, mark, name)
+				walk(field, indent+"  ", mark)
+			case f.Type.Elem().Kind() == reflect.String: // variables, headers
+				fmt.Fprintf(&b, "%s#%s: {}\n", indent, name)
+			case f.Type.Kind() == reflect.Map:
+				fmt.Fprintf(&b, "%s#%s:\n%s  #acme:\n", indent, name, indent)
+				walk(reflect.New(f.Type.Elem()).Elem(), indent+"    ", "#")
+			default: // a list of structs: the dash stands alone, so that fields line up
+				fmt.Fprintf(&b, "%s#%s:\n%s  #-\n", indent, name, indent)
+				walk(reflect.New(f.Type.Elem()).Elem(), indent+"    ", "#")
+			}
+		}
+	}
+	walk(reflect.ValueOf(Default()).Elem(), "", "")
+	return b.String()
+}
+
+func defaultText(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return ""
+	}
+	text := format(v)
+	if v.Type() == stringsType {
+		return "[" + text + "]"
+	}
+	return text
+}
+
+// wrap breaks text into lines of at most 100 columns that begin with prefix.
+func wrap(text, prefix string) string {
+	var b strings.Builder
+	line := prefix
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > 100 {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = prefix
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+	return b.String()
+}
+
+func settingsTable(comments map[string]string) string {
+	var b strings.Builder
+	b.WriteString("| setting | default | meaning | variables |\n|---|---|---|---|\n")
+	var walk func(v reflect.Value, path string, vars bool)
+	walk = func(v reflect.Value, path string, vars bool) {
+		for i := range v.NumField() {
+			f, field := v.Type().Field(i), v.Field(i)
+			name := yamlName(f)
+			if name == "" {
+				continue
+			}
+			at := join(path, name)
+			switch {
+			case scalar(f.Type) || f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.String:
+				names := "–"
+				if vars {
+					names = code(envNames(at, f)...)
+				}
+				if f.Type == secretType && vars {
+					names += " (or `…_FILE`)"
+				}
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", at, code(defaultText(field)), comments[v.Type().Name()+"."+f.Name], names)
+			case f.Type.Kind() == reflect.Struct:
+				walk(field, at, vars)
+			case f.Type.Kind() == reflect.Map:
+				walk(reflect.New(f.Type.Elem()).Elem(), at+".NAME", false)
+			default:
+				walk(reflect.New(f.Type.Elem()).Elem(), at+"[]", false)
+			}
+		}
+	}
+	walk(reflect.ValueOf(Default()).Elem(), "", true)
+	return b.String()
+}
+
+func earlierTable() string {
+	var b strings.Builder
+	b.WriteString("| name | fate |\n|---|---|\n")
+	rows := map[string]string{"`MCP_SERVER_<NAME>_URL`": "kept: adds `mcp_servers` NAME, or sets its `url`"}
+	for _, k := range keysOf(Default()) {
+		for _, name := range k.env[1:] {
+			if !strings.HasPrefix(name, "OTEL_") {
+				rows[code(name)] = "kept: `" + k.path + "`"
+			}
+		}
+	}
+	for name, g := range gone {
+		rows[code(name)] = g.fate
+	}
+	for name, g := range goneVars {
+		rows[code(name)] = g.fate
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		fmt.Fprintf(&b, "| %s | %s |\n", name, rows[name])
+	}
+	return b.String()
+}
+
+func code(names ...string) string {
+	var parts []string
+	for _, n := range names {
+		if n != "" && n != "[]" {
+			parts = append(parts, "`"+n+"`")
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "–")
+}

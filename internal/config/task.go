@@ -1,0 +1,140 @@
+package config
+
+import "time"
+
+// Execution is the sandbox.
+type Execution struct {
+	// A directory of this host that `codefleet up` keeps in step with the workspace of the tenant
+	// `default`. Empty: none.
+	WorkspaceDir string `yaml:"workspace_dir" env:"WORKSPACE_DIR,EXECUTION_WORKSPACE_DIR"`
+	// Tool modules, servers/<server>/<tool>.py.
+	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
+	// Skills shared by all tenants.
+	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
+	// auto (the strongest that boots here), microsandbox or gvisor.
+	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
+	// OCI image of the box, by digest. Empty: the host's Python, for one tenant only.
+	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
+	// The state that sessions share.
+	State State `yaml:"state"`
+	// Python in the box when it is the host's. Empty: /usr/bin/python3.
+	Python string `yaml:"python"`
+	// The gVisor engine. Empty: `runsc` beside this program, else on PATH.
+	Runsc string `yaml:"runsc"`
+	// Boxes at most. 0: the worker's slots and sandbox_pool_size together.
+	MaxBoxes int `yaml:"max_boxes"`
+	// tenant: a box goes on to serve the tenant that it served first; never: one task a box.
+	Reuse string `yaml:"reuse"`
+	// Memory that all running tasks may have together. 0: three quarters of the host's.
+	MemoryMBTotal int `yaml:"memory_mb_total"`
+}
+
+// State is the state that sessions share.
+type State struct {
+	// Name of the state file in the workspace.
+	StateFile string `yaml:"state_file" env:"STATE_FILE"`
+}
+
+// Limits are of one run, beside those in Guardrails.
+type Limits struct {
+	// Processors.
+	CPUs float64 `yaml:"cpus"`
+	// Standard output and standard error together; what goes beyond is cut.
+	OutputBytes int64 `yaml:"output_bytes"`
+	// Size of the workspace.
+	WorkspaceMB int64 `yaml:"workspace_mb"`
+	// Processes and threads.
+	Processes int `yaml:"processes"`
+	// Open files.
+	OpenFiles int `yaml:"open_files"`
+}
+
+// Guardrails are rules for programs, and two limits.
+type Guardrails struct {
+	// Programs, inputs and results are checked. The sandbox, not this, is the boundary.
+	Enabled bool `yaml:"enabled" env:"GUARDRAILS_ENABLED"`
+	// A finding refuses the task; else it is a warning in the result.
+	StrictMode bool `yaml:"strict_mode" env:"GUARDRAILS_STRICT_MODE"`
+	// The program's code is checked.
+	SecurityChecks bool `yaml:"security_checks"`
+	// Time of one run.
+	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
+	// Memory of one run.
+	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
+}
+
+// Optimizations are warm sandboxes and the tool cache.
+type Optimizations struct {
+	// False turns all of this section off.
+	Enabled bool `yaml:"enabled" env:"OPTIMIZATIONS_ENABLED"`
+	// Boxes are made before they are needed.
+	SandboxPooling bool `yaml:"sandbox_pooling" env:"OPTIMIZATION_SANDBOX_POOLING"`
+	// So many boxes that no tenant uses yet are kept ready.
+	SandboxPoolSize int `yaml:"sandbox_pool_size" env:"OPTIMIZATION_SANDBOX_POOL_SIZE"`
+	// Tool descriptions are cached by content.
+	ToolCache bool `yaml:"tool_cache" env:"OPTIMIZATION_TOOL_CACHE"`
+	// Tool modules are read at the same time.
+	ParallelDiscovery bool `yaml:"parallel_discovery" env:"OPTIMIZATION_PARALLEL_DISCOVERY"`
+}
+
+// ReadyBoxes is how many boxes are kept ready: 0 when pooling is off.
+func (o Optimizations) ReadyBoxes() int {
+	if !o.Enabled || !o.SandboxPooling {
+		return 0
+	}
+	return o.SandboxPoolSize
+}
+
+// LLM is the language model that writes programs.
+type LLM struct {
+	// Programs are written by the model. An Azure endpoint turns it on by itself.
+	Enabled bool `yaml:"enabled" env:"LLM_CODE_GENERATION,LLM_ENABLED"`
+	// openai or azure_openai.
+	Provider string `yaml:"provider" env:"LLM_PROVIDER"`
+	// Model.
+	Model string `yaml:"model" env:"LLM_MODEL"`
+	// Key of the provider.
+	APIKey Secret `yaml:"api_key" env:"LLM_API_KEY"`
+	// Key used when provider is openai and api_key is empty.
+	OpenAIAPIKey Secret `yaml:"openai_api_key" env:"OPENAI_API_KEY"`
+	// Key used when provider is azure_openai and api_key is empty.
+	AzureAPIKey Secret `yaml:"azure_api_key" env:"AZURE_OPENAI_API_KEY"`
+	// Azure OpenAI: endpoint.
+	AzureEndpoint string `yaml:"azure_endpoint" env:"AZURE_OPENAI_ENDPOINT"`
+	// Azure OpenAI: name of the deployment.
+	AzureDeploymentName string `yaml:"azure_deployment_name" env:"AZURE_OPENAI_DEPLOYMENT_NAME,AZURE_OPENAI_CHAT_DEPLOYMENT_NAME"`
+	// Azure OpenAI: version of the interface.
+	AzureAPIVersion string `yaml:"azure_api_version" env:"AZURE_OPENAI_API_VERSION"`
+	// Azure OpenAI: deployment for embeddings.
+	AzureEmbedderName string `yaml:"azure_embedder_name" env:"AZURE_OPENAI_EMBEDDER_NAME"`
+	// Azure OpenAI: version of the interface for embeddings.
+	AzureEmbedderVersion string `yaml:"azure_embedder_version" env:"AZURE_OPENAI_EMBEDDER_VERSION"`
+	// 0 to 2.
+	Temperature float64 `yaml:"temperature" env:"LLM_TEMPERATURE"`
+	// Tokens of one answer at most.
+	MaxTokens int `yaml:"max_tokens" env:"LLM_MAX_TOKENS"`
+}
+
+// MCPServer is one server of tools: a command on this host, or an address.
+type MCPServer struct {
+	// Name, the folder of its tools.
+	Name string `yaml:"name" sample:"wiki"`
+	// Program to start, which speaks on its standard input and output; or
+	Command string `yaml:"command"`
+	// Arguments of command.
+	Args []string `yaml:"args"`
+	// Environment of command.
+	Env map[string]string `yaml:"env"`
+	// address of a server that runs already.
+	URL string `yaml:"url" sample:"https://wiki.example.org/mcp"`
+	// Headers sent to url.
+	Headers map[string]string `yaml:"headers"`
+	// stdio, http or sse. Default: by command or url.
+	ConnectionType string `yaml:"connection_type"`
+	// False leaves it out.
+	Enabled *bool `yaml:"enabled"`
+	// Time of one call.
+	Timeout time.Duration `yaml:"timeout"`
+	// Who shares one connection: shared, tenant or session.
+	Scope string `yaml:"scope"`
+}

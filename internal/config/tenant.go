@@ -1,0 +1,46 @@
+package config
+
+import "time"
+
+// Tenant is one identity: who may speak for it, and what it may have.
+type Tenant struct {
+	// Bearer tokens that speak for it. In the file only.
+	Tokens []Token `yaml:"tokens"`
+	// Pools that its tasks may go to. Empty: `default` only.
+	Pools []string `yaml:"pools"`
+	// Priorities that it may ask for. Empty: normal and low.
+	Priorities []string `yaml:"priorities"`
+	// Tasks running at a time in the whole fleet. 0: one less than the slots of a worker.
+	MaxRunning int `yaml:"max_running"`
+	// Hosts that its tasks may ask to reach, as example.org or example.org:443. Empty: none.
+	Network []string `yaml:"network"`
+	// The most that one run may ask for. 0: the fleet's default and no more.
+	Limits TenantLimits `yaml:"limits"`
+}
+
+// TenantLimits are the most that one run of a tenant may ask for.
+type TenantLimits struct {
+	// Time of one run.
+	Timeout time.Duration `yaml:"timeout"`
+	// Memory of one run.
+	MemoryMB int `yaml:"memory_mb"`
+	// Processors.
+	CPUs float64 `yaml:"cpus"`
+	// Output of one run.
+	OutputBytes int64 `yaml:"output_bytes"`
+	// Size of a workspace.
+	WorkspaceMB int64 `yaml:"workspace_mb"`
+}
+
+// Token is one bearer token, known by its hash.
+type Token struct {
+	// Name in logs.
+	Name string `yaml:"name" sample:"ci"`
+	// SHA-256 of the token, 64 hexadecimal digits (`printf %s "$TOKEN" | sha256sum`); or
+	SHA256 Secret `yaml:"sha256" sample:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	// a file that holds the token itself. Load reads it and fills sha256.
+	File string `yaml:"file"`
+	// read (tasks and results), submit (and cancel), operator (workers, pools, metrics). Empty: read
+	// and submit.
+	Scopes []string `yaml:"scopes"`
+}

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Secret is a value that no print, log or JSON shows. Convert it with string(s) to use it.
+type Secret string
+
+const hidden = "(hidden)"
+
+// String hides the value.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides the value.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue hides the value.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText hides the value.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	secretType   = reflect.TypeFor[Secret]()
+	stringsType  = reflect.TypeFor[[]string]()
+)
+
+// scalar reports whether one line of text can be a value of type t.
+func scalar(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+		return true
+	case reflect.Pointer:
+		return scalar(t.Elem())
+	default:
+		return t == stringsType
+	}
+}
+
+// setText sets v from text, the same way for every layer. Lists are separated by commas.
+func setText(v reflect.Value, text string) error {
+	text = strings.TrimSpace(text)
+	if v.Type() == durationType {
+		d, err := parseDuration(text)
+		if err == nil {
+			v.SetInt(int64(d))
+		}
+		return err
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		b, err := parseBool(text)
+		if err != nil {
+			return err
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+		v.SetInt(n)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a number", text)
+		}
+		v.SetFloat(f)
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		if err := setText(p.Elem(), text); err != nil {
+			return err
+		}
+		v.Set(p)
+	case reflect.Slice:
+		v.Set(reflect.ValueOf(splitList(text)))
+	default:
+		return fmt.Errorf("no value of this kind (%s) can be one line of text", v.Type())
+	}
+	return nil
+}
+
+func splitList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// parseDuration reads Go durations, and bare numbers as seconds, as earlier versions did.
+func parseDuration(text string) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < 1e9 {
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a time such as 30s, 5m or 300 (seconds)", text)
+	}
+	return d, nil
+}
+
+func parseBool(text string) (bool, error) {
+	switch strings.ToLower(text) {
+	case "true", "yes", "on", "1":
+		return true, nil
+	case "false", "no", "off", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", text)
+}
+
+// format shows a value as config show does, secrets hidden.
+func format(v reflect.Value) string {
+	if v.Type() == durationType {
+		return formatDuration(time.Duration(v.Int()))
+	}
+	if list, ok := v.Interface().([]string); ok {
+		return strings.Join(list, ", ")
+	}
+	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")
+}
+
+// userinfo is the name and password in an address.
+var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)
+
+// formatDuration is 5m rather than 5m0s.
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

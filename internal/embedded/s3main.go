@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/versity/versitygw/backend/meta"
+	"github.com/versity/versitygw/backend/posix"
+	"github.com/versity/versitygw/embedgw"
+	"github.com/versity/versitygw/s3api"
+)
+
+// s3Config is what the parent sends as one line of JSON on standard input,
+// which it then holds open: its end tells the child to stop.
+type s3Config struct {
+	Dir, Addr, AccessKey, SecretKey, Bucket string
+	NoSync                                  bool
+}
+
+func (o S3Options) wire() s3Config {
+	return s3Config{o.Dir, o.Addr, o.AccessKey, o.SecretKey, o.Bucket, o.NoSync}
+}
+
+const (
+	s3Connections = 1024
+	s3MaxParts    = 10_000
+	s3CopyLimit   = 5 << 30
+)
+
+// S3Main turns this process into the S3 server, and never returns, if StartS3
+// started it; otherwise it returns at once. Call it before anything else in main
+// and in TestMain of packages that use StartS3.
+func S3Main() {
+	if os.Getenv(s3Marker) != "s3" {
+		return
+	}
+	if err := serveS3(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveS3(ctx context.Context) error {
+	// Ctrl-C on a terminal reaches the whole process group; the parent decides when the server ends.
+	signal.Ignore(syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	stdin := bufio.NewReader(os.Stdin)
+	line, err := stdin.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	var cfg s3Config
+	if err := json.Unmarshal(line, &cfg); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	go func() {
+		io.Copy(io.Discard, stdin) // ends with the parent
+		cancel()
+	}()
+	return runGateway(ctx, cfg, os.NewFile(3, "ready"))
+}
+
+func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	data, sidecar := filepath.Join(dir, "data"), filepath.Join(dir, "meta")
+	if err := os.MkdirAll(filepath.Join(data, cfg.Bucket), 0o700); err != nil {
+		return err
+	}
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	opts := posix.PosixOpts{ValidateBucketNames: true, CopyObjectThreshold: s3CopyLimit}
+	opts.SetNewDirPerm(0o700)
+	opts.SetNewFilePerm(0o600)
+	storer, err := metadata(data, sidecar, &opts)
+	if err != nil {
+		return err
+	}
+	backend, err := posix.New(data, storer, opts)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", data, err)
+	}
+	s3opts := []s3api.Option{s3api.WithOnListen(func() {
+		io.WriteString(ready, "ready\n")
+		ready.Close()
+	})}
+	if !cfg.NoSync {
+		flush, err := openFlusher(data)
+		if err != nil {
+			return err
+		}
+		defer flush.Close()
+		s3opts = append(s3opts, s3api.WithMiddleware("/", durable(flush)))
+	}
+	err = embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
+		RootUserAccess: cfg.AccessKey, RootUserSecret: cfg.SecretKey,
+		Ports:          []string{cfg.Addr},
+		MaxConnections: s3Connections, MaxRequests: s3Connections,
+		MultipartMaxParts: s3MaxParts,
+		KeepAlive:         true, Quiet: true, DisableACLs: true,
+		S3Options: s3opts,
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// metadata keeps object attributes in extended attributes where the file
+// system has them, else in files beside the data.
+func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer, error) {
+	if err := (meta.XattrMeta{}).Test(data); err == nil {
+		return meta.XattrMeta{}, nil
+	}
+	if err := os.MkdirAll(sidecar, 0o700); err != nil {
+		return nil, err
+	}
+	opts.SideCarDir = sidecar
+	return meta.NewSideCar(sidecar)
+}
+
+// durable makes a swap of a HEAD object survive a power cut together with
+// all that it refers to: the gateway itself never syncs. Everything written before
+// is flushed before the swap, and the swap before it is acknowledged.
+func durable(flush *flusher) fiber.Handler {
+	return func(c fiber.Ctx) error {
+		if c.Method() != fiber.MethodPut || !strings.HasSuffix(c.Path(), "/HEAD") {
+			return c.Next()
+		}
+		if err := flush.Sync(); err != nil {
+			return fmt.Errorf("flush before commit: %w", err)
+		}
+		if err := c.Next(); err != nil {
+			return err
+		}
+		if err := flush.Sync(); err != nil {
+			return fmt.Errorf("flush commit: %w", err)
+		}
+		return nil
+	}
+}

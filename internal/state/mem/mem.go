@@ -1,0 +1,197 @@
+// Package mem is an object store in memory. It behaves like a strict S3, checks
+// that its callers keep the rules of state.Objects, and fails on demand.
+package mem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+// MaxSwap is the most bytes a swapped object may have: conditional PUTs must stay
+// small, because servers answer a refused large one by closing the connection.
+const MaxSwap = 8 << 10
+
+// Objects is the store. The zero value is not usable; call New.
+type Objects struct {
+	mu         sync.Mutex
+	objects    map[string]object
+	etags      int
+	violations []error
+	fault      func(Call) Fault
+	calls      []Call
+}
+
+type object struct {
+	data     []byte
+	etag     string
+	modified time.Time
+	swapped  bool // written by CompareAndSwap
+}
+
+var _ state.Objects = (*Objects)(nil)
+
+// New returns an empty store.
+func New() *Objects { return &Objects{objects: map[string]object{}} }
+
+// Violations returns what callers did against the contract, joined, or nil.
+func (o *Objects) Violations() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return errors.Join(o.violations...)
+}
+
+// Get implements state.Objects.
+func (o *Objects) Get(ctx context.Context, key string, opts state.GetOptions) (state.Object, error) {
+	f, err := o.enter(ctx, Call{Op: "get", Key: key})
+	if err != nil {
+		return state.Object{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	obj, ok := o.objects[key]
+	switch {
+	case !ok:
+		return state.Object{}, fmt.Errorf("get %s: %w", key, state.ErrNotFound)
+	case opts.IfNoneMatch != "" && opts.IfNoneMatch == obj.etag:
+		return state.Object{}, fmt.Errorf("get %s: %w", key, state.ErrNotModified)
+	}
+	end := int64(len(obj.data))
+	if opts.Length > 0 {
+		end = opts.Offset + opts.Length
+	}
+	if opts.Offset < 0 || opts.Offset > end || end > int64(len(obj.data)) {
+		return state.Object{}, fmt.Errorf("get %s: range %d+%d of %d bytes", key, opts.Offset, opts.Length, len(obj.data))
+	}
+	data := append(opts.Buffer[:0], obj.data[opts.Offset:end]...)
+	if f == Corrupt && len(data) > 0 {
+		data[len(data)/2] ^= 0x20
+	}
+	return state.Object{Data: data, ETag: obj.etag, Modified: obj.modified}, o.leave(f)
+}
+
+// Put implements state.Objects.
+func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+	f, err := o.enter(ctx, Call{Op: "put", Key: key, Size: len(data)})
+	if err != nil {
+		return err
+	}
+	if state.Sum(data) != sum {
+		return fmt.Errorf("put %s: digest does not match the body: %w", key, state.ErrCorrupt)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.police(key)
+	if old, ok := o.objects[key]; ok && (old.swapped || !bytes.Equal(old.data, data)) {
+		o.violate("put %s: replaces an object that has other content", key)
+	}
+	o.store(key, data, false)
+	return o.leave(f)
+}
+
+// CompareAndSwap implements state.Objects.
+func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	f, err := o.enter(ctx, Call{Op: "swap", Key: key, Size: len(data)})
+	if err != nil {
+		return "", err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.police(key)
+	if len(data) > MaxSwap {
+		o.violate("swap %s: %d bytes, limit is %d", key, len(data), MaxSwap)
+	}
+	now, exists := o.objects[key]
+	if exists && !now.swapped {
+		o.violate("swap %s: replaces an immutable object", key)
+	}
+	if exists != (old != "") || now.etag != old {
+		return "", fmt.Errorf("swap %s: %w", key, state.ErrConflict)
+	}
+	o.store(key, data, true)
+	return o.objects[key].etag, o.leave(f)
+}
+
+// List implements state.Objects.
+func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+	return func(yield func(state.ObjectInfo, error) bool) {
+		f, err := o.enter(ctx, Call{Op: "list", Key: prefix})
+		if err != nil {
+			yield(state.ObjectInfo{}, err)
+			return
+		}
+		for _, info := range o.snapshot(prefix, after) {
+			if !yield(info, nil) {
+				return
+			}
+		}
+		if err := o.leave(f); err != nil {
+			yield(state.ObjectInfo{}, err)
+		}
+	}
+}
+
+func (o *Objects) snapshot(prefix, after string) []state.ObjectInfo {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var infos []state.ObjectInfo
+	for _, key := range slices.Sorted(maps.Keys(o.objects)) {
+		if strings.HasPrefix(key, prefix) && key > after {
+			obj := o.objects[key]
+			infos = append(infos, state.ObjectInfo{Key: key, Size: int64(len(obj.data)), Modified: obj.modified})
+		}
+	}
+	return infos
+}
+
+// Delete implements state.Objects.
+func (o *Objects) Delete(ctx context.Context, keys ...string) error {
+	f, err := o.enter(ctx, Call{Op: "delete", Key: strings.Join(keys, " ")})
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, key := range keys {
+		delete(o.objects, key)
+	}
+	return o.leave(f)
+}
+
+func (o *Objects) store(key string, data []byte, swapped bool) {
+	o.etags++
+	o.objects[key] = object{
+		data: bytes.Clone(data), etag: fmt.Sprintf("%q", fmt.Sprint(o.etags)),
+		modified: time.Now().Truncate(time.Second), swapped: swapped,
+	}
+}
+
+// police checks the rules about keys; o.mu is held.
+func (o *Objects) police(key string) {
+	if key == "" || len(key) > 1024 || strings.HasPrefix(key, "/") || strings.HasSuffix(key, "/") || strings.Contains(key, "//") {
+		o.violate("key %q is malformed", key)
+	}
+	for _, part := range strings.Split(key, "/") {
+		if len(part) > 255 || part == "." || part == ".." {
+			o.violate("key %q has a component no file system takes", key)
+		}
+	}
+	for other := range o.objects {
+		if strings.HasPrefix(other, key+"/") || strings.HasPrefix(key, other+"/") {
+			o.violate("keys %q and %q: one is a directory of the other", key, other)
+		}
+	}
+}
+
+func (o *Objects) violate(format string, args ...any) {
+	o.violations = append(o.violations, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,88 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/term"
+)
+
+// LogOptions say where the log goes, and how.
+type LogOptions struct {
+	Level  string    // DEBUG, INFO (also empty), WARNING, ERROR, in either case
+	Format string    // text, json; auto or empty: text on a terminal, else json
+	Output io.Writer // nil: nowhere
+	File   string    // appended to instead of Output; made with its directory, mode 0600
+}
+
+// handler makes the handler, and the file to close at the end if there is one.
+func (o LogOptions) handler() (slog.Handler, *os.File, error) {
+	level, err := parseLevel(o.Level)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, file := o.Output, (*os.File)(nil)
+	if o.File != "" {
+		if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("log file: %w", err)
+		}
+		if file, err = os.OpenFile(o.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			return nil, nil, fmt.Errorf("log file: %w", err)
+		}
+		out = file
+	}
+	if out == nil {
+		return slog.DiscardHandler, nil, nil
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if o.Format == "text" || o.Format != "json" && isTerminal(out) {
+		return slog.NewTextHandler(out, options), file, nil
+	}
+	return slog.NewJSONHandler(out, options), file, nil
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	switch strings.ToUpper(s) {
+	case "DEBUG":
+		return slog.LevelDebug, nil
+	case "", "INFO":
+		return slog.LevelInfo, nil
+	case "WARN", "WARNING":
+		return slog.LevelWarn, nil
+	case "ERROR", "CRITICAL":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("log level %q: none of DEBUG, INFO, WARNING, ERROR", s)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Traced wraps a handler so that every record logged with a context that carries a span has its
+// trace_id and span_id.
+func Traced(h slog.Handler) slog.Handler { return traced{h} }
+
+type traced struct{ next slog.Handler }
+
+func (h traced) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
+
+func (h traced) Handle(ctx context.Context, r slog.Record) error {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		r = r.Clone() // the record's attributes may be shared
+		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// WithAttrs and WithGroup wrap again: without that, a logger made by With would lose the ids.
+func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.next.WithAttrs(attrs)} }
+
+func (h traced) WithGroup(name string) slog.Handler { return traced{h.next.WithGroup(name)} }

@@ -1,0 +1,146 @@
+// Package telemetry makes the logger, the trace exporter and the metrics of one process. It is the
+// only package that imports the OpenTelemetry SDK; the others take a *slog.Logger and, at most, the
+// API's TracerProvider and MeterProvider as plain values. Nothing here is reached through globals.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+)
+
+// Options say what one process logs, traces and counts. The zero value logs text or JSON at level
+// INFO to nowhere, traces nothing and counts nothing.
+type Options struct {
+	Service  string // name of the program, in traces and metrics
+	Instance string // name of this process, as a worker's
+	Version  string
+
+	Log LogOptions
+
+	Endpoint string  // OTLP over HTTP, as http://host:4318; empty: no traces
+	Sample   float64 // share of traces kept when the caller has not decided, 0 to 1
+	Metrics  bool    // collect metrics for MetricsHandler
+}
+
+// Telemetry is what Setup made. Providers are never nil; those that are off cost nothing.
+type Telemetry struct {
+	Logger         *slog.Logger
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	MetricsHandler http.Handler // the text format of Prometheus; answers 404 when metrics are off
+
+	closers []func(context.Context) error
+}
+
+// Setup makes the telemetry of a process. Call Shutdown at its end, or the last spans are lost. An
+// endpoint that cannot be reached is logged when spans are sent, and never holds anything up.
+func Setup(ctx context.Context, o Options) (*Telemetry, error) {
+	t := &Telemetry{
+		TracerProvider: nooptrace.NewTracerProvider(),
+		MeterProvider:  noopmetric.NewMeterProvider(),
+		MetricsHandler: http.NotFoundHandler(),
+	}
+	handler, file, err := o.Log.handler()
+	if err != nil {
+		return nil, err
+	}
+	if file != nil {
+		t.onShutdown(func(context.Context) error { return file.Close() })
+	}
+	t.Logger = slog.New(Traced(handler))
+	if o.Endpoint == "" && !o.Metrics {
+		return t, nil
+	}
+	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", o.Service),
+		attribute.String("service.version", o.Version),
+		attribute.String("service.instance.id", o.Instance),
+	), resource.WithFromEnv())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("describe this process: %w", err), t.Shutdown(ctx))
+	}
+	if o.Endpoint != "" {
+		err = t.traces(ctx, o, res)
+	}
+	if err == nil && o.Metrics {
+		err = t.metrics(o, res)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Shutdown(ctx))
+	}
+	return t, nil
+}
+
+func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resource) error {
+	endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
+	if err != nil {
+		return fmt.Errorf("endpoint of traces: %w", err)
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
+	if err != nil {
+		return fmt.Errorf("exporter of traces: %w", err)
+	}
+	// The SDK has one handler of errors for the process.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		t.Logger.Warn("telemetry", "error", err) //nolint:sloglint // the SDK gives no context
+	}))
+	p := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter),
+		sdktrace.WithResource(res),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
+	)
+	t.TracerProvider = p
+	t.onShutdown(p.Shutdown)
+	return nil
+}
+
+func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
+	registry := prometheus.NewRegistry()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "codefleet_build_info", Help: "Always 1; the version is a label.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "service": o.Service},
+	})
+	build.Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		return fmt.Errorf("exporter of metrics: %w", err)
+	}
+	p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
+	t.MeterProvider = p
+	t.MetricsHandler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	t.onShutdown(p.Shutdown)
+	return nil
+}
+
+func (t *Telemetry) onShutdown(f func(context.Context) error) { t.closers = append(t.closers, f) }
+
+// Shutdown sends what is left and closes everything, the log file last. It is called once; give it
+// a context that still lives, with a timeout.
+func (t *Telemetry) Shutdown(ctx context.Context) error {
+	var errs []error
+	for _, closer := range slices.Backward(t.closers) {
+		errs = append(errs, closer(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,149 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+func setup(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
+	t.Helper()
+	tel, err := telemetry.Setup(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tel
+}
+
+// TestTraced: trace ids are in every record, also of loggers made by With and WithGroup.
+func TestTraced(t *testing.T) {
+	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	ctx := trace.ContextWithSpanContext(t.Context(), sc)
+	for name, derive := range map[string]func(*slog.Logger) *slog.Logger{
+		"plain":     func(l *slog.Logger) *slog.Logger { return l },
+		"With":      func(l *slog.Logger) *slog.Logger { return l.With("task_id", "x") },
+		"WithGroup": func(l *slog.Logger) *slog.Logger { return l.WithGroup("g").With("task_id", "x") },
+	} {
+		var out bytes.Buffer
+		log := derive(setup(t, telemetry.Options{Log: telemetry.LogOptions{Output: &out}}).Logger)
+		log.InfoContext(ctx, "hello")
+		if !strings.Contains(out.String(), `"trace_id":"01000000000000000000000000000000","span_id":"0200000000000000"`) {
+			t.Errorf("%s: no ids in %s", name, out.String())
+		}
+		out.Reset()
+		log.InfoContext(t.Context(), "hello")
+		if strings.Contains(out.String(), "trace_id") {
+			t.Errorf("%s: ids without a span in %s", name, out.String())
+		}
+	}
+}
+
+func TestLogOptions(t *testing.T) {
+	var out bytes.Buffer
+	log := setup(t, telemetry.Options{Log: telemetry.LogOptions{Output: &out, Level: "warning", Format: "text"}}).Logger
+	log.InfoContext(t.Context(), "quiet")
+	log.WarnContext(t.Context(), "loud")
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "level=WARN msg=loud") {
+		t.Errorf("log = %q", got)
+	}
+
+	file := filepath.Join(t.TempDir(), "logs", "fleet.log")
+	for range 2 {
+		tel := setup(t, telemetry.Options{Log: telemetry.LogOptions{File: file}})
+		tel.Logger.InfoContext(t.Context(), "line")
+		if err := tel.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), `"msg":"line"`); n != 2 {
+		t.Errorf("%d lines in the file, want 2: %s", n, data)
+	}
+	if _, err := telemetry.Setup(t.Context(), telemetry.Options{Log: telemetry.LogOptions{Level: "loud"}}); err == nil {
+		t.Error("level loud: no error")
+	}
+}
+
+// TestOff: what is off allocates nothing.
+func TestOff(t *testing.T) {
+	tel := setup(t, telemetry.Options{})
+	tracer, ctx := tel.TracerProvider.Tracer("x"), t.Context()
+	counter, err := tel.MeterProvider.Meter("x").Int64Counter("n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { counter.Add(ctx, 1) }); n > 0 {
+		t.Errorf("a counter that is off allocates %v times", n)
+	}
+	if _, span := tracer.Start(ctx, "s"); span.IsRecording() {
+		t.Error("a span records")
+	}
+	w := httptest.NewRecorder()
+	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("/metrics = %d, want 404", w.Code)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	tel := setup(t, telemetry.Options{Service: "worker", Version: "v1.2.3", Metrics: true})
+	counter, err := tel.MeterProvider.Meter("x").Int64Counter("codefleet.tasks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter.Add(t.Context(), 3)
+	w := httptest.NewRecorder()
+	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{"codefleet_tasks_total 3\n", `codefleet_build_info{service="worker",version="v1.2.3"} 1`, "go_goroutines "} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
+		}
+	}
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTraces sends a span to a real OTLP receiver and sees it arrive at Shutdown.
+func TestTraces(t *testing.T) {
+	got := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- r.URL.Path + " " + string(body)
+	}))
+	defer server.Close()
+	var out bytes.Buffer
+	tel := setup(t, telemetry.Options{Service: "worker", Endpoint: server.URL, Sample: 1, Log: telemetry.LogOptions{Output: &out}})
+	ctx, span := tel.TracerProvider.Tracer("x").Start(t.Context(), "a task")
+	tel.Logger.InfoContext(ctx, "hello")
+	span.End()
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if sent := <-got; !strings.HasPrefix(sent, "/v1/traces ") || !strings.Contains(sent, "a task") || !strings.Contains(sent, "worker") {
+		t.Errorf("sent %q", sent)
+	}
+	var line struct {
+		TraceID string `json:"trace_id"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.TraceID != span.SpanContext().TraceID().String() {
+		t.Errorf("log %s (%v), want trace id %s", out.Bytes(), err, span.SpanContext().TraceID())
+	}
+}

@@ -1,0 +1,172 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Every value of the Go types that the fleet can make is valid by the schema, and comes back from
+// JSON as it was: the two contracts are one.
+
+func TestEveryTaskIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { roundTrip(t, TaskV1, task.Draw(t, "task")) })
+}
+
+func TestEveryRecordIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { roundTrip(t, RecordV1, record.Draw(t, "record")) })
+}
+
+func TestEveryResultIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		roundTrip(t, ResultV1, result.Draw(t, "result"))
+	})
+}
+
+func TestEveryProgressIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		roundTrip(t, ProgressV1, Progress{
+			TaskID: taskID.Draw(t, "id"),
+			Run:    rapid.IntRange(0, 9).Draw(t, "run"),
+			Time:   instant.Draw(t, "time"),
+			Stage:  rapid.SampledFrom([]string{"", "checkout", "run"}).Draw(t, "stage"),
+			Stream: rapid.SampledFrom([]string{"", "stdout", "stderr"}).Draw(t, "stream"),
+			Text:   rapid.String().Draw(t, "text"),
+		})
+	})
+}
+
+func roundTrip[T any](t *rapid.T, schema string, v T) {
+	first, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back T
+	if err := Decode(schema, first, &back); err != nil {
+		t.Fatalf("Decode(%s, %s): %v", schema, first, err)
+	}
+	second, err := json.Marshal(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Fatalf("round trip of %s\n got %s\nwant %s", schema, second, first)
+	}
+}
+
+var (
+	slug    = rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,62}`)
+	taskID  = rapid.StringMatching(`[a-z2-7]{26}`)
+	traceID = rapid.StringMatching(`[0-9a-f]{32}`)
+	instant = rapid.Custom(func(t *rapid.T) time.Time {
+		return time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
+	})
+	jsonValue = rapid.Map(rapid.SampledFrom([]string{`null`, `1`, `"x"`, `[1,{"a":null}]`, `{}`, `true`}),
+		func(s string) json.RawMessage { return json.RawMessage(s) })
+	labels = rapid.MapOfN(rapid.StringN(1, 20, 40), rapid.StringN(0, 50, 200), 0, 4)
+
+	file = rapid.Custom(func(t *rapid.T) File {
+		f := File{Name: rapid.StringN(1, 30, 100).Draw(t, "name")}
+		text := rapid.String().Draw(t, "content")
+		if rapid.Bool().Draw(t, "text") {
+			f.Text = &text
+		} else {
+			f.Base64 = new(base64.StdEncoding.EncodeToString([]byte(text)))
+		}
+		return f
+	})
+
+	task = rapid.Custom(func(t *rapid.T) Task {
+		v := Task{
+			Pool:    rapid.OneOf(rapid.Just(""), slug).Draw(t, "pool"),
+			Inputs:  rapid.OneOf(rapid.Just(json.RawMessage(nil)), jsonValue).Draw(t, "inputs"),
+			Files:   rapid.SliceOfN(file, 0, 3).Draw(t, "files"),
+			MinTier: rapid.SampledFrom([]string{"", "gvisor", "microsandbox"}).Draw(t, "tier"),
+			Commit:  rapid.SampledFrom([]string{"", "on_success", "always"}).Draw(t, "commit"),
+			Labels:  labels.Draw(t, "labels"),
+		}
+		content := rapid.StringN(1, 50, 200).Draw(t, "content")
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			v.Description = content
+		case 1:
+			v.Code = content
+		case 2:
+			v.Skill = slug.Draw(t, "skill")
+		case 3:
+			v.Workflow = json.RawMessage(`{}`)
+		}
+		if rapid.Bool().Draw(t, "limits") {
+			v.Limits = &Limits{
+				TimeoutS:    rapid.Float64Range(0.001, 86400).Draw(t, "timeout"),
+				MemoryMB:    rapid.IntRange(16, 65536).Draw(t, "memory"),
+				OutputBytes: rapid.Int64Range(1, 1<<30).Draw(t, "output"),
+			}
+		}
+		if rapid.Bool().Draw(t, "retry") {
+			v.Retry = &Retry{Attempts: rapid.IntRange(1, 100).Draw(t, "attempts"), On: []string{"failed"}}
+		}
+		if rapid.Bool().Draw(t, "later") {
+			v.NotBefore = new(instant.Draw(t, "not_before"))
+		}
+		return v
+	})
+
+	result = rapid.Custom(func(t *rapid.T) Result {
+		v := Result{
+			TaskID:    taskID.Draw(t, "id"),
+			Tenant:    slug.Draw(t, "tenant"),
+			Status:    rapid.SampledFrom([]Status{Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead}).Draw(t, "status"),
+			Attempt:   rapid.IntRange(0, 5).Draw(t, "attempt"),
+			Source:    "/test",
+			EventID:   rapid.StringN(1, 20, 60).Draw(t, "event"),
+			TraceID:   traceID.Draw(t, "trace"),
+			Result:    jsonValue.Draw(t, "result"),
+			Output:    rapid.String().Draw(t, "output"),
+			Artifacts: []Artifact{},
+			Tools:     ToolsUsed{Selected: []string{}, Calls: []ToolCall{}},
+			Workspace: WorkspaceChange{Name: "main", Generation: 3, Changed: []string{"a"}, Conflicts: []string{}},
+			TimingMS:  Timing{Total: rapid.Float64Range(0, 1e9).Draw(t, "total")},
+			EndedAt:   instant.Draw(t, "ended"),
+		}
+		if v.Status != Succeeded {
+			v.Error = &Error{Code: "exception", Message: rapid.String().Draw(t, "message"), Line: rapid.IntRange(0, 99).Draw(t, "line")}
+		}
+		return v
+	})
+
+	record = rapid.Custom(func(t *rapid.T) Record {
+		v := Record{
+			TaskID:      taskID.Draw(t, "id"),
+			Tenant:      slug.Draw(t, "tenant"),
+			Workspace:   slug.Draw(t, "workspace"),
+			Pool:        slug.Draw(t, "pool"),
+			Priority:    rapid.SampledFrom([]string{"high", "normal", "low"}).Draw(t, "priority"),
+			Status:      rapid.SampledFrom([]Status{Queued, Running, RetryWait, Succeeded, Dead}).Draw(t, "status"),
+			SubmittedAt: instant.Draw(t, "submitted"),
+			Source:      "/test",
+			EventID:     "1",
+		}
+		if v.Status.Terminal() {
+			v.Result = new(result.Draw(t, "result"))
+			v.EndedAt = instant.Draw(t, "ended")
+		}
+		return v
+	})
+)
+
+func TestZeroResultIsMadeValid(t *testing.T) {
+	var r Result
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(data), `"artifacts":null`) || strings.Contains(string(data), `"changed":null`) {
+		t.Errorf("a zero result has null lists: %s", data)
+	}
+}
