@@ -1,4 +1,4 @@
-package python_test
+package ingesttest_test
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestClient runs the Python tests of the client against a fleet.
-func TestClient(t *testing.T) {
+// TestPythonClient runs the Python tests of the client against a fleet.
+func TestPythonClient(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")
@@ -19,6 +19,7 @@ func TestClient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*ingesttest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-m", "unittest", "-v", "test_codefleet")
+	cmd.Dir = "../../../clients/python"
 	cmd.Env = append(os.Environ(), "CODEFLEET_FLEET=", "CODEFLEET_URL="+f.URL, "CODEFLEET_TOKEN="+ingesttest.Token, "CODEFLEET_DATA="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,4 +1,4 @@
-package producers_test
+package ingesttest_test
 
 import (
 	"context"
@@ -13,11 +13,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// build makes a binary of one of the examples.
+// The examples of foreign producers are run here, against a real queue.
+
+// build makes a binary of one of them.
 func build(t *testing.T, name string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), name)
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./"+name).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../../examples/producers/"+name).CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}
 	return bin
@@ -73,7 +75,7 @@ func TestCurl(t *testing.T) {
 		t.Skip("no curl")
 	}
 	f := ingesttest.Start(t, 1, nil)
-	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"}, "./curl.sh")
+	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"}, "../../../examples/producers/curl.sh")
 	seen := 0
 	for _, line := range lines {
 		var r schemas.Record

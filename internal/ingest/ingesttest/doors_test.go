@@ -1,4 +1,4 @@
-package ingest_test
+package ingesttest_test
 
 import (
 	"errors"
@@ -90,10 +90,10 @@ func TestClientRefusalsOverBothDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func(*client.Client) error{
-		"unknown": func(c *client.Client) error { _, err := c.Get(t.Context(), unknownID); return err },
-		"wait":    func(c *client.Client) error { _, err := c.Wait(t.Context(), unknownID); return err },
-		"cancel":  func(c *client.Client) error { _, err := c.Cancel(t.Context(), unknownID); return err },
-		"watch":   func(c *client.Client) error { _, err := c.Watch(t.Context(), unknownID, 0, nil); return err },
+		"unknown": func(c *client.Client) error { _, err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"wait":    func(c *client.Client) error { _, err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"cancel":  func(c *client.Client) error { _, err := c.Cancel(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"watch":   func(c *client.Client) error { _, err := c.Watch(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa", 0, nil); return err },
 		"empty":   func(c *client.Client) error { _, err := c.Submit(t.Context(), client.Submission{}); return err },
 		"name": func(c *client.Client) error {
 			_, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, Workspace: "A/B"})
