@@ -92,9 +92,15 @@ func TestClientRefusalsOverBothDoors(t *testing.T) {
 	for name, try := range map[string]func(*client.Client) error{
 		"unknown": func(c *client.Client) error { _, err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
 		"wait":    func(c *client.Client) error { _, err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
-		"cancel":  func(c *client.Client) error { _, err := c.Cancel(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
-		"watch":   func(c *client.Client) error { _, err := c.Watch(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa", 0, nil); return err },
-		"empty":   func(c *client.Client) error { _, err := c.Submit(t.Context(), client.Submission{}); return err },
+		"cancel": func(c *client.Client) error {
+			_, err := c.Cancel(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			return err
+		},
+		"watch": func(c *client.Client) error {
+			_, err := c.Watch(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa", 0, nil)
+			return err
+		},
+		"empty": func(c *client.Client) error { _, err := c.Submit(t.Context(), client.Submission{}); return err },
 		"name": func(c *client.Client) error {
 			_, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, Workspace: "A/B"})
 			return err
