@@ -1,0 +1,129 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func TestAgentFillsInWhatATaskLeavesOpen(t *testing.T) {
+	var got client.Submission
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		answer(w, 200, record(client.Succeeded))
+	}))
+	defer srv.Close()
+	a, err := client.NewAgent(t.Context(), client.AgentOptions{
+		Options: client.Options{URL: srv.URL}, Workspace: "lab", Session: "s-1", Priority: "low", Model: "small",
+		Tools: []string{"calculator/*"}, Limits: client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	result, output, err := a.ExecuteTask(t.Context(), "Calculate 5 + 3")
+	if err != nil || output != "42\n" || result.Status != client.Succeeded {
+		t.Fatalf("ExecuteTask = %+v, %q, %v", result, output, err)
+	}
+	got.IdempotencyKey = ""
+	want := client.Submission{
+		Task: client.Task{Description: "Calculate 5 + 3", Model: "small", Tools: &client.ToolChoice{Allow: []string{"calculator/*"}},
+			Limits: &client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"}},
+		Workspace: "lab", Session: "s-1", Priority: "low", Source: "codefleet/client",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("submission (-want +got):\n%s", diff)
+	}
+}
+
+func TestExecuteTaskReportsHowATaskEnded(t *testing.T) {
+	failed := record(client.Failed)
+	failed.Result.Error = &schemas.Error{Code: "program_error", Message: "ZeroDivisionError: division by zero", Line: 3}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, 200, failed) }))
+	defer srv.Close()
+	t.Setenv("CODEFLEET_FLEET", "")
+	t.Setenv("CODEFLEET_URL", srv.URL)
+	result, output, err := client.ExecuteTask(t.Context(), "divide by zero")
+	e, ok := errors.AsType[*client.TaskError](err)
+	if !ok || e.Status != client.Failed || e.Detail.Line != 3 || e.TaskID != taskID {
+		t.Fatalf("ExecuteTask = %v, want a TaskError", err)
+	}
+	if want := "task failed: ZeroDivisionError: division by zero"; err.Error() != want || output != "42\n" || result.Status != client.Failed {
+		t.Errorf("ExecuteTask = %+v, %q, %q; want output kept and %q", result, output, err, want)
+	}
+}
+
+func TestVerboseAgentShowsOutput(t *testing.T) {
+	rec, _ := json.Marshal(record(client.Succeeded))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			answer(w, 202, record(client.Queued))
+			return
+		}
+		_, _ = w.Write([]byte(event(1, "4") + event(2, "2\n") + "event: record\ndata: " + string(rec) + "\n\n"))
+	}))
+	defer srv.Close()
+	var shown strings.Builder
+	a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: client.Options{URL: srv.URL}, Verbose: &shown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if _, output, err := a.ExecuteTask(t.Context(), "answer"); err != nil || output != "42\n" || shown.String() != "42\n" {
+		t.Errorf("ExecuteTask = %q, %v, and showed %q; want 42 twice", output, err, shown.String())
+	}
+}
+
+func TestLocate(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, v := range []string{"CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN"} {
+		t.Setenv(v, "")
+	}
+	t.Setenv("CODEFLEET_DATA", filepath.Join(dir, "data"))
+	if _, err := client.Locate(""); !errors.Is(err, client.ErrNoFleet) {
+		t.Errorf("Locate with nothing = %v, want ErrNoFleet", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, path, url, token string) {
+		t.Helper()
+		o, err := client.Locate(path)
+		if err != nil || o.URL != url || o.Token != token {
+			t.Errorf("Locate %s = %q, %q, %v; want %q, %q", what, o.URL, o.Token, err, url, token)
+		}
+	}
+	file("data/fleet.json", `{"url":"http://127.0.0.1:1","token":"d"}`)
+	check("in the data directory", "", "http://127.0.0.1:1", "d")
+	t.Setenv("CODEFLEET_URL", "http://127.0.0.1:2")
+	t.Setenv("CODEFLEET_TOKEN", "e")
+	check("by address", "", "http://127.0.0.1:2", "e")
+	t.Setenv("CODEFLEET_FLEET", file("f.json", `{"url":"http://127.0.0.1:3","token":"f"}`))
+	check("by file", "", "http://127.0.0.1:3", "f")
+	check("by argument", file("g.json", `{"url":"http://127.0.0.1:4","token":"g"}`), "http://127.0.0.1:4", "g")
+	for name, content := range map[string]string{"broken": `{`, "empty": `{}`} {
+		if _, err := client.Locate(file(name, content)); err == nil {
+			t.Errorf("Locate of a %s file = nil, want an error", name)
+		}
+	}
+	if _, err := client.Locate(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Locate of an absent file = %v, want ErrNotExist", err)
+	}
+}

@@ -1,0 +1,302 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+const taskID = "abcdefghijklmnopqrstuvwxyz"
+
+// wire carries requests to a handler without a network, so that time can be the test's.
+type wire struct{ http.Handler }
+
+func (h wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code == 599 {
+		return nil, errors.New("connection refused")
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+func newClient(t *testing.T, h http.HandlerFunc) *client.Client {
+	t.Helper()
+	c, err := client.New(t.Context(), client.Options{
+		URL: "http://fleet.test/base", Token: "secret", HTTPClient: &http.Client{Transport: wire{h}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func record(status client.Status) client.Record {
+	r := client.Record{TaskID: taskID, Tenant: "default", Status: status}
+	if status.Terminal() {
+		r.Result = &client.Result{TaskID: taskID, Status: status, Output: "42\n"}
+	}
+	return r
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func TestSubmitRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var keys []string
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			var s client.Submission
+			_ = json.NewDecoder(r.Body).Decode(&s)
+			keys = append(keys, s.IdempotencyKey)
+			if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+				t.Errorf("Authorization = %q, want Bearer secret", got)
+			}
+			if r.Method+" "+r.URL.Path != "POST /base/v1/tasks" || s.Code != "print(1)" || s.Session != "s" || s.Source != "codefleet/client" {
+				t.Errorf("got %s %s %+v", r.Method, r.URL.Path, s)
+			}
+			switch len(keys) {
+			case 1:
+				w.WriteHeader(599)
+			case 2:
+				w.Header().Set("Retry-After", "4")
+				answer(w, 429, map[string]string{"code": "backlog_full", "message": "full"})
+			case 3:
+				answer(w, 502, "a proxy")
+			default:
+				answer(w, 202, record(client.Queued))
+			}
+		})
+		start := time.Now()
+		r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(1)"}, Session: "s"})
+		if err != nil || r.TaskID != taskID || r.Status != client.Queued {
+			t.Fatalf("Submit = %+v, %v", r, err)
+		}
+		if len(keys) != 4 || keys[0] == "" || keys[0] != keys[3] {
+			t.Errorf("keys = %q, want the same four times", keys)
+		}
+		if took := time.Since(start); took < 4*time.Second {
+			t.Errorf("it took %s, want the 4 s of Retry-After at least", took)
+		}
+	})
+}
+
+func TestRetriesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			n++
+			answer(w, 503, map[string]string{"code": "unavailable", "message": "no", "hint": "try again"})
+		})
+		start := time.Now()
+		_, err := c.Get(t.Context(), taskID)
+		e, ok := errors.AsType[*client.APIError](err)
+		if !ok || e.Status != 503 || e.Code != "unavailable" || e.Hint != "try again" {
+			t.Errorf("Get = %v", err)
+		}
+		if took := time.Since(start); took > 15*time.Second || n < 5 {
+			t.Errorf("gave up after %s and %d requests, want at most 15 s and at least 5", took, n)
+		}
+	})
+}
+
+func TestRefusalsAreNotRepeated(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+		want   client.APIError
+	}{
+		"refused": {400, `{"code":"bad_data","message":"m","cause":"c","hint":"h","path":"/limits"}`,
+			client.APIError{Code: "bad_data", Message: "m", Cause: "c", Hint: "h", Path: "/limits", Status: 400}},
+		"not a fleet": {404, `<html>`, client.APIError{Code: "unexpected_answer",
+			Message: "the address answered 404 Not Found, not as a fleet does", Hint: "check the address of the fleet", Status: 404}},
+		"redirect": {302, ``, client.APIError{Code: "unexpected_answer",
+			Message: "the address answered 302 Found, not as a fleet does", Hint: "check the address of the fleet", Status: 302}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+				n++
+				w.Header().Set("Location", "http://elsewhere.test/")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			})
+			_, err := c.Cancel(t.Context(), taskID)
+			e, ok := errors.AsType[*client.APIError](err)
+			if !ok || n != 1 {
+				t.Fatalf("Cancel = %v after %d requests, want an APIError after 1", err, n)
+			}
+			if diff := cmp.Diff(tt.want, *e); diff != "" {
+				t.Errorf("Cancel (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWaitGoesOn(t *testing.T) {
+	var waits []string
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		waits = append(waits, r.URL.Query().Get("wait"))
+		status := client.Running
+		if len(waits) == 3 {
+			status = client.Succeeded
+		}
+		answer(w, 200, record(status))
+	})
+	r, err := c.Wait(t.Context(), taskID)
+	if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
+		t.Errorf("Wait = %+v, %v", r, err)
+	}
+	if diff := cmp.Diff([]string{"30s", "30s", "30s"}, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitEndsWithLatestRecord(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		if n++; n == 2 {
+			cancel()
+		}
+		answer(w, 200, record(client.Running))
+	})
+	r, err := c.Wait(ctx, taskID)
+	if !errors.Is(err, context.Canceled) || r.Status != client.Running {
+		t.Errorf("Wait = %+v, %v; want the running record and context.Canceled", r, err)
+	}
+}
+
+func event(seq int, text string) string {
+	p, _ := json.Marshal(client.Progress{TaskID: taskID, Stream: "stdout", Text: text})
+	return fmt.Sprintf("id: %d\nevent: progress\ndata: %s\n\n", seq, p)
+}
+
+func TestWatchResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last []string
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			last = append(last, r.Header.Get("Last-Event-ID"))
+			switch len(last) {
+			case 1: // breaks inside of an event
+				_, _ = io.WriteString(w, ": hi\n\n"+event(3, "a")+event(5, "b")+"id: 9\nevent: progress\ndata: {")
+			case 2:
+				w.WriteHeader(599)
+			case 3: // repeats one, and sends something new to this client
+				rec, _ := json.Marshal(record(client.Succeeded))
+				_, _ = io.WriteString(w, event(5, "b")+"event: news\ndata: 1\n\n"+event(9, "c")+"id: end\nevent: record\ndata: "+string(rec)+"\n\n")
+			}
+		})
+		var got []string
+		r, err := c.Watch(t.Context(), taskID, 2, func(e client.Event) error {
+			got = append(got, fmt.Sprint(e.Seq, e.Text))
+			return nil
+		})
+		if err != nil || r.Status != client.Succeeded {
+			t.Errorf("Watch = %+v, %v", r, err)
+		}
+		if diff := cmp.Diff([]string{"3a", "5b", "9c"}, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"2", "5", "5"}, last); diff != "" {
+			t.Errorf("Last-Event-ID (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWatchEndsWithItsFunction(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) })
+	enough := errors.New("enough")
+	n := 0
+	_, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { n++; return enough })
+	if err != enough || n != 1 {
+		t.Errorf("Watch = %v after %d events, want its function's error after 1", err, n)
+	}
+}
+
+// silentBody never brings anything, as a connection whose other end is gone.
+type silentBody struct{ ctx context.Context }
+
+func (b silentBody) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, context.Cause(b.ctx) }
+func (b silentBody) Close() error             { return nil }
+
+type silentWire struct{ next http.RoundTripper }
+
+func (s *silentWire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if next := s.next; next != nil {
+		return next.RoundTrip(r)
+	}
+	rec, _ := json.Marshal(record(client.Failed))
+	s.next = wire{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "id: end\nevent: record\ndata: "+string(rec)+"\n\n")
+	})}
+	return &http.Response{StatusCode: 200, Body: silentBody{r.Context()}, Request: r}, nil
+}
+
+func TestWatchLeavesSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(t.Context(), client.Options{URL: "http://fleet.test", HTTPClient: &http.Client{Transport: &silentWire{}}, RetryFor: 2 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		r, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { return nil })
+		if err != nil || r.Status != client.Failed {
+			t.Errorf("Watch = %+v, %v; want the failed record", r, err)
+		}
+		if took := time.Since(start); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("silence was left after %s, want a little over 1m", took)
+		}
+	})
+}
+
+func TestResultOfARunningTask(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { answer(w, 200, record(client.Running)) })
+	if _, err := c.Result(t.Context(), taskID); !errors.Is(err, client.ErrNotEnded) {
+		t.Errorf("Result = %v, want ErrNotEnded", err)
+	}
+}
+
+func TestArtifactPathIsEscaped(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.EscapedPath())
+	})
+	f, err := c.Artifact(t.Context(), taskID, "out/a b?#.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, _ := io.ReadAll(f)
+	if want := "/base/v1/tasks/" + taskID + "/artifacts/out/a%20b%3F%23.csv"; string(got) != want {
+		t.Errorf("path = %s, want %s", got, want)
+	}
+}
+
+func TestNewRefusesAddresses(t *testing.T) {
+	for _, u := range []string{"", "fleet.test:8787", "ftp://fleet.test", "http://", "http://[", "nats://127.0.0.1:1"} {
+		if _, err := client.New(t.Context(), client.Options{URL: u}); err == nil {
+			t.Errorf("New(%q) = nil, want an error", u)
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("New(%q) = %q, want one line", u, err)
+		}
+	}
+}
