@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -124,14 +123,6 @@ type PoolBacklog struct {
 func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
 	return nil, errors.ErrUnsupported
 }
-
-// DecodeNATS reads a CloudEvent from a NATS message in binary or structured mode.
-func DecodeNATS(header nats.Header, data []byte) (event.Event, error) {
-	return event.Event{}, errors.ErrUnsupported
-}
-
-// EncodeNATS writes a CloudEvent in binary mode.
-func EncodeNATS(ev event.Event) (nats.Header, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
 // Worker takes tasks and runs them.
 type Worker struct{ opts WorkerOptions }

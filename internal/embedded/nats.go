@@ -1,0 +1,199 @@
+// Package embedded runs the servers of a fleet inside its own process tree, for `codefleet up` and
+// for tests: the same servers that a larger installation runs by themselves, with the same settings.
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// NATSOptions configure StartNATS. Dir is required.
+type NATSOptions struct {
+	Dir  string // of the stored streams; created if need be, private to this user
+	Addr string // host:port to listen on; default 127.0.0.1:0. "-": no listener, in process only
+
+	Fleet   NATSUser            // workers and ingest: everything of the fleet; empty: generated
+	Tenants map[string]NATSUser // tenant → its user, see NATSAccounts
+
+	MaxStoreBytes int64 // of all streams; default 0: what the disk has
+	Log           *slog.Logger
+}
+
+// NATSUser is a name and a password.
+type NATSUser struct{ User, Password string }
+
+// NATS is a running server.
+type NATS struct {
+	srv   *server.Server
+	fleet NATSUser
+}
+
+// FleetUser is the name of the user that workers and ingest use, unless another is given.
+const FleetUser = "fleet"
+
+// maxPayload bounds one message: the 1 MiB of a task's data and its headers.
+const maxPayload = 1<<20 + 64<<10
+
+// StartNATS starts a JetStream server that has every acknowledged write on disk (sync always), and
+// returns once it answers. Nobody gets in without a password. The error says what to do when the
+// address is in use (errors.Is syscall.EADDRINUSE) or the directory cannot be written.
+func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.Fleet.User == "" {
+		opts.Fleet.User = FleetUser
+	}
+	if opts.Fleet.Password == "" {
+		opts.Fleet.Password = rand.Text()
+	}
+	if err := privateDir(opts.Dir); err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	conf, err := serverOptions(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	srv, err := server.NewServer(conf)
+	if err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	log := &natsLog{log: opts.Log}
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	n := &NATS{srv: srv, fleet: opts.Fleet}
+	if err := n.ready(ctx, log); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("start NATS in %s: %w", opts.Dir, err)
+	}
+	return n, nil
+}
+
+func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, error) {
+	accounts, err := NATSAccounts(opts.Fleet, opts.Tenants)
+	if err != nil {
+		return nil, err
+	}
+	conf := &server.Options{}
+	if err := conf.ProcessConfigString(accounts); err != nil {
+		return nil, err
+	}
+	conf.ServerName = "codefleet"
+	conf.JetStream, conf.StoreDir, conf.SyncAlways = true, opts.Dir, true
+	conf.JetStreamMaxStore = opts.MaxStoreBytes
+	conf.MaxPayload = maxPayload
+	conf.NoSigs = true
+	if opts.Addr == "-" {
+		conf.DontListen = true
+		return conf, nil
+	}
+	host, port, err := listenAddr(ctx, opts.Addr)
+	if err != nil {
+		return nil, err
+	}
+	conf.Host, conf.Port = host, port
+	return conf, nil
+}
+
+// listenAddr parses addr and tries to listen on it, so that an address in use is an error of ours
+// and not a fatal log line of the server's.
+func listenAddr(ctx context.Context, addr string) (string, int, error) {
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("listen address: %w", err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("listen address %s: port %q is not a number from 0 to 65535", addr, port)
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "", 0, fmt.Errorf("address %s is in use: stop what listens there or choose another port (0 takes any): %w", addr, err)
+	case err != nil:
+		return "", 0, err
+	}
+	return host, int(n), l.Close()
+}
+
+// privateDir makes dir, and proves that this process can write into it.
+func privateDir(dir string) error {
+	if dir == "" {
+		return errors.New("no data directory given")
+	}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		probe := filepath.Join(dir, ".write-probe")
+		if err = os.WriteFile(probe, nil, 0o600); err == nil {
+			err = os.Remove(probe)
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("data directory %s cannot be written: choose another or change its owner: %w", dir, err)
+	}
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// ready waits until JetStream answers. The server reports what goes wrong only by its log.
+func (n *NATS) ready(ctx context.Context, log *natsLog) error {
+	const patience = 60 * time.Second // large stores take seconds to recover
+	deadline, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for !n.srv.ReadyForConnections(100 * time.Millisecond) {
+		if err := log.fatal(); err != nil {
+			return err
+		}
+		if deadline.Err() != nil {
+			return fmt.Errorf("not ready: %w", context.Cause(deadline))
+		}
+	}
+	if !n.srv.JetStreamEnabled() {
+		return errors.Join(errors.New("JetStream did not start"), log.fatal())
+	}
+	return nil
+}
+
+// URL is where the server listens, as nats://host:port, or "" without a listener.
+func (n *NATS) URL() string {
+	if addr := n.srv.Addr(); addr != nil {
+		return "nats://" + addr.String()
+	}
+	return ""
+}
+
+// Fleet is the user of workers and ingest.
+func (n *NATS) Fleet() NATSUser { return n.fleet }
+
+// InProcess connects without a socket.
+func (n *NATS) InProcess() nats.InProcessConnProvider { return n.srv }
+
+// Close stops the server and returns when its files are closed. It takes about 11 ms for each
+// consumer (one per pool, priority and tenant with recent tasks); killing the process instead loses
+// nothing that was acknowledged.
+func (n *NATS) Close() {
+	n.srv.Shutdown()
+	n.srv.WaitForShutdown()
+}

@@ -1,0 +1,240 @@
+package embedded_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T, opts embedded.NATSOptions) *embedded.NATS {
+	t.Helper()
+	if opts.Dir == "" {
+		opts.Dir = t.TempDir()
+	}
+	n, err := embedded.StartNATS(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+func dial(t *testing.T, n *embedded.NATS, u embedded.NATSUser, inbox string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	opts = append(opts, nats.UserInfo(u.User, u.Password), nats.CustomInboxPrefix(inbox), nats.PermissionErrOnSubscribe(true))
+	nc, err := nats.Connect(n.URL(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func TestNobodyWithoutPassword(t *testing.T) {
+	n := start(t, embedded.NATSOptions{})
+	for _, opt := range []nats.Option{nats.UserInfo("", ""), nats.UserInfo(embedded.FleetUser, ""), nats.UserInfo(embedded.FleetUser, "guess")} {
+		nc, err := nats.Connect(n.URL(), opt)
+		if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("Connect = %v, %v, want %v", nc, err, nats.ErrAuthorization)
+		}
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(n.InProcess()), nats.Timeout(200*time.Millisecond))
+	if err == nil {
+		nc.Close()
+		t.Error("in-process Connect without a password = nil, want an error")
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Addr: l.Addr().String()})
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(fmt.Sprint(err), l.Addr().String()) {
+		t.Errorf("StartNATS on a taken port = %v", err)
+	}
+	for _, addr := range []string{"127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"} {
+		if n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Addr: addr}); err == nil {
+			n.Close()
+			t.Errorf("StartNATS(%q) = nil, want an error", addr)
+		}
+	}
+}
+
+func TestUnwritableDir(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"", file, filepath.Join(file, "below"), "/proc/none"} {
+		n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: dir})
+		if err == nil {
+			n.Close()
+			t.Errorf("StartNATS(%q) = nil, want an error", dir)
+			continue
+		}
+		t.Log(err)
+	}
+}
+
+// The permissions of a tenant: its own tasks, records and replies, in both directions.
+func TestTenantPermissions(t *testing.T) {
+	alice := embedded.NATSUser{User: "alice", Password: "a"}
+	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})
+	nc := dial(t, n, alice, "_INBOX.acme", nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+
+	publish := func(subject string) bool {
+		t.Helper()
+		before := nc.LastError()
+		if err := errors.Join(nc.Publish(subject, nil), nc.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		return nc.LastError() == before
+	}
+	for subject, want := range map[string]bool{
+		"tasks.default.normal.acme":                             true,
+		"tasks.default.normal.other":                            false,
+		"tasks.default.normal":                                  false,
+		"$KV.TASKSTATE.acme.x":                                  false,
+		"wake.default.normal.acme":                              false,
+		"notify.acme.x":                                         false,
+		"dlq.acme.x":                                            false,
+		"log.acme.x":                                            false,
+		"$JS.API.STREAM.DELETE.TASKS":                           false,
+		"$JS.API.STREAM.INFO.TASKS":                             false,
+		"$JS.API.DIRECT.GET.KV_TASKSTATE":                       false,
+		"$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.x":  true,
+		"$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.other.x": false,
+	} {
+		if got := publish(subject); got != want {
+			t.Errorf("publish on %s allowed = %v, want %v", subject, got, want)
+		}
+	}
+	for subject, want := range map[string]bool{
+		"notify.acme.>":   true,
+		"_INBOX.acme.>":   true,
+		"notify.>":        false,
+		"notify.other.>":  false,
+		"_INBOX.other.>":  false,
+		"tasks.>":         false,
+		"wake.>":          false,
+		"log.acme.>":      false,
+		"$KV.TASKSTATE.>": false,
+	} {
+		sub, err := nc.SubscribeSync(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = sub.NextMsg(50 * time.Millisecond)
+		if got := !errors.Is(err, nats.ErrPermissionViolation); got != want {
+			t.Errorf("subscribe to %s allowed = %v (%v), want %v", subject, got, err, want)
+		}
+	}
+}
+
+// A tenant must not make the server write for it where it may not write itself, by naming such a
+// subject as the reply of a request that it may make.
+func TestTenantReplySubject(t *testing.T) {
+	alice := embedded.NATSUser{User: "alice", Password: "a"}
+	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})
+	fleet := dial(t, n, n.Fleet(), "_INBOX.fleet")
+	js, err := jetstream.New(fleet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"TASKS": "tasks.*.*.*", "KV_TASKSTATE": "$KV.TASKSTATE.>"} {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}, AllowDirect: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.Publish(t.Context(), "$KV.TASKSTATE.acme.mine", []byte(`{"forged":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	nc := dial(t, n, alice, "_INBOX.acme")
+	for _, request := range []string{"tasks.default.normal.acme", "$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine"} {
+		for _, reply := range []string{"$KV.TASKSTATE.other.victim", "tasks.default.normal.other"} {
+			if err := errors.Join(nc.PublishRequest(request, reply, nil), nc.Flush()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// What a tenant may do works: publish with an acknowledgement, read, hear, get a reply.
+	answer, err := nc.Request("tasks.default.normal.acme", nil, 2*time.Second)
+	if err != nil || !strings.Contains(string(answer.Data), `"stream":"TASKS"`) {
+		t.Errorf("publish a task = %v, %v", answer, err)
+	}
+	answer, err = nc.Request("$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine", nil, 2*time.Second)
+	if err != nil || string(answer.Data) != `{"forged":true}` {
+		t.Errorf("read a record = %v, %v", answer, err)
+	}
+	for _, subject := range []string{"notify.acme.reply.x", "_INBOX.acme.x"} {
+		sub, err := nc.SubscribeSync(subject)
+		if err := errors.Join(err, nc.Flush(), fleet.Publish(subject, []byte("r"))); err != nil {
+			t.Fatal(err)
+		}
+		if msg, err := sub.NextMsg(2 * time.Second); err != nil || string(msg.Data) != "r" {
+			t.Errorf("NextMsg(%s) = %v, %v", subject, msg, err)
+		}
+	}
+
+	stream, err := js.Stream(t.Context(), "KV_TASKSTATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if msg, err := stream.GetLastMsgForSubject(t.Context(), "$KV.TASKSTATE.other.victim"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("record of another tenant, written through a reply subject: %s, %v", msg.Data, err)
+	}
+	stream, err = js.Stream(t.Context(), "TASKS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if msg, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.other"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("task of another tenant, written through a reply subject: %s, %v", msg.Data, err)
+	}
+}
+
+func TestRestartKeepsData(t *testing.T) {
+	opts := embedded.NATSOptions{Dir: t.TempDir(), Fleet: embedded.NATSUser{User: "fleet", Password: "p"}}
+	for i := range 2 {
+		n, err := embedded.StartNATS(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := nats.Connect("", nats.InProcessServer(n.InProcess()), nats.UserInfo("fleet", "p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"tasks.>"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := int(s.CachedInfo().State.Msgs); got != i {
+			t.Errorf("start %d: %d messages, want %d", i, got, i)
+		}
+		if _, err := js.Publish(t.Context(), "tasks.x", nil); err != nil {
+			t.Fatal(err)
+		}
+		nc.Close()
+		n.Close()
+	}
+}

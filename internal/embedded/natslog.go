@@ -1,0 +1,44 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// natsLog hands the server's log to slog and remembers the last fatal line: the server has no other
+// way to say why it did not start. What it calls notice is our debug.
+type natsLog struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last error
+}
+
+func (l *natsLog) put(level slog.Level, format string, v []any) {
+	ctx := context.Background()
+	if l.log.Enabled(ctx, level) {
+		l.log.Log(ctx, level, "nats server", "text", fmt.Sprintf(format, v...))
+	}
+}
+
+func (l *natsLog) fatal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *natsLog) Noticef(format string, v ...any) { l.put(slog.LevelDebug, format, v) }
+func (l *natsLog) Warnf(format string, v ...any)   { l.put(slog.LevelWarn, format, v) }
+func (l *natsLog) Errorf(format string, v ...any)  { l.put(slog.LevelError, format, v) }
+func (l *natsLog) Debugf(format string, v ...any)  { l.put(slog.LevelDebug, format, v) }
+func (l *natsLog) Tracef(format string, v ...any)  { l.put(slog.LevelDebug, format, v) }
+
+func (l *natsLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	l.last = errors.New(fmt.Sprintf(format, v...))
+	l.mu.Unlock()
+	l.put(slog.LevelError, format, v)
+}

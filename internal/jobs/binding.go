@@ -1,0 +1,238 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+	"github.com/nats-io/nats.go"
+)
+
+// The CloudEvents NATS binding (1.0.3-wip): binary mode is attributes in ce- headers, percent-encoded,
+// and raw data; structured mode is one JSON document with a content type that says so. Header names
+// are case-insensitive. There is no batch mode.
+
+const (
+	cePrefix     = "ce-"
+	ceStructured = "application/cloudevents"
+	maxAttribute = 8 << 10 // bytes of one attribute's value
+)
+
+// DecodeNATS reads a CloudEvent from a NATS message in binary or structured mode and validates it.
+// data is kept, not copied.
+func DecodeNATS(header nats.Header, data []byte) (event.Event, error) {
+	attrs, contentType, err := ceHeaders(header)
+	if err != nil {
+		return event.Event{}, err
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err == nil && strings.HasPrefix(media, ceStructured) {
+		if media != event.ApplicationCloudEventsJSON {
+			return event.Event{}, fmt.Errorf("content type %q: only %s is read", media, event.ApplicationCloudEventsJSON)
+		}
+		return decodeStructured(data)
+	}
+	return decodeBinary(attrs, data)
+}
+
+// ceHeaders returns the attributes by lower-case name, still encoded, and the content type.
+func ceHeaders(header nats.Header) (attrs map[string]string, contentType string, err error) {
+	attrs = make(map[string]string, len(header))
+	for key, values := range header {
+		key = strings.ToLower(key)
+		name, isAttr := strings.CutPrefix(key, cePrefix)
+		if !isAttr && key != "content-type" || len(values) == 0 {
+			continue
+		}
+		if _, twice := attrs[name]; len(values) > 1 || twice || contentType != "" && !isAttr {
+			return nil, "", fmt.Errorf("header %s: given more than once", key)
+		}
+		if !isAttr {
+			contentType = values[0]
+			continue
+		}
+		attrs[name] = values[0]
+	}
+	return attrs, contentType, nil
+}
+
+func decodeStructured(data []byte) (event.Event, error) {
+	var ev event.Event
+	if !utf8.Valid(data) {
+		return ev, errors.New("structured event: not UTF-8")
+	}
+	if err := ev.UnmarshalJSON(data); err != nil {
+		return ev, fmt.Errorf("structured event: %w", err)
+	}
+	return ev, checkEvent(ev)
+}
+
+func decodeBinary(attrs map[string]string, data []byte) (event.Event, error) {
+	switch version := attrs["specversion"]; version {
+	case event.CloudEventsVersionV1:
+	case "":
+		return event.Event{}, errors.New("not a CloudEvent: no header ce-specversion and no content type " + event.ApplicationCloudEventsJSON)
+	default:
+		return event.Event{}, fmt.Errorf("specversion %q: only 1.0 is read", version)
+	}
+	ev := event.New(event.CloudEventsVersionV1)
+	for name, encoded := range attrs {
+		if len(encoded) > maxAttribute {
+			return ev, fmt.Errorf("attribute %s: longer than %d bytes", name, maxAttribute)
+		}
+		value := percentDecode(encoded)
+		if err := checkText(value); err != nil {
+			return ev, fmt.Errorf("attribute %s: %w", name, err)
+		}
+		if err := setAttribute(&ev, name, value); err != nil {
+			return ev, fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	if len(data) > 0 {
+		ev.DataEncoded = data
+	}
+	return ev, checkEvent(ev)
+}
+
+func setAttribute(ev *event.Event, name, value string) error {
+	switch name {
+	case "specversion":
+	case "id":
+		return ev.Context.SetID(value)
+	case "source":
+		return ev.Context.SetSource(value)
+	case "type":
+		return ev.Context.SetType(value)
+	case "subject":
+		return ev.Context.SetSubject(value)
+	case "dataschema":
+		return ev.Context.SetDataSchema(value)
+	case "datacontenttype":
+		return ev.Context.SetDataContentType(value)
+	case "time":
+		t, err := types.ParseTime(value)
+		if err != nil {
+			return err
+		}
+		return ev.Context.SetTime(t)
+	case "data", "data_base64":
+		return errors.New("not an attribute")
+	default:
+		return ev.Context.SetExtension(name, value)
+	}
+	return nil
+}
+
+// checkEvent is the SDK's validation without its many-lined text, and the binding's own limits.
+func checkEvent(ev event.Event) error {
+	if err := ev.Validate(); err != nil {
+		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	for name, v := range ev.Extensions() {
+		s, err := types.Format(v)
+		if err != nil {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+		if err := checkText(s); err != nil {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	for name, s := range map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()} {
+		if err := checkText(s); err != nil {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// checkText refuses what a CloudEvents string must not hold.
+func checkText(s string) error {
+	if !utf8.ValidString(s) {
+		return errors.New("not UTF-8")
+	}
+	if len(s) > maxAttribute {
+		return fmt.Errorf("longer than %d bytes", maxAttribute)
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }) {
+		return errors.New("holds a control character")
+	}
+	return nil
+}
+
+// EncodeNATS writes a CloudEvent in binary mode. The data is not copied.
+func EncodeNATS(ev event.Event) (nats.Header, []byte, error) {
+	if err := checkEvent(ev); err != nil {
+		return nil, nil, fmt.Errorf("encode event: %w", err)
+	}
+	extensions := ev.Extensions()
+	h := make(nats.Header, 8+len(extensions))
+	set := func(name, value string) {
+		if value != "" {
+			h[cePrefix+name] = []string{percentEncode(value)}
+		}
+	}
+	set("specversion", event.CloudEventsVersionV1)
+	set("id", ev.ID())
+	set("source", ev.Source())
+	set("type", ev.Type())
+	set("subject", ev.Subject())
+	set("datacontenttype", ev.DataContentType())
+	set("dataschema", ev.DataSchema())
+	if t := ev.Time(); !t.IsZero() {
+		set("time", types.FormatTime(t))
+	}
+	for name, v := range extensions {
+		s, err := types.Format(v)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encode event: attribute %s: %w", name, err)
+		}
+		set(name, s)
+	}
+	return h, ev.Data(), nil
+}
+
+func plain(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
+
+// percentEncode encodes space, ", % and everything outside of printable ASCII, byte by byte of UTF-8.
+func percentEncode(s string) string {
+	var b []byte
+	for i := range len(s) {
+		switch {
+		case !plain(s[i]):
+			if b == nil {
+				b = append(make([]byte, 0, len(s)+16), s[:i]...)
+			}
+			b = fmt.Appendf(b, "%%%02X", s[i])
+		case b != nil:
+			b = append(b, s[i])
+		}
+	}
+	if b == nil {
+		return s
+	}
+	return string(b)
+}
+
+// percentDecode undoes percentEncode, once. A % that begins no pair of hex digits stands for itself,
+// since there are producers that do not encode.
+func percentDecode(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,180 @@
+package jobs
+
+import (
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+)
+
+// The binding's specification, line by line.
+func TestDecodeNATS(t *testing.T) {
+	base := func(more ...string) nats.Header {
+		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
+		for i := 0; i < len(more); i += 2 {
+			if more[i+1] == "" {
+				delete(h, more[i])
+				continue
+			}
+			h[more[i]] = append(h[more[i]], more[i+1])
+		}
+		return h
+	}
+	json := nats.Header{"Content-Type": {"application/cloudevents+json; charset=utf-8"}}
+	for _, c := range []struct {
+		name   string
+		header nats.Header
+		data   string
+		want   string // summary, or a part of the error after "!"
+	}{
+		{"binary", base("ce-datacontenttype", "application/json"), `{"a":1}`, `1 /s t application/json {"a":1}`},
+		{"no data", base(), "", "1 /s t  "},
+		{"extension", base("ce-tenant", "acme"), "x", "1 /s t  x tenant=acme"},
+		{"percent", base("ce-subject", "Euro%20%E2%82%AC%20%F0%9F%98%80%22%25"), "", "1 /s t   subject=Euro € 😀\"%"},
+		{"decoded once", base("ce-subject", "%2520"), "", "1 /s t   subject=%20"},
+		{"lone percent", base("ce-subject", "100%"), "", "1 /s t   subject=100%"},
+		{"lower hex", base("ce-subject", "%e2%82%ac"), "", "1 /s t   subject=€"},
+		{"header case", nats.Header{"Ce-Specversion": {"1.0"}, "CE-ID": {"1"}, "cE-source": {"/s"}, "Ce-Type": {"t"}}, "", "1 /s t  "},
+		{"structured", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","tenant":"acme","data":{"a":1}}`, `1 /s t  {"a":1} tenant=acme`},
+		{"structured base64", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"eyJhIjoxfQ=="}`, `1 /s t  {"a":1}`},
+		{"structured, any case", nats.Header{"content-type": {"APPLICATION/CloudEvents+JSON"}}, `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`, "1 /s t  "},
+		{"other content type is binary", base("Content-Type", "application/json"), "x", "1 /s t  x"},
+
+		{"nothing", nil, `{"code":"x"}`, "!not a CloudEvent"},
+		{"no id", base("ce-id", ""), "", "!id"},
+		{"no source", base("ce-source", ""), "", "!source"},
+		{"no type", base("ce-type", ""), "", "!type"},
+		{"version", nats.Header{"ce-specversion": {"0.3"}}, "", "!specversion"},
+		{"time", base("ce-time", "yesterday"), "", "!attribute time"},
+		{"extension name", base("ce-My_Ext", "x"), "", "!my_ext"},
+		{"data as attribute", base("ce-data", "x"), "", "!attribute data"},
+		{"control", base("ce-subject", "a%0D%0Ab"), "", "!control character"},
+		{"utf-8", base("ce-subject", "%ff"), "", "!not UTF-8"},
+		{"twice", base("ce-id", "2"), "", "!more than once"},
+		{"twice by case", base("Ce-Id", "2"), "", "!more than once"},
+		{"long", base("ce-subject", strings.Repeat("x", maxAttribute+1)), "", "!longer than"},
+		{"batch", nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, "[]", "!only application/cloudevents+json"},
+		{"structured, not JSON", json, `{`, "!structured event"},
+		{"structured, no id", json, `{"specversion":"1.0","source":"/s","type":"t"}`, "!id"},
+		{"structured, control", json, `{"specversion":"1.0","id":"a\nb","source":"/s","type":"t"}`, "!control character"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ev, err := DecodeNATS(c.header, []byte(c.data))
+			if part, bad := strings.CutPrefix(c.want, "!"); bad {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("DecodeNATS = %v, want an error with %q", err, part)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := summary(ev); got != c.want {
+				t.Errorf("DecodeNATS = %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func summary(ev event.Event) string {
+	s := strings.Join([]string{ev.ID(), ev.Source(), ev.Type(), ev.DataContentType(), string(ev.Data())}, " ")
+	if ev.Subject() != "" {
+		s += " subject=" + ev.Subject()
+	}
+	if v, ok := ev.Extensions()["tenant"]; ok {
+		s += " tenant=" + v.(string)
+	}
+	return s
+}
+
+func TestEncodeNATS(t *testing.T) {
+	ev := event.New()
+	ev.SetID("a b")
+	ev.SetSource("/s")
+	ev.SetType("t")
+	ev.SetSubject("100% \"€\" ~!")
+	ev.SetTime(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
+	ev.SetExtension("n", 5)
+	if err := ev.SetData("application/json", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	got, data, err := EncodeNATS(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := nats.Header{
+		"ce-specversion": {"1.0"}, "ce-id": {"a%20b"}, "ce-source": {"/s"}, "ce-type": {"t"},
+		"ce-subject": {"100%25%20%22%E2%82%AC%22%20~!"}, "ce-time": {"2026-01-02T03:04:05.000006Z"},
+		"ce-datacontenttype": {"application/json"}, "ce-n": {"5"},
+	}
+	if d := cmp.Diff(want, got); d != "" || string(data) != "{}" {
+		t.Errorf("EncodeNATS (-want +got):\n%s data %s", d, data)
+	}
+	if _, _, err := EncodeNATS(event.New()); err == nil {
+		t.Error("EncodeNATS of an empty event = nil, want an error")
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	text := rapid.StringMatching(`[^\x00-\x1f\x7f-\x9f]{1,20}`)
+	rapid.Check(t, func(t *rapid.T) {
+		ev := event.New()
+		ev.SetID(text.Draw(t, "id"))
+		ev.SetSource("/" + rapid.StringMatching(`[a-z%]{0,9}`).Draw(t, "source"))
+		ev.SetType(text.Draw(t, "type"))
+		ev.SetSubject(text.Draw(t, "subject"))
+		ev.SetExtension("idempotencykey", text.Draw(t, "key"))
+		ev.SetTime(time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "time")).UTC())
+		if data := rapid.SliceOf(rapid.Byte()).Draw(t, "data"); len(data) > 0 {
+			ev.DataEncoded = data
+		}
+		if ev.Validate() != nil {
+			t.Skip("not an event")
+		}
+		header, data, err := EncodeNATS(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeNATS(header, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(ev.String(), got.String()); d != "" || ev.Source() != got.Source() {
+			t.Errorf("round trip (-want +got):\n%s", d)
+		}
+	})
+}
+
+// Whatever arrives is an error or an event that survives a round trip.
+func FuzzDecodeNATS(f *testing.F) {
+	f.Add("ce-specversion: 1.0\nce-id: 1\nce-source: /s\nce-type: t\nce-tenant: a%20b", []byte(`{}`))
+	f.Add("Content-Type: application/cloudevents+json", []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1},"x":5}`))
+	f.Add("Content-Type: application/cloudevents+json", []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"AA=="}`))
+	f.Fuzz(func(t *testing.T, lines string, data []byte) {
+		h := nats.Header{}
+		for line := range strings.Lines(lines) {
+			key, value, _ := strings.Cut(line, ":")
+			h[key] = append(h[key], textproto.TrimString(value))
+		}
+		ev, err := DecodeNATS(h, data)
+		if err != nil {
+			return
+		}
+		header, data, err := EncodeNATS(ev)
+		if err != nil {
+			t.Fatalf("EncodeNATS(%v) = %v", ev, err)
+		}
+		again, err := DecodeNATS(header, data)
+		if err != nil {
+			t.Fatalf("DecodeNATS(%v) = %v", header, err)
+		}
+		if ev.ID() != again.ID() || ev.Source() != again.Source() || string(ev.Data()) != string(again.Data()) || len(ev.Extensions()) != len(again.Extensions()) {
+			t.Errorf("round trip: got %v, want %v", again, ev)
+		}
+	})
+}
