@@ -181,8 +181,8 @@ type Program struct {
 // one at a time; Call may be called while others are under way, and returns soon after its context
 // ends. Run does not return before all of them have.
 type Hooks struct {
-	// Check sees what the program is made of, after it was parsed and before it runs. An error
-	// ends the task: status blocked, with the error's text as message, or the error itself when it
+	// Check sees what the program is made of, after it was parsed and before it runs; a program
+	// that cannot be parsed fails without it. An error ends the task: status blocked, with the error's text as message, or the error itself when it
 	// is a *Failure.
 	Check func(Facts) error
 
@@ -204,7 +204,6 @@ type Call struct {
 
 // Facts is what a program is made of. Each list is cut at 1,000 entries.
 type Facts struct {
-	Syntax     *Failure `json:"syntax,omitempty"` // why it could not be parsed; then nothing else is set
 	Lines      int      `json:"lines"`
 	Imports    []Import `json:"imports"`
 	Calls      []Name   `json:"calls"`      // dotted names called, imports resolved: "os.system", "open"

@@ -2,39 +2,223 @@ package executor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	wire "github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// MaxResultBytes bounds the structured result of a program, as JSON.
-const MaxResultBytes = 960 << 10
+const (
+	// MaxResultBytes bounds the structured result of a program, as JSON.
+	MaxResultBytes = 960 << 10
 
-// runnerEnv is the environment that a box must be created with (Spec.Env).
-func runnerEnv() []string {
-	return []string{
-		"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/tmp",
-		"PYTHONHASHSEED=0", "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1", "MALLOC_ARENA_MAX=2",
-	}
-}
-
-// A runner is the Python process inside one box, ready for one program at a time.
-type runner struct {
-	done chan struct{} // closed when the runner has ended
-}
-
-// startRunner starts the runner in the box and returns when it has a child waiting for a program.
-// preload names modules that each program finds imported already. After an error the box is
-// destroyed.
-func startRunner(ctx context.Context, box Box, preload []string) (*runner, error) {
-	return nil, errors.New("not yet")
-}
+	maxCalls  = 64              // under way at once; the runner holds the program to it
+	maxReply  = 16 << 20        // bytes of a tool's result
+	killGrace = 5 * time.Second // for a runner to kill its program, before the box is destroyed
+)
 
 // run runs one program. After an error, and after a verdict that is Dirty, the box is destroyed.
 func (r *runner) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
-	return Verdict{}, errors.New("not yet")
+	err := r.awaitReady(ctx)
+	var verdict Verdict
+	if err == nil {
+		r.busy = true
+		t := task{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
+		verdict, err = t.run(ctx)
+	}
+	if err != nil || verdict.Dirty {
+		r.kill()
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("run program: %w", err)
+	}
+	return verdict, nil
 }
 
-// alive reports whether the runner can take a program, now or as soon as it has cleaned up.
-func (r *runner) alive() bool { return false }
+// task is one program on its way through a runner. Its fields are owned by the goroutine of run.
+type task struct {
+	runner  *runner
+	program Program
+	limits  Limits
+	hooks   Hooks
 
-// close destroys the box and waits until nothing of the runner is left. It may be called again.
-func (r *runner) close(ctx context.Context) error { return nil }
+	work  sync.WaitGroup // messages being written and calls being made
+	mu    sync.Mutex
+	calls map[uint64]bool // being made; guarded by mu
+
+	started        bool             // the program may run
+	stopped        string           // the status that we ended it with
+	blocked        *Failure         // why, when that is Blocked
+	grace          <-chan time.Time // when to give up on the runner; nil until stopped
+	output, stderr strings.Builder
+	truncated      bool
+}
+
+func (t *task) run(ctx context.Context) (Verdict, error) {
+	calls, endCalls := context.WithCancel(ctx)
+	defer t.work.Wait()
+	defer endCalls()
+	t.start()
+	timeout := time.NewTimer(t.limits.Timeout)
+	defer timeout.Stop()
+	ended := ctx.Done()
+	for {
+		select {
+		case f, ok := <-t.runner.frames:
+			if !ok {
+				return t.died(ctx)
+			}
+			if f.Type == "done" {
+				return t.verdict(f), nil
+			}
+			if err := t.take(calls, f); err != nil {
+				return t.broken(err), nil
+			}
+		case <-timeout.C:
+			t.stop(Timeout)
+		case <-ended:
+			if !errors.Is(context.Cause(ctx), ErrCancelled) {
+				t.runner.kill()
+				return Verdict{}, context.Cause(ctx)
+			}
+			t.stop(Cancelled)
+			ended = nil
+		case <-t.grace:
+			t.runner.kill() // the frames end
+			t.grace = nil
+		}
+	}
+}
+
+// start sends the program.
+func (t *task) start() {
+	l := t.limits
+	body := append([]byte(t.program.Code), t.program.Inputs...)
+	t.started = t.hooks.Check == nil
+	t.send(wire.Run{
+		Type:        "run",
+		Size:        len(body),
+		Task:        t.program.TaskID,
+		Code:        len(t.program.Code),
+		Check:       !t.started,
+		Catalogue:   t.program.Catalogue,
+		Env:         t.program.Env,
+		ResultBytes: MaxResultBytes,
+		Limits: wire.Limits{
+			Memory:    int64(l.MemoryMB) << 20,
+			CPU:       int64(math.Ceil(l.Timeout.Seconds()*max(1, l.CPUs))) + 1,
+			File:      l.WorkspaceMB << 20,
+			Files:     l.OpenFiles,
+			Processes: l.Processes,
+			Output:    l.OutputBytes,
+		},
+	}, body)
+}
+
+// send writes a message without waiting for the runner to read it. An error of the write shows as the
+// end of the frames.
+func (t *task) send(header any, body []byte) {
+	t.work.Go(func() { t.runner.send(header, body) })
+}
+
+// stop has the program killed. The first reason counts.
+func (t *task) stop(status string) {
+	if t.stopped != "" {
+		return
+	}
+	t.stopped = status
+	t.grace = time.After(killGrace)
+	t.send(wire.Signal{Type: "cancel", Task: t.program.TaskID}, nil)
+}
+
+// take handles a frame of the running program. An error means that the runner does not keep to the
+// protocol.
+func (t *task) take(ctx context.Context, f wire.Frame) error {
+	switch {
+	case f.Type == "checked" && !t.started:
+		return t.check(f.Body)
+	case f.Type == "out" && t.started:
+		t.print(f.Stream, f.Body)
+		return nil
+	case f.Type == "call" && t.started:
+		return t.call(ctx, f)
+	}
+	return fmt.Errorf("unexpected frame %q", f.Type)
+}
+
+func (t *task) check(body []byte) error {
+	var facts Facts
+	if err := json.Unmarshal(body, &facts); err != nil {
+		return fmt.Errorf("facts: %w", err)
+	}
+	t.started = true
+	err := t.hooks.Check(facts)
+	if err == nil {
+		t.send(wire.Signal{Type: "go", Task: t.program.TaskID}, nil)
+		return nil
+	}
+	if !errors.As(err, &t.blocked) {
+		t.blocked = &Failure{Code: CodeBlocked, Message: err.Error()}
+	}
+	t.stop(Blocked)
+	return nil
+}
+
+func (t *task) print(stream string, data []byte) {
+	kept := &t.output
+	if stream == "stderr" {
+		kept = &t.stderr
+	}
+	if room := t.limits.OutputBytes - int64(kept.Len()); int64(len(data)) > room {
+		data, t.truncated = data[:room], true
+	}
+	if len(data) == 0 {
+		return
+	}
+	kept.Write(data)
+	if t.hooks.Output != nil {
+		t.hooks.Output(stream, data)
+	}
+}
+
+// call makes a tool call beside the running program.
+func (t *task) call(ctx context.Context, f wire.Frame) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls[f.ID] || len(t.calls) >= maxCalls {
+		return fmt.Errorf("call %d is one too many", f.ID)
+	}
+	t.calls[f.ID] = true
+	t.work.Go(func() {
+		value, err := t.answer(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
+		if err != nil {
+			value, _ = json.Marshal(err.Error()) // a string has a JSON form
+		}
+		t.mu.Lock()
+		delete(t.calls, f.ID) // before the runner hears of it, and lets the program make another
+		t.mu.Unlock()
+		t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil}, value)
+	})
+	return nil
+}
+
+func (t *task) answer(ctx context.Context, call Call) (json.RawMessage, error) {
+	switch {
+	case t.hooks.Call == nil:
+		return nil, errors.New("this task has no tools")
+	case call.Server == "" || call.Tool == "":
+		return nil, errors.New("a call names a server and a tool")
+	case !json.Valid(call.Args):
+		return nil, errors.New("arguments are not JSON")
+	}
+	value, err := t.hooks.Call(ctx, call)
+	if err == nil && len(value) > maxReply {
+		return nil, fmt.Errorf("the result has %d bytes, more than %d", len(value), maxReply)
+	}
+	return value, err
+}

@@ -1,0 +1,238 @@
+// Package executortest has the contract that every driver of package executor passes, and Host, a
+// driver without isolation for tests of what is above drivers.
+package executortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// Host runs programs as plain processes of this machine: no isolation, for tests only. As root it
+// gives the program of each box a user of its own, so that the runner's privileges are as in a real
+// box.
+type Host struct {
+	Python string // empty: /usr/bin/python3
+}
+
+// users counts the users given to boxes; the process id keeps those of concurrent tests apart.
+var users atomic.Int64
+
+// Probe says that there is no tier.
+func (h Host) Probe(ctx context.Context) (executor.Info, error) {
+	return executor.Info{Driver: "host", Limits: "rlimit", Environment: "host"}, nil
+}
+
+// Create makes the box's scratch directory.
+func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	guest := executor.DefaultGuest()
+	if h.Python != "" {
+		guest.Python = h.Python
+	}
+	guest.Workspace = spec.Workspace
+	guest.Split = os.Getuid() == 0
+	guest.UID = 1<<30 + os.Getpid()%(1<<20)*1<<8 + int(users.Add(1))%(1<<8)
+	for _, m := range spec.Mounts {
+		if m.Target == guest.Catalogue {
+			guest.Catalogue = m.Source
+		}
+	}
+	scratch, err := os.MkdirTemp("", "executortest-")
+	if err != nil {
+		return nil, err
+	}
+	guest.Scratch = []string{scratch}
+	if guest.Split {
+		err := errors.Join(
+			os.Chown(scratch, guest.UID, guest.UID),
+			chownTree(spec.Workspace, guest.UID),
+			letThrough(spec.Workspace),
+		)
+		if err != nil {
+			os.RemoveAll(scratch)
+			return nil, err
+		}
+	}
+	return &hostBox{guest: guest, env: spec.Env}, nil
+}
+
+func chownTree(dir string, uid int) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, uid)
+	})
+}
+
+// letThrough lets everybody reach dir, which testing has put below a directory of its own user.
+func letThrough(dir string) error {
+	temp := filepath.Clean(os.TempDir())
+	for dir = filepath.Dir(dir); strings.HasPrefix(dir, temp+"/"); dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type hostBox struct {
+	guest executor.Guest
+	env   []string
+
+	mu        sync.Mutex
+	sessions  []*hostSession
+	destroyed bool
+}
+
+// Guest says where this box has its directories.
+func (b *hostBox) Guest() executor.Guest { return b.guest }
+
+// OutOfMemory is never so: there is no outer limit.
+func (b *hostBox) OutOfMemory() bool { return false }
+
+func (b *hostBox) Exec(ctx context.Context, argv []string) (executor.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.destroyed {
+		return nil, errors.New("the box is destroyed")
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = b.env, b.guest.Workspace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	stderr, err3 := cmd.StderrPipe()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &hostSession{cmd: cmd, stdin: stdin, stdout: stdout, stderr: stderr}
+	b.sessions = append(b.sessions, s)
+	return s, nil
+}
+
+// Destroy kills the box's processes and all that descend from them.
+func (b *hostBox) Destroy(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.destroyed = true
+	for _, s := range b.sessions {
+		s.kill()
+	}
+	return os.RemoveAll(b.guest.Scratch[0])
+}
+
+type hostSession struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout io.Reader
+	stderr io.Reader
+
+	mu     sync.Mutex
+	waited bool
+}
+
+func (s *hostSession) Stdin() io.WriteCloser { return s.stdin }
+func (s *hostSession) Stdout() io.Reader     { return s.stdout }
+func (s *hostSession) Stderr() io.Reader     { return s.stderr }
+
+func (s *hostSession) Wait() (int, error) {
+	// Reaped under the lock, so that kill never meets the process id of somebody else. Whoever waits
+	// has seen the ends of both streams: it does not take long.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.cmd.Wait()
+	s.waited = true
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return 0, err
+	}
+	if status := s.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return s.cmd.ProcessState.ExitCode(), nil
+}
+
+func (s *hostSession) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waited {
+		return
+	}
+	pid := s.cmd.Process.Pid
+	syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more
+	for {
+		below := descendants(pid)
+		if len(below) == 0 {
+			break
+		}
+		for _, p := range below {
+			syscall.Kill(p, syscall.SIGKILL)
+		}
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// descendants are the living processes below pid.
+func descendants(pid int) []int {
+	children := map[int][]int{}
+	for _, p := range processes() {
+		if p.state != "Z" {
+			children[p.parent] = append(children[p.parent], p.pid)
+		}
+	}
+	var found []int
+	for next := []int{pid}; len(next) > 0; {
+		below := children[next[0]]
+		found, next = append(found, below...), append(next[1:], below...)
+	}
+	return found
+}
+
+type process struct {
+	pid, parent int
+	state       string
+}
+
+// processes reads /proc.
+func processes() []process {
+	names, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var all []process
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
+		fields := strings.Fields(rest)
+		pid, err1 := strconv.Atoi(strings.Split(name, "/")[2])
+		parent, err2 := strconv.Atoi(fields[1])
+		if err := errors.Join(err1, err2); err != nil {
+			panic(fmt.Sprintf("parse %s: %v", name, err))
+		}
+		all = append(all, process{pid: pid, parent: parent, state: fields[0]})
+	}
+	return all
+}

@@ -1,0 +1,334 @@
+"""The process of one program: forked ahead, then told what to run.
+
+Everything here happens without privileges. Until the program starts this process is ours; from then
+on nothing that it says is to be believed.
+"""
+
+import ast
+import atexit
+import json
+import linecache
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+
+from codefleet import facts, frames, jsonable, mcp_client
+
+FILENAME = "program.py"
+CONTROL = 3  # the descriptor of the channel to the runner
+LOST = 121  # exit code: the end could not be reported
+SPARE = 32 << 20  # address space for reporting that there was none left
+
+
+def main(boot):
+    """Runs in the forked child, its descriptors 0 to 3 in place. Does not return."""
+    try:
+        prepare(boot)
+        channel = Channel(CONTROL)
+        channel.send({"t": "ready"})
+        run, body = channel.receive()
+        Program(boot, channel, run, body).run()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(LOST)
+
+
+def prepare(boot):
+    """All that can be done before there is a program."""
+    for directory in boot["scratch"]:
+        empty(directory)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.dont_write_bytecode = True
+    sys.argv = [FILENAME]
+    sys.path.append(boot["workspace"])
+    os.environ["TMPDIR"] = boot["scratch"][0]
+    client = types.ModuleType("client", "What a program may ask of the fleet.")
+    client.__path__ = []
+    client.mcp_client = mcp_client
+    mcp_client.__name__ = "client.mcp_client"
+    sys.modules["client"], sys.modules["client.mcp_client"] = client, mcp_client
+    os.umask(0o022)
+
+
+def empty(directory):
+    """Removes all that is in a directory. An error means that something is left."""
+    for path, directories, files in os.walk(directory, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(path, name))
+        for name in directories:
+            name = os.path.join(path, name)
+            os.unlink(name) if os.path.islink(name) else os.rmdir(name)
+
+
+class Channel:
+    """Frames to and from the runner. Calls may come from several threads."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+        self._frames = frames.Splitter()
+        self._writing = threading.Lock()
+        self._changed = threading.Condition()
+        self._reading = False  # some thread reads for all
+        self._replies = {}
+        self._calls = 0
+
+    def send(self, header, body=b""):
+        data = memoryview(frames.pack(header, body))
+        with self._writing:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def receive(self):
+        """Returns the next message, its body complete."""
+        header, body, _ = self._frame()
+        parts, missing = [body], header.get("size", len(body)) - len(body)
+        while missing > 0:
+            _, body, _ = self._frame()
+            parts.append(body)
+            missing -= len(body)
+        return header, b"".join(parts)
+
+    def _frame(self):
+        while True:
+            frame = self._frames.next()
+            if frame is not None:
+                return frame
+            data = os.read(self._descriptor, 1 << 16)
+            if not data:
+                os._exit(LOST)
+            self._frames.feed(data)
+
+    def call(self, server, tool, arguments, definition):
+        """Makes a tool call and waits for its reply."""
+        try:
+            body = json.dumps(arguments, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise mcp_client.ToolError(server, tool, "arguments: %s" % error) from None
+        with self._changed:
+            self._calls += 1
+            number = self._calls
+        header = {"t": "call", "id": number, "server": server, "tool": tool, "hash": definition}
+        try:
+            self.send(header, body)
+        except frames.Broken:
+            raise mcp_client.ToolError(server, tool, "arguments are too large") from None
+        header, body = self._reply(number)
+        value = json.loads(body) if body else None
+        if header.get("ok"):
+            return value
+        raise mcp_client.ToolError(server, tool, value)
+
+    def _reply(self, number):
+        """Waits for one reply. One of the waiting threads reads, and hands the others theirs."""
+        while True:
+            with self._changed:
+                while self._reading and number not in self._replies:
+                    self._changed.wait()
+                if number in self._replies:
+                    return self._replies.pop(number)
+                self._reading = True
+            message = None
+            try:
+                message = self.receive()
+            finally:
+                with self._changed:
+                    self._reading = False
+                    if message is not None:
+                        self._replies[message[0].get("id")] = message
+                    self._changed.notify_all()
+
+
+class Program:
+    def __init__(self, boot, channel, run, body):
+        self.channel = channel
+        self.task = run["task"]
+        self.check = run["check"]
+        self.limits = run["limits"]
+        self.result_bytes = run["result_bytes"]
+        self.code = body[: run["code"]].decode("utf-8", "replace")
+        self.inputs = body[run["code"] :]
+        self.process = os.getpid()
+        if run.get("catalogue"):
+            path = os.path.join(boot["catalogue"], run["catalogue"])
+            sys.path.insert(len(sys.path) - 1, path)
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[-2 if run.get("catalogue") else -1 :])
+        os.environ.update(run.get("env") or {})
+        os.chdir(boot["workspace"])
+
+    def run(self):
+        try:
+            program = self.parse()
+        except BaseException as error:
+            self.end(unparsed(error))
+        random.seed(self.task)
+        mcp_client._call = self.channel.call
+        os.register_at_fork(after_in_child=forget_calls)
+        lines = self.code.splitlines(True)
+        linecache.cache[FILENAME] = (len(self.code), None, lines, FILENAME)
+        self.limit()
+        self.end(*self.outcome(program))
+
+    def parse(self):
+        tree = compile(self.code, FILENAME, "exec", ast.PyCF_ONLY_AST, True)
+        if self.check:
+            body = json.dumps(facts.facts(tree, self.code), separators=(",", ":")).encode()
+            self.channel.send({"t": "checked"}, body)
+            self.channel.receive()  # go
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = tree.body[-1]
+            target = ast.copy_location(ast.Name("__value__", ast.Store()), last)
+            tree.body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
+        return compile(tree, FILENAME, "exec", 0, True)
+
+    def limit(self):
+        limits = self.limits
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        space = used + limits["memory"]
+        for name, soft, hard in (
+            ("AS", space, space + SPARE),
+            ("CPU", limits["cpu"], limits["cpu"] + 1),
+            ("FSIZE", limits["file"], limits["file"]),
+            ("NOFILE", limits["files"], limits["files"]),
+            ("NPROC", limits["processes"], limits["processes"]),
+            ("CORE", 0, 0),
+        ):
+            number = getattr(resource, "RLIMIT_" + name)
+            most = resource.getrlimit(number)[1]
+            if most != resource.RLIM_INFINITY:
+                soft, hard = min(soft, most), min(hard, most)
+            resource.setrlimit(number, (soft, hard))
+
+    def outcome(self, program):
+        """Runs the program and returns (failure or None, result as JSON)."""
+        module = types.ModuleType("__main__")
+        module.__file__ = FILENAME
+        sys.modules["__main__"] = module
+        names = module.__dict__
+        try:
+            names["inputs"] = json.loads(self.inputs) if self.inputs else None
+            exec(program, names)
+            failure = None
+        except SystemExit as error:
+            failure = self.exited(error.code)
+        except BaseException as error:
+            failure = uncaught(error, names)
+        if os.getpid() != self.process:  # a fork of the program that ran to its end
+            leave()
+        try:
+            threading._shutdown()
+            result = b"" if failure else self.result(names)
+        except jsonable.TooLarge:
+            failure, result = too_large(self.result_bytes), b""
+        except BaseException as error:
+            failure, result = uncaught(error, names), b""
+        return failure, result
+
+    def exited(self, code):
+        if code is None or code == 0:
+            return None
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+        return {"code": "exit_code", "message": "the program ended with exit code %d" % code}
+
+    def result(self, names):
+        """The value of the last expression, or else what the variable `result` holds."""
+        value = names.get("__value__")
+        if value is None:
+            value = names.get("result")
+            if isinstance(value, (types.FunctionType, types.ModuleType, type)):
+                value = None
+        return b"" if value is None else jsonable.dump(value, self.result_bytes)
+
+    def end(self, failure, result=b""):
+        """Reports the end and ends this process."""
+        try:
+            atexit._run_exitfuncs()
+        except BaseException:
+            traceback.print_exc()
+        flush()
+        header = {"t": "end"}
+        if failure:
+            header["error"] = failure
+        try:
+            self.channel.send(header, result)
+        except OSError:
+            os._exit(LOST)
+        os._exit(0)
+
+
+def forget_calls():
+    mcp_client._call = None
+
+
+def leave():
+    flush()
+    os._exit(0)
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+
+
+def unparsed(error):
+    """Why a program could not be parsed."""
+    failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
+    if isinstance(error, SyntaxError):
+        failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
+        failure["line"] = error.lineno or 0
+        failure["cause"] = "".join(traceback.format_exception_only(type(error), error))[:4000]
+    elif isinstance(error, (RecursionError, MemoryError)):
+        failure["message"] = "the program is nested too deep"
+    return failure
+
+
+def uncaught(error, names):
+    """What ended the program."""
+    failure = {"code": "exception", "message": type(error).__name__}
+    if isinstance(error, MemoryError):
+        failure["code"] = "memory_limit"
+        names.clear()
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        describe(error, failure)
+    except BaseException:  # no memory, or an exception that raises exceptions
+        pass
+    return failure
+
+
+def describe(error, failure):
+    """Adds message, line and traceback, frames of this package cut out of it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != FILENAME:
+        trace = trace.tb_next
+    frame = trace
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == FILENAME:
+            failure["line"] = frame.tb_lineno
+        frame = frame.tb_next
+    report = traceback.TracebackException(type(error), error, trace)
+    failure["message"] = "".join(report.format_exception_only()).strip()[:2000]
+    theirs = [entry for entry in report.stack if not entry.filename.startswith("<codefleet/")]
+    report.stack = traceback.StackSummary.from_list(theirs)
+    text = "".join(report.format())
+    failure["cause"] = text if len(text) <= 8000 else text[:4000] + "\n  ...\n" + text[-4000:]
+
+
+def too_large(limit):
+    return {
+        "code": "result_too_large",
+        "message": "the result is larger than %d bytes as JSON" % limit,
+        "hint": "write it to a file and return the file's name",
+    }

@@ -1,0 +1,55 @@
+"""What a program is made of, for those who decide whether it may run."""
+
+import ast
+
+LIMIT = 1000  # entries per list
+NAME = 200  # characters per name
+
+
+def facts(tree, code):
+    """Returns imports, calls and double-underscore names of a parsed program, with their lines."""
+    imports, calls, attributes = [], [], []
+    known = {}  # a name in the program -> what it was imported as
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                imports.append({"module": alias.name, "line": node.lineno})
+                top = alias.name.partition(".")[0]
+                known[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            names = [alias.name for alias in node.names]
+            imports.append({"module": module, "names": names[:LIMIT], "line": node.lineno})
+            for alias in node.names:
+                known[alias.asname or alias.name] = module + "." + alias.name
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            name = dotted(node.func, known)
+            if name:
+                calls.append({"name": name[:NAME], "line": node.lineno})
+        name = getattr(node, "attr", None) or getattr(node, "id", None)
+        if isinstance(name, str) and name.startswith("__"):
+            attributes.append({"name": name[:NAME], "line": node.lineno})
+    found = {"lines": code.count("\n") + 1}
+    for key, entries in (("imports", imports), ("calls", calls), ("attributes", attributes)):
+        found[key] = sorted(entries[:LIMIT], key=lambda entry: entry["line"])
+        if len(entries) > LIMIT:
+            found["truncated"] = True
+    return found
+
+
+def dotted(node, known):
+    """The dotted name of what is called, its first part as it was imported; "" when it has none.
+
+    What is called on the value of an expression has a leading dot: ".run" for make().run().
+    """
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(known.get(node.id, node.id))
+    elif parts:
+        parts.append("")
+    return ".".join(reversed(parts))

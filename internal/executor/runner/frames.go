@@ -1,0 +1,188 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Limits of a frame.
+const (
+	MaxFrame  = 1 << 20   // header and body
+	MaxHeader = 128 << 10 // header
+)
+
+// ErrFrame is wrapped by the errors about frames that are not as the protocol says.
+var ErrFrame = errors.New("bad frame")
+
+// Run starts a program. The body is its source, followed by its inputs.
+type Run struct {
+	Type        string            `json:"t"` // run
+	Size        int               `json:"size"`
+	Task        string            `json:"task"`
+	Code        int               `json:"code"`  // bytes of source
+	Check       bool              `json:"check"` // send checked and wait for go
+	Catalogue   string            `json:"catalogue,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	ResultBytes int               `json:"result_bytes"`
+	Limits      Limits            `json:"limits"`
+}
+
+// Limits of a program.
+type Limits struct {
+	Memory    int64 `json:"memory"` // bytes of address space it may add
+	CPU       int64 `json:"cpu"`    // seconds of processor time per process
+	File      int64 `json:"file"`   // bytes of one file
+	Files     int   `json:"files"`  // open descriptors
+	Processes int   `json:"processes"`
+	Output    int64 `json:"output"` // bytes of each stream that are forwarded
+}
+
+// Reply answers a call. The body is a JSON value: the result, or the text of the error.
+type Reply struct {
+	Type string `json:"t"` // reply
+	Size int    `json:"size"`
+	ID   uint64 `json:"id"`
+	OK   bool   `json:"ok"`
+}
+
+// Signal is a message without a body: go and cancel.
+type Signal struct {
+	Type string `json:"t"`
+	Task string `json:"task"`
+}
+
+// Frame is what the runner sends: the fields of its type, and the body.
+type Frame struct {
+	Type string `json:"t"`
+
+	// hello
+	Version int    `json:"version,omitempty"`
+	Python  string `json:"python,omitempty"`
+
+	// out
+	Stream string `json:"stream,omitempty"` // stdout | stderr
+
+	// call
+	ID     uint64 `json:"id,omitempty"`
+	Server string `json:"server,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Hash   string `json:"hash,omitempty"`
+
+	// done
+	How     string   `json:"how,omitempty"`    // end | exit | cancelled | channel
+	Code    int      `json:"code,omitempty"`   // exit: the code
+	Signal  string   `json:"signal,omitempty"` // exit: or the name of the signal that killed it
+	Error   *Failure `json:"error,omitempty"`
+	CPUMS   float64  `json:"cpu_ms,omitempty"`
+	PeakKB  int64    `json:"peak_kb,omitempty"`
+	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
+
+	Body []byte `json:"-"` // checked: facts; out: bytes; call: arguments; done: result
+}
+
+// Failure is why a program did not succeed, as its process said.
+type Failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Cause   string `json:"cause"`
+	Hint    string `json:"hint"`
+	Line    int    `json:"line"`
+}
+
+// Write sends a message in as many frames as it takes. header says its body's size.
+func Write(w io.Writer, header any, body []byte) error {
+	line, err := json.Marshal(header)
+	if err != nil {
+		return fmt.Errorf("encode header: %w", err)
+	}
+	if len(line) > MaxHeader {
+		return fmt.Errorf("header of %d bytes: %w", len(line), ErrFrame)
+	}
+	more := []byte(`{"t":"more"}`)
+	for {
+		n := min(len(body), MaxFrame-len(line)-1)
+		frame := make([]byte, 4, 4+len(line)+1+n)
+		binary.BigEndian.PutUint32(frame, uint32(len(line)+1+n))
+		frame = append(append(append(frame, line...), '\n'), body[:n]...)
+		if _, err := w.Write(frame); err != nil {
+			return err
+		}
+		if body = body[n:]; len(body) == 0 {
+			return nil
+		}
+		line = more
+	}
+}
+
+// Read receives one frame of the runner. The error is io.EOF when the stream ended between frames,
+// and wraps ErrFrame when what came is no frame of this protocol.
+func Read(r io.Reader) (Frame, error) {
+	var prefix [4]byte
+	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+		return Frame{}, err
+	}
+	length := binary.BigEndian.Uint32(prefix[:])
+	if length > MaxFrame {
+		return Frame{}, fmt.Errorf("%d bytes: %w", length, ErrFrame)
+	}
+	data := make([]byte, length)
+	if _, err := io.ReadFull(r, data); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return Frame{}, err
+	}
+	return decode(data)
+}
+
+func decode(data []byte) (Frame, error) {
+	end := bytes.IndexByte(data, '\n')
+	if end < 0 || end > MaxHeader {
+		return Frame{}, fmt.Errorf("header: %w", ErrFrame)
+	}
+	var f Frame
+	header := json.NewDecoder(bytes.NewReader(data[:end]))
+	header.DisallowUnknownFields()
+	if err := header.Decode(&f); err != nil {
+		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame)
+	}
+	if _, err := header.Token(); !errors.Is(err, io.EOF) {
+		return Frame{}, fmt.Errorf("header: more than one value: %w", ErrFrame)
+	}
+	f.Body = data[end+1:]
+	if !f.valid() {
+		return Frame{}, fmt.Errorf("frame %.20q: %w", f.Type, ErrFrame)
+	}
+	return f, nil
+}
+
+// valid reports whether a frame has what its type needs.
+func (f Frame) valid() bool {
+	switch f.Type {
+	case "hello":
+		return f.Version != 0
+	case "ready":
+		return len(f.Body) == 0
+	case "out":
+		return f.Stream == "stdout" || f.Stream == "stderr"
+	case "checked":
+		return json.Valid(f.Body)
+	case "call":
+		return f.ID != 0
+	case "done":
+		return f.validEnd()
+	}
+	return false
+}
+
+func (f Frame) validEnd() bool {
+	switch f.How {
+	case "end", "exit", "cancelled", "channel":
+		return f.CPUMS >= 0 && f.PeakKB >= 0 && f.Dropped >= 0
+	}
+	return false
+}

@@ -1,0 +1,118 @@
+"""A program's result as JSON."""
+
+import base64
+import json
+import math
+
+DEPTH = 60  # nesting that is kept
+REPR = 2000  # characters kept of a value that has no JSON form
+
+
+class TooLarge(Exception):
+    pass
+
+
+def dump(value, limit):
+    """Returns value as JSON in bytes; raises TooLarge when that is longer than limit.
+
+    Mappings become objects with string keys; lists, tuples, sets and what has a tolist() arrays;
+    dataclasses and named tuples objects; dates ISO 8601; NaN and infinities null; bytes
+    {"$base64": …}; everything else, and what is nested too deep, {"$type": …, "$repr": …}.
+    """
+    value = Converter(limit).convert(value)
+    data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    if len(data) > limit:
+        raise TooLarge
+    return data
+
+
+class Converter:
+    def __init__(self, budget):
+        self.budget = budget  # of values: each takes a byte at least
+
+    def convert(self, value, depth=0):
+        self.budget -= 1
+        if self.budget < 0:
+            raise TooLarge
+        try:
+            return self.plain(value, depth)
+        except (TooLarge, MemoryError):
+            raise
+        except Exception:
+            return opaque(value)
+
+    def plain(self, value, depth):
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            self.budget -= len(value)
+            return str.__str__(value)
+        if isinstance(value, int):
+            str(value)  # ValueError: too long for a decimal form
+            return int(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return {"$base64": base64.b64encode(bytes(value)).decode()}
+        if depth >= DEPTH or isinstance(value, type):
+            return opaque(value)
+        return self.nested(value, depth + 1)
+
+    def nested(self, value, depth):
+        kind = type(value)
+        if isinstance(value, dict):
+            return self.object(list(value.items()), depth)
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return self.object(zip(kind._fields, value), depth)
+        if isinstance(value, (list, tuple, range)) or kind.__name__ in VIEWS:
+            return [self.convert(member, depth) for member in value]
+        if isinstance(value, (set, frozenset)):
+            return [self.convert(member, depth) for member in ordered(value)]
+        if hasattr(kind, "__dataclass_fields__"):
+            fields = kind.__dataclass_fields__
+            return self.object([(name, getattr(value, name)) for name in fields], depth)
+        if hasattr(kind, "__members__") and hasattr(value, "_value_"):  # Enum
+            return self.convert(value._value_, depth)
+        if hasattr(kind, "isoformat"):  # date, time, datetime, pandas.Timestamp
+            return str(value.isoformat())
+        if kind.__module__.partition(".")[0] in TEXTUAL:
+            return str(value)
+        if hasattr(kind, "tolist"):  # numpy's arrays and scalars
+            return self.convert(value.tolist(), depth)
+        if hasattr(kind, "to_dict"):  # pandas
+            rows = {"orient": "records"} if getattr(value, "ndim", 1) == 2 else {}
+            return self.convert(value.to_dict(**rows), depth)
+        if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
+            return self.object([(key, value[key]) for key in value.keys()], depth)
+        return opaque(value)
+
+    def object(self, items, depth):
+        return {key_of(key): self.convert(value, depth) for key, value in items}
+
+
+VIEWS = ("deque", "dict_keys", "dict_values", "dict_items")
+TEXTUAL = ("decimal", "fractions", "ipaddress", "pathlib", "uuid")
+
+
+def ordered(members):
+    try:
+        return sorted(members)
+    except TypeError:
+        return sorted(members, key=repr)
+
+
+def key_of(key):
+    if isinstance(key, str):
+        return str.__str__(key)
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    return str(key)[:REPR]
+
+
+def opaque(value):
+    kind = type(value)
+    try:
+        text = repr(value)[:REPR]
+    except Exception as error:
+        text = "<repr: %s>" % type(error).__name__
+    return {"$type": "%s.%s" % (kind.__module__, kind.__qualname__), "$repr": str.__str__(text)}

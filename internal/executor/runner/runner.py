@@ -1,0 +1,437 @@
+"""The runner: one process per box that forks a child ahead and hands it the next program.
+
+It speaks frames with the host on its descriptors 0 and 1, and frames with the child on a socket. It
+believes the host. From the child it takes nothing on trust: a child that sends what it should not is
+killed. The runner has one thread, so that forking is safe.
+"""
+
+import ctypes
+import gc
+import os
+import select
+import signal
+import site
+import socket
+import sys
+
+from codefleet import child, frames
+
+VERSION = 1
+CALLS = 64  # under way at once; a program that starts more waits
+BACKLOG = 64 << 20  # bytes that a child may leave unread
+CHUNK = 1 << 16
+SWEEP = 200  # rounds of looking for processes that the program left
+READY_S = 20  # for emptying the scratch directories
+NAME = 200  # characters in the names of a tool call
+CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
+
+
+def main(boot):
+    sys.path = [entry for entry in sys.path if entry] + packages()
+    for name in boot["preload"]:
+        __import__(name)
+    harden()
+    wake, waker = os.pipe()
+    for descriptor in (wake, waker):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    host = Host(wake)
+    gc.collect()
+    gc.freeze()
+    ready = {"t": "hello", "version": VERSION, "python": "%d.%d.%d" % sys.version_info[:3]}
+    while True:
+        task = Task(host, Child(boot))
+        host.send(ready)
+        task.run()
+        ready = {"t": "ready"}
+
+
+def packages():
+    """Does what python -S leaves out: exit() and help(), and the directories of packages, returned."""
+    site.setquit()
+    site.sethelper()
+    return [path for path in site.getsitepackages() if os.path.isdir(path)]
+
+
+def harden():
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option, value in (
+        (38, 1),  # PR_SET_NO_NEW_PRIVS
+        (36, 1),  # PR_SET_CHILD_SUBREAPER: who loses its parent becomes ours
+        (4, 0),  # PR_SET_DUMPABLE: nobody looks into this process
+    ):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl %d" % option)
+    Child.prctl = libc.prctl
+
+
+class Host:
+    """The connection to the host. When it ends, so does the runner, and all that it started."""
+
+    def __init__(self, wake):
+        self.wake = wake
+        self._frames = frames.Splitter()
+
+    def send(self, header, body=b""):
+        self.forward(frames.pack(header, body))
+
+    def forward(self, frame):
+        data = memoryview(frame)
+        while data:
+            data = data[os.write(1, data) :]
+
+    def read(self):
+        """Returns the frames that have come. Call it when there is something to read."""
+        data = os.read(0, CHUNK)
+        if not data:
+            raise SystemExit(0)
+        self._frames.feed(data)
+        found = []
+        while True:
+            frame = self._frames.next()
+            if frame is None:
+                return found
+            found.append(frame)
+
+
+class Child:
+    """One process for one program, waiting for it."""
+
+    def __init__(self, boot):
+        self.boot = boot
+        ours, theirs = socket.socketpair()
+        self.out, out = os.pipe()
+        self.err, err = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become(theirs.fileno(), out, err)
+        theirs.close()
+        os.close(out)
+        os.close(err)
+        self.control = ours
+        self.frames = frames.Splitter()
+        for descriptor in (self.out, self.err):
+            os.set_blocking(descriptor, False)
+        ours.settimeout(READY_S)
+        if ours.recv(CHUNK) != READY:
+            os.write(2, os.read(self.err, CHUNK))
+            raise SystemExit("the child did not become ready")
+        ours.setblocking(False)
+
+    def _become(self, control, out, err):
+        """Leaves everything of the runner behind. Does not return."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDONLY)
+            # All four are above 3, which is the runner's, so that none is overwritten before its turn.
+            for number, descriptor in enumerate((null, out, err, control)):
+                os.dup2(descriptor, number, inheritable=number < child.CONTROL)
+            os.closerange(child.CONTROL + 1, 256)
+            if self.boot["split"]:
+                os.setgroups([])
+                os.setresgid(*[self.boot["uid"]] * 3)
+                os.setresuid(*[self.boot["uid"]] * 3)
+            self.prctl(4, 1, 0, 0, 0)  # its own /proc is its own again
+            child.main(self.boot)
+        finally:
+            os._exit(child.LOST)
+
+    def close(self):
+        self.control.close()
+        os.close(self.out)
+        os.close(self.err)
+
+
+READY = frames.pack({"t": "ready"})
+
+
+class Task:
+    """One program, from the host's `run` to `done`."""
+
+    def __init__(self, host, child):
+        self.host, self.child = host, child
+        self.id = None  # none: the program has not come yet
+        self.output = {"stdout": 0, "stderr": 0}  # bytes that may still be forwarded
+        self.dropped = 0
+        self.check = False  # the child owes what its program is made of
+        self.listening = True  # the child has not closed its end
+        self.calls = set()  # under way
+        self.backlog = bytearray()  # for the child
+        self.how = None  # how it ended, once it has
+        self.error, self.result = None, b""
+        self.status = None  # of the child, once it is reaped
+        self.cpu, self.peak = 0.0, 0
+        self.handlers = {
+            0: self.from_host,
+            child.control.fileno(): self.from_child,
+            child.out: lambda: self.forward("stdout", child.out),
+            child.err: lambda: self.forward("stderr", child.err),
+            host.wake: self.reap,
+        }
+        self.poll = select.poll()
+        for descriptor in self.handlers:
+            self.poll.register(descriptor, select.POLLIN)
+
+    def run(self):
+        try:
+            while self.how is None:
+                self.wait()
+            if self.id is None:
+                raise SystemExit("the child ended before it had a program")
+        except BaseException:  # the host has gone, or worse
+            self.kill()
+            raise
+        self.finish()
+
+    def wait(self):
+        control = self.child.control.fileno()
+        for descriptor, events in self.poll.poll():
+            if events & select.POLLOUT and descriptor == control:
+                self.flush()
+            if events & ~select.POLLOUT and self.how is None:
+                self.handlers[descriptor]()
+
+    def from_host(self):
+        for header, _, frame in self.host.read():
+            kind = header["t"]
+            if kind == "cancel":
+                if header.get("task") == self.id:
+                    self.how = "cancelled"
+                continue
+            if kind == "run":
+                self.id, self.check = header["task"], header["check"]
+                self.output = dict.fromkeys(self.output, header["limits"]["output"])
+            elif kind == "reply":
+                self.calls.discard(header["id"])
+            if self.id is not None:  # else it is a reply that the program did not live to see
+                self.backlog += frame
+        self.flush()
+
+    def flush(self):
+        try:
+            while self.backlog:
+                del self.backlog[: self.child.control.send(self.backlog)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it closed its end: it will not read this
+            self.backlog.clear()
+        if len(self.backlog) > BACKLOG:
+            self.how = "channel"
+        self.watch_child()
+
+    def watch_child(self):
+        """Chooses what to wait for: room for the backlog; frames, unless too many calls are under way."""
+        if not self.listening:
+            return
+        events = select.POLLOUT if self.backlog else 0
+        if len(self.calls) < CALLS:
+            events |= select.POLLIN
+        self.poll.modify(self.child.control.fileno(), events)
+
+    def from_child(self):
+        try:
+            data = self.child.control.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.poll.unregister(self.child.control.fileno())  # its exit code will tell
+            self.listening = False
+            return
+        try:
+            self.child.frames.feed(data)
+            self.take_frames()
+        except frames.Broken:
+            self.how = "channel"
+
+    def take_frames(self):
+        """Handles frames of the child: of one that has ended by itself, only the end."""
+        while self.how in (None, "exit"):
+            frame = self.child.frames.next()
+            if frame is None:
+                return
+            header, body, _ = frame
+            kind = header["t"]
+            if kind == "end":
+                self.how, self.error, self.result = "end", failure(header.get("error")), body
+            elif self.how == "exit":
+                continue
+            elif kind == "call" and not self.check:
+                self.host.send(self.checked_call(header), body)
+                self.watch_child()
+            elif kind == "checked" and self.check:
+                self.check = False
+                self.host.send({"t": "checked"}, body)
+            else:
+                raise frames.Broken(kind)
+
+    def checked_call(self, header):
+        number = header.get("id")
+        if type(number) is not int or not 0 < number < 1 << 53 or number in self.calls:
+            raise frames.Broken("id of a call")
+        self.calls.add(number)
+        call = {"t": "call", "id": number}
+        for key in ("server", "tool", "hash"):
+            call[key] = text(header.get(key), NAME)
+            if call[key] != header[key]:
+                raise frames.Broken(key)
+        return call
+
+    def forward(self, stream, descriptor):
+        """Forwards output that has come. Returns False when none has."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.poll.unregister(descriptor)
+            return False
+        kept = data[: self.output[stream]]
+        self.output[stream] -= len(kept)
+        self.dropped += len(data) - len(kept)
+        if kept:
+            self.host.send({"t": "out", "stream": stream}, kept)
+        return True
+
+    def reap(self):
+        """Collects the processes that have ended."""
+        try:
+            os.read(self.host.wake, 512)
+        except BlockingIOError:
+            pass
+        self.collect(os.WNOHANG)
+        if self.status is not None and self.how is None:
+            self.how = "exit"
+
+    def collect(self, options):
+        """Reaps until nothing that has ended is left. Returns whether some live."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.cpu += usage.ru_utime + usage.ru_stime
+            self.peak = max(self.peak, usage.ru_maxrss)
+            if pid == self.child.pid:
+                self.status = status
+                options |= os.WNOHANG
+
+    def finish(self):
+        """Leaves nothing of the program alive, forwards its last words, reports."""
+        self.kill()
+        if self.how == "exit":
+            self.last_frames()
+        for stream, descriptor in (("stdout", self.child.out), ("stderr", self.child.err)):
+            self.drain(stream, descriptor)
+        self.child.close()
+        header = {"t": "done", "how": self.how, "cpu_ms": self.cpu * 1000, "peak_kb": self.peak}
+        header["dropped"] = self.dropped
+        if self.how == "exit":
+            code = os.waitstatus_to_exitcode(self.status)
+            header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
+        if self.error:
+            header["error"] = self.error
+        try:
+            self.host.send(header, self.result)
+        except frames.Broken:
+            header.pop("error", None)
+            self.host.send(dict(header, how="channel"))
+
+    def kill(self):
+        """Kills the child and what it left behind: all of it is ours, as nobody else adopts orphans."""
+        if self.status is None:
+            os.kill(self.child.pid, signal.SIGKILL)
+            self.collect(0)
+        for _ in range(SWEEP):
+            if not self.collect(os.WNOHANG):
+                return
+            kill_all(self.child.boot)
+            self.collect(os.WNOHANG)
+        raise SystemExit("processes of the program cannot be killed")
+
+    def last_frames(self):
+        """Looks for the end in what the child sent before it went."""
+        try:
+            while self.how == "exit":
+                data = self.child.control.recv(CHUNK)
+                if not data:
+                    return
+                self.child.frames.feed(data)
+                self.take_frames()
+        except (OSError, frames.Broken):
+            pass
+
+    def drain(self, stream, descriptor):
+        try:
+            while self.forward(stream, descriptor):
+                pass
+        except KeyError:  # it ended before
+            pass
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def failure(given):
+    """What a child says of its end, with nothing in it but what may be."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or given.get("code") not in CODES:
+        raise frames.Broken("error")
+    line = given.get("line", 0)
+    checked = {"code": given["code"], "message": text(given.get("message"), 2000)}
+    checked["cause"] = text(given.get("cause", ""), 9000)
+    checked["hint"] = text(given.get("hint", ""), 500)
+    checked["line"] = line if type(line) is int and 0 <= line < 1 << 31 else 0
+    return checked
+
+
+def text(given, limit):
+    if not isinstance(given, str):
+        raise frames.Broken("a text is missing")
+    return given[:limit]
+
+
+def kill_all(boot):
+    """Kills all processes of the program's user; without one, all that descend from this process."""
+    if not boot["split"]:
+        for pid in descendants():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setresuid(*[boot["uid"]] * 3)
+            os.kill(-1, signal.SIGKILL)  # in one go: nobody can fork away from it
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def descendants():
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name) as stat:
+                    parents[int(name)] = int(stat.read().rpartition(")")[2].split()[1])
+            except OSError:
+                pass
+    found, size = {os.getpid()}, 0
+    while len(found) != size:
+        size = len(found)
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return found - {os.getpid()}
