@@ -143,6 +143,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	github.com/opencontainers/runtime-spec v1.2.1 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
+	go.opentelemetry.io/otel v1.47.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
