@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
 	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
 	"internal/executor/microsandbox": {"internal/executor"},
-	"internal/executor/executortest": {"internal/executor"},
+	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,
 	"internal/state":                 nil,
