@@ -132,6 +132,9 @@ func (t *Tree) openFile(path string) (*os.File, error) {
 // look scans the directory and updates nodes: what did not change since the
 // last look keeps its entry.
 func (s *Store) look(t *Tree, ignore ignoreRules) error {
+	if !t.known { // an interrupted change, or the first look: trust nothing
+		clear(t.nodes)
+	}
 	started := time.Now()
 	out, err := scan(t.root, func(path string, dir bool) bool { return s.reserved(path) || ignore.match(path, dir) })
 	if err != nil {
