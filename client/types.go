@@ -107,7 +107,7 @@ type Worker struct {
 // Backlog is the load of one pool.
 type Backlog struct {
 	Pool       string  `json:"pool"`
-	Queued     int     `json:"queued"`
-	Running    int     `json:"running"`
+	Queued     int     `json:"queued"`       // waiting for a worker
+	Running    int     `json:"running"`      // handed to one
 	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
 }
