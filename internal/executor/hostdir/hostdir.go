@@ -1,0 +1,81 @@
+// Package hostdir keeps directories on the worker's host that outlive a crash:
+// who owns one (Lock), what is mounted below it (Mounts, UnmountBelow) and disks
+// of a fixed size inside it (NewDisk). It knows no boxes and no drivers.
+//
+// Locks work wherever flock does; mounts and disks need Linux and root, and say
+// errors.ErrUnsupported elsewhere.
+package hostdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrLocked is returned by Acquire while another living process, or another
+// holder in this one, has the lock.
+var ErrLocked = errors.New("in use by a living process")
+
+// A Lock is held until Release or until the process ends, however it ends.
+type Lock struct{ file *os.File }
+
+// Acquire makes dir where missing (0700) and takes its lock without waiting.
+// The returned error is ErrLocked when somebody alive holds it.
+func Acquire(dir string) (*Lock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	if err := flock(file); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("lock directory %s: %w", dir, err)
+	}
+	return &Lock{file}, nil
+}
+
+// Release gives the lock up. Releasing a nil lock does nothing.
+func (l *Lock) Release() {
+	if l != nil {
+		l.file.Close()
+	}
+}
+
+// parseMounts returns the mount points of a mountinfo file, in its order: a
+// mount comes after the one it is mounted on.
+func parseMounts(mountinfo string) []string {
+	var points []string
+	for line := range strings.Lines(mountinfo) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			points = append(points, unescape(fields[4]))
+		}
+	}
+	return points
+}
+
+// unescape undoes the kernel's octal escapes (\040 for a space).
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) && isOctal(s[i+1:i+4]) {
+			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
+			i += 3
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func isOctal(s string) bool {
+	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7'
+}
+
+// below tells whether path is dir or lies in it; both are clean and absolute.
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
+}

@@ -1,0 +1,27 @@
+//go:build !linux
+
+package hostdir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Mounts reports none: nothing is mounted by us on this system.
+func Mounts(string) ([]string, error) { return nil, nil }
+
+// UnmountBelow has nothing to do on this system.
+func UnmountBelow(string) error { return nil }
+
+// Remove deletes dir.
+func Remove(dir string) error { return os.RemoveAll(dir) }
+
+// NewDisk is not possible on this system.
+func NewDisk(context.Context, string, string, int64, int, int) error {
+	return fmt.Errorf("make disk: %w", errors.ErrUnsupported)
+}
+
+// FindMkfs finds nothing on this system.
+func FindMkfs() (string, error) { return "", fmt.Errorf("find mkfs.ext4: %w", errors.ErrUnsupported) }

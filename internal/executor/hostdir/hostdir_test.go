@@ -1,0 +1,119 @@
+package hostdir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLockIsExclusiveUntilReleased(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "owner")
+	first, err := Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(dir); !errors.Is(err, ErrLocked) {
+		t.Errorf("second Acquire = %v, want ErrLocked", err)
+	}
+	first.Release()
+	second, err := Acquire(dir)
+	if err != nil {
+		t.Fatalf("Acquire after Release = %v", err)
+	}
+	second.Release()
+}
+
+func TestParseMounts(t *testing.T) {
+	info := "21 1 8:1 / / rw - ext4 /dev/vda rw\n" +
+		"40 21 7:0 / /data/my\\040box/ws rw,nosuid shared:3 - ext4 /dev/loop0 rw\n" +
+		"41 40 0:9 / /data/back\\134slash rw - tmpfs tmpfs rw\nshort line\n"
+	want := []string{"/", "/data/my box/ws", `/data/back\slash`}
+	if diff := cmp.Diff(want, parseMounts(info)); diff != "" {
+		t.Errorf("parseMounts (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzUnescape(f *testing.F) {
+	f.Add(`/a\040b\`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := unescape(s); len(got) > len(s) {
+			t.Errorf("unescape(%q) = %q, longer than what it came from", s, got)
+		}
+	})
+}
+
+func TestBelow(t *testing.T) {
+	for path, want := range map[string]bool{"/a/b": true, "/a/b/c": true, "/a/bc": false, "/a": false} {
+		if got := below(path, "/a/b"); got != want {
+			t.Errorf("below(%q) = %v, want %v", path, got, want)
+		}
+	}
+}
+
+func TestDiskHoldsItsSizeAndLeavesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a disk needs root")
+	}
+	dir := t.TempDir()
+	image, point := filepath.Join(dir, "disk.img"), filepath.Join(dir, "ws")
+	if err := NewDisk(t.Context(), image, point, 16, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { UnmountBelow(dir) })
+	if entries, err := os.ReadDir(point); err != nil || len(entries) != 0 {
+		t.Errorf("new disk holds %v, %v, want nothing", entries, err)
+	}
+	info, err := os.Stat(point)
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 {
+		t.Errorf("owner of the new disk = %+v, %v, want 65534", info, err)
+	}
+	if err := os.WriteFile(filepath.Join(point, "fits"), make([]byte, 8<<20), 0o600); err != nil {
+		t.Errorf("8 MiB on a 16 MiB disk: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(point, "too big"), make([]byte, 16<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("24 MiB on a 16 MiB disk = %v, want ENOSPC", err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if points, err := Mounts(dir); err != nil || len(points) != 0 {
+		t.Errorf("Mounts after Remove = %v, %v, want none", points, err)
+	}
+	if used := loopsOf(t, image); len(used) != 0 {
+		t.Errorf("loop devices after Remove = %v, want none", used)
+	}
+}
+
+func TestDiskThatCannotBeFormatted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a disk needs root")
+	}
+	dir := t.TempDir()
+	image := filepath.Join(dir, "disk.img")
+	if err := NewDisk(t.Context(), image, filepath.Join(dir, "ws"), 0, 0, 0); err == nil {
+		t.Error("a disk of 0 MiB was made")
+	}
+	if points, _ := Mounts(dir); len(points) != 0 {
+		t.Errorf("Mounts = %v, want none", points)
+	}
+}
+
+// loopsOf lists the loop devices behind which image lies.
+func loopsOf(t *testing.T, image string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var used []string
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil && string(data) == image+"\n" {
+			used = append(used, file)
+		}
+	}
+	return used
+}
