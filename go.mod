@@ -8,3 +8,8 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/text v0.43.0
 )
+
+require (
+	github.com/opencontainers/runtime-spec v1.2.1 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)

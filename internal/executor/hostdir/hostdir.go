@@ -24,18 +24,41 @@ type Lock struct{ file *os.File }
 // Acquire makes dir where missing (0700) and takes its lock without waiting.
 // The returned error is ErrLocked when somebody alive holds it.
 func Acquire(dir string) (*Lock, error) {
+	for {
+		lock, err := tryLock(dir)
+		if err != nil {
+			return nil, fmt.Errorf("lock directory %s: %w", dir, err)
+		}
+		if lock.current() {
+			return lock, nil
+		}
+		lock.Release() // the last holder has removed the directory meanwhile
+	}
+}
+
+func tryLock(dir string) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock directory: %w", err)
+		return nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock directory: %w", err)
+		return nil, err
 	}
 	if err := flock(file); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("lock directory %s: %w", dir, err)
+		return nil, err
 	}
 	return &Lock{file}, nil
+}
+
+// current tells whether the locked file is still the one of that name.
+func (l *Lock) current() bool {
+	ours, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(l.file.Name())
+	return err == nil && os.SameFile(ours, named)
 }
 
 // Release gives the lock up. Releasing a nil lock does nothing.

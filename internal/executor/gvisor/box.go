@@ -1,0 +1,319 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// containerID is the same for every box, as each has a state directory of its own.
+const containerID = "b"
+
+// destroyTimeout bounds how long the kernel may take to end killed processes.
+const destroyTimeout = 20 * time.Second
+
+// destroyGrace is for the engine to clean up after its sandbox was killed.
+const destroyGrace = time.Second
+
+// box is one sandbox. Besides executor.Box it is a Limiter, Stater, Coroner and Guester.
+type box struct {
+	driver *Driver
+	owner  *owner
+	spec   executor.Spec
+	dir    string // bundle, runsc's state; named in the arguments of each of its processes
+	group  group
+
+	mu        sync.Mutex
+	main      *session // the sandbox's first process
+	sessions  []*session
+	oom       bool
+	destroyed bool
+}
+
+// prepare makes what the box needs besides its directory.
+func (b *box) prepare(groups cgroups) error {
+	if !groups.enabled() {
+		return nil
+	}
+	group, err := groups.create(b.owner.dir, b.spec.Name)
+	if err != nil {
+		return err
+	}
+	b.group = group
+	return group.apply(settings(group.v2, wall(b.spec.MemoryMB), b.spec.CPUs))
+}
+
+// wall is the memory that a box may use in all when its program may use mb.
+func wall(mb int) int {
+	if mb <= 0 {
+		return 0
+	}
+	return mb + boxOverheadMB
+}
+
+// Exec boots the sandbox with argv as its first process, or runs argv in the sandbox
+// while that lives.
+func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("start in gvisor box %s: %w", b.spec.Name, err)
+	}
+	if b.destroyed {
+		return nil, fmt.Errorf("start in gvisor box %s: it is destroyed: %w", b.spec.Name, os.ErrClosed)
+	}
+	s, err := b.start(argv)
+	if err != nil {
+		return nil, fmt.Errorf("start in gvisor box %s: %w", b.spec.Name, err)
+	}
+	return s, nil
+}
+
+func (b *box) start(argv []string) (*session, error) {
+	if len(argv) == 0 {
+		return nil, errors.New("nothing to start")
+	}
+	config := bundle{spec: b.spec, root: b.owner.root, mounts: b.driver.hostMounts(), rootless: b.driver.rootless, args: argv}.config()
+	var s *session
+	var err error
+	if b.main != nil && !b.main.ended() {
+		s, err = b.enter(config.Process)
+	} else {
+		s, err = b.boot(config)
+	}
+	if err == nil {
+		b.sessions = append(b.sessions, s)
+	}
+	return s, err
+}
+
+func (b *box) boot(config *specs.Spec) (*session, error) {
+	if err := writeJSON(filepath.Join(b.dir, "config.json"), config); err != nil {
+		return nil, err
+	}
+	s, err := launch(b.runsc("run", "--bundle="+b.dir, containerID), b.group)
+	if err == nil {
+		b.main = s
+	}
+	return s, err
+}
+
+// enter starts a further process in the running sandbox.
+func (b *box) enter(process *specs.Process) (*session, error) {
+	file := filepath.Join(b.dir, "exec"+strconv.Itoa(len(b.sessions))+".json")
+	if err := writeJSON(file, process); err != nil {
+		return nil, err
+	}
+	return launch(b.runsc("exec", "--process="+file, containerID), b.group)
+}
+
+// runsc returns the engine's command line. Its own state lies in the box's directory;
+// the empty network namespace of its file servers is shared by the owner's boxes.
+func (b *box) runsc(args ...string) *exec.Cmd {
+	flags := []string{
+		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, "shared"),
+		"--platform=systrap", "--network=none", "--overlay2=none", "--ignore-cgroups",
+		"--host-uds=none", "--host-fifo=none", "--file-access-mounts=shared", "--host-settings=ignore",
+	}
+	if b.driver.rootless {
+		flags = append(flags, "--rootless")
+	}
+	cmd := exec.Command(b.driver.opts.Runsc, append(flags, args...)...)
+	cmd.Dir = b.dir
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	return cmd
+}
+
+// Limit sets the outer walls for the program that runs next.
+func (b *box) Limit(_ context.Context, limits executor.Limits) error {
+	limits = limits.OrDefaults()
+	return b.group.apply(settings(b.group.v2, wall(limits.MemoryMB), limits.CPUs))
+}
+
+// Stats is what all processes of the box use, the engine's included.
+func (b *box) Stats(context.Context) (executor.Stats, error) {
+	if len(b.group.dirs) > 0 {
+		return b.group.stats(), nil
+	}
+	return processStats(b.dir)
+}
+
+// OutOfMemory tells whether the kernel has killed the box for its memory.
+func (b *box) OutOfMemory() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.oom = b.oom || b.group.outOfMemory()
+	return b.oom
+}
+
+// Guest tells that an ordinary user's box has one user inside.
+func (b *box) Guest() executor.Guest {
+	guest := executor.DefaultGuest()
+	if b.driver.rootless {
+		guest.Split, guest.UID = false, 0
+	}
+	return guest
+}
+
+// Destroy kills the processes of the box, waits for their end and removes its
+// directory and cgroup. It may be called again, also after an error.
+func (b *box) Destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	b.mu.Lock()
+	b.destroyed = true
+	sessions := slices.Clone(b.sessions)
+	b.mu.Unlock()
+	if err := b.destroy(ctx, sessions); err != nil {
+		return fmt.Errorf("destroy gvisor box %s: %w", b.spec.Name, err)
+	}
+	b.driver.forget(b.spec)
+	return nil
+}
+
+// destroy kills the sandbox first: the engine's other processes are its parents, they
+// end by themselves and leave no zombies. Those that do not are killed too.
+func (b *box) destroy(ctx context.Context, sessions []*session) error {
+	grace, cancel := context.WithTimeout(ctx, destroyGrace)
+	defer cancel()
+	_ = retry(grace, func() error {
+		if allEnded(sessions) {
+			return nil
+		}
+		return errors.Join(killSandbox(b.dir), errStillThere)
+	})
+	for _, s := range sessions {
+		_ = s.process.Kill() // most have ended
+	}
+	if err := killAll(ctx, b.dir); err != nil {
+		return err
+	}
+	for _, s := range sessions {
+		<-s.done
+	}
+	b.OutOfMemory()
+	if err := retry(ctx, b.group.remove); err != nil { // the kernel takes a moment to let go
+		return err
+	}
+	return hostdir.Remove(b.dir)
+}
+
+var errStillThere = errors.New("still there")
+
+func allEnded(sessions []*session) bool {
+	return !slices.ContainsFunc(sessions, func(s *session) bool { return !s.ended() })
+}
+
+// retry calls f until it succeeds or ctx ends, and returns its last error.
+func retry(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+func writeJSON(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// session is one runsc process, whose standard streams are those of a process in the box.
+type session struct {
+	process        *os.Process
+	stdin          *os.File
+	stdout, stderr *os.File
+	done           chan struct{} // closed when the process was waited for
+	state          *os.ProcessState
+	err            error
+}
+
+// newSession starts cmd on pipes. runsc must never get a regular file: it keeps an
+// offset of its own and writes over what others have written.
+func newSession(cmd *exec.Cmd, start func(*exec.Cmd) error) (*session, error) {
+	var ours, theirs [3]*os.File
+	closeAll := func(files [3]*os.File) {
+		for _, f := range files {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+	defer func() { closeAll(theirs) }()
+	for i := range ours {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(ours)
+			return nil, err
+		}
+		ours[i], theirs[i] = r, w
+		if i == 0 {
+			ours[i], theirs[i] = w, r
+		}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
+	if err := start(cmd); err != nil {
+		closeAll(ours)
+		return nil, err
+	}
+	s := &session{process: cmd.Process, stdin: ours[0], stdout: ours[1], stderr: ours[2], done: make(chan struct{})}
+	go s.reap() // ends with the process; Destroy waits for it
+	return s, nil
+}
+
+func (s *session) reap() {
+	s.state, s.err = s.process.Wait()
+	close(s.done)
+}
+
+func (s *session) Stdin() io.WriteCloser { return s.stdin }
+func (s *session) Stdout() io.Reader     { return s.stdout }
+func (s *session) Stderr() io.Reader     { return s.stderr }
+
+// Wait waits for the process and closes the streams.
+func (s *session) Wait() (int, error) {
+	<-s.done
+	s.stdin.Close()
+	s.stdout.Close()
+	s.stderr.Close()
+	if s.err != nil {
+		return 0, fmt.Errorf("wait for a process in a gvisor box: %w", s.err)
+	}
+	return exitCode(s.state), nil
+}
+
+func (s *session) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+var errUnsupported = fmt.Errorf("gvisor runs on Linux: %w", errors.ErrUnsupported)

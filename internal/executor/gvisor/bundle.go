@@ -1,0 +1,91 @@
+package gvisor
+
+import (
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// taskUID is the user of programs inside a box; the runner is uid 0.
+const taskUID = 65534
+
+// Sizes of the box's scratch file systems. They are memory, and charged to the box.
+const (
+	tmpMB = 64
+	shmMB = 64
+)
+
+// bundle is all that an OCI configuration depends on.
+type bundle struct {
+	spec     executor.Spec
+	root     string // directory of the root file system
+	mounts   []executor.Mount
+	rootless bool
+	args     []string
+}
+
+// config returns the OCI configuration of a box: nothing is writable but /workspace,
+// /tmp and /dev/shm, there is no network, and the first process has the capabilities
+// that the runner needs to become another user and to kill that user's processes.
+func (b bundle) config() *specs.Spec {
+	return &specs.Spec{
+		Version:  specs.Version,
+		Hostname: "box",
+		Root:     &specs.Root{Path: b.root, Readonly: true},
+		Process:  b.process(),
+		Mounts:   b.mountTable(),
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+			{Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
+		}},
+	}
+}
+
+func (b bundle) process() *specs.Process {
+	p := &specs.Process{
+		User:            specs.User{UID: 0, GID: 0},
+		Args:            b.args,
+		Env:             slices.Clone(b.spec.Env),
+		Cwd:             "/",
+		NoNewPrivileges: true,
+		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
+		Capabilities:    &specs.LinuxCapabilities{},
+	}
+	if !b.rootless { // a box of an ordinary user has one user inside, who needs none
+		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+	}
+	return p
+}
+
+func (b bundle) mountTable() []specs.Mount {
+	table := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
+		tmpfs("/tmp", tmpMB),
+		tmpfs("/dev/shm", shmMB),
+		bind(executor.Mount{Source: b.spec.Workspace, Target: executor.DefaultGuest().Workspace}),
+	}
+	if b.spec.Workspace == "" {
+		table = table[:3]
+	}
+	for _, m := range slices.Concat(b.mounts, b.spec.Mounts) {
+		table = append(table, bind(m))
+	}
+	return table
+}
+
+func bind(m executor.Mount) specs.Mount {
+	access := "rw"
+	if m.ReadOnly {
+		access = "ro"
+	}
+	return specs.Mount{Destination: m.Target, Type: "bind", Source: m.Source, Options: []string{"bind", access, "nosuid", "nodev"}}
+}
+
+// tmpfs has a size, always: without one it takes the box's memory until the box dies.
+func tmpfs(target string, mb int) specs.Mount {
+	return specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"nosuid", "nodev", "mode=1777", "size=" + megabytes(mb)}}
+}

@@ -1,0 +1,242 @@
+package gvisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// cgroups finds and names the control groups of boxes: codefleet/<owner>/<box> in
+// each hierarchy that limits something. The zero value limits nothing.
+type cgroups struct {
+	v2    bool
+	roots []string // hierarchies; with version 2 there is one
+}
+
+// boxOverheadMB is added to a program's memory for the box's outer wall: the engine,
+// the runner, and the scratch file systems when they are full.
+const boxOverheadMB = 128 + tmpMB + shmMB
+
+// findCgroups looks at what is mounted at mount, usually /sys/fs/cgroup. We manage
+// the groups ourselves: it takes two directories where runsc makes twelve, the limits
+// can be set again at lease, and a box that dies can tell why.
+func findCgroups(mount string) cgroups {
+	if controllers, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers")); err == nil {
+		if strings.Contains(string(controllers), "memory") {
+			return cgroups{v2: true, roots: []string{mount}}
+		}
+		return cgroups{}
+	}
+	if _, err := os.Stat(filepath.Join(mount, "memory", "memory.limit_in_bytes")); err != nil {
+		return cgroups{}
+	}
+	c := cgroups{roots: []string{filepath.Join(mount, "memory")}}
+	for _, name := range []string{"cpu", "cpuacct"} {
+		root, err := filepath.EvalSymlinks(filepath.Join(mount, name))
+		if err == nil && !slices.Contains(c.roots, root) {
+			c.roots = append(c.roots, root)
+		}
+	}
+	return c
+}
+
+func (c cgroups) enabled() bool { return len(c.roots) > 0 }
+
+// ownerGroup is the name of an owner's group, from its state directory: two workers
+// with the same owner name and different directories are strangers.
+func ownerGroup(ownerDir string) string {
+	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+shortHash(ownerDir))
+}
+
+// weigh lets all boxes together count like the machine's processors. By default a
+// group has the weight of one process, and tasks would starve beside a busy worker.
+func (g group) weigh() {
+	if g.v2 {
+		_ = g.write("cpu.weight", strconv.Itoa(min(10_000, 800*runtime.NumCPU())))
+		return
+	}
+	_ = g.write("cpu.shares", strconv.Itoa(8192*runtime.NumCPU()))
+}
+
+// A group is one box's control group: one directory for each hierarchy.
+type group struct {
+	v2   bool
+	dirs []string
+}
+
+// create makes a box's group. Version 2 hands controllers down level by level.
+func (c cgroups) create(ownerDir, box string) (group, error) {
+	g := group{v2: c.v2}
+	for _, root := range c.roots {
+		dir := root
+		for level, name := range strings.Split(filepath.Join(ownerGroup(ownerDir), box), "/") {
+			if c.v2 {
+				if err := handDown(dir); err != nil {
+					return g, errors.Join(err, g.remove())
+				}
+			}
+			dir = filepath.Join(dir, name)
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return g, errors.Join(fmt.Errorf("make cgroup: %w", err), g.remove())
+			}
+			if level < 2 {
+				group{c.v2, []string{dir}}.weigh()
+			}
+		}
+		g.dirs = append(g.dirs, dir)
+	}
+	return g, nil
+}
+
+func handDown(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu"), 0); err != nil {
+		return fmt.Errorf("delegate cgroup controllers: %w", err)
+	}
+	return nil
+}
+
+// removeOwner removes the groups of all boxes of an owner, which are empty.
+func (c cgroups) removeOwner(ownerDir string) error {
+	var errs []error
+	for _, root := range c.roots {
+		dir := filepath.Join(root, ownerGroup(ownerDir))
+		boxes, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
+		for _, procs := range boxes {
+			errs = append(errs, removeGroup(filepath.Dir(procs)))
+		}
+		errs = append(errs, removeGroup(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeGroup(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove cgroup: %w", err)
+	}
+	return nil
+}
+
+func (g group) remove() error {
+	var errs []error
+	for _, dir := range g.dirs {
+		errs = append(errs, removeGroup(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// add moves a process into the group; its later children are born there.
+func (g group) add(pid int) error {
+	for _, dir := range g.dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// setting is one line to write to one file of a group.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+// settings are the outer walls of a box. Memory and processors may be 0: no wall.
+func settings(v2 bool, memoryMB int, cpus float64) []setting {
+	const period = 100_000
+	quota := int64(cpus * period)
+	if v2 {
+		s := []setting{{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "max", false}, {"cpu.max", "max", false}}
+		if memoryMB > 0 {
+			s[2].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
+		}
+		if quota > 0 {
+			s[3].value = fmt.Sprintf("%d %d", quota, period)
+		}
+		return s
+	}
+	s := []setting{{"memory.swappiness", "0", true}, {"memory.limit_in_bytes", "-1", false}, {"cpu.cfs_quota_us", "-1", true}}
+	if memoryMB > 0 {
+		s[1].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
+	}
+	if quota > 0 {
+		s[2].value = strconv.FormatInt(quota, 10)
+	}
+	return s
+}
+
+// apply writes settings to the hierarchy that has each one's file.
+func (g group) apply(list []setting) error {
+	for _, s := range list {
+		if err := g.write(s.file, s.value); err != nil && !s.optional {
+			return fmt.Errorf("limit box: %w", err)
+		}
+	}
+	return nil
+}
+
+func (g group) write(file, value string) error {
+	err := fs.ErrNotExist
+	for _, dir := range g.dirs {
+		f, openErr := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+		if openErr != nil {
+			continue
+		}
+		_, err = f.WriteString(value)
+		return errors.Join(err, f.Close())
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+// outOfMemory tells whether the kernel killed a process of the group for its memory.
+func (g group) outOfMemory() bool {
+	if g.v2 {
+		return g.field("memory.events", "oom_kill") > 0
+	}
+	return g.field("memory.oom_control", "oom_kill") > 0
+}
+
+// stats reads what the group uses now.
+func (g group) stats() executor.Stats {
+	if g.v2 {
+		return executor.Stats{
+			MemoryMB: float64(g.field("memory.current", "")) / (1 << 20),
+			CPUMS:    float64(g.field("cpu.stat", "usage_usec")) / 1e3,
+		}
+	}
+	return executor.Stats{
+		MemoryMB: float64(g.field("memory.usage_in_bytes", "")) / (1 << 20),
+		CPUMS:    float64(g.field("cpuacct.usage", "")) / 1e6,
+	}
+}
+
+// field reads the number after name in a file of "name number" lines, or the only
+// number of a file where name is empty. What is not there is 0.
+func (g group) field(file, name string) int64 {
+	for _, dir := range g.dirs {
+		f, err := os.Open(filepath.Join(dir, file))
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			key, value, found := strings.Cut(lines.Text(), " ")
+			if !found {
+				key, value = "", key
+			}
+			if key == name {
+				n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+				return n
+			}
+		}
+	}
+	return 0
+}

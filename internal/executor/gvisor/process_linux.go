@@ -1,0 +1,200 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// launch starts cmd, which dies with this process, inside group.
+func launch(cmd *exec.Cmd, group group) (*session, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return newSession(cmd, func(cmd *exec.Cmd) error {
+		if len(group.dirs) == 0 {
+			return cmd.Start()
+		}
+		return startInside(cmd, group)
+	})
+}
+
+// startInside holds the new process at its first instruction, by tracing it, until it
+// is in its group: none of its children can be born outside.
+func startInside(cmd *exec.Cmd, group group) error {
+	runtime.LockOSThread() // the tracer is a thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr.Ptrace = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid := cmd.Process.Pid
+	var status syscall.WaitStatus
+	_, err := wait4(pid, &status)
+	if err == nil && !status.Stopped() {
+		return fmt.Errorf("hold new process: it ended with status %#x", int(status))
+	}
+	err = errors.Join(err, group.add(pid))
+	if err == nil {
+		err = syscall.PtraceDetach(pid)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("hold new process: %w", err)
+	}
+	return nil
+}
+
+func wait4(pid int, status *syscall.WaitStatus) (int, error) {
+	for {
+		got, err := syscall.Wait4(pid, status, 0, nil)
+		if err != syscall.EINTR {
+			return got, err
+		}
+	}
+}
+
+func exitCode(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// processesOf lists the processes that name dir, or something below it, in their arguments.
+func processesOf(dir string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var pids []int
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() && names(pid, dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// names tells whether a process has --root=<dir or below> among its arguments. The
+// rest of its arguments is not looked at: an editor may have a box's file open.
+func names(pid int, dir string) bool {
+	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return false // it has ended, or it is another user's
+	}
+	for arg := range bytes.SplitSeq(args, []byte{0}) {
+		if root, found := strings.CutPrefix(string(arg), "--root="); found && (root == dir || strings.HasPrefix(root, dir+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// killSandbox kills the sandbox of a box directory, but none of the processes above it.
+func killSandbox(dir string) error {
+	pids, err := processesOf(dir)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if bytes.Contains(args, []byte("\x00boot\x00")) {
+			err = errors.Join(err, signal(pid, dir, nil))
+		}
+	}
+	return err
+}
+
+// killAll kills the processes that name dir until there are none. It holds on to each
+// one by a descriptor before it looks, so that it cannot hit another process that was
+// given the same number.
+func killAll(ctx context.Context, dir string) error {
+	for {
+		pids, err := processesOf(dir)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := killOne(ctx, pid, dir); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func killOne(ctx context.Context, pid int, dir string) error {
+	return signal(pid, dir, func(fd int) error { return waitPidfd(ctx, fd, pid) })
+}
+
+// signal kills one process, if it still is one of dir, and hands its descriptor to then.
+func signal(pid int, dir string, then func(fd int) error) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if !names(pid, dir) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	if then == nil {
+		return nil
+	}
+	return then(fd)
+}
+
+// waitPidfd waits until the process has ended; it need not be our child.
+func waitPidfd(ctx context.Context, fd, pid int) error {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((100 * time.Millisecond).Milliseconds()))
+		if n > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for the end of process %d: %w", pid, err)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for the end of process %d: %w", pid, context.Cause(ctx))
+		}
+	}
+}
+
+// processStats adds up the box's processes where no cgroup does.
+func processStats(dir string) (executor.Stats, error) {
+	pids, err := processesOf(dir)
+	if err != nil {
+		return executor.Stats{}, err
+	}
+	var stats executor.Stats
+	for _, pid := range pids {
+		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(rollup)) {
+			if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Pss:" {
+				kb, _ := strconv.ParseFloat(fields[1], 64)
+				stats.MemoryMB += kb / 1024
+			}
+		}
+	}
+	return stats, nil
+}

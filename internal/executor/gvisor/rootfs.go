@@ -1,0 +1,179 @@
+package gvisor
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+func megabytes(n int) string { return strconv.Itoa(n) + "m" }
+
+// shortHash keeps names apart that would otherwise be equal.
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])
+}
+
+// hostParts is what a box sees of the host when no root file system is configured:
+// programs and libraries of the distribution, time zones, and nothing that a person
+// or a service put on the machine.
+var hostParts = []string{"/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo"}
+
+// hostLinks are links to the parts on merged systems and parts of their own elsewhere.
+var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
+
+// prepareRoot returns the directory of the root file system. Without a configured one
+// it is a directory of ours with mount points and the little of /etc that Python needs.
+func (d *Driver) prepareRoot(ownerDir string) (string, error) {
+	if err := checkPython(d.opts.Rootfs); err != nil {
+		return "", err
+	}
+	if d.opts.Rootfs != "" {
+		return d.opts.Rootfs, nil
+	}
+	root := filepath.Join(ownerDir, "root")
+	if err := buildRoot(root, "/"); err != nil {
+		return "", fmt.Errorf("prepare root file system: %w", err)
+	}
+	return root, nil
+}
+
+// hostMounts are the mounts that make a prepared root a whole one.
+func (d *Driver) hostMounts() []executor.Mount {
+	if d.opts.Rootfs != "" {
+		return nil
+	}
+	return partsOf("/")
+}
+
+// partsOf lists the parts that the host at the directory has.
+func partsOf(host string) []executor.Mount {
+	var mounts []executor.Mount
+	for _, part := range append(hostParts[:len(hostParts):len(hostParts)], hostLinks...) {
+		if info, err := os.Lstat(filepath.Join(host, part)); err == nil && info.IsDir() {
+			mounts = append(mounts, executor.Mount{Source: filepath.Join(host, part), Target: part, ReadOnly: true})
+		}
+	}
+	return mounts
+}
+
+// buildRoot fills root; what is there already is kept.
+func buildRoot(root, host string) error {
+	dirs := []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "etc"}
+	for _, part := range partsOf(host) {
+		dirs = append(dirs, part.Target)
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, link := range hostLinks {
+		if err := copyLink(filepath.Join(host, link), filepath.Join(root, link)); err != nil {
+			return err
+		}
+	}
+	return buildEtc(root, host)
+}
+
+// buildEtc writes the users of a box, and copies what the dynamic linker needs to
+// find libraries of the distribution: its cache and the links of alternatives.
+func buildEtc(root, host string) error {
+	files := map[string]string{
+		"etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
+		"etc/group":  "root:x:0:\nnogroup:x:65534:\n",
+		"etc/hosts":  "127.0.0.1 localhost box\n",
+	}
+	if cache, err := os.ReadFile(filepath.Join(host, "etc/ld.so.cache")); err == nil {
+		files["etc/ld.so.cache"] = string(cache)
+	}
+	for name, content := range files {
+		if err := replaceFile(filepath.Join(root, name), content); err != nil {
+			return err
+		}
+	}
+	links, err := filepath.Glob(filepath.Join(host, "etc/alternatives/*"))
+	if err != nil || len(links) == 0 {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "etc/alternatives"), 0o755); err != nil {
+		return err
+	}
+	for _, link := range links {
+		if err := copyLink(link, filepath.Join(root, "etc/alternatives", filepath.Base(link))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func replaceFile(path, content string) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == content {
+		return nil
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// copyLink makes to the symbolic link that from is; anything else is left out.
+func copyLink(from, to string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return nil
+	}
+	if err := os.Symlink(target, to); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// checkPython says what to install when the root file system has no interpreter of
+// its own. A script in its place is a shim, which is slow or needs what is not there.
+func checkPython(root string) error {
+	path := filepath.Join("/", root, executor.DefaultGuest().Python)
+	fix := "install it: apt-get install python3 (or dnf install python3)"
+	if root != "" {
+		fix = "install python3 in the root file system " + root
+	}
+	file, err := openBelow(root, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no Python at %s; %s", path, fix)
+	}
+	if err != nil {
+		return fmt.Errorf("look at the Python of boxes: %w", err)
+	}
+	defer file.Close()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(file, magic); err != nil || !bytes.Equal(magic, []byte("\x7fELF")) {
+		return fmt.Errorf("%s is not an interpreter but a script or a wrapper; %s", path, fix)
+	}
+	return nil
+}
+
+// openBelow opens a file through links that may be absolute inside root.
+func openBelow(root, path string) (*os.File, error) {
+	for range 40 {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return os.Open(path)
+		}
+		if filepath.IsAbs(target) {
+			path = filepath.Join("/", root, target)
+		} else {
+			path = filepath.Join(filepath.Dir(path), target)
+		}
+	}
+	return nil, fmt.Errorf("%s: too many links", path)
+}
