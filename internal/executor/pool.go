@@ -1,0 +1,310 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// A Pool keeps boxes warm and lends them out, one task at a time.
+//
+// A box is warming, then ready and unbound, then leased; after its first lease it is
+// bound to that tenant and network and waits for the next lease of the same key. It
+// never serves another: it is burned instead, when it breaks, when its tree is in
+// doubt, when it idled for long, or when somebody else needs its place.
+//
+// Everything that changes the pool goes through settle, under one mutex: it hands
+// boxes to waiting leases in the order in which they came. Only Run makes and
+// destroys boxes, and waits for all that it has started.
+type Pool struct {
+	driver Driver
+	opts   PoolOptions
+	start  func(ctx context.Context, box Box, preload []string) (boxRunner, error)
+	log    *slog.Logger
+	wake   chan struct{} // something for Run to do
+	ready  chan struct{} // closed when MinReady boxes were ready for the first time
+
+	mu       sync.Mutex
+	boxes    map[int]*pooledBox // by slot; what is being destroyed still has its slot
+	doomed   []*pooledBox       // burned, and not yet handed to Run's destroyers
+	waiting  []*waiter          // in order of arrival
+	memoryMB int                // leased
+	closed   bool
+	info     Info
+	disks    bool // boxes get a disk of their own
+	stats    PoolStats
+	trouble  trouble
+	pace     pace
+	made     int // boxes ever begun
+}
+
+// PoolOptions of NewPool. A zero field means its default.
+type PoolOptions struct {
+	MinReady      int           // unbound boxes kept ready; 3, negative: none
+	Max           int           // boxes in all, those being made and destroyed included; MinReady + max(4, processors)
+	Reuse         string        // ReuseTenant (default) or ReuseNever
+	Dir           string        // workspaces of boxes; required
+	Owner         string        // who sweeps what a dead process left; required, unique among the living
+	MemoryMBTotal int           // what leased boxes may use together; 0: no limit
+	DiskMB        int64         // size of each box's own disk, where we are root; 1024, negative: none
+	IdleTTL       time.Duration // a bound box idle for longer makes room for an unbound one; 1 min
+	Mounts        []Mount       // in every box: the catalogue
+	Preload       []string      // Python modules that programs find imported
+	Log           *slog.Logger
+	Trace         func(PoolEvent) // told of every step of a box, in order; it must not call the pool
+}
+
+// When a box is used again.
+const (
+	ReuseTenant = "tenant" // for tasks of the same tenant and network
+	ReuseNever  = "never"
+)
+
+// Key says who a box is bound to.
+type Key struct {
+	Tenant  string
+	Network string // what the box may reach; boxes of different reach are not exchanged
+}
+
+// PoolEvent is one step in the life of a box: "created", "leased", "ran", "released",
+// "burned", "evicted", "destroyed".
+type PoolEvent struct {
+	What, BoxID, Tenant, Task string
+}
+
+// PoolStats counts boxes by what they do now, and what has happened so far.
+type PoolStats struct {
+	Warming, Ready, Bound, Leased, Burning, Max int
+	Waiting                                     int // leases that wait for a box
+	MemoryMB, MemoryMBTotal                     int // leased, and the limit
+
+	Created, CreateErrors, Burned, Evicted, Died uint64
+	Leases, ColdLeases                           uint64
+	Waited                                       time.Duration // by all leases together
+
+	LastError string // why no box could be made; empty once one was
+}
+
+var (
+	// ErrPoolClosed is returned by leases of a pool whose Run has ended.
+	ErrPoolClosed = errors.New("the pool is closed")
+
+	// ErrTooLarge is returned by a lease that no box of this pool could ever serve.
+	ErrTooLarge = errors.New("more than this pool has")
+)
+
+// UnavailableError is returned by a lease while boxes cannot be made. The pool tries
+// again by itself; so may the caller, later.
+type UnavailableError struct {
+	Attempts int   // failed in a row
+	Err      error // of the last one
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("no box could be made in %d attempts: %v", e.Attempts, e.Err)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// boxRunner is what a pool needs of a runner.
+type boxRunner interface {
+	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
+	alive() bool
+	ended() <-chan struct{}          // closed when the runner has ended, however it ended
+	close(ctx context.Context) error // destroys the box; may be called again
+}
+
+type realRunner struct{ *runner }
+
+func (r realRunner) ended() <-chan struct{} { return r.done }
+
+// NewPool returns a pool that has no boxes until Run is called.
+func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
+	opts, err := opts.orDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("new pool: %w", err)
+	}
+	return &Pool{
+		driver: driver,
+		opts:   opts,
+		start: func(ctx context.Context, box Box, preload []string) (boxRunner, error) {
+			r, err := startRunner(ctx, box, preload)
+			if err != nil {
+				return nil, err
+			}
+			return realRunner{r}, nil
+		},
+		log:   opts.Log,
+		wake:  make(chan struct{}, 1),
+		ready: make(chan struct{}),
+		boxes: map[int]*pooledBox{},
+	}, nil
+}
+
+func (o PoolOptions) orDefaults() (PoolOptions, error) {
+	if o.Dir == "" || o.Owner == "" {
+		return o, errors.New("a state directory and an owner are required")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return o, err
+	}
+	o.Dir = dir
+	o.Reuse = cmp.Or(o.Reuse, ReuseTenant)
+	if o.Reuse != ReuseTenant && o.Reuse != ReuseNever {
+		return o, fmt.Errorf("reuse %q is neither %q nor %q", o.Reuse, ReuseTenant, ReuseNever)
+	}
+	o.MinReady = max(0, cmp.Or(o.MinReady, 3))
+	o.Max = cmp.Or(o.Max, o.MinReady+max(4, runtime.NumCPU()))
+	if o.Max < 1 {
+		return o, fmt.Errorf("at most %d boxes are none", o.Max)
+	}
+	o.MinReady = min(o.MinReady, o.Max)
+	o.DiskMB = cmp.Or(o.DiskMB, 1024)
+	o.IdleTTL = cmp.Or(o.IdleTTL, time.Minute)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return o, nil
+}
+
+// Ready is closed when the pool had MinReady unbound boxes for the first time.
+func (p *Pool) Ready() <-chan struct{} { return p.ready }
+
+// Info describes the driver; it is empty until Run has probed it.
+func (p *Pool) Info() Info {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.info
+}
+
+// Stats counts the pool as it is now.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Max, s.Waiting = p.opts.Max, len(p.waiting)
+	s.MemoryMB, s.MemoryMBTotal = p.memoryMB, p.opts.MemoryMBTotal
+	if p.trouble.err != nil {
+		s.LastError = p.trouble.err.Error()
+	}
+	for _, b := range p.boxes {
+		switch b.state {
+		case warming:
+			s.Warming++
+		case ready:
+			s.Ready++
+		case bound:
+			s.Bound++
+		case leased:
+			s.Leased++
+		case burning:
+			s.Burning++
+		}
+	}
+	return s
+}
+
+// Run sweeps what a dead predecessor left, probes the driver, and keeps the pool
+// until ctx ends; then it destroys every box, leased ones too, and returns nil. Any
+// other error means that the pool could not work. It may be called once.
+func (p *Pool) Run(ctx context.Context) error {
+	defer p.shut()
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	var work sync.WaitGroup // boxes being made, watched and destroyed
+	for ctx.Err() == nil {
+		next := p.act(ctx, &work)
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-next:
+		}
+	}
+	p.shut()
+	p.act(ctx, &work) // destroys what is left
+	work.Wait()
+	return p.cleanUp(context.WithoutCancel(ctx))
+}
+
+// prepare gets the host into a known state.
+func (p *Pool) prepare(ctx context.Context) error {
+	if s, ok := p.driver.(Sweeper); ok {
+		if err := s.Sweep(ctx, p.opts.Owner); err != nil {
+			return fmt.Errorf("start pool: %w", err)
+		}
+	}
+	if err := p.sweepWorkspaces(); err != nil {
+		return fmt.Errorf("start pool: %w", err)
+	}
+	var info Info
+	if prober, ok := p.driver.(Prober); ok {
+		var err error
+		if info, err = prober.Probe(ctx); err != nil {
+			return fmt.Errorf("start pool: %w", err)
+		}
+	}
+	disks := p.tryDisk(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.info, p.disks = info, disks
+	return nil
+}
+
+// act starts what settle finds to do and returns a timer for the next time to look.
+func (p *Pool) act(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
+	p.mu.Lock()
+	create, next := p.settle()
+	doomed := p.doomed
+	p.doomed = nil
+	var begun []*pooledBox
+	for range create {
+		begun = append(begun, p.begin())
+	}
+	p.mu.Unlock()
+	for _, b := range doomed {
+		work.Go(func() { p.destroy(ctx, b) })
+	}
+	for _, b := range begun {
+		work.Go(func() { p.make(ctx, b, work) })
+	}
+	if next == 0 {
+		return nil
+	}
+	return time.After(next)
+}
+
+// kick lets Run look again.
+func (p *Pool) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// shut refuses leases and burns every box.
+func (p *Pool) shut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, w := range p.waiting {
+		w.refuse(ErrPoolClosed)
+	}
+	p.waiting = nil
+	for _, b := range p.boxes {
+		if b.state != warming { // whoever makes it sees that the pool is closed
+			p.burn(b)
+		}
+	}
+}
+
+func (p *Pool) trace(what string, b *pooledBox, task string) {
+	if p.opts.Trace != nil {
+		p.opts.Trace(PoolEvent{What: what, BoxID: b.id, Tenant: b.key.Tenant, Task: task})
+	}
+}

@@ -1,0 +1,249 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+type boxState int
+
+const (
+	warming boxState = iota
+	ready            // and unbound
+	bound            // idle
+	leased
+	burning
+)
+
+// pooledBox is a box and what the pool knows of it. Its mutable fields belong to
+// Pool.mu; box, runner and dir are set before it is ready.
+type pooledBox struct {
+	id     string // never used again
+	slot   int    // names it to the driver; used again when it is gone
+	state  boxState
+	key    Key       // of every lease it ever had
+	used   time.Time // made, leased or given back
+	cold   bool      // the lease that has it waited for it to be made
+	dir    string    // host directory of its workspace
+	runner boxRunner
+
+	memoryMB int // leased
+	box      Box
+}
+
+// Times that the pool allows; a machine may be busy.
+const (
+	makeTimeout    = 60 * time.Second
+	destroyTimeout = 60 * time.Second
+	destroyPause   = time.Second // between attempts
+)
+
+// begin takes a slot for a new box; p.mu is held.
+func (p *Pool) begin() *pooledBox {
+	slot := 0
+	for p.boxes[slot] != nil {
+		slot++
+	}
+	p.made++
+	b := &pooledBox{slot: slot, id: p.opts.Owner + "-" + strconv.Itoa(slot) + "-" + strconv.Itoa(p.made)}
+	p.boxes[slot] = b
+	return b
+}
+
+// make makes a box ready, and then watches over it until its runner ends.
+func (p *Pool) make(ctx context.Context, b *pooledBox, work *sync.WaitGroup) {
+	err := p.build(ctx, b)
+	if err != nil {
+		err = errors.Join(err, p.removeWorkspace(b))
+	}
+	p.mu.Lock()
+	p.madeOrNot(ctx, b, err)
+	p.settle()
+	p.mu.Unlock()
+	p.kick()
+	if err == nil {
+		work.Go(func() { p.watch(b) })
+	}
+}
+
+// madeOrNot records the outcome of make; p.mu is held.
+func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
+	if err != nil {
+		delete(p.boxes, b.slot)
+		if ctx.Err() != nil {
+			return
+		}
+		p.stats.CreateErrors++
+		p.trouble.add(err, time.Now())
+		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "attempts", p.trouble.attempts, "error", err)
+		return
+	}
+	p.stats.Created++
+	p.trouble = trouble{}
+	b.state, b.used = ready, time.Now()
+	p.trace("created", b, "")
+	if p.closed {
+		p.burn(b)
+		return
+	}
+	p.pace.since = time.Time{}
+	p.announce()
+}
+
+// announce closes the ready channel when it is time; p.mu is held.
+func (p *Pool) announce() {
+	select {
+	case <-p.ready:
+	default:
+		if p.count(ready) >= p.opts.MinReady {
+			close(p.ready)
+		}
+	}
+}
+
+// build makes the workspace, the box and its runner. After an error, which is no
+// failure of a program, only the workspace is left.
+func (p *Pool) build(ctx context.Context, b *pooledBox) error {
+	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
+	defer cancel()
+	if err := p.makeWorkspace(ctx, b); err != nil {
+		return err
+	}
+	box, err := p.driver.Create(ctx, Spec{
+		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir,
+		Mounts: p.opts.Mounts, Env: runnerEnv(),
+	})
+	if err != nil {
+		return err
+	}
+	b.box = box
+	if b.runner, err = p.start(ctx, box, p.opts.Preload); err != nil {
+		return errors.Join(err, box.Destroy(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// watch burns a box that ends while nobody uses it.
+func (p *Pool) watch(b *pooledBox) {
+	<-b.runner.ended()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.state == ready || b.state == bound {
+		p.stats.Died++
+		p.burn(b)
+		p.settle()
+	}
+}
+
+// destroy does not give up while the pool runs: a box that may still live keeps its
+// slot. What cannot be destroyed at the end is left for the next sweep.
+func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
+	for {
+		err := p.destroyOnce(ctx, b)
+		if err == nil {
+			break
+		}
+		p.log.ErrorContext(ctx, "box could not be destroyed", "box", b.id, "error", err)
+		select {
+		case <-time.After(destroyPause):
+		case <-ctx.Done():
+			if p.destroyOnce(ctx, b) != nil {
+				return
+			}
+		}
+	}
+	p.mu.Lock()
+	delete(p.boxes, b.slot)
+	p.trace("destroyed", b, "")
+	p.settle()
+	p.mu.Unlock()
+	p.kick()
+}
+
+func (p *Pool) destroyOnce(ctx context.Context, b *pooledBox) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	if err := b.runner.close(ctx); err != nil {
+		return err
+	}
+	return p.removeWorkspace(b)
+}
+
+// workspaces is where the pool keeps the workspaces of its boxes.
+func (p *Pool) workspaces() string { return filepath.Join(p.opts.Dir, p.opts.Owner, "ws") }
+
+// sweepWorkspaces removes the workspaces of a dead predecessor.
+func (p *Pool) sweepWorkspaces() error {
+	if err := hostdir.Remove(p.workspaces()); err != nil {
+		return fmt.Errorf("sweep workspaces: %w", err)
+	}
+	return os.MkdirAll(p.workspaces(), 0o711)
+}
+
+// cleanUp removes what the pool itself made, once every box is gone.
+func (p *Pool) cleanUp(ctx context.Context) error {
+	p.mu.Lock()
+	left := len(p.boxes)
+	p.mu.Unlock()
+	if left > 0 {
+		return fmt.Errorf("stop pool: %d boxes could not be destroyed", left)
+	}
+	if err := hostdir.Remove(filepath.Dir(p.workspaces())); err != nil {
+		return fmt.Errorf("stop pool: %w", err)
+	}
+	p.log.DebugContext(ctx, "pool stopped")
+	return nil
+}
+
+// makeWorkspace makes the box's empty workspace: a disk of its own where that works,
+// else a directory. It belongs to the user that programs run as.
+func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
+	home := filepath.Join(p.workspaces(), b.id)
+	dir := filepath.Join(home, "workspace")
+	uid := DefaultGuest().UID
+	if err := os.Mkdir(home, 0o711); err != nil {
+		return fmt.Errorf("make workspace: %w", err)
+	}
+	p.mu.Lock()
+	disks := p.disks
+	p.mu.Unlock()
+	b.dir = dir
+	if disks {
+		return hostdir.NewDisk(ctx, filepath.Join(home, "disk"), dir, p.opts.DiskMB, uid, uid)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make workspace: %w", err)
+	}
+	if os.Geteuid() == 0 {
+		return os.Chown(dir, uid, uid)
+	}
+	return nil
+}
+
+func (p *Pool) removeWorkspace(b *pooledBox) error {
+	return hostdir.Remove(filepath.Join(p.workspaces(), b.id))
+}
+
+// tryDisk tells whether boxes can have disks of their own on this host.
+func (p *Pool) tryDisk(ctx context.Context) bool {
+	if p.opts.DiskMB < 0 || os.Geteuid() != 0 {
+		return false
+	}
+	home := filepath.Join(p.workspaces(), "try")
+	err := os.Mkdir(home, 0o700)
+	if err == nil {
+		err = hostdir.NewDisk(ctx, filepath.Join(home, "disk"), filepath.Join(home, "workspace"), 16, 0, 0)
+	}
+	if err = errors.Join(err, hostdir.Remove(home)); err != nil {
+		p.log.WarnContext(ctx, "boxes have no disks of their own, workspaces are watched instead", "error", err)
+	}
+	return err == nil
+}

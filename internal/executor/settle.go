@@ -1,0 +1,263 @@
+package executor
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// waiter is a lease that waits for a box. Exactly one answer is sent.
+type waiter struct {
+	key      Key
+	memoryMB int
+	since    time.Time
+	answer   chan answer // room for one
+}
+
+type answer struct {
+	box *pooledBox
+	err error
+}
+
+func (w *waiter) refuse(err error) { w.answer <- answer{err: err} }
+
+// trouble remembers failures to make a box, to slow down and to say why.
+type trouble struct {
+	attempts int
+	err      error
+	until    time.Time
+}
+
+const (
+	firstPause = 200 * time.Millisecond
+	longPause  = 30 * time.Second
+
+	// givingUp is how often in a row a box may fail to be made before leases that
+	// need one are told.
+	givingUp = 3
+)
+
+func (t *trouble) add(err error, now time.Time) {
+	t.attempts++
+	t.err = err
+	pause := min(longPause, firstPause<<min(t.attempts-1, 16))
+	t.until = now.Add(pause/2 + rand.N(pause/2))
+}
+
+// pace keeps refilling from getting in the way of tasks: while boxes are leased, or
+// were a moment ago, one box at a time is made, and not before the pool has lacked
+// boxes for a while.
+type pace struct {
+	busy  time.Time // last lease or release
+	since time.Time // when the pool began to lack boxes; zero: it does not
+}
+
+const (
+	quiet    = 50 * time.Millisecond // without a lease or release: idle again
+	patience = time.Second           // longest time that tasks hold up a refill
+)
+
+// allowed returns how many boxes may be made ahead now while making are under way
+// and leased are in use, and otherwise when to look again.
+func (q *pace) allowed(now time.Time, making, leased int) (n int, wait time.Duration) {
+	idle := q.busy.Add(quiet).Sub(now)
+	if leased == 0 && idle <= 0 {
+		return max(0, parallel()-making), 0
+	}
+	overdue := q.since.Add(patience).Sub(now)
+	if overdue <= 0 {
+		return max(0, 1-making), 0
+	}
+	if leased == 0 {
+		return 0, min(idle, overdue)
+	}
+	return 0, overdue
+}
+
+// parallel is how many boxes are made at once: it takes a processor to boot one.
+func parallel() int { return max(2, runtime.NumCPU()) }
+
+// settle gives boxes to waiting leases, first come, first served, and returns how
+// many boxes to make now, and after which time to look again (0: when something
+// happens). It may be called whenever anything has changed; p.mu is held.
+//
+// Each lease in turn takes a box bound to its key, or an unbound one, or counts on
+// the next box that is being made, on a free slot, on a slot that is being freed, or
+// on that of the longest idle box of somebody else. What one counts on is not there
+// for those behind it. A lease for whose memory there is no room yet holds up those
+// behind it: otherwise small tasks would starve large ones.
+func (p *Pool) settle() (create int, next time.Duration) {
+	now := time.Now()
+	coming, freeing := p.count(warming), p.count(burning)
+	free := p.opts.Max - len(p.boxes)
+	kept := p.waiting[:0]
+	for i, w := range p.waiting {
+		if p.opts.MemoryMBTotal > 0 && p.memoryMB+w.memoryMB > p.opts.MemoryMBTotal {
+			kept = append(kept, p.waiting[i:]...)
+			break
+		}
+		b := p.pick(w.key)
+		switch {
+		case b != nil:
+			p.lend(b, w, now)
+			continue
+		case coming > 0:
+			coming--
+		case p.trouble.attempts >= givingUp && p.count(leased) == 0:
+			w.refuse(&UnavailableError{Attempts: p.trouble.attempts, Err: p.trouble.err})
+			continue
+		case free > 0:
+			free--
+			create++
+		case freeing > 0:
+			freeing--
+		default:
+			if victim := p.oldestIdle(); victim != nil {
+				p.evict(victim)
+			}
+		}
+		kept = append(kept, w)
+	}
+	clear(p.waiting[len(kept):])
+	p.waiting = kept
+	return p.refill(now, create, coming, free)
+}
+
+// refill adds to the boxes that leases wait for those that the pool lacks.
+func (p *Pool) refill(now time.Time, create, coming, free int) (int, time.Duration) {
+	if p.closed {
+		return 0, 0
+	}
+	lacking := p.opts.MinReady - p.count(ready) - coming
+	var next time.Duration
+	switch {
+	case lacking <= 0:
+		p.pace.since = time.Time{}
+	default:
+		if p.pace.since.IsZero() {
+			p.pace.since = now
+		}
+		var n int
+		n, next = p.pace.allowed(now, p.count(warming)+create, p.count(leased))
+		ahead := min(n, lacking, free)
+		create += ahead
+		if n > ahead && ahead < lacking && p.count(burning) == 0 {
+			next = p.reclaim(now)
+		}
+	}
+	if pause := p.trouble.until.Sub(now); pause > 0 && create > 0 {
+		return 0, pause
+	}
+	return min(create, max(0, parallel()-p.count(warming))), next
+}
+
+// reclaim evicts a box that nobody has asked for since IdleTTL, or says when there
+// may be one.
+func (p *Pool) reclaim(now time.Time) time.Duration {
+	b := p.oldestIdle()
+	if b == nil {
+		return 0
+	}
+	if left := b.used.Add(p.opts.IdleTTL).Sub(now); left > 0 {
+		return left
+	}
+	p.evict(b)
+	return 0
+}
+
+func (p *Pool) evict(b *pooledBox) {
+	p.stats.Evicted++
+	p.trace("evicted", b, "")
+	p.burn(b)
+}
+
+// pick returns a live idle box for the key: one that is bound to it, the most
+// recently used, or an unbound one. Dead ones that it comes across are burned.
+func (p *Pool) pick(key Key) *pooledBox {
+	for {
+		var best *pooledBox
+		for _, b := range p.boxes {
+			if b.state == bound && b.key == key && (best == nil || best.state == ready || b.used.After(best.used)) {
+				best = b
+			}
+			if b.state == ready && (best == nil || best.state == ready && b.used.Before(best.used)) {
+				best = b
+			}
+		}
+		if best == nil || best.runner.alive() {
+			return best
+		}
+		p.stats.Died++
+		p.burn(best)
+	}
+}
+
+func (p *Pool) lend(b *pooledBox, w *waiter, now time.Time) {
+	b.cold = b.used.After(w.since) && b.state == ready
+	b.state, b.key, b.used = leased, w.key, now
+	b.memoryMB = w.memoryMB
+	p.memoryMB += w.memoryMB
+	p.pace.busy = now
+	p.stats.Leases++
+	p.stats.Waited += now.Sub(w.since)
+	if b.cold {
+		p.stats.ColdLeases++
+	}
+	p.trace("leased", b, "")
+	w.answer <- answer{box: b}
+}
+
+// giveBack takes a box from its lease; p.mu is held.
+func (p *Pool) giveBack(b *pooledBox) {
+	b.used = time.Now()
+	p.pace.busy = b.used
+	p.memoryMB -= b.memoryMB
+	b.memoryMB = 0
+	b.state = bound
+}
+
+// burn takes a box out of use for good; Run destroys it. p.mu is held.
+func (p *Pool) burn(b *pooledBox) {
+	if b.state == burning {
+		return
+	}
+	if b.state == leased {
+		p.giveBack(b)
+	}
+	b.state = burning
+	p.stats.Burned++
+	p.doomed = append(p.doomed, b)
+	p.trace("burned", b, "")
+	p.kick()
+}
+
+func (p *Pool) oldestIdle() *pooledBox {
+	var oldest *pooledBox
+	for _, b := range p.boxes {
+		if b.state == bound && (oldest == nil || b.used.Before(oldest.used)) {
+			oldest = b
+		}
+	}
+	return oldest
+}
+
+func (p *Pool) count(s boxState) int {
+	n := 0
+	for _, b := range p.boxes {
+		if b.state == s {
+			n++
+		}
+	}
+	return n
+}
+
+// withdraw takes a waiter out of the queue; false: it has been answered. p.mu is held.
+func (p *Pool) withdraw(w *waiter) bool {
+	i := slices.Index(p.waiting, w)
+	if i < 0 {
+		return false
+	}
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	return true
+}
