@@ -138,8 +138,11 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Limit sets the outer walls for the program that runs next.
+// Limit sets the outer walls for the program that runs next. Without cgroups there are none.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
+	if len(b.group.dirs) == 0 {
+		return nil
+	}
 	limits = limits.OrDefaults()
 	return b.group.apply(settings(b.group.v2, wall(limits.MemoryMB), limits.CPUs))
 }
