@@ -215,19 +215,34 @@ func (tp *testPool) lease(tenant string) *Lease {
 
 // pending is a lease that is being waited for.
 type pending struct {
+	mu    sync.Mutex
 	lease *Lease
 	err   error
-	done  bool
+	over  bool
+}
+
+// result is what the lease came to so far.
+func (w *pending) result() (l *Lease, err error, done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lease, w.err, w.over
+}
+
+func (w *pending) done() bool {
+	_, _, done := w.result()
+	return done
 }
 
 func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
-	got := &pending{}
+	w := &pending{}
 	go func() {
-		got.lease, got.err = tp.Lease(ctx, Key{Tenant: tenant}, limits)
-		got.done = true
+		l, err := tp.Lease(ctx, Key{Tenant: tenant}, limits)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lease, w.err, w.over = l, err, true
 	}()
 	synctest.Wait()
-	return got
+	return w
 }
 
 // story is what happened to boxes since the last call, without the noise.

@@ -110,8 +110,8 @@ func TestLeasesAreServedInOrder(t *testing.T) {
 			held.Release()
 			wait(time.Second)
 			for j, w := range queue {
-				if w.done != (j <= i) {
-					t.Fatalf("after %d releases lease %d is served: %v", i+1, j, w.done)
+				if w.done() != (j <= i) {
+					t.Fatalf("after %d releases lease %d is served: %v", i+1, j, w.done())
 				}
 			}
 			held = queue[i].lease
@@ -156,16 +156,16 @@ func TestMemoryIsAdmitted(t *testing.T) {
 		first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
 		large := tp.begin(t.Context(), "b", Limits{MemoryMB: 700})
 		small := tp.begin(t.Context(), "c", Limits{MemoryMB: 100})
-		if !first.done || large.done || small.done {
-			t.Errorf("served: %v %v %v, want the first; the small one must not overtake", first.done, large.done, small.done)
+		if !first.done() || large.done() || small.done() {
+			t.Errorf("served: %v %v %v, want the first; the small one must not overtake", first.done(), large.done(), small.done())
 		}
 		if got := tp.Stats().MemoryMB; got != 600 {
 			t.Errorf("leased memory = %d, want 600", got)
 		}
 		first.lease.Release()
 		synctest.Wait()
-		if !large.done || !small.done {
-			t.Errorf("served after the release: %v %v, want both", large.done, small.done)
+		if !large.done() || !small.done() {
+			t.Errorf("served after the release: %v %v, want both", large.done(), small.done())
 		}
 		if got := host.boxes["w1"].limits.MemoryMB + host.boxes["w0"].limits.MemoryMB + host.boxes["w2"].limits.MemoryMB; got != 1400 {
 			t.Errorf("limits set on boxes sum up to %d, want 600+700+100", got)
@@ -183,7 +183,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		early := tp.begin(t.Context(), "a", Limits{})
 		wait(10 * time.Second)
 		var unavailable *UnavailableError
-		if !early.done || !errors.As(early.err, &unavailable) || unavailable.Attempts < givingUp || !errors.Is(early.err, broken) {
+		if !early.done() || !errors.As(early.err, &unavailable) || unavailable.Attempts < givingUp || !errors.Is(early.err, broken) {
 			t.Errorf("lease while boxes cannot be made = %v, want an UnavailableError with the reason", early.err)
 		}
 		s := tp.Stats()
@@ -341,7 +341,7 @@ func TestLeaseThatStopsWaiting(t *testing.T) {
 		second := tp.begin(t.Context(), "a", Limits{})
 		cancel(enough)
 		synctest.Wait()
-		if !first.done || !errors.Is(first.err, enough) {
+		if !first.done() || !errors.Is(first.err, enough) {
 			t.Errorf("lease whose context ended = %v, want its cause", first.err)
 		}
 		if again := tp.begin(ctx, "b", Limits{}); !errors.Is(again.err, enough) {
@@ -349,7 +349,7 @@ func TestLeaseThatStopsWaiting(t *testing.T) {
 		}
 		held.Release()
 		synctest.Wait()
-		if !second.done || second.err != nil || second.lease.BoxID() != held.BoxID() {
+		if !second.done() || second.err != nil || second.lease.BoxID() != held.BoxID() {
 			t.Errorf("lease behind it = %+v, want the box that was given back", second)
 		}
 		tp.finish()
@@ -387,11 +387,11 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		l.Burn()
 		next := tp.begin(t.Context(), "b", Limits{})
 		wait(destroyPause)
-		if next.done || tp.Stats().Burning != 1 {
-			t.Errorf("served before the box was gone: %v, %+v", next.done, tp.Stats())
+		if next.done() || tp.Stats().Burning != 1 {
+			t.Errorf("served before the box was gone: %v, %+v", next.done(), tp.Stats())
 		}
 		wait(2 * destroyPause)
-		if !next.done || next.err != nil {
+		if !next.done() || next.err != nil {
 			t.Errorf("lease after the box was gone = %+v", next)
 		}
 		tp.finish()
@@ -406,7 +406,7 @@ func TestStopEndsEverything(t *testing.T) {
 		waiting := tp.begin(t.Context(), "b", Limits{})
 		tp.finish()
 		synctest.Wait()
-		if !waiting.done || !errors.Is(waiting.err, ErrPoolClosed) {
+		if !waiting.done() || !errors.Is(waiting.err, ErrPoolClosed) {
 			t.Errorf("lease that waited = %v, want ErrPoolClosed", waiting.err)
 		}
 		l.Release()

@@ -88,8 +88,8 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 		}
 		held = held[:0]
 		for _, w := range waiting {
-			if w.done && w.err == nil && !w.lease.isOver() {
-				held = append(held, w.lease)
+			if l, err, done := w.result(); done && err == nil && !l.isOver() {
+				held = append(held, l)
 			}
 		}
 	}
@@ -103,14 +103,14 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 	tp.host.mu.Unlock()
 	for range 2*len(waiting) + 2 {
 		for _, w := range waiting {
-			if w.done && w.err == nil {
-				w.lease.Release()
+			if l, err, done := w.result(); done && err == nil {
+				l.Release()
 			}
 		}
 		wait(longPause)
 	}
 	for i, w := range waiting {
-		if !w.done {
+		if !w.done() {
 			return fmt.Errorf("lease %d was never answered", i)
 		}
 	}
