@@ -145,4 +145,6 @@ require (
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
+	github.com/opencontainers/runtime-spec v1.2.1 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )
