@@ -25,7 +25,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,
-		worker: idle, bench: noBench,
+		worker: runWorker, bench: noBench,
 	}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -6,13 +6,11 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/wire"
 )
 
-// idle stands in for a worker that takes no task.
-func idle(take, _ context.Context, _ *config.Config, _ *jobs.Client, _ *telemetry.Telemetry, ready func()) error {
-	ready()
-	<-take.Done()
-	return nil
+func runWorker(take, work context.Context, c *config.Config, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error {
+	return wire.Worker(take, work, c, queue, t, version, ready)
 }
 
 func noBench(context.Context, benchOptions) error { return usage("this build measures nothing yet") }
