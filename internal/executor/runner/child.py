@@ -42,8 +42,8 @@ def prepare(boot):
     """Does what can be done before there is a program. Returns the address space in use, in bytes."""
     for directory in boot["scratch"]:
         empty(directory)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stdout = sys.__stdout__ = text_to(1)
+    sys.stderr = sys.__stderr__ = text_to(2)
     sys.dont_write_bytecode = True
     sys.argv = [FILENAME]
     sys.path.append(boot["workspace"])
@@ -56,6 +56,10 @@ def prepare(boot):
     os.umask(0o022)
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def text_to(descriptor):
+    return open(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
 def empty(directory):
