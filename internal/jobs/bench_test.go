@@ -28,17 +28,23 @@ func BenchmarkTask(b *testing.B) {
 				worker = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
 			}
 			worker.work(b, WorkerOptions{Handler: noop, Slots: 2})
-			var submit, queued, total []time.Duration
+			var write, submit, queued, total []time.Duration // write: the yardstick, one durable write
 			n := 0
 			for b.Loop() {
 				n++
 				began := time.Now()
+				if _, err := f.js.Publish(b.Context(), "dlq.bench.x", make([]byte, 500)); err != nil {
+					b.Fatal(err)
+				}
+				write = append(write, time.Since(began))
+				began = time.Now()
 				rec := f.submit(b, fmt.Sprint(n), `{"code":"x"}`)
 				submit = append(submit, time.Since(began))
 				rec = f.end(b, rec.TaskID)
 				total = append(total, time.Since(began))
 				queued = append(queued, rec.StartedAt.Sub(began))
 			}
+			report(b, "write", write)
 			report(b, "submit", submit)
 			report(b, "claimed", queued)
 			report(b, "total", total)

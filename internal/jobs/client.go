@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +20,8 @@ type Client struct {
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	tel  *telemetry
+
+	misses atomic.Int32 // of the latest submissions, that no worker claimed at once
 }
 
 const (

@@ -57,12 +57,20 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event) (sch
 	if found, err := c.existing(ctx, rec); !errors.Is(err, ErrUnknownTask) {
 		return found, err
 	}
+	claimed, err := c.listen(&rec)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	defer claimed.stop()
 	// The entry first, the record second: a crash between them leaves a task that simply runs, the
 	// other way round would leave a record that nobody works on.
 	if rec.QueueSeq, err = c.enqueue(ctx, &o); err != nil {
 		return schemas.Record{}, err
 	}
 	c.tel.submitted.Add(ctx, 1, attrPool(o.pool))
+	if e, ok := claimed.wait(ctx); ok {
+		return e.Record, nil
+	}
 	if c.opts.Producer {
 		return rec.Record, nil
 	}
