@@ -128,9 +128,7 @@ func (r *run) read(ctx context.Context) (mine bool, err error) {
 	case r.w.holds(r.tenant, r.id): // the server forgot that it is being run here
 		return false, nil
 	case rec.Status.Terminal():
-		if rec.QueueSeq == 0 || rec.QueueSeq == r.d.seq {
-			r.w.announce(ctx, r)
-		}
+		r.w.announce(ctx, r) // whoever sent the event again wants to hear of it too
 		return false, r.d.ack(ctx, r.w.c)
 	case !r.owns(rec):
 		return false, r.d.ack(ctx, r.w.c)

@@ -25,7 +25,7 @@ const (
 	defaultCap     = 1024      // tasks of one lane running at once in the whole fleet
 	laneIdle       = time.Hour // a consumer that nobody asked for this long is removed by the server
 	fetchPatience  = 20 * time.Millisecond
-	fetchAllowance = 10 * time.Second // for the answer; the server answers after fetchPatience
+	fetchAllowance = time.Second // for the answer, which comes after fetchPatience
 )
 
 // laneOf reads a lane from the tail of a subject: <first>.<pool>.<priority>.<tenant>.
@@ -74,6 +74,7 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*delivery, error) {
 		}
 	}
 	if err != nil {
+		ls.forget(l)
 		return nil, fmt.Errorf("fetch a task of %s: %w", l.subject(), err)
 	}
 	if msg.Reply == "" { // a status: there is nothing, or nothing more for this tenant now
