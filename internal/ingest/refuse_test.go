@@ -64,7 +64,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown task, cancelling", "DELETE", "/v1/tasks/" + unknownID, nil, "", 404, "unknown_task", ""},
 		{"not an id", "GET", "/v1/tasks/%3E", nil, "", 404, "unknown_task", ""},
 		{"not an id, cancelling", "DELETE", "/v1/tasks/a.b.%2a", nil, "", 404, "unknown_task", ""},
-		{"unknown schema", "GET", "/v1/schemas/..%2fgo.mod", nil, "", 404, "unknown_schema", ""},
+		{"unknown schema", "GET", "/v1/schemas/go.mod", nil, "", 404, "unknown_schema", ""},
 		{"wait", "GET", "/v1/tasks/" + unknownID + "?wait=soon", nil, "", 400, "bad_parameter", "wait"},
 		{"wait below zero", "POST", "/v1/tasks?wait=-1s", plain, "{}", 400, "bad_parameter", "wait"},
 		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},

@@ -58,6 +58,9 @@ func Of(err error) *Error {
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		e := &Error{Status: status[r.Code], Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
+		if e.Path == "/" { // how jobs writes the whole; as a JSON Pointer it would be a field without a name
+			e.Path = ""
+		}
 		if e.Status == 0 {
 			e.Status = http.StatusBadRequest
 		}
