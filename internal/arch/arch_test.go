@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
 	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
 	"internal/executor/microsandbox": {"internal/executor"},
-	"internal/executor/executortest": {"internal/executor"},
+	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,
 	"internal/state":                 nil,
@@ -57,6 +57,7 @@ var imports = map[string][]string{
 
 	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
+	"internal/wire":   {"internal/config", "internal/telemetry", "internal/ingest", "internal/jobs"},
 	"internal/worker": {"schemas", "internal/..."},
 	"internal/up":     {"schemas", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},

@@ -7,7 +7,10 @@
 // a run of `go test ./internal/config -update`.
 package config
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // Config is every setting. Load makes one; a program that embeds a worker may change fields of it
 // and call Validate.
@@ -19,7 +22,7 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 	// Who may come in.
 	Auth Auth `yaml:"auth"`
-	// The tenants by name. None at all means one, `default`, with a token that `up` makes.
+	// The tenants by name. None at all means one, `default`, which may do everything.
 	Tenants map[string]Tenant `yaml:"tenants"`
 	// The queue's server.
 	NATS NATS `yaml:"nats"`
@@ -164,6 +167,14 @@ type Telemetry struct {
 	// Address on which a worker process serves /metrics and /healthz. Empty: nowhere (ingest and
 	// `up` serve them on http.addr).
 	Addr string `yaml:"addr"`
+}
+
+// Slots is how many tasks a worker runs at a time.
+func (c *Config) Slots() int {
+	if c.Worker.Slots > 0 {
+		return c.Worker.Slots
+	}
+	return max(3, 2*runtime.NumCPU())
 }
 
 // Default returns the settings before anything was read. Data and Worker.Name are still empty: they

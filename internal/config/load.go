@@ -175,7 +175,7 @@ func (l *loader) derive() {
 		}
 	}
 	if len(c.Tenants) == 0 {
-		c.Tenants = map[string]Tenant{"default": {}}
+		c.Tenants = map[string]Tenant{DefaultTenant: {}}
 	}
 	l.readTokens("auth.operators", c.Auth.Operators)
 	for name, t := range c.Tenants {

@@ -1,12 +1,25 @@
 package config
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
+
+// DefaultTenant is the tenant of a fleet whose settings name none.
+const DefaultTenant = "default"
+
+// SingleTenant reports whether the settings name no tenant, so that the fleet belongs to whoever
+// runs it.
+func (c *Config) SingleTenant() bool {
+	t, ok := c.Tenants[DefaultTenant]
+	return ok && len(c.Tenants) == 1 && reflect.ValueOf(t).IsZero()
+}
 
 // Tenant is one identity: who may speak for it, and what it may have.
 type Tenant struct {
 	// Bearer tokens that speak for it. In the file only.
 	Tokens []Token `yaml:"tokens"`
-	// Pools that its tasks may go to. Empty: `default` only.
+	// Pools that its tasks may go to. Empty: the pool `default` only.
 	Pools []string `yaml:"pools"`
 	// Priorities that it may ask for. Empty: normal and low.
 	Priorities []string `yaml:"priorities"`

@@ -132,7 +132,7 @@ func format(v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
 	}
-	if list, ok := v.Interface().([]string); ok {
+	if list, ok := reflect.TypeAssert[[]string](v); ok {
 		return strings.Join(list, ", ")
 	}
 	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")

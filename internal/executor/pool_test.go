@@ -34,6 +34,7 @@ func TestPoolOptionsAreChecked(t *testing.T) {
 	for name, opts := range map[string]PoolOptions{
 		"no directory": {Owner: "o"},
 		"no owner":     {Dir: "d"},
+		"owner":        {Dir: "d", Owner: "a/b"},
 		"reuse":        {Dir: "d", Owner: "o", Reuse: "always"},
 		"none":         {Dir: "d", Owner: "o", Max: -1},
 	} {
@@ -306,6 +307,35 @@ func TestRunOutcomes(t *testing.T) {
 	}
 }
 
+// A box is not given back while its program runs.
+func TestReleaseWhileAProgramRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
+		<-tp.Ready()
+		box := host.boxes["w0"]
+		box.play = func(context.Context, Program) (Verdict, error) {
+			<-box.end
+			return Verdict{}, errors.New("box is gone")
+		}
+		l := tp.lease("a")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.Run(t.Context(), Program{}, Hooks{})
+			ended <- err
+		}()
+		synctest.Wait()
+		l.Release()
+		if err := <-ended; err == nil {
+			t.Error("Run succeeded in a box that was destroyed")
+		}
+		if s := tp.Stats(); s.Burned != 1 {
+			t.Errorf("Stats = %+v, want the box burned", s)
+		}
+		tp.finish()
+	})
+}
+
 func TestLeaseLimitsRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -427,6 +457,9 @@ func TestRunNeedsItsDriver(t *testing.T) {
 	}
 	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "install runsc") {
 		t.Errorf("Run = %v, want the driver's advice", err)
+	}
+	if _, err := p.Lease(t.Context(), Key{}, Limits{}); !errors.Is(err, ErrPoolClosed) || !strings.Contains(err.Error(), "install runsc") {
+		t.Errorf("Lease = %v, want ErrPoolClosed and the reason", err)
 	}
 }
 

@@ -29,10 +29,11 @@ const settleTime = 10 * time.Second
 
 // Stages are what a pipeline is made of. Pool and Store are required.
 type Stages struct {
-	Pool  *executor.Pool
-	Store *state.Store
-	Log   *slog.Logger
-	Trace trace.Tracer
+	Pool   *executor.Pool
+	Store  *state.Store
+	Limits executor.Limits // of a task that says nothing about them
+	Log    *slog.Logger
+	Trace  trace.Tracer
 }
 
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
@@ -46,7 +47,7 @@ func New(s Stages) *Pipeline { return &Pipeline{Stages: s} }
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	t := newTask(j)
+	t := newTask(j, p.Limits)
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
 	}

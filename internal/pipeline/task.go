@@ -29,24 +29,23 @@ type task struct {
 	result      schemas.Result
 }
 
-func newTask(j *jobs.Job) *task {
+func newTask(j *jobs.Job, defaults executor.Limits) *task {
 	ref := state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}
 	return &task{
-		job: j, ref: ref, limits: limits(j.Task.Limits),
+		job: j, ref: ref, limits: limits(j.Task.Limits, defaults),
 		result: schemas.Result{Workspace: schemas.WorkspaceChange{Name: ref.Workspace}},
 	}
 }
 
-func limits(l *schemas.Limits) executor.Limits {
-	if l == nil {
-		return executor.Limits{}
+// limits are what the task asks for, and the defaults for the rest.
+func limits(asked *schemas.Limits, l executor.Limits) executor.Limits {
+	if asked != nil {
+		l.Timeout = cmp.Or(time.Duration(asked.TimeoutS*float64(time.Second)), l.Timeout)
+		l.MemoryMB = cmp.Or(asked.MemoryMB, l.MemoryMB)
+		l.CPUs = cmp.Or(asked.CPUs, l.CPUs)
+		l.OutputBytes = cmp.Or(asked.OutputBytes, l.OutputBytes)
 	}
-	return executor.Limits{
-		Timeout:     time.Duration(l.TimeoutS * float64(time.Second)),
-		MemoryMB:    l.MemoryMB,
-		CPUs:        l.CPUs,
-		OutputBytes: l.OutputBytes,
-	}
+	return l
 }
 
 // clock adds the time until its result is called to a stage's account.

@@ -34,7 +34,8 @@ func (s *Store) checkout(ctx context.Context, t *Tree) (*version, error) {
 	return v, nil
 }
 
-// Revert makes the tree what it was at Checkout, and removes excluded files.
+// Revert makes the tree what it was at Checkout, and removes excluded files. It
+// ends the use of the tree: the next task begins with Checkout.
 func (s *Store) Revert(ctx context.Context, t *Tree) error {
 	if t.base == nil {
 		return fmt.Errorf("revert %s: nothing is checked out", t.ref)

@@ -102,6 +102,15 @@ func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
+// Size returns the size in bytes of a regular file of the tree; false when there is none.
+func (t *Tree) Size(path string) (int64, bool) {
+	info, err := t.root.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, false
+	}
+	return info.Size(), true
+}
+
 // openFile opens a regular file and nothing else, without waiting for the
 // other end of a pipe.
 func (t *Tree) openFile(path string) (*os.File, error) {
@@ -123,6 +132,9 @@ func (t *Tree) openFile(path string) (*os.File, error) {
 // look scans the directory and updates nodes: what did not change since the
 // last look keeps its entry.
 func (s *Store) look(t *Tree, ignore ignoreRules) error {
+	if !t.known { // an interrupted change, or the first look: trust nothing
+		clear(t.nodes)
+	}
 	started := time.Now()
 	out, err := scan(t.root, func(path string, dir bool) bool { return s.reserved(path) || ignore.match(path, dir) })
 	if err != nil {

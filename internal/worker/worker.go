@@ -32,7 +32,7 @@ type Options struct {
 	Slots    int                  // tasks at a time
 	Attempts int                  // runs of a task that says nothing about it
 	AckWait  time.Duration        // the same in the whole fleet
-	Drain    time.Duration        // how long tasks may go on once the worker is to stop; 0: until they end
+	Limits   executor.Limits      // of a task that says nothing about them
 	Policy   jobs.Policy          // nil: the queue client's
 	Pool     executor.PoolOptions // Owner and Log default to the worker's
 	Driver   executor.Driver
@@ -41,13 +41,13 @@ type Options struct {
 	Log      *slog.Logger
 	Tracer   trace.TracerProvider
 	Meter    metric.MeterProvider
+	Ready    func() // called once, when the first sandboxes are warm
 }
 
-// Run takes and runs tasks until ctx ends, then drains: it takes no more, lets those that run end
-// within Drain, hands the others back to the queue uncounted, and destroys its sandboxes. It returns
-// nil after a drain, and an error when sandboxes cannot be made on this host or the queue is gone
-// for good.
-func Run(ctx context.Context, opts Options) error {
+// Run takes and runs tasks until take ends, then lets those that it has end; when work ends too, they
+// are cut and go back to the queue uncounted. At last it destroys its sandboxes. It returns an error
+// when sandboxes cannot be made on this host or the queue is gone for good.
+func Run(take, work context.Context, opts Options) error {
 	opts = opts.orDefaults()
 	pool, err := executor.NewPool(opts.Driver, opts.Pool)
 	if err != nil {
@@ -59,9 +59,9 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer unregister()
 
-	boxes, closePool := context.WithCancel(context.WithoutCancel(ctx))
+	boxes, closePool := context.WithCancel(context.WithoutCancel(take))
 	defer closePool()
-	take, stopTaking := context.WithCancel(ctx)
+	take, stopTaking := context.WithCancel(take)
 	defer stopTaking()
 	var poolErr error
 	var running sync.WaitGroup
@@ -69,7 +69,14 @@ func Run(ctx context.Context, opts Options) error {
 		poolErr = pool.Run(boxes)
 		stopTaking() // without boxes there is nothing to take tasks for
 	})
-	loopErr := opts.loop(take, pool)
+	running.Go(func() {
+		select {
+		case <-pool.Ready():
+			opts.Ready()
+		case <-boxes.Done():
+		}
+	})
+	loopErr := opts.loop(take, work, pool)
 	closePool()
 	running.Wait()
 	return errors.Join(loopErr, poolErr)
@@ -84,25 +91,20 @@ func (o Options) orDefaults() Options {
 	if o.Meter == nil {
 		o.Meter = noopmetric.NewMeterProvider()
 	}
+	if o.Ready == nil {
+		o.Ready = func() {}
+	}
 	o.Pool.Owner = cmp.Or(o.Pool.Owner, o.Name)
 	o.Pool.Log = cmp.Or(o.Pool.Log, o.Log)
 	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+max(0, cmp.Or(o.Pool.MinReady, 3)))
 	return o
 }
 
-// loop takes tasks until take ends and then waits for those it has, at most for the drain time.
-func (o Options) loop(take context.Context, pool *executor.Pool) error {
+// loop takes tasks until take ends and waits for those it has.
+func (o Options) loop(take, work context.Context, pool *executor.Pool) error {
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: o.Store, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Pool: pool, Store: o.Store, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
-	work, cut := context.WithCancel(context.WithoutCancel(take))
-	defer cut()
-	if o.Drain > 0 {
-		defer context.AfterFunc(take, func() {
-			timer := time.AfterFunc(o.Drain, cut)
-			context.AfterFunc(work, func() { timer.Stop() })
-		})()
-	}
 	w := jobs.NewWorker(o.Queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Handler: story.Handle, Log: o.Log,

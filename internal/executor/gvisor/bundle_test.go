@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +72,7 @@ func fill(t *testing.T, dir string, files map[string]string) {
 }
 
 func TestRootOfAMergedHost(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
 	host, root := t.TempDir(), t.TempDir()
 	fill(t, host, map[string]string{
 		"usr/bin/python3": "x", "usr/lib/libc.so": "x", "usr/local/bin/own": "x", "home/me/secret": "x",
@@ -86,6 +88,9 @@ func TestRootOfAMergedHost(t *testing.T) {
 	err := filepath.Walk(root, func(path string, info os.FileInfo, err error) error {
 		if err == nil && !info.IsDir() {
 			got = append(got, strings.TrimPrefix(path, root))
+		}
+		if err == nil && info.Mode().Perm()&0o044 != 0o044 {
+			t.Errorf("%s has mode %v, which not everybody can read", path, info.Mode())
 		}
 		return err
 	})

@@ -21,6 +21,9 @@ var long = flag.Bool("long", os.Getenv("CODEFLEET_LONG_TESTS") == "1", "make 200
 
 func TestPoolRunsPrograms(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 2, Max: 3, DiskMB: 64})
+	if info := p.Info(); info.Driver != "gvisor" {
+		t.Errorf("Info = %+v", info)
+	}
 	l := lease(t, p, "a", executor.Limits{})
 	first := l.BoxID()
 	if l.Boot() != "warm" {
@@ -45,7 +48,8 @@ func TestPoolRunsPrograms(t *testing.T) {
 	if got := run(t, l, "import os; print(os.listdir())"); l.BoxID() == first || got.Output != "[]\n" {
 		t.Errorf("task of another tenant: box %s, %+v; want a new box and an empty workspace", l.BoxID(), got)
 	}
-	l.Burn()
+	run(t, l, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); os.chmod('locked', 0)")
+	l.Burn() // removes that too, or the pool would end with an error
 	l.Release()
 }
 

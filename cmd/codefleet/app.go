@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/up"
+)
+
+// app is what all commands share: the world outside, and the flags that every command has.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+	signals        <-chan os.Signal
+	exit           func(int) // at a second signal
+
+	worker up.Worker                                       // of `up`
+	bench  func(ctx context.Context, o benchOptions) error // of `bench`
+
+	fleet  string // --fleet
+	config string // --config
+	output string // -o: text or json
+}
+
+// main runs one command line and returns the exit code.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "codefleet",
+		Short:         "Run code of agents in sandboxes, on one machine or many",
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.output != "text" && a.output != "json" {
+				return usage("-o %s: text and json are known", a.output)
+			}
+			return nil
+		},
+	}
+	f := root.PersistentFlags()
+	f.StringVarP(&a.output, "output", "o", "text", "output: text or json (the documented shape, and nothing else, on standard output)")
+	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
+	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &failure{code: exitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
+	})
+	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "fleet", Title: "The fleet:"})
+	group := func(id string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
+	group("tasks", a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(),
+		a.cancelCommand(), a.tasksCommand(), a.deadCommand())
+	group("fleet", a.upCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand())
+	root.AddCommand(a.versionCommand())
+	return root
+}
+
+// do makes the RunE of a command that ends at the first signal.
+func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		ctx, stop := a.interruptible(c.Context())
+		defer stop()
+		return fn(ctx, args)
+	}
+}
+
+// lookup reads one variable of the environment.
+func (a *app) lookup(name string) string {
+	for i := len(a.env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(a.env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible is ctx until the first signal. A second one ends the process at once.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-a.signals:
+			cancel(errInterrupted)
+		case <-done:
+			return
+		}
+		select {
+		case <-a.signals:
+			a.exit(130)
+		case <-done:
+		}
+	}()
+	return ctx, func() { close(done); cancel(nil) }
+}
+
+// connect returns a client of the fleet that the flags and the environment name.
+func (a *app) connect(ctx context.Context, o client.Options) (*client.Client, error) {
+	found, err := client.Locate(a.fleet)
+	if err != nil {
+		return nil, noFleet(err)
+	}
+	found.Source, found.RetryFor = "codefleet/cli", o.RetryFor
+	c, err := client.New(ctx, found)
+	if err != nil {
+		return nil, noFleet(err)
+	}
+	return c, nil
+}
+
+// withFleet calls fn with a client that gives up soon: somebody is waiting at a prompt.
+func (a *app) withFleet(fn func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return a.do(func(ctx context.Context, args []string) error {
+		c, err := a.connect(ctx, client.Options{RetryFor: patience})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return asked(fn(ctx, c, args))
+	})
+}
+
+// load reads the configuration, with flags on top, and prints its warnings.
+func (a *app) load(flags ...config.Flag) (*config.Config, error) {
+	c, err := config.Load(config.Source{File: a.config, Env: a.env, Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintln(a.stderr, "warning:", w)
+	}
+	return c, nil
+}
+
+// print writes v as JSON with -o json, and what text writes otherwise.
+func (a *app) print(v any, text func(w io.Writer)) error {
+	if a.output == "json" {
+		e := json.NewEncoder(a.stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
+
+// row writes the cells of one line of a table.
+func row(w io.Writer, cells ...any) {
+	text := make([]string, len(cells))
+	for i, c := range cells {
+		text[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c))
+	}
+	fmt.Fprintln(w, strings.Join(text, "\t"))
+}
+
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

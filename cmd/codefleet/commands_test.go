@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func exitText(err error) string {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return strconv.Itoa(e.ExitCode())
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "0"
+}
+
+// TestExitCodes: every state of a task, and every way in which a command fails.
+func TestExitCodes(t *testing.T) {
+	want := map[client.Status]int{
+		client.Queued: 0, client.Running: 0, client.RetryWait: 0, client.Succeeded: 0,
+		client.Failed: 1, client.Dead: 1, client.Blocked: 4,
+		client.Timeout: 5, client.Cancelled: 5, client.Expired: 5,
+	}
+	for _, s := range statuses() {
+		if got := exitCode(client.Status(s)); got != want[client.Status(s)] {
+			t.Errorf("exitCode(%s) = %d, want %d", s, got, want[client.Status(s)])
+		}
+	}
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{asked(&client.APIError{Status: 400}), 2},
+		{asked(&client.APIError{Status: 404}), 2},
+		{asked(&client.APIError{Status: 409}), 2},
+		{asked(&client.APIError{Status: 413}), 2},
+		{asked(&client.APIError{Status: 401}), 4},
+		{asked(&client.APIError{Status: 403}), 4},
+		{asked(&client.APIError{Status: 429}), 4},
+		{asked(&client.APIError{Status: 503}), 3},
+		{asked(errors.New("connection refused")), 3},
+		{asked(usage("no")), 2},
+		{asked(fmt.Errorf("wait: %w", context.Canceled)), 5},
+		{noFleet(client.ErrNoFleet), 3},
+		{errors.New(`unknown command "x"`), 2},
+	} {
+		if got := explain(c.err).code; got != c.want {
+			t.Errorf("exit code of %v = %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestSubmission(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"a.py": "print(1)", "data.csv": "a,b", "raw.bin": "\xff\x00", "in.json": `{"n": 1}`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := taskFlags{
+		file: "a.py", inputs: "@in.json", with: []string{"data.csv", "raw.bin"}, out: []string{"out/*"},
+		timeout: 90 * time.Second, net: []string{"example.org"}, workspace: "w", session: "s", priority: "high", pool: "p", key: "k",
+	}
+	got, err := f.submission(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csv, raw := "a,b", "/wA="
+	want := client.Submission{
+		Task: client.Task{
+			Code: "print(1)", Inputs: json.RawMessage(`{"n": 1}`), Pool: "p", Artifacts: []string{"out/*"},
+			Files:   []client.File{{Name: "data.csv", Text: &csv}, {Name: "raw.bin", Base64: &raw}},
+			Limits:  &client.Limits{TimeoutS: 90},
+			Network: &client.Network{Allow: []string{"example.org"}},
+		},
+		Workspace: "w", Session: "s", Priority: "high", IdempotencyKey: "k",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("submission (-want +got):\n%s", diff)
+	}
+
+	if got, err := (&taskFlags{file: "-"}).submission(nil, strings.NewReader("x = 1")); err != nil || got.Code != "x = 1" {
+		t.Errorf("from standard input: %q, %v", got.Code, err)
+	}
+	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil || got.Description != "add two numbers" {
+		t.Errorf("in words: %q, %v", got.Description, err)
+	}
+}
+
+func TestSubmissionRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, size := range map[string]int{"empty.py": 0, "huge": maxTask} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("bad.py", []byte("\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, f := range map[string]taskFlags{
+		"either a task in words":     {code: "x", file: "y"},
+		"no such file":               {file: "missing.py"},
+		"empty":                      {file: "empty.py"},
+		"not UTF-8":                  {file: "bad.py"},
+		"not valid JSON":             {code: "x", inputs: "{"},
+		"--inputs: open missing":     {code: "x", inputs: "@missing"},
+		"--with: open missing":       {code: "x", with: []string{"missing"}},
+		"larger than 32 MiB with it": {code: "x", with: []string{"huge"}},
+		"larger than 32 MiB":         {file: "-"},
+		`--at "soon": not a time`:    {code: "x", at: "soon"},
+		"--timeout -1s: negative":    {code: "x", timeout: -time.Second},
+	} {
+		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
+		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != exitUsage {
+			t.Errorf("%+v: error %v, want %q and exit code 2", f, err, want)
+		}
+	}
+}
+
+func TestParseAt(t *testing.T) {
+	now := time.Date(2024, 5, 6, 12, 30, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"+10m":                 "2024-05-06T12:40:00Z",
+		"13:00":                "2024-05-06T13:00:00Z",
+		"12:00":                "2024-05-07T12:00:00Z", // passed today: tomorrow
+		"12:00:05":             "2024-05-07T12:00:05Z",
+		"2030-01-02T03:04:05Z": "2030-01-02T03:04:05Z",
+	} {
+		got, err := parseAt(text, now)
+		if err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("parseAt(%q) = %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// TestShown: what was shown live and what is shown at the end make the whole output once.
+func TestShown(t *testing.T) {
+	for _, c := range []struct {
+		live        []string
+		whole, want string
+		ok          bool
+	}{
+		{nil, "all", "all", true},
+		{[]string{"a", "l"}, "all", "l", true},
+		{[]string{"all"}, "all", "", true},
+		{[]string{"a", "ll"}, "all", "", true},
+		{[]string{"x"}, "all", "all", false},
+	} {
+		var s shown
+		var out strings.Builder
+		for _, text := range c.live {
+			if err := s.print(&out, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, ok := s.rest(c.whole); got != c.want || ok != c.ok || out.String() != strings.Join(c.live, "") {
+			t.Errorf("live %q of %q: rest %q, %v, want %q, %v", c.live, c.whole, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestTiming(t *testing.T) {
+	got := timing(client.Result{
+		TaskID: "abc", Status: client.Succeeded, Sandbox: schemas.Sandbox{Boot: "warm"},
+		TimingMS: schemas.Timing{Queued: 1.26, Checkout: 0.4, SandboxWait: 0.1, Run: 9.6, Commit: 2, Total: 13.4},
+	})
+	if want := "succeeded in 13 ms: queued 1.3, checkout 0.4, sandbox (warm) 0.1, run 9.6, commit 2.0 · abc"; got != want {
+		t.Errorf("timing = %q, want %q", got, want)
+	}
+}
+
+func TestEngineAge(t *testing.T) {
+	m := pseudoTime.FindStringSubmatch("v0.0.0-20260905035102-160fafc42237")
+	if m == nil || m[1] != "20260905035102" {
+		t.Errorf("time of a pseudo-version = %v", m)
+	}
+	if m := releaseDay.FindStringSubmatch("release-20260810.0"); m == nil || m[1] != "20260810" {
+		t.Errorf("day of a release = %v", m)
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// finding is one row of doctor.
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"` // ok, warning or problem
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+const (
+	good    = "ok"
+	warning = "warning"
+	problem = "problem"
+)
+
+// probeTime bounds each check.
+const probeTime = 15 * time.Second
+
+// patient is one host with its settings, being examined.
+type patient struct {
+	*config.Config
+	app  *app
+	root bool
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this host has and lacks to run a fleet, with the fix for each",
+		Long:  "Check what this host has and lacks to run a fleet, with the fix for each. Exit code 1 when something\nmust be fixed, 0 otherwise.",
+		Args:  noArgs,
+		RunE:  a.do(a.doctor),
+	}
+}
+
+func (a *app) doctor(ctx context.Context, _ []string) error {
+	found, c := a.checkConfig()
+	if c != nil {
+		p := &patient{Config: c, app: a, root: os.Geteuid() == 0}
+		for _, check := range []func(context.Context) finding{
+			p.python, p.engine, p.boot, p.userNamespaces, p.cgroups, p.disk, p.openFiles, p.clock, p.queue, p.store, p.fleet,
+		} {
+			ctx, cancel := context.WithTimeout(ctx, probeTime)
+			found = append(found, check(ctx))
+			cancel()
+		}
+	}
+	if err := a.print(found, func(w io.Writer) { showFindings(w, found) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(found, func(f finding) bool { return f.Status == problem }) {
+		return &failure{code: exitFailed}
+	}
+	return nil
+}
+
+func showFindings(w io.Writer, found []finding) {
+	marks := map[string]string{good: "✓", warning: "!", problem: "✗"}
+	for _, f := range found {
+		row(w, marks[f.Status]+" "+f.Check, f.Detail)
+		if f.Fix != "" {
+			row(w, "", "→ "+f.Fix)
+		}
+	}
+}
+
+func (a *app) checkConfig() ([]finding, *config.Config) {
+	c, err := config.Load(config.Source{File: a.config, Env: a.env})
+	if err != nil {
+		return []finding{{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"}}, nil
+	}
+	if len(c.Warnings) > 0 {
+		return []finding{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
+	}
+	return []finding{{"config", good, "data in " + c.Data, ""}}, c
+}
+
+// python finds the interpreter that boxes use: a real one of the system, not what PATH says first.
+func (p *patient) python(ctx context.Context) finding {
+	const name, install = "python", "apt-get install python3  (or set execution.python, or execution.sandbox_image)"
+	path := p.Execution.Python
+	if path == "" {
+		path = "/usr/bin/python3"
+	}
+	out, err := exec.CommandContext(ctx, path, "-I", "-c", "import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], sys.version_info >= (3, 9))").Output()
+	real, version, ok := cut3(string(out))
+	switch {
+	case err != nil:
+		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
+	case ok != "True":
+		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", real, version), install}
+	case !strings.HasPrefix(real, "/usr/") || strings.HasPrefix(real, "/usr/local/"):
+		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, real), install}
+	}
+	return finding{name, good, fmt.Sprintf("%s, %s", version, real), ""}
+}
+
+func cut3(s string) (a, b, c string) {
+	fields := append(strings.Fields(s), "", "", "")
+	return fields[0], fields[1], fields[2]
+}
+
+// findRunsc is the gVisor engine that a worker of these settings would use.
+func (p *patient) findRunsc() (string, error) {
+	if p.Execution.Runsc != "" {
+		return exec.LookPath(p.Execution.Runsc)
+	}
+	if self, err := os.Executable(); err == nil {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "runsc")); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath("runsc")
+}
+
+// tooOld is the age of an engine after which doctor asks for a newer one.
+const tooOld = 365 * 24 * time.Hour
+
+func (p *patient) engine(context.Context) finding {
+	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
+	path, err := p.findRunsc()
+	if err != nil {
+		return finding{name, problem, "the gVisor engine is not there", install}
+	}
+	version, made := engineVersion(path)
+	detail := fmt.Sprintf("%s, %s", version, path)
+	if made.IsZero() {
+		return finding{name, warning, detail + ", of unknown age", install}
+	}
+	age := time.Since(made)
+	detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
+	if age > tooOld {
+		return finding{name, warning, detail, "a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build"}
+	}
+	return finding{name, good, detail, ""}
+}
+
+// pseudoTime is the time in a module's pseudo-version.
+var pseudoTime = regexp.MustCompile(`-(?:0\.)?(\d{14})-[0-9a-f]{12}$`)
+
+// releaseDay is the day in the version of a released engine.
+var releaseDay = regexp.MustCompile(`release-(\d{8})`)
+
+// engineVersion is the version of a runsc and when its source was made, if it tells.
+func engineVersion(path string) (version string, made time.Time) {
+	version = "unknown version"
+	if out, err := exec.Command(path, "--version").Output(); err == nil { //nolint:noctx // prints and ends
+		version, _, _ = strings.Cut(strings.TrimPrefix(string(out), "runsc version "), "\n")
+	}
+	if m := releaseDay.FindStringSubmatch(version); m != nil {
+		made, _ = time.Parse("20060102", m[1])
+		return version, made
+	}
+	if module := builtFrom(path, "gvisor.dev/gvisor"); module != "" {
+		version = module
+		if m := pseudoTime.FindStringSubmatch(module); m != nil {
+			made, _ = time.Parse("20060102150405", m[1])
+		}
+	}
+	return version, made
+}
+
+// boot starts a real sandbox, which is the only proof that one starts.
+func (p *patient) boot(ctx context.Context) finding {
+	const name = "sandbox"
+	path, err := p.findRunsc()
+	if err != nil {
+		return finding{name, problem, "not tried: no engine", ""}
+	}
+	args := []string{"--ignore-cgroups", "--network=none"}
+	if !p.root {
+		args = append(args, "--rootless")
+	}
+	dir, err := os.MkdirTemp("", "codefleet-doctor-")
+	if err != nil {
+		return finding{name, problem, err.Error(), ""}
+	}
+	defer os.RemoveAll(dir)
+	begun := time.Now()
+	out, err := exec.CommandContext(ctx, path, append(append([]string{"--root=" + dir}, args...), "do", "/bin/true")...).CombinedOutput()
+	if err != nil {
+		return finding{name, problem, fmt.Sprintf("a box does not boot: %v: %s", err, lastLine(out)), "see the row of user namespaces; the log of the engine: " + strings.Join(args, " ") + " --debug do true"}
+	}
+	detail := fmt.Sprintf("gVisor boots a box in %s", short(time.Since(begun)))
+	if !p.root {
+		return finding{name, warning, detail + "; without root: one tenant, limits by rlimit only", "run workers as root for several tenants"}
+	}
+	return finding{name, good, detail, ""}
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}
+
+func (p *patient) queue(ctx context.Context) finding {
+	if p.NATS.URL == "" {
+		return finding{"queue", good, fmt.Sprintf("embedded nats-server %s, every write on disk before it is acknowledged", dependency("github.com/nats-io/nats-server/v2")), ""}
+	}
+	return p.app.probeQueue(ctx, p.Config)
+}
+
+func (p *patient) store(ctx context.Context) finding {
+	if p.S3.Endpoint == "" {
+		return finding{"object store", good, fmt.Sprintf("embedded, versitygw %s, conditional writes", dependency("github.com/versity/versitygw")), ""}
+	}
+	return p.app.probeStore(ctx, p.Config)
+}
+
+// fleet asks the fleet that the command line would use.
+func (p *patient) fleet(ctx context.Context) finding {
+	const name, start = "fleet", "codefleet up"
+	found, err := client.Locate(p.app.fleet)
+	if err != nil {
+		return finding{name, warning, "none is running or named", start}
+	}
+	found.RetryFor = -1
+	c, err := client.New(ctx, found)
+	if err != nil {
+		return finding{name, problem, err.Error(), start}
+	}
+	defer c.Close()
+	f, err := c.Fleet(ctx)
+	if err != nil {
+		return finding{name, warning, fmt.Sprintf("%s does not answer: %v", found.URL, err), start}
+	}
+	if len(f.Workers) == 0 {
+		return finding{name, problem, found.URL + " has no worker", "start bin/worker"}
+	}
+	return finding{name, good, fmt.Sprintf("%s, workers: %d", found.URL, len(f.Workers)), ""}
+}
+
+// dependency is the version of a module in this program.
+func dependency(module string) string {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return m.Version
+			}
+		}
+	}
+	return "of unknown version"
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// Exit codes; the package comment says what each means.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitRefused     = 4
+	exitCut         = 5
+)
+
+// patience is how long a fleet that does not answer is asked again before the command gives up.
+const patience = 2 * time.Second
+
+// failure is an error with an exit code and what to do about it.
+type failure struct {
+	code    int
+	message string // what happened, and why; empty: everything was said already
+	hint    string // what to type next
+	err     error
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return f.message
+	}
+	return f.message + ": " + f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+func usage(format string, args ...any) error {
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...)}
+}
+
+func noFleet(err error) error {
+	f := &failure{code: exitUnreachable, message: "find a fleet", err: err, hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN"}
+	if errors.Is(err, client.ErrNoFleet) {
+		f.message, f.err = "no fleet found", nil
+	} else if errors.Is(err, fs.ErrNotExist) {
+		f.hint = "is the path right? `codefleet up` writes the file into its data directory"
+	}
+	return f
+}
+
+// ended is how the end of a task ends the command.
+func ended(s client.Status) error {
+	if code := exitCode(s); code != exitOK {
+		return &failure{code: code}
+	}
+	return nil
+}
+
+// exitCode is the exit code for a task that stands as it does.
+func exitCode(s client.Status) int {
+	switch s {
+	case client.Failed, client.Dead:
+		return exitFailed
+	case client.Blocked:
+		return exitRefused
+	case client.Timeout, client.Cancelled, client.Expired:
+		return exitCut
+	case client.Succeeded, client.Queued, client.Running, client.RetryWait:
+	}
+	return exitOK
+}
+
+// report prints an error for a person and returns the exit code.
+func (a *app) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	f := explain(err)
+	if text := f.Error(); text != "" {
+		fmt.Fprintln(a.stderr, "codefleet:", text)
+		if f.hint != "" {
+			fmt.Fprintln(a.stderr, "  try:", f.hint)
+		}
+	}
+	return f.code
+}
+
+// explain finds the exit code of an error and what to do about it.
+func explain(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if e, ok := errors.AsType[*client.APIError](err); ok {
+		return &failure{code: refusalCode(e), err: e, message: "the fleet refused", hint: e.Hint}
+	}
+	if e, ok := errors.AsType[*config.InvalidError](err); ok {
+		return &failure{code: exitUsage, message: e.Error(), hint: "codefleet config show"}
+	}
+	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
+		return &failure{code: exitCut, message: "interrupted"}
+	}
+	if e, ok := errors.AsType[*failed](err); ok {
+		return &failure{code: exitUnreachable, message: "the fleet does not answer", err: e.err, hint: "is it running? start one with `codefleet up`, or see `codefleet doctor`"}
+	}
+	// What is left is cobra's: an unknown command, a wrong number of arguments.
+	return &failure{code: exitUsage, message: err.Error(), hint: "codefleet --help"}
+}
+
+// failed marks an error of a client's call that is no refusal: the fleet did not answer.
+type failed struct{ err error }
+
+func (f *failed) Error() string { return f.err.Error() }
+func (f *failed) Unwrap() error { return f.err }
+
+// asked marks the error of a client's call, so that explain knows it from one of the command line's.
+func asked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failed{err}
+}
+
+func refusalCode(e *client.APIError) int {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return exitRefused
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return exitUsage
+	}
+	return exitUnreachable
+}

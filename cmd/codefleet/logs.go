@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// settled is how long the log of a running task may be silent before all of it so far was shown.
+const settled = 500 * time.Millisecond
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use:               "logs ID",
+		Short:             "Print the steps and the output of a task",
+		Long:              "Print the steps and the output of a task: steps on standard error, output where the program wrote it.\nWith -o json one object per line.",
+		Args:              oneTask,
+		ValidArgsFunction: a.completeTasks(nil),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			rec, err := c.Get(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if !follow && !rec.Status.Terminal() {
+				return a.logsSoFar(ctx, c, rec)
+			}
+			_, err = c.Watch(ctx, rec.TaskID, 0, a.showEvent)
+			return err
+		}),
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task has ended")
+	return c
+}
+
+// logsSoFar prints what a running task has logged until now.
+func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record) error {
+	quiet, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.AfterFunc(settled, cancel)
+	defer timer.Stop()
+	_, err := c.Watch(quiet, rec.TaskID, 0, func(e client.Event) error {
+		timer.Reset(settled)
+		return a.showEvent(e)
+	})
+	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *app) showEvent(e client.Event) error {
+	if a.output == "json" {
+		return json.NewEncoder(a.stdout).Encode(e.Progress)
+	}
+	switch e.Stream {
+	case "stdout":
+		fmt.Fprint(a.stdout, e.Text)
+	case "stderr":
+		fmt.Fprint(a.stderr, e.Text)
+	default:
+		fmt.Fprintf(a.stderr, "%s run %d: %s\n", e.Time.Local().Format("15:04:05.000"), e.Run, e.Stage)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) resultCommand() *cobra.Command {
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:               "result ID",
+		Short:             "Print what a task left: its output and its result",
+		Args:              oneTask,
+		ValidArgsFunction: a.completeTasks(nil),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			if wait > 0 {
+				bounded, cancel := context.WithTimeout(ctx, wait)
+				defer cancel()
+				if _, err := c.Wait(bounded, args[0]); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					return err
+				}
+			}
+			r, err := c.Result(ctx, args[0])
+			if errors.Is(err, client.ErrNotEnded) {
+				return &failure{code: exitUsage, message: err.Error(), hint: "codefleet logs -f " + args[0]}
+			}
+			if err != nil {
+				return err
+			}
+			return a.showResult(r, r.Output, r.Stderr)
+		}),
+	}
+	c.Flags().DurationVar(&wait, "wait", 0, "wait so long for the end of the task")
+	return c
+}
+
+// showResult prints a result; output and stderr are the parts that were not shown before.
+func (a *app) showResult(r client.Result, output, stderr string) error {
+	if a.output == "json" {
+		if err := a.print(r, nil); err != nil {
+			return err
+		}
+		return ended(r.Status)
+	}
+	fmt.Fprint(a.stdout, output)
+	fmt.Fprint(a.stderr, stderr)
+	if v := bytes.TrimSpace(r.Result); len(v) > 0 && !bytes.Equal(v, []byte("null")) {
+		fmt.Fprintln(a.stdout, resultText(v))
+	}
+	if r.Truncated {
+		fmt.Fprintln(a.stderr, "note: the output was longer than allowed and was cut")
+	}
+	a.showError(r)
+	for _, path := range r.Workspace.Conflicts {
+		fmt.Fprintln(a.stderr, "note: another task changed the same file, both are kept:", path)
+	}
+	fmt.Fprintln(a.stderr, timing(r))
+	return ended(r.Status)
+}
+
+// resultText is a result value for a person: a string as it is, anything else as JSON.
+func resultText(v json.RawMessage) string {
+	var s string
+	if json.Unmarshal(v, &s) == nil {
+		return s
+	}
+	return string(v)
+}
+
+func (a *app) showError(r client.Result) {
+	e := r.Error
+	if e == nil {
+		return
+	}
+	where := ""
+	if e.Line > 0 {
+		where = fmt.Sprintf(" (line %d)", e.Line)
+	}
+	fmt.Fprintf(a.stderr, "%s: %s%s\n", r.Status, e.Message, where)
+	if e.Cause != "" {
+		fmt.Fprintln(a.stderr, "  cause:", e.Cause)
+	}
+	if e.Hint != "" {
+		fmt.Fprintln(a.stderr, "  try:", e.Hint)
+	}
+}
+
+// timing is one line that says where the milliseconds of a task went.
+func timing(r client.Result) string {
+	t := r.TimingMS
+	var parts []string
+	add := func(name string, v float64) { parts = append(parts, fmt.Sprintf("%s %s", name, millis(v))) }
+	add("queued", t.Queued)
+	if t.Generate > 0 {
+		add("generate", t.Generate)
+	}
+	add("checkout", t.Checkout)
+	sandbox := "sandbox"
+	if r.Sandbox.Boot != "" {
+		sandbox += " (" + r.Sandbox.Boot + ")"
+	}
+	add(sandbox, t.SandboxWait)
+	add("run", t.Run)
+	add("commit", t.Commit)
+	return fmt.Sprintf("%s in %s ms: %s · %s", r.Status, millis(t.Total), strings.Join(parts, ", "), r.TaskID)
+}
+
+func millis(v float64) string {
+	if v < 10 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var flags taskFlags
+	c := &cobra.Command{
+		Use:   "run TASK | --code TEXT | --file FILE|-",
+		Short: "Run a task and print its output as it comes, its result, and where the time went",
+		Long: "Run a task and print its output as it comes, its result, and where the time went. Without a fleet\n" +
+			"anywhere one is started for this run. Ctrl-C asks whether to cancel the task or to let it go on.",
+		Example: `  codefleet run --code 'print(6*7)'
+  codefleet run --file report.py --with data.csv --out 'out/*.png' --inputs '{"year": 2024}'
+  codefleet run -o json --code 'result = 42' | jq .result`,
+	}
+	flags.declare(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, err := flags.submission(args, a.stdin)
+		if err != nil {
+			return err
+		}
+		return a.runTask(c.Context(), s)
+	}
+	return c
+}
+
+func (a *app) runTask(ctx context.Context, s client.Submission) error {
+	starting, stop := a.interruptible(ctx)
+	r, rec, err := a.begin(starting, s)
+	stop()
+	if r != nil {
+		defer r.close()
+	}
+	if err != nil {
+		return err
+	}
+	final, err := r.follow(ctx, rec)
+	if err != nil {
+		return asked(err)
+	}
+	if final.Result == nil {
+		return nil // detached
+	}
+	output, stderr := r.rest(final.Result)
+	if err := r.save(ctx, final.Result); err != nil {
+		return err
+	}
+	return a.showResult(*final.Result, output, stderr)
+}
+
+// run is one task in the foreground.
+type run struct {
+	a      *app
+	client *client.Client
+	own    *up.Fleet // started for this run
+	ended  func()    // after own has ended
+
+	mu             sync.Mutex // held while something is printed, and while a question is open
+	line           *progress
+	attempt        int
+	stdout, stderr shown
+}
+
+// begin finds or starts a fleet and submits the task.
+func (a *app) begin(ctx context.Context, s client.Submission) (*run, client.Record, error) {
+	r := &run{a: a, line: a.progress()}
+	if err := r.connect(ctx); err != nil {
+		return r, client.Record{}, err
+	}
+	rec, err := r.client.Submit(ctx, s)
+	return r, rec, asked(err)
+}
+
+func (r *run) connect(ctx context.Context) error {
+	found, err := client.Locate(r.a.fleet)
+	switch {
+	case errors.Is(err, client.ErrNoFleet), err == nil && r.stale():
+		return r.startOwn(ctx)
+	case err != nil:
+		return noFleet(err)
+	}
+	found.Source = "codefleet/cli"
+	if r.client, err = client.New(ctx, found); err != nil {
+		return noFleet(err)
+	}
+	return nil
+}
+
+// stale reports whether nothing names a fleet but a fleet.json that a killed `up` left behind.
+func (r *run) stale() bool {
+	if r.a.fleet != "" || r.a.lookup("CODEFLEET_FLEET") != "" || r.a.lookup("CODEFLEET_URL") != "" {
+		return false
+	}
+	dir := r.a.lookup("CODEFLEET_DATA")
+	if dir == "" {
+		var err error
+		if dir, err = config.DataDir(r.a.lookup); err != nil {
+			return false
+		}
+	}
+	return !up.Running(dir)
+}
+
+// startOwn starts a fleet for this run.
+func (r *run) startOwn(ctx context.Context) error {
+	c, err := r.a.load()
+	if err != nil {
+		return err
+	}
+	if c.Origin("logging.level").Layer == config.LayerDefault {
+		c.Logging.Level = "ERROR" // the program's output is what counts here
+	}
+	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "run", version, r.a.stderr))
+	if err != nil {
+		return usage("%v", err)
+	}
+	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n", c.Data)
+	r.own, err = up.Start(ctx, up.Options{Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show})
+	r.line.clear()
+	if err != nil {
+		return cannotStart(ctx, errors.Join(err, flush(ctx, t)))
+	}
+	r.ended = func() { _ = flush(ctx, t) }
+	r.client, err = client.New(ctx, client.Options{URL: r.own.File.URL, Token: r.own.File.Token, Source: "codefleet/cli"})
+	return err
+}
+
+func (r *run) close() {
+	r.line.clear()
+	if r.client != nil {
+		r.client.Close()
+	}
+	if r.own != nil {
+		if err := r.own.Close(); err != nil {
+			fmt.Fprintln(r.a.stderr, "warning: stop the fleet of this run:", err)
+		}
+		r.ended()
+	}
+}
+
+// follow prints what the task prints until it ends, or until the user lets it go: then the record has
+// no result.
+func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type outcome struct {
+		rec client.Record
+		err error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		final, err := r.client.Watch(ctx, rec.TaskID, 0, r.show)
+		ended <- outcome{final, err}
+	}()
+	cancelled := false
+	for {
+		select {
+		case o := <-ended:
+			r.line.clear()
+			return o.rec, o.err
+		case <-r.a.signals:
+			if cancelled {
+				return rec, &failure{code: exitCut, message: "interrupted; the task was asked to stop", hint: "codefleet status " + rec.TaskID}
+			}
+			if r.letGo() {
+				fmt.Fprintln(r.a.stderr, "the task goes on: codefleet logs -f", rec.TaskID)
+				return client.Record{}, nil
+			}
+			cancelled = true
+			if _, err := r.client.Cancel(ctx, rec.TaskID); err != nil {
+				return rec, err
+			}
+		}
+	}
+}
+
+// letGo asks whether the task shall go on without us. Where nobody can be asked, it shall not.
+func (r *run) letGo() bool {
+	if r.own != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.clear()
+	fmt.Fprint(r.a.stderr, "\ncancel the task, or detach and let it go on? [c/D] ")
+	answer := make(chan string, 1)
+	go func() { // left behind when a second Ctrl-C answers: the process is about to end
+		text, _ := bufio.NewReader(r.a.stdin).ReadString('\n')
+		answer <- text
+	}()
+	select {
+	case text := <-answer:
+		return !strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), "c")
+	case <-r.a.signals:
+		fmt.Fprintln(r.a.stderr)
+		return true
+	}
+}
+
+// show prints one event of the task.
+func (r *run) show(e client.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.a.output == "json" {
+		return nil
+	}
+	if e.Stream == "" {
+		r.line.show(e.Stage)
+		return nil
+	}
+	r.line.clear()
+	if e.Run != r.attempt {
+		if r.attempt > 0 {
+			fmt.Fprintf(r.a.stderr, "note: run %d begins\n", e.Run)
+		}
+		r.attempt, r.stdout, r.stderr = e.Run, shown{}, shown{}
+	}
+	if e.Stream == "stderr" {
+		return r.stderr.print(r.a.stderr, e.Text)
+	}
+	return r.stdout.print(r.a.stdout, e.Text)
+}
+
+// rest is the part of the output that was not shown live.
+func (r *run) rest(res *client.Result) (output, stderr string) {
+	output, ok := r.stdout.rest(res.Output)
+	stderr, ok2 := r.stderr.rest(res.Stderr)
+	if r.a.output != "json" && !(ok && ok2) {
+		fmt.Fprintln(r.a.stderr, "note: parts of the output were lost on the way here; codefleet result", res.TaskID, "has all of it")
+	}
+	return output, stderr
+}
+
+// shown is what was printed of one stream.
+type shown struct{ text strings.Builder }
+
+func (s *shown) print(w io.Writer, text string) error {
+	s.text.WriteString(text)
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// rest is what of the whole stream comes after what was shown; false when that is not its beginning.
+func (s *shown) rest(whole string) (string, bool) {
+	tail, ok := strings.CutPrefix(whole, s.text.String())
+	return tail, ok
+}
+
+// save writes the artifacts of a task below the working directory, and nowhere else.
+func (r *run) save(ctx context.Context, res *client.Result) error {
+	if len(res.Artifacts) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(".")
+	if err != nil {
+		return usage("save artifacts: %v", err)
+	}
+	defer root.Close()
+	for _, a := range res.Artifacts {
+		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
+			return &failure{code: exitFailed, message: "save artifact " + a.Path, err: err}
+		}
+		fmt.Fprintf(r.a.stderr, "saved %s (%d bytes)\n", a.Path, a.Bytes)
+	}
+	return nil
+}
+
+func (r *run) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
+	from, err := r.client.Artifact(ctx, id, a.Path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := root.MkdirAll(path.Dir(a.Path), 0o755); err != nil {
+		return err
+	}
+	to, err := root.Create(a.Path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return cmp.Or(err, to.Close())
+}

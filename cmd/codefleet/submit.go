@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) submitCommand() *cobra.Command {
+	var flags taskFlags
+	c := &cobra.Command{
+		Use:   "submit TASK | --code TEXT | --file FILE|-",
+		Short: "Hand a task to the fleet and print its id",
+		Long:  "Hand a task to the fleet and print its id. The task is safely queued when the command returns.",
+		Example: `  codefleet submit --code 'print(6*7)'
+  codefleet submit --file job.py --with data.csv --out 'report/*'`,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			s, err := flags.submission(args, a.stdin)
+			if err != nil {
+				return err
+			}
+			rec, err := c.Submit(ctx, s)
+			if err != nil {
+				return err
+			}
+			return a.print(rec, func(w io.Writer) { fmt.Fprintln(w, rec.TaskID) })
+		}),
+	}
+	flags.declare(c)
+	return c
+}

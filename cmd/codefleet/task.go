@@ -1,0 +1,185 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// maxTask is what a task may weigh with its files; the fleet takes no more over HTTP.
+const maxTask = 32 << 20
+
+// taskFlags are the flags of run and submit.
+type taskFlags struct {
+	code, file, inputs string
+	session, workspace string
+	timeout            time.Duration
+	with, out, net     []string
+	pool, priority     string
+	at, key            string
+}
+
+func (f *taskFlags) declare(c *cobra.Command) {
+	s := c.Flags()
+	s.StringVar(&f.code, "code", "", "the program itself")
+	s.StringVarP(&f.file, "file", "f", "", "file of the program; - is standard input")
+	s.StringVar(&f.inputs, "inputs", "", "JSON, or @FILE: the program's variable `inputs`")
+	s.StringVarP(&f.session, "session", "s", "", "session that the task belongs to")
+	s.StringVarP(&f.workspace, "workspace", "w", "", "workspace whose files the task sees and changes (default: main)")
+	s.DurationVar(&f.timeout, "timeout", 0, "time of one run, such as 90s")
+	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
+	s.StringArrayVar(&f.out, "out", nil, "`GLOB` of files to hand back; run saves them below the working directory (may be repeated)")
+	s.StringVar(&f.pool, "pool", "", "pool of workers")
+	s.StringVar(&f.priority, "priority", "", "high, normal or low")
+	s.StringArrayVar(&f.net, "net", nil, "`HOST` that the program may reach (may be repeated)")
+	s.StringVar(&f.at, "at", "", "not before this time: 15:04, 2006-01-02T15:04:05Z, or +10m")
+	s.StringVar(&f.key, "idempotency-key", "", "the same key is the same task, however often it is submitted")
+	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// submission makes a task of the flags and the arguments, which are a description in words.
+func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
+	s := client.Submission{
+		Task:      client.Task{Description: strings.Join(args, " "), Code: f.code, Pool: f.pool, Artifacts: f.out},
+		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
+	}
+	given := 0
+	for _, set := range []bool{s.Description != "", f.code != "", f.file != ""} {
+		if set {
+			given++
+		}
+	}
+	if given != 1 {
+		return s, &failure{code: exitUsage, message: "say what to do: either a task in words, or --code, or --file",
+			hint: "codefleet run --code 'print(6*7)'"}
+	}
+	for _, read := range []func() error{
+		func() error { return f.readCode(&s, stdin) },
+		func() error { return f.readInputs(&s) },
+		func() error { return f.readFiles(&s) },
+		func() error { return f.readTimes(&s) },
+	} {
+		if err := read(); err != nil {
+			return s, err
+		}
+	}
+	if len(f.net) > 0 {
+		s.Network = &client.Network{Allow: f.net}
+	}
+	return s, nil
+}
+
+func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) error {
+	if f.file == "" {
+		return nil
+	}
+	var data []byte
+	var err error
+	if f.file == "-" {
+		data, err = io.ReadAll(io.LimitReader(stdin, maxTask+1))
+	} else {
+		data, err = os.ReadFile(f.file)
+	}
+	switch {
+	case err != nil:
+		return usage("--file: %v", err)
+	case len(data) > maxTask:
+		return usage("--file %s: larger than %d MiB", f.file, maxTask>>20)
+	case !utf8.Valid(data):
+		return usage("--file %s: not UTF-8 text", f.file)
+	case len(data) == 0:
+		return usage("--file %s: empty", f.file)
+	}
+	s.Code = string(data)
+	return nil
+}
+
+func (f *taskFlags) readInputs(s *client.Submission) error {
+	if f.inputs == "" {
+		return nil
+	}
+	text := []byte(f.inputs)
+	if path, ok := strings.CutPrefix(f.inputs, "@"); ok {
+		var err error
+		if text, err = os.ReadFile(path); err != nil {
+			return usage("--inputs: %v", err)
+		}
+	}
+	if err := json.Unmarshal(text, new(any)); err != nil {
+		return &failure{code: exitUsage, message: "--inputs: not valid JSON", err: err, hint: `--inputs '{"name": "value"}', or --inputs @FILE`}
+	}
+	s.Inputs = text
+	return nil
+}
+
+func (f *taskFlags) readFiles(s *client.Submission) error {
+	total := len(s.Code) + len(s.Inputs)
+	for _, path := range f.with {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return usage("--with: %v", err)
+		}
+		if total += len(data); total > maxTask {
+			return usage("--with %s: the task is larger than %d MiB with it", path, maxTask>>20)
+		}
+		file := client.File{Name: filepath.Base(path)}
+		if text := string(data); utf8.Valid(data) {
+			file.Text = &text
+		} else {
+			text = base64.StdEncoding.EncodeToString(data)
+			file.Base64 = &text
+		}
+		s.Files = append(s.Files, file)
+	}
+	return nil
+}
+
+func (f *taskFlags) readTimes(s *client.Submission) error {
+	if f.timeout < 0 {
+		return usage("--timeout %s: negative", f.timeout)
+	}
+	if f.timeout > 0 {
+		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds()}
+	}
+	if f.at == "" {
+		return nil
+	}
+	at, err := parseAt(f.at, time.Now())
+	if err != nil {
+		return err
+	}
+	s.NotBefore = &at
+	return nil
+}
+
+// parseAt reads a time of day (the next one), a full time, or +DURATION.
+func parseAt(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(strings.TrimPrefix(text, "+")); err == nil && strings.HasPrefix(text, "+") {
+		return now.Add(d), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		t, err := time.ParseInLocation(layout, text, now.Location())
+		if err != nil {
+			continue
+		}
+		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if at.Before(now) {
+			at = at.AddDate(0, 0, 1)
+		}
+		return at, nil
+	}
+	return time.Time{}, &failure{code: exitUsage, message: fmt.Sprintf("--at %q: not a time", text), hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339)}
+}

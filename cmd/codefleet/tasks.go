@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) tasksCommand() *cobra.Command {
+	var status []string
+	var limit int
+	c := &cobra.Command{
+		Use:   "tasks",
+		Short: "List tasks, the latest first",
+		Args:  noArgs,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			o := client.ListOptions{Limit: limit}
+			for _, s := range status {
+				if !slices.Contains(statuses(), s) {
+					return usage("--status %s: one of %s", s, strings.Join(statuses(), ", "))
+				}
+				o.Status = append(o.Status, client.Status(s))
+			}
+			recs, err := c.List(ctx, o)
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(recs), func(w io.Writer) {
+				row(w, "TASK", "STATUS", "SUBMITTED", "TOOK", "WORKSPACE", "WHAT")
+				for _, r := range recs {
+					row(w, r.TaskID, r.Status, short(time.Since(r.SubmittedAt))+" ago", took(r), r.Workspace, what(r))
+				}
+			})
+		}),
+	}
+	c.Flags().StringSliceVar(&status, "status", nil, "only tasks that are so (may be repeated)")
+	c.Flags().IntVar(&limit, "limit", 0, "at most so many (default 100)")
+	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func statuses() []string {
+	var names []string
+	for _, s := range []client.Status{
+		client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed,
+		client.Blocked, client.Timeout, client.Cancelled, client.Expired, client.Dead,
+	} {
+		names = append(names, string(s))
+	}
+	return names
+}
+
+// took is how long a task has been with the fleet, or was.
+func took(r client.Record) string {
+	if r.EndedAt.IsZero() {
+		return "-"
+	}
+	return short(r.EndedAt.Sub(r.SubmittedAt))
+}
+
+// what is the beginning of a program, or why it failed.
+func what(r client.Record) string {
+	if r.Result != nil && r.Result.Error != nil {
+		return clip(r.Result.Error.Message)
+	}
+	return clip(r.Code)
+}
+
+func clip(s string) string {
+	const width = 48
+	s = strings.Join(strings.Fields(s), " ")
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return s
+}
+
+// orEmpty is a list that JSON shows as [] when there is nothing.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func (a *app) deadCommand() *cobra.Command {
+	var limit int
+	c := &cobra.Command{
+		Use:   "dead",
+		Short: "List tasks that were given up, and events that could not become one",
+		Args:  noArgs,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			dead, err := c.Dead(ctx, limit)
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(dead), func(w io.Writer) {
+				row(w, "SEQ", "TASK", "WHEN", "CODE", "WHY")
+				for _, d := range dead {
+					id := d.TaskID
+					if id == "" {
+						id = "-"
+					}
+					row(w, d.Seq, id, short(time.Since(d.Time))+" ago", d.Error.Code, d.Error.Message)
+				}
+			})
+		}),
+	}
+	c.Flags().IntVar(&limit, "limit", 0, "at most so many (default 100)")
+	return c
+}
+
+func (a *app) workersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "workers",
+		Short: "List the workers that are there",
+		Args:  noArgs,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			f, err := c.Fleet(ctx)
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(f.Workers), func(w io.Writer) {
+				row(w, "WORKER", "HOST", "STATE", "BUSY", "POOLS", "SANDBOX", "UP", "VERSION")
+				for _, x := range f.Workers {
+					row(w, x.Name, x.Host, x.State, fmt.Sprintf("%d/%d", x.Busy, x.Slots), strings.Join(x.Pools, ","),
+						sandboxText(x.Sandbox), short(time.Since(x.Started)), x.Version)
+				}
+			})
+		}),
+	}
+}
+
+func sandboxText(s map[string]any) string {
+	if s["driver"] == nil {
+		return "-"
+	}
+	text := fmt.Sprint(s["driver"])
+	if s["limits"] != nil {
+		text += fmt.Sprintf(" (%v)", s["limits"])
+	}
+	return text
+}
+
+// pools is what `pool -o json` shows.
+type pools struct {
+	Pools []client.Backlog `json:"pools"`
+	Boxes []boxes          `json:"boxes"`
+}
+
+// boxes are the sandboxes of one worker, by state.
+type boxes struct {
+	Worker string         `json:"worker"`
+	Boxes  map[string]int `json:"boxes"`
+}
+
+func (a *app) poolCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pool",
+		Short: "Show the work that waits in each pool, and the warm boxes of each worker",
+		Args:  noArgs,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			f, err := c.Fleet(ctx)
+			if err != nil {
+				return err
+			}
+			p := pools{Pools: orEmpty(f.Backlog), Boxes: []boxes{}}
+			for _, w := range f.Workers {
+				p.Boxes = append(p.Boxes, boxes{w.Name, w.Boxes})
+			}
+			return a.print(p, func(w io.Writer) { showPools(w, p) })
+		}),
+	}
+}
+
+func showPools(w io.Writer, p pools) {
+	row(w, "POOL", "QUEUED", "RUNNING", "OLDEST", "", "")
+	for _, b := range p.Pools {
+		row(w, b.Pool, b.Queued, b.Running, short(time.Duration(b.OldestAgeS*float64(time.Second))), "", "")
+	}
+	row(w)
+	row(w, "WORKER", "WARMING", "READY", "BOUND", "LEASED", "MAX")
+	for _, b := range p.Boxes {
+		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["leased"], b.Boxes["max"])
+	}
+}

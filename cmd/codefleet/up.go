@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// flushTime bounds the sending of the last spans.
+const flushTime = 5 * time.Second
+
+// upFlags are flags of `up` and the settings that they stand for.
+var upFlags = []struct{ flag, key, help string }{
+	{"data", "data", "data `DIRECTORY`"},
+	{"http", "http.addr", "`ADDRESS` of the HTTP interface (default 127.0.0.1:8787)"},
+	{"nats", "nats.addr", "`ADDRESS` of the queue (default 127.0.0.1:4222)"},
+	{"s3", "s3.addr", "`ADDRESS` of the object store (default 127.0.0.1:9000)"},
+	{"workspace", "execution.workspace_dir", "`DIRECTORY` kept in step with the workspace of the tenant default"},
+}
+
+func (a *app) upCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run a whole fleet on this machine: queue, object store, HTTP interface and a worker",
+		Long: "Run a whole fleet on this machine, in one process tree. Prints the addresses, then `ready`; runs until\n" +
+			"SIGINT or SIGTERM. Running tasks may finish first (worker.drain); a second signal ends it at once.",
+		Args: noArgs,
+	}
+	for _, f := range upFlags {
+		c.Flags().String(f.flag, "", f.help)
+	}
+	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, settingsOf(c.Flags())) })
+	return c
+}
+
+// settingsOf are the settings that the user gave as flags.
+func settingsOf(flags *pflag.FlagSet) []config.Flag {
+	var list []config.Flag
+	for _, f := range upFlags {
+		if flags.Changed(f.flag) {
+			list = append(list, config.Flag{Key: f.key, Value: flags.Lookup(f.flag).Value.String(), Name: "--" + f.flag})
+		}
+	}
+	return list
+}
+
+// addresses is what `up -o json` prints when the fleet is ready. The credentials are in the file.
+type addresses struct {
+	HTTP  string `json:"http"`
+	NATS  string `json:"nats"`
+	S3    string `json:"s3"`
+	Data  string `json:"data"`
+	Fleet string `json:"fleet"`
+	PID   int    `json:"pid"`
+}
+
+func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
+	c, err := a.load(flags...)
+	if err != nil {
+		return err
+	}
+	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "up", version, a.stderr))
+	if err != nil {
+		return usage("%v", err)
+	}
+	defer func() { err = errors.Join(err, flush(ctx, t)) }()
+	begun, steps := time.Now(), a.progress()
+	f, err := up.Start(ctx, up.Options{Config: c, Telemetry: t, Version: version, Worker: a.worker, Step: steps.show})
+	steps.clear()
+	if err != nil {
+		return cannotStart(ctx, err)
+	}
+	where := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID}
+	if err := a.print(where, func(w io.Writer) { showAddresses(w, where, time.Since(begun)) }); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr, "stopping; running tasks may take", c.Worker.Drain, "to finish (a second signal ends them)")
+	case <-f.Done():
+	}
+	if err := f.Close(); err != nil {
+		return &failure{code: exitFailed, message: "the fleet ended", err: err, hint: "codefleet doctor"}
+	}
+	return nil
+}
+
+func showAddresses(w io.Writer, a addresses, took time.Duration) {
+	row(w, "http", a.HTTP)
+	row(w, "nats", a.NATS)
+	row(w, "s3", a.S3)
+	row(w, "data", a.Data)
+	row(w, "fleet", a.Fleet, "(credentials; other terminals find the fleet by it)")
+	row(w, fmt.Sprintf("ready after %s", short(took)))
+	row(w, "ready")
+}
+
+func cannotStart(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	f := &failure{code: exitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
+	if errors.Is(err, up.ErrInUse) {
+		f.code, f.hint = exitUsage, "codefleet tasks  (it uses the fleet that runs there), or codefleet up --data DIR"
+	}
+	return f
+}
+
+func flush(ctx context.Context, t *telemetry.Telemetry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	return t.Shutdown(ctx)
+}

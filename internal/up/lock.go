@@ -1,0 +1,60 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const lockName = "lock"
+
+// ErrInUse is in the error of a second fleet on the same data directory.
+var ErrInUse = errors.New("the data directory is in use")
+
+// lockDir makes dir, takes its lock until release, and notes in it who has it.
+func lockDir(dir string) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unwritable(dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, unwritable(dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := io.ReadAll(io.LimitReader(f, 256))
+		f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+		}
+		return nil, fmt.Errorf("%w: %s, by %s: stop that, or choose another with --data", ErrInUse, dir, strings.TrimSpace(string(holder)))
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
+	}
+	if err != nil {
+		f.Close()
+		return nil, unwritable(dir, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func unwritable(dir string, err error) error {
+	return fmt.Errorf("data directory %s cannot be written: %w: change its owner, or choose another with --data", dir, err)
+}
+
+// Running reports whether a fleet holds the data directory dir.
+func Running(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}

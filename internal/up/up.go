@@ -1,0 +1,334 @@
+// Package up runs a whole fleet in one process tree: the embedded queue and object store, the HTTP
+// interface and one worker, wired as separate programs are. There is no second code path: the parts
+// get the same settings that would point them at servers elsewhere. The key type is Fleet.
+package up
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// Options configure a fleet. Config, Telemetry and Worker are required.
+type Options struct {
+	Config    *config.Config // NATS and S3 addresses, credentials and worker settings are filled in
+	Telemetry *telemetry.Telemetry
+	Version   string
+	Worker    Worker
+	// Private fleets serve the process that started them: they listen on free loopback ports and
+	// write no fleet.json.
+	Private bool
+	// Step hears what is being started, for a person who waits. May be nil.
+	Step func(what string)
+}
+
+// Worker runs one worker until take ends, then lets running tasks finish until work ends. It calls
+// ready once, when a task would run at once. It may be called without any tenant's tasks waiting.
+type Worker func(take, work context.Context, c *config.Config, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
+
+// Fleet is a running fleet.
+type Fleet struct {
+	File config.FleetFile // where it is, and its credentials
+
+	o      Options
+	listen net.Listener
+	nats   *embedded.NATS
+	s3     *embedded.S3
+	queue  *jobs.Client
+
+	unlock func()
+	stop   context.CancelCauseFunc // begins the end
+	done   chan struct{}
+	err    error // why it ended by itself; read after done
+}
+
+// errStopped is the cause of an end that was asked for.
+var errStopped = errors.New("stopped")
+
+// Start starts a fleet in the data directory of its settings and returns when a task would run at
+// once. ctx bounds the start only. When Start fails everything it started has ended.
+func Start(ctx context.Context, o Options) (*Fleet, error) {
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	if o.Private {
+		c := o.Config
+		c.HTTP.Addr, c.NATS.Addr, c.S3.Addr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	}
+	f := &Fleet{o: o, done: make(chan struct{})}
+	unlock, err := lockDir(o.Config.Data)
+	if err != nil {
+		return nil, err
+	}
+	f.unlock = unlock
+	if err := f.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.run(ctx); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// open starts what tasks rest on: the listener, the stores, the connection.
+func (f *Fleet) open(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			f.closeStores()
+		}
+	}()
+	c := f.o.Config
+	var lc net.ListenConfig
+	if f.listen, err = lc.Listen(ctx, "tcp", c.HTTP.Addr); err != nil {
+		return inUse("http", c.HTTP.Addr, err)
+	}
+	f.File = f.credentials()
+	f.o.Step("queue and object store")
+	if err := f.startStores(ctx); err != nil {
+		return err
+	}
+	f.adopt()
+	options, err := wire.Jobs(c, f.o.Telemetry, "codefleet up")
+	if err != nil {
+		return err
+	}
+	options.InProcess = f.nats.InProcess()
+	if f.queue, err = jobs.Connect(ctx, options); err != nil {
+		return fmt.Errorf("connect to the embedded queue: %w", err)
+	}
+	if err := f.queue.Provision(ctx); err != nil {
+		return fmt.Errorf("make the streams: %w", err)
+	}
+	return nil
+}
+
+// credentials makes what nobody has to remember: new ones at each start.
+func (f *Fleet) credentials() config.FleetFile {
+	c := f.o.Config
+	tenants := slices.Sorted(maps.Keys(c.Tenants))
+	first := tenants[0]
+	if _, ok := c.Tenants[config.DefaultTenant]; ok {
+		first = config.DefaultTenant
+	}
+	file := config.FleetFile{
+		Token: rand.Text(), Tenant: first, Data: c.Data, PID: os.Getpid(), Started: time.Now().UTC(), Version: f.o.Version,
+		NATS: config.FleetNATS{User: embedded.FleetUser, Password: rand.Text(), Tenants: map[string]config.FleetNATSUser{}},
+		S3:   config.FleetS3{Bucket: c.S3.Bucket, AccessKey: rand.Text(), SecretKey: rand.Text()},
+	}
+	for _, t := range tenants {
+		file.NATS.Tenants[t] = config.FleetNATSUser{User: t, Password: rand.Text()}
+	}
+	return file
+}
+
+// startStores starts the queue and the object store side by side.
+func (f *Fleet) startStores(ctx context.Context) error {
+	c, log := f.o.Config, f.o.Telemetry.Logger
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		users := make(map[string]embedded.NATSUser)
+		for t, u := range f.File.NATS.Tenants {
+			users[t] = embedded.NATSUser(u)
+		}
+		f.nats, err = embedded.StartNATS(ctx, embedded.NATSOptions{
+			Dir: filepath.Join(c.Data, "nats"), Addr: c.NATS.Addr, Tenants: users, Log: log,
+			Fleet: embedded.NATSUser{User: f.File.NATS.User, Password: f.File.NATS.Password},
+		})
+		return inUse("nats", c.NATS.Addr, err)
+	})
+	g.Go(func() (err error) {
+		if err := free(ctx, c.S3.Addr); err != nil { // the child could only say so in its log
+			return inUse("s3", c.S3.Addr, err)
+		}
+		f.s3, err = embedded.StartS3(ctx, embedded.S3Options{
+			Dir: filepath.Join(c.Data, "s3"), Addr: c.S3.Addr, Bucket: c.S3.Bucket, Log: log,
+			AccessKey: f.File.S3.AccessKey, SecretKey: f.File.S3.SecretKey,
+		})
+		return err
+	})
+	return g.Wait()
+}
+
+// free tries to listen on addr.
+func free(ctx context.Context, addr string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// inUse says which flag moves a listener whose address is taken.
+func inUse(part, addr string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is taken by another program: stop that, or choose another address with --%s (port 0: any free one): %w", addr, part, err)
+	}
+	return err
+}
+
+// adopt writes the addresses and credentials that the parts got into the settings and the file.
+func (f *Fleet) adopt() {
+	c, scheme := f.o.Config, "http://"
+	if c.HTTP.TLSCert != "" {
+		scheme = "https://"
+	}
+	f.File.URL = scheme + f.listen.Addr().String()
+	f.File.NATS.URL = f.nats.URL()
+	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
+	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
+	c.S3.Endpoint, c.S3.AccessKey, c.S3.SecretKey = f.File.S3.Endpoint, f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
+}
+
+// run starts the worker and the HTTP interface, and returns when both would take a task.
+func (f *Fleet) run(ctx context.Context) error {
+	server, err := f.server()
+	if err != nil {
+		f.closeStores()
+		return err
+	}
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	f.stop = stop
+	ready := make(chan struct{})
+	var parts errgroup.Group
+	part := func(name string, run func() error) {
+		parts.Go(func() error {
+			err := run()
+			if life.Err() == nil { // nobody asked for the end
+				err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("without a reason")))
+				stop(err)
+			}
+			return err
+		})
+	}
+	f.o.Step("sandboxes")
+	part("the worker", func() error {
+		return f.o.Worker(life, work, f.o.Config, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
+	})
+	part("the http interface", func() error { return server.Serve(life, f.listen) })
+	part("the object store", func() error {
+		select {
+		case <-f.s3.Exited():
+			return errors.New("its process is gone")
+		case <-life.Done():
+			return nil
+		}
+	})
+	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cut) })
+	go func() {
+		defer close(f.done)
+		defer cut()
+		<-life.Done()
+		f.err = f.end(life, parts.Wait)
+	}()
+	select {
+	case <-ready:
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), f.Close())
+	}
+	return f.announce()
+}
+
+// server is the HTTP interface, which knows the tokens of the settings and the one made here.
+func (f *Fleet) server() (*ingest.Server, error) {
+	c, t := f.o.Config, f.o.Telemetry
+	tokens, err := wire.Tokens(c, ingest.Token{
+		Name: "up", SHA256: sha256.Sum256([]byte(f.File.Token)), Tenant: f.File.Tenant,
+		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
+	})
+	if err != nil {
+		return nil, err
+	}
+	conf, err := wire.ServerTLS(c)
+	if err != nil {
+		return nil, err
+	}
+	return ingest.New(ingest.Options{
+		Jobs: f.queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+	}), nil
+}
+
+// announce writes fleet.json.
+func (f *Fleet) announce() error {
+	if f.o.Private {
+		return nil
+	}
+	if err := f.File.Write(f.Path()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return nil
+}
+
+// Path is where fleet.json is while the fleet runs.
+func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
+
+// end waits for the parts and closes what they rest on.
+func (f *Fleet) end(life context.Context, wait func() error) error {
+	if !f.o.Private {
+		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			f.o.Telemetry.Logger.WarnContext(life, "fleet file stays", "error", err)
+		}
+	}
+	err := wait()
+	f.closeStores()
+	if cause := context.Cause(life); !errors.Is(cause, errStopped) {
+		return cause
+	}
+	if err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return nil
+}
+
+// closeStores closes what open opened, as far as it came.
+func (f *Fleet) closeStores() {
+	if f.listen != nil {
+		f.listen.Close()
+	}
+	if f.queue != nil {
+		f.queue.Close()
+	}
+	if f.s3 != nil {
+		_ = f.s3.Close() // its exit status after a signal says nothing
+	}
+	if f.nats != nil {
+		f.nats.Close()
+	}
+	f.unlock()
+}
+
+// Done is closed when the fleet has ended, by Close or by itself.
+func (f *Fleet) Done() <-chan struct{} { return f.done }
+
+// Close stops the fleet: nothing new is taken, running tasks may finish for worker.drain and go back
+// to the queue after it. It returns when everything has ended, with the error of a fleet that ended
+// by itself.
+func (f *Fleet) Close() error {
+	f.stop(errStopped)
+	<-f.done
+	return f.err
+}
