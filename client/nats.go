@@ -173,8 +173,10 @@ func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
 }
 
 func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {
-	return nil, &APIError{Code: "http_only", Message: "artifacts are served over HTTP only",
-		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented}
+	return nil, &APIError{
+		Code: "http_only", Message: "artifacts are served over HTTP only",
+		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented,
+	}
 }
 
 // answer makes of an error of the queue what HTTP would have answered, permanent unless it may pass.

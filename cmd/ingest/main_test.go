@@ -86,9 +86,11 @@ func TestServesWithSettings(t *testing.T) {
 func TestJoinsAFleet(t *testing.T) {
 	n := startNATS(t)
 	t.Chdir(t.TempDir())
-	file := config.FleetFile{URL: "http://127.0.0.1:1", Token: "of-up", Tenant: "default",
+	file := config.FleetFile{
+		URL: "http://127.0.0.1:1", Token: "of-up", Tenant: "default",
 		NATS: config.FleetNATS{URL: n.URL(), User: n.Fleet().User, Password: n.Fleet().Password},
-		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "b", AccessKey: "k", SecretKey: "s"}}
+		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "b", AccessKey: "k", SecretKey: "s"},
+	}
 	if err := file.Write("fleet.json"); err != nil {
 		t.Fatal(err)
 	}

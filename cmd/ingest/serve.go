@@ -106,8 +106,10 @@ func serve(ctx context.Context, s setup, stdout, stderr io.Writer) (err error) {
 func (s setup) options(t *telemetry.Telemetry) (ingest.Options, error) {
 	var own []ingest.Token
 	if s.fleet.Token != "" {
-		own = append(own, ingest.Token{Name: "up", SHA256: sha256.Sum256([]byte(s.fleet.Token)), Tenant: s.fleet.Tenant,
-			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator}})
+		own = append(own, ingest.Token{
+			Name: "up", SHA256: sha256.Sum256([]byte(s.fleet.Token)), Tenant: s.fleet.Tenant,
+			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
+		})
 	}
 	tokens, err := wire.Tokens(s.Config, own...)
 	if err != nil {
