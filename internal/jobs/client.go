@@ -42,6 +42,7 @@ func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, defaultRetention)
 	o.MaxBacklog = cmp.Or(o.MaxBacklog, defaultBacklog)
 	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.History = cmp.Or(o.History, 1)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }

@@ -67,7 +67,7 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*delivery, error) {
 	}
 	asked := time.Now()
 	msg, err := ls.pull(ctx, l)
-	if err == nil && msg.Header.Get("Status") == "503" { // the consumer was idle for too long and is gone
+	if errors.Is(err, nats.ErrNoResponders) { // the consumer was idle for too long and is gone
 		ls.forget(l)
 		if err = ls.make(ctx, l); err == nil {
 			msg, err = ls.pull(ctx, l)
