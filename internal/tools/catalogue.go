@@ -1,0 +1,428 @@
+package tools
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Names of the files of a catalogue that are no modules.
+const (
+	IndexFile     = "definitions.json" // in a server's directory
+	ApprovalsFile = "approvals.json"   // in servers/
+)
+
+// Index is what is generated beside a server's modules: the definitions they were made from, and
+// the Python name of every tool the server ever had, so that a name never changes its meaning.
+type Index struct {
+	Server    string            `json:"server"`
+	Version   string            `json:"server_version,omitempty"`
+	Generator int               `json:"generator"`
+	Names     map[string]string `json:"names"` // the MCP tool's name → its function
+	Tools     []Definition      `json:"tools"` // by name
+}
+
+// Options are those of a Catalogue. The zero value is usable and checks no syntax beyond the
+// reader's own.
+type Options struct {
+	Check Checker // says which hand-written files are no Python; nil: nobody
+}
+
+// Catalogue reads a servers directory again and again. It keeps what it read by content, so that
+// a reading without a change costs one stat a file. It is safe for concurrent use.
+type Catalogue struct {
+	dir  string
+	opts Options
+
+	mu        sync.Mutex // one reading at a time
+	servers   map[string]*serverFiles
+	approvals cachedFile
+	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
+	last      *Snapshot
+}
+
+// OpenCatalogue returns the catalogue of the directory; it reads nothing yet.
+func OpenCatalogue(dir string, opts Options) *Catalogue {
+	return &Catalogue{dir: dir, opts: opts, servers: map[string]*serverFiles{}, checked: map[[32]byte]Broken{}}
+}
+
+// Dir is the servers directory.
+func (c *Catalogue) Dir() string { return c.dir }
+
+type serverFiles struct {
+	files   map[string]*cachedFile
+	tools   []Tool
+	broken  []Broken
+	lint    []Finding
+	version int // counts changes
+}
+
+type cachedFile struct {
+	stat    fileStat
+	data    []byte
+	sum     [32]byte
+	header  Header
+	sealed  bool
+	fn      function
+	err     error // of the reader
+	skipped string
+}
+
+type fileStat struct {
+	size  int64
+	mtime time.Time
+	read  time.Time
+}
+
+// racy is how long a modification time may stand still while a file is written again.
+const racy = 20 * time.Millisecond
+
+func (s fileStat) same(info fs.FileInfo) bool {
+	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racy
+}
+
+const (
+	maxModule = 1 << 20
+	maxIndex  = 64 << 20
+)
+
+// Read returns the catalogue as it is now: the same Snapshot as before when no file changed. Files
+// that are no tools are in its Broken; an error means that the directory could not be read at all.
+// A directory that does not exist is an empty catalogue.
+func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	root, err := os.OpenRoot(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		clear(c.servers)
+		c.last = newSnapshot(nil, nil)
+		return c.last, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue: %w", err)
+	}
+	defer root.Close()
+	changed, broken, err := c.readServers(ctx, root)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	approvalsChanged, err := c.readApprovals(root)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	if !changed && !approvalsChanged && c.last != nil {
+		return c.last, nil
+	}
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	snap, err := c.assemble(broken)
+	if err != nil {
+		return nil, err
+	}
+	c.last = snap
+	return snap, nil
+}
+
+func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return false, nil, err
+	}
+	present := map[string]bool{}
+	var names []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular():
+		case !e.IsDir():
+			broken = append(broken, Broken{Path: Visible(name), Message: "neither a directory nor a file; links are not followed"})
+		case !isIdentifier(name):
+			broken = append(broken, Broken{Path: Visible(name), Message: "a server's directory is a Python name"})
+		default:
+			names = append(names, name)
+			present[name] = true
+		}
+	}
+	for name := range c.servers {
+		if !present[name] {
+			delete(c.servers, name)
+			changed = true
+		}
+	}
+	for _, name := range names {
+		if c.servers[name] == nil {
+			c.servers[name] = &serverFiles{files: map[string]*cachedFile{}}
+			changed = true
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(2 * runtime.GOMAXPROCS(0))
+	dirty := make([]bool, len(names))
+	for i, name := range names {
+		g.Go(func() (err error) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			dirty[i], err = c.servers[name].refresh(root, name)
+			return err
+		})
+	}
+	err = g.Wait()
+	for _, d := range dirty {
+		changed = changed || d
+	}
+	return changed, broken, err
+}
+
+// refresh brings the cached files of one server up to date. It is the only writer of its receiver
+// while readServers runs.
+func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
+	dir, err := root.Open(server)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return false, err
+	}
+	seen := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		name := e.Name()
+		module := strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, "_")
+		if !module && name != IndexFile {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
+		}
+		if err != nil {
+			return false, err
+		}
+		seen[name] = true
+		if f := s.files[name]; f != nil && f.stat.same(info) {
+			continue
+		}
+		next := readFile(root, path.Join(server, name), info)
+		if old := s.files[name]; old == nil || old.sum != next.sum || old.skipped != next.skipped {
+			changed = true
+			if module && next.skipped == "" {
+				next.parse(strings.TrimSuffix(name, ".py"))
+			}
+		} else {
+			old.stat = next.stat
+			continue
+		}
+		s.files[name] = next
+	}
+	for name := range s.files {
+		if !seen[name] {
+			delete(s.files, name)
+			changed = true
+		}
+	}
+	return changed, nil
+}
+
+func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
+	most := int64(maxModule)
+	if path.Base(name) == IndexFile || path.Base(name) == ApprovalsFile {
+		most = maxIndex
+	}
+	f := &cachedFile{stat: fileStat{size: info.Size(), mtime: info.ModTime(), read: time.Now()}}
+	switch {
+	case !info.Mode().IsRegular():
+		f.skipped = "not a regular file; links are not followed"
+		return f
+	case info.Size() > most:
+		f.skipped = fmt.Sprintf("larger than %d bytes", most)
+		return f
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		f.skipped = "cannot be read"
+		return f
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil || int64(len(data)) > most {
+		f.skipped = "cannot be read"
+		return f
+	}
+	f.data, f.sum = data, sha256.Sum256(data)
+	return f
+}
+
+func (f *cachedFile) parse(name string) {
+	if f.header, f.sealed = readHeader(f.data); f.sealed {
+		f.fn = function{name: f.header.Function, signature: f.header.Signature}
+		return
+	}
+	f.fn, f.err = scanModule(f.data, name)
+}
+
+func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
+	info, err := root.Lstat(ApprovalsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		changed = c.approvals.data != nil
+		c.approvals = cachedFile{}
+		return changed, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if c.approvals.stat.same(info) {
+		return false, nil
+	}
+	next := readFile(root, ApprovalsFile, info)
+	if next.skipped != "" {
+		return false, fmt.Errorf("%s: %s", ApprovalsFile, next.skipped)
+	}
+	changed = next.sum != c.approvals.sum
+	c.approvals = *next
+	return changed, nil
+}
+
+// check asks opts.Check about every hand-written file whose content it has not seen.
+func (c *Catalogue) check(ctx context.Context) error {
+	if c.opts.Check == nil {
+		return nil
+	}
+	sources, sums := map[string][]byte{}, map[string][32]byte{}
+	for server, s := range c.servers {
+		for name, f := range s.files {
+			_, known := c.checked[f.sum]
+			if name == IndexFile || f.sealed || f.skipped != "" || known {
+				continue
+			}
+			key := path.Join(server, name)
+			sources[key], sums[key] = f.data, f.sum
+		}
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	bad, err := c.opts.Check(ctx, sources)
+	if err != nil {
+		return err
+	}
+	for key, sum := range sums {
+		c.checked[sum] = bad[key]
+	}
+	return nil
+}
+
+func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
+	approvals, err := parseApprovals(c.approvals.data)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	var all []Tool
+	var warnings []Finding
+	for dir, s := range c.servers {
+		index, err := s.index()
+		if err != nil {
+			broken = append(broken, Broken{Path: path.Join(dir, IndexFile), Message: err.Error()})
+		}
+		defs := make(map[string]Definition, len(index.Tools)) // by function
+		for _, d := range index.Tools {
+			defs[index.Names[d.Name]] = d
+			warnings = append(warnings, Lint(index.Server, d)...)
+		}
+		for name, f := range s.files {
+			if name == IndexFile {
+				continue
+			}
+			t, problem := c.tool(dir, name, f)
+			if problem != nil {
+				broken = append(broken, *problem)
+				continue
+			}
+			if d, ok := defs[strings.TrimSuffix(name, ".py")]; ok {
+				describe(&t, index.Server, d, approvals)
+			}
+			all = append(all, t)
+		}
+	}
+	snap := newSnapshot(all, broken)
+	snap.Warnings = warnings
+	return snap, nil
+}
+
+func (s *serverFiles) index() (Index, error) {
+	f := s.files[IndexFile]
+	if f == nil {
+		return Index{}, nil
+	}
+	if f.skipped != "" {
+		return Index{}, errors.New(f.skipped)
+	}
+	var index Index
+	if err := json.Unmarshal(f.data, &index); err != nil {
+		return Index{}, err
+	}
+	return index, nil
+}
+
+// tool returns the tool of one module file, or why it is none. Where the checker and the reader
+// disagree, the checker is right: it is Python itself.
+func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
+	at := path.Join(dir, file)
+	base := strings.TrimSuffix(file, ".py")
+	verdict, checked := c.checked[f.sum]
+	switch {
+	case f.skipped != "":
+		return Tool{}, &Broken{Path: Visible(at), Message: f.skipped}
+	case !isIdentifier(base):
+		return Tool{}, &Broken{Path: Visible(at), Message: "a tool's file is a Python name and .py"}
+	case checked && verdict.Message != "":
+		return Tool{}, &Broken{Path: at, Line: verdict.Line, Message: verdict.Message}
+	case f.err != nil && !(checked && strings.Contains(string(f.data), "def "+base)):
+		se := &syntaxError{}
+		errors.As(f.err, &se)
+		return Tool{}, &Broken{Path: at, Line: se.line, Message: se.message}
+	case f.err != nil:
+		f.fn = function{name: base, signature: base + "(...)"}
+	}
+	return Tool{
+		Server: dir, Name: base, State: Local, Module: "servers." + dir + "." + base, Path: at,
+		Function: f.fn.name, Signature: f.fn.signature, Doc: f.fn.doc, Description: f.fn.doc,
+	}, nil
+}
+
+// describe makes a module that stands for an MCP tool what its definition says.
+func describe(t *Tool, server string, d Definition, approvals Approvals) {
+	t.Server, t.Name = server, d.Name
+	t.Title, t.Description, t.Doc = d.Title, Visible(d.Description), ""
+	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
+	t.Hash = d.Hash()
+	t.State = approvals.State(t.ID(), t.Hash)
+}
+
+// isIdentifier says whether s is an ASCII or letter-only Python name; a looser test than Python's,
+// which refuses the rest at import.
+func isIdentifier(s string) bool {
+	for i, r := range s {
+		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+		if hidden(r) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 200
+}
