@@ -77,6 +77,8 @@ func (l *lines) readLine() (line, tail []byte, size int, err error) {
 		} else {
 			if line == nil {
 				line = append(line, part...)
+			} else if tail == nil {
+				tail = append(tail, line[max(0, len(line)-tailBytes):]...)
 			}
 			tail = append(tail, part...)
 			if len(tail) > tailBytes {
