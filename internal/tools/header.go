@@ -28,11 +28,15 @@ const headerPrefix = "# codefleet: "
 // Seal puts the header line, with Body set, before the text of a generated module.
 func Seal(h Header, body []byte) []byte {
 	h.Body = digest(body)
-	line, err := json.Marshal(h) // ASCII but for U+0080 and up, which the caller's names may hold
-	if err != nil {
+	var b bytes.Buffer
+	b.WriteString(headerPrefix)
+	enc := json.NewEncoder(&b) // one line: JSON escapes every line end
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(h); err != nil {
 		panic("tools: header does not encode: " + err.Error())
 	}
-	return append(append([]byte(headerPrefix), append(line, '\n')...), body...)
+	b.Write(body)
+	return b.Bytes()
 }
 
 // readHeader returns the header of a generated module whose text is as it was generated. Anything

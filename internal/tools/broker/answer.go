@@ -29,7 +29,7 @@ func answer(cfg Config) func(Caller) Caller {
 				v, err = tokenise(ctx, cfg, c, v)
 			}
 			if err == nil && len(v) > cfg.SpillAt {
-				v, err = spill(ctx, cfg, c, "json", "application/json", v)
+				v, err = spill(ctx, cfg, c, "all.json", "application/json", v)
 			}
 			if err != nil {
 				return Result{}, sent(asError(ctx, c, err))
@@ -135,7 +135,7 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 func content(ctx context.Context, cfg Config, c Call, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
-		return spill(ctx, cfg, c, extension(b.MediaType), b.MediaType, b.Data)
+		return spill(ctx, cfg, c, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
 	case b.Type == "link":
 		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
 	}
@@ -147,11 +147,11 @@ func content(ctx context.Context, cfg Config, c Call, i int, b tools.Content) (j
 }
 
 // spill makes a file of data, and returns what the program gets in its place.
-func spill(ctx context.Context, cfg Config, c Call, ext, mediaType string, data []byte) (json.RawMessage, error) {
+func spill(ctx context.Context, cfg Config, c Call, suffix, mediaType string, data []byte) (json.RawMessage, error) {
 	if cfg.Hooks.Spill == nil {
 		return nil, fail(c, TooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
 	}
-	name := fmt.Sprintf("%s-%s-%s-%d.%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, ext)
+	name := fmt.Sprintf("%s-%s-%s-%d-%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
 	path, err := cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
 		return nil, fmt.Errorf("keep the answer as a file: %w", err)

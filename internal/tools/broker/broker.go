@@ -41,9 +41,8 @@ type Call struct {
 	Args         json.RawMessage // a JSON object
 	Progress     func(message string, done, total float64)
 
-	def       tools.Tool // set by definition
-	key       Key        // set by replay
-	tokenised json.RawMessage
+	def tools.Tool // set by definition
+	key Key        // set by replay
 }
 
 // ID is "server/tool".
@@ -158,6 +157,9 @@ func chain(inner Caller, layers ...func(Caller) Caller) Caller {
 // Call makes one call and returns the JSON value that the program gets. Every error is an *Error, or
 // that of ctx.
 func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
+	if len(c.Args) == 0 {
+		c.Args = json.RawMessage("{}")
+	}
 	r, err := e.call(ctx, c)
 	if err == nil {
 		return r, nil

@@ -35,12 +35,12 @@ const (
 	Internal     Code = "internal"         // the fleet failed
 )
 
+// Error does not name server and tool: Python's ToolError does.
 func (e *Error) Error() string {
-	msg := fmt.Sprintf("%s/%s: %s", tools.Visible(e.Server), tools.Visible(e.Tool), e.Message)
 	if e.Hint != "" {
-		msg += " (" + e.Hint + ")"
+		return e.Message + " (" + e.Hint + ")"
 	}
-	return msg
+	return e.Message
 }
 
 func fail(c Call, code Code, format string, args ...any) *Error {

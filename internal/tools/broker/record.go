@@ -12,19 +12,14 @@ func record(cfg Config, rec *recorder) func(Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
 			entry := Recorded{Key: c.key, State: Answered, Attempt: cfg.Task.Attempt, Value: r.Value}
-			mutates := c.def.Annotations.Mutates()
 			if err != nil {
-				failure, known := errors.AsType[*Error](err)
-				switch {
-				case known && failure.Code == ToolFailed:
-					entry.Error = failure
-				case mutates && known && !failure.Sent && failure.Code != Internal:
-					entry.State = NotMade // the intent, if there is one, is void
-				default:
-					return r, err // what became of the call is not known, or it may be made again
+				failure, ok := errors.AsType[*Error](err)
+				if !ok || failure.Code != ToolFailed {
+					return r, err // what became of the call is not known, or it was not made
 				}
+				entry.Error = failure
 			}
-			if !mutates {
+			if !c.def.Annotations.Mutates() {
 				rec.later(ctx, entry)
 				return r, err
 			}

@@ -140,7 +140,7 @@ func (m *module) body(b *bytes.Buffer) {
 	if m.extra != "" {
 		b.WriteString("    arguments.update(extra)\n")
 	}
-	fmt.Fprintf(b, "    return call_mcp_tool(%s, %s, arguments)\n", tools.PyString(m.source.Server), tools.PyString(m.def.Name))
+	fmt.Fprintf(b, "    return call_mcp_tool(%s, %s, arguments, DEFINITION)\n", tools.PyString(m.source.Server), tools.PyString(m.def.Name))
 }
 
 // doc is the function's docstring: what the tool is, what it changes, its arguments and result.
@@ -196,8 +196,8 @@ func describe(p parameter) string {
 	}
 	for _, c := range [...]struct{ key, text string }{
 		{"minimum", "at least %s"}, {"exclusiveMinimum", "more than %s"}, {"maximum", "at most %s"},
-		{"exclusiveMaximum", "less than %s"}, {"multipleOf", "a multiple of %s"}, {"minLength", "%s characters or more"},
-		{"maxLength", "%s characters or fewer"}, {"minItems", "%s items or more"}, {"maxItems", "%s items or fewer"},
+		{"exclusiveMaximum", "less than %s"}, {"multipleOf", "a multiple of %s"}, {"minLength", "length %s or more"},
+		{"maxLength", "length %s or less"}, {"minItems", "%s items or more"}, {"maxItems", "%s items or fewer"},
 		{"pattern", "matches %s"}, {"format", "format %s"}, {"default", "default %s"},
 	} {
 		if value, ok := s[c.key]; ok {
