@@ -84,6 +84,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		names[wire] = id
 		taken[strings.ToLower(id)] = true
 	}
+	defs = slices.SortedFunc(slices.Values(defs), func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
 	for _, exact := range []bool{true, false} {
 		for _, d := range defs {
 			id := Identifier(d.Name)
