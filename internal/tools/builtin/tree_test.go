@@ -3,6 +3,7 @@ package builtin_test
 import (
 	"flag"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -95,7 +96,7 @@ func inProcess(t *testing.T) *mcp.Manager {
 		}
 		list = append(list, mcp.Server{Name: name, InProcess: s})
 	}
-	m, err := mcp.NewManager(list, mcp.Options{})
+	m, err := mcp.NewManager(list, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
