@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -61,13 +63,7 @@ func OpenCatalogue(dir string, opts Options) *Catalogue {
 // Dir is the servers directory.
 func (c *Catalogue) Dir() string { return c.dir }
 
-type serverFiles struct {
-	files   map[string]*cachedFile
-	tools   []Tool
-	broken  []Broken
-	lint    []Finding
-	version int // counts changes
-}
+type serverFiles struct{ files map[string]*cachedFile }
 
 type cachedFile struct {
 	stat    fileStat
@@ -78,6 +74,16 @@ type cachedFile struct {
 	fn      function
 	err     error // of the reader
 	skipped string
+	index   *parsedIndex
+}
+
+// parsedIndex is an Index with what is costly to find out about it.
+type parsedIndex struct {
+	Index
+	err    error
+	byFunc map[string]int // into Tools
+	hashes []string
+	lint   []Finding
 }
 
 type fileStat struct {
@@ -189,7 +195,12 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 // refresh brings the cached files of one server up to date. It is the only writer of its receiver
 // while readServers runs.
 func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
-	dir, err := root.Open(server)
+	root, err = root.OpenRoot(server)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	dir, err := root.Open(".")
 	if err != nil {
 		return false, err
 	}
@@ -216,11 +227,13 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 		if f := s.files[name]; f != nil && f.stat.same(info) {
 			continue
 		}
-		next := readFile(root, path.Join(server, name), info)
+		next := readFile(root, name, info)
 		if old := s.files[name]; old == nil || old.sum != next.sum || old.skipped != next.skipped {
 			changed = true
 			if module && next.skipped == "" {
 				next.parse(strings.TrimSuffix(name, ".py"))
+			} else if !module {
+				next.index = parseIndex(next)
 			}
 		} else {
 			old.stat = next.stat
@@ -257,12 +270,16 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 		return f
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err != nil || int64(len(data)) > most {
-		f.skipped = "cannot be read"
+	data := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(file, data)
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // or it has grown: next time
+		f.skipped, f.stat.read = "cannot be read", time.Time{}
 		return f
 	}
-	f.data, f.sum = data, sha256.Sum256(data)
+	f.data, f.sum = data[:n], sha256.Sum256(data[:n])
+	if !utf8.Valid(f.data) || bytes.IndexByte(f.data, 0) >= 0 {
+		f.skipped = "not UTF-8 text"
+	}
 	return f
 }
 
@@ -333,15 +350,14 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 	var all []Tool
 	var warnings []Finding
 	for dir, s := range c.servers {
-		index, err := s.index()
-		if err != nil {
-			broken = append(broken, Broken{Path: path.Join(dir, IndexFile), Message: err.Error()})
+		index := &parsedIndex{}
+		if f := s.files[IndexFile]; f != nil {
+			index = f.index
 		}
-		defs := make(map[string]Definition, len(index.Tools)) // by function
-		for _, d := range index.Tools {
-			defs[index.Names[d.Name]] = d
-			warnings = append(warnings, Lint(index.Server, d)...)
+		if index.err != nil {
+			broken = append(broken, Broken{Path: path.Join(dir, IndexFile), Message: index.err.Error()})
 		}
+		warnings = append(warnings, index.lint...)
 		for name, f := range s.files {
 			if name == IndexFile {
 				continue
@@ -351,8 +367,8 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 				broken = append(broken, *problem)
 				continue
 			}
-			if d, ok := defs[strings.TrimSuffix(name, ".py")]; ok {
-				describe(&t, index.Server, d, approvals)
+			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {
+				describe(&t, index.Server, index.Tools[i], index.hashes[i], approvals)
 			}
 			all = append(all, t)
 		}
@@ -362,19 +378,21 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 	return snap, nil
 }
 
-func (s *serverFiles) index() (Index, error) {
-	f := s.files[IndexFile]
-	if f == nil {
-		return Index{}, nil
-	}
+func parseIndex(f *cachedFile) *parsedIndex {
+	p := &parsedIndex{byFunc: map[string]int{}}
 	if f.skipped != "" {
-		return Index{}, errors.New(f.skipped)
+		p.err = errors.New(f.skipped)
+		return p
 	}
-	var index Index
-	if err := json.Unmarshal(f.data, &index); err != nil {
-		return Index{}, err
+	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
+		return p
 	}
-	return index, nil
+	for i, d := range p.Tools {
+		p.byFunc[p.Names[d.Name]] = i
+		p.hashes = append(p.hashes, d.Hash())
+		p.lint = append(p.lint, Lint(p.Server, d)...)
+	}
+	return p
 }
 
 // tool returns the tool of one module file, or why it is none. Where the checker and the reader
@@ -404,11 +422,11 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 }
 
 // describe makes a module that stands for an MCP tool what its definition says.
-func describe(t *Tool, server string, d Definition, approvals Approvals) {
+func describe(t *Tool, server string, d Definition, hash string, approvals Approvals) {
 	t.Server, t.Name = server, d.Name
 	t.Title, t.Description, t.Doc = d.Title, Visible(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
-	t.Hash = d.Hash()
+	t.Hash = hash
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 

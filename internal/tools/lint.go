@@ -1,6 +1,8 @@
 package tools
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -20,13 +22,30 @@ func Lint(server string, d Definition) []Finding {
 	var out []Finding
 	for _, f := range [...]struct{ name, text string }{
 		{"name", d.Name}, {"title", d.Title}, {"title", d.Annotations.Title}, {"description", d.Description},
-		{"schema", string(d.InputSchema)}, {"schema", string(d.OutputSchema)},
+		{"schema", texts(d.InputSchema)}, {"schema", texts(d.OutputSchema)},
 	} {
 		for _, message := range lintText(f.text) {
 			out = append(out, Finding{Tool: server + "/" + Visible(d.Name), Field: f.name, Message: message})
 		}
 	}
 	return out
+}
+
+// texts returns every text in a JSON value, keys too, a line each: in JSON a hidden character may be
+// written as an escape.
+func texts(raw json.RawMessage) string {
+	var b strings.Builder
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	for {
+		t, err := dec.Token()
+		if err != nil {
+			return b.String()
+		}
+		if s, ok := t.(string); ok {
+			b.WriteString(s)
+			b.WriteByte('\n')
+		}
+	}
 }
 
 func lintText(s string) []string {

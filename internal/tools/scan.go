@@ -1,10 +1,8 @@
 package tools
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // function is what the catalogue knows of a Python function without running Python.
@@ -26,9 +24,6 @@ func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line,
 // module. It reads strings, comments, brackets and the top level's def lines, and nothing more: it
 // accepts everything that Python accepts, and refuses what is broken in those four.
 func scanModule(src []byte, want string) (function, error) {
-	if !utf8.Valid(src) || bytes.IndexByte(src, 0) >= 0 {
-		return function{}, &syntaxError{1, "not UTF-8 text"}
-	}
 	s := &scanner{src: strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n"), line: 1}
 	lines, err := s.logicalLines()
 	if err != nil {
