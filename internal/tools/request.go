@@ -10,9 +10,9 @@ type Request struct {
 	Server, Tool    string
 	Tenant, Session string // whose connection to use, where the server's scope asks for it
 	Args            json.RawMessage
-	Hash            string // the definition that the caller relies on; empty: any
-	Repeatable      bool   // may be made again when the connection was lost under it
-	Progress        func(message string, done, total float64)
+	Hash            string                                    // the definition that the caller relies on; empty: any
+	Repeatable      bool                                      // may be made again when the connection was lost under it
+	Progress        func(message string, done, total float64) // not after the call has returned; must not block
 }
 
 // Result is what a tool answered.

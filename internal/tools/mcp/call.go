@@ -57,13 +57,25 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	params := &sdk.CallToolParams{Name: r.Tool, Arguments: r.Args}
 	token := l.token.Add(1)
 	params.SetProgressToken(token)
+	var report sync.Mutex // nothing is reported once the call has returned
+	ended := false
 	l.progress.Store(token, func(p *sdk.ProgressNotificationParams) {
+		report.Lock()
+		defer report.Unlock()
+		if ended {
+			return
+		}
 		timer.Reset(u.CallTimeout)
 		if r.Progress != nil {
-			r.Progress(tools.Visible(p.Message), p.Progress, p.Total)
+			r.Progress(tools.Visible(clip(p.Message)), p.Progress, p.Total)
 		}
 	})
-	defer l.progress.Delete(token)
+	defer func() {
+		l.progress.Delete(token)
+		report.Lock()
+		ended = true
+		report.Unlock()
+	}()
 	res, err := l.session.CallTool(ctx, params)
 	if err != nil {
 		return tools.Result{}, u.explain(ctx, c, l, r, err)
