@@ -113,7 +113,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(c.servers)
-		c.last = newSnapshot(nil, nil)
+		c.last = NewSnapshot(nil)
 		return c.last, nil
 	}
 	if err != nil {
@@ -373,7 +373,7 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 			all = append(all, t)
 		}
 	}
-	snap := newSnapshot(all, broken)
+	snap := NewSnapshot(all, broken...)
 	snap.Warnings = warnings
 	return snap, nil
 }

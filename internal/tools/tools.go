@@ -144,7 +144,8 @@ type Snapshot struct {
 	byID     map[string]int
 }
 
-func newSnapshot(all []Tool, broken []Broken) *Snapshot {
+// NewSnapshot makes a snapshot of tools and broken files, which it sorts in place.
+func NewSnapshot(all []Tool, broken ...Broken) *Snapshot {
 	slices.SortFunc(all, func(a, b Tool) int {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
 	})

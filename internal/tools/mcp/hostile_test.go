@@ -129,7 +129,7 @@ func (h *hostile) call(m rpc) {
 	case "never":
 	case "progress":
 		for i := range 4 {
-			<-time.After(600 * time.Millisecond)
+			<-time.After(time.Second)
 			h.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"total":4,"message":"step\u202e"}}`, m.Params.Meta.Token, i+1)
 		}
 		h.text(m.ID, "done")

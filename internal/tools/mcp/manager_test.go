@@ -63,7 +63,7 @@ func hostileServer(t *testing.T, mode string) mcp.Server {
 	}
 	return mcp.Server{
 		Name: "hostile", Command: self, Env: map[string]string{"HOSTILE": mode, "HOSTILE_MARK": filepath.Join(t.TempDir(), "mark")},
-		CallTimeout: 1500 * time.Millisecond, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20,
+		CallTimeout: 3 * time.Second, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20,
 	}
 }
 
@@ -83,6 +83,7 @@ func reason(t *testing.T, err error) tools.Reason {
 
 // One process serves all of these, in this order: what one call does harms no other.
 func TestHostileCalls(t *testing.T) {
+	t.Parallel()
 	m, out := manager(t, hostileServer(t, "calls"))
 	var pid float64
 	for _, test := range []struct {
@@ -92,7 +93,7 @@ func TestHostileCalls(t *testing.T) {
 	}{
 		{"huge", tools.TooLarge, "the limit is 1048576"},
 		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
-		{"never", tools.Timeout, "no answer and no progress in 1.5s"},
+		{"never", tools.Timeout, "no answer and no progress in 3s"},
 		{"progress", "", "done"}, // takes longer than the limit, but says so
 		{"twice", "", "first"},
 		{"twice", "", "first"},
@@ -148,6 +149,7 @@ func TestHostileCalls(t *testing.T) {
 }
 
 func TestHostileStarts(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[string]string{"die": "exit status 3", "hang": "no handshake within", "nosuch": ""} {
 		s := hostileServer(t, mode)
 		s.ConnectTimeout = 500 * time.Millisecond
@@ -234,6 +236,7 @@ func askWho(t *testing.T, m *mcp.Manager, tenant, session string) who {
 }
 
 func TestScopes(t *testing.T) {
+	t.Parallel()
 	for scope, distinct := range map[mcp.Scope]int{mcp.Shared: 1, mcp.PerTenant: 2, mcp.PerSession: 3} {
 		s := hostileServer(t, "scopes")
 		s.Scope = scope
@@ -357,6 +360,7 @@ func TestOnlyRepeatableCallsAreRepeated(t *testing.T) {
 }
 
 func TestCancellationAndProgressPassThrough(t *testing.T) {
+	t.Parallel()
 	m, _ := manager(t, hostileServer(t, "cancel"))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the task was cancelled")
