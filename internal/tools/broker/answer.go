@@ -24,17 +24,18 @@ func answer(cfg Config) func(Caller) Caller {
 			if r.raw.IsError {
 				return Result{}, refusal(ctx, cfg, c, *r.raw)
 			}
-			v, err := value(ctx, cfg, c, *r.raw)
+			s := &spiller{cfg: cfg, call: c}
+			v, err := value(ctx, s, *r.raw)
 			if err == nil {
 				v, err = tokenise(ctx, cfg, c, v)
 			}
 			if err == nil && len(v) > cfg.SpillAt {
-				v, err = spill(ctx, cfg, c, "all.json", "application/json", v)
+				v, err = s.spill(ctx, "all.json", "application/json", v)
 			}
 			if err != nil {
 				return Result{}, sent(asError(ctx, c, err))
 			}
-			return Result{Value: v}, nil
+			return Result{Value: v, files: s.files}, nil
 		}
 	}
 }
@@ -84,13 +85,13 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	return out, err
 }
 
-func value(ctx context.Context, cfg Config, c Call, res tools.Result) (json.RawMessage, error) {
+func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
 	if res.Structured != nil {
-		return structured(cfg, c, res.Structured)
+		return structured(s.cfg, s.call, res.Structured)
 	}
 	var values []json.RawMessage
 	for i, b := range res.Content {
-		v, err := content(ctx, cfg, c, i, b)
+		v, err := content(ctx, s, i, b)
 		if err != nil {
 			return nil, err
 		}
@@ -132,10 +133,10 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 
 // content is one block: a text stays a text, unless it is a JSON object or list. (A text that merely
 // looks like a number stays one: a tool's answer has one type, whatever the answer is.)
-func content(ctx context.Context, cfg Config, c Call, i int, b tools.Content) (json.RawMessage, error) {
+func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
-		return spill(ctx, cfg, c, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
+		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
 	case b.Type == "link":
 		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
 	}
@@ -146,16 +147,25 @@ func content(ctx context.Context, cfg Config, c Call, i int, b tools.Content) (j
 	return json.Marshal(b.Text)
 }
 
+// spiller makes files of parts of one answer.
+type spiller struct {
+	cfg   Config
+	call  Call
+	files []File
+}
+
 // spill makes a file of data, and returns what the program gets in its place.
-func spill(ctx context.Context, cfg Config, c Call, suffix, mediaType string, data []byte) (json.RawMessage, error) {
-	if cfg.Hooks.Spill == nil {
+func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
+	c := s.call
+	if s.cfg.Hooks.Spill == nil {
 		return nil, fail(c, TooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
 	}
 	name := fmt.Sprintf("%s-%s-%s-%d-%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
-	path, err := cfg.Hooks.Spill(ctx, name, mediaType, data)
+	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
 		return nil, fmt.Errorf("keep the answer as a file: %w", err)
 	}
+	s.files = append(s.files, File{Name: name, MediaType: mediaType, Data: data})
 	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})
 }
 

@@ -53,7 +53,8 @@ type Result struct {
 	Value    json.RawMessage // any JSON value
 	Replayed bool            // from the journal
 
-	raw *tools.Result // set by upstream, for answer
+	raw   *tools.Result // set by upstream, for answer
+	files []File        // spilled by answer, for record
 }
 
 // Caller makes a call, or hands it on.
@@ -70,7 +71,8 @@ type Hooks struct {
 	Spill    Spill                                                                         // keeps what is too large, or no JSON, for a frame
 }
 
-// Spill writes a file that the program can read, and returns its path as the program sees it.
+// Spill writes a file that the program can read, and returns its path as the program sees it: the
+// same for the same name, in a later attempt too, when a replayed answer's files are spilled again.
 type Spill func(ctx context.Context, name, mediaType string, data []byte) (path string, err error)
 
 // Task is the execution that calls belong to.

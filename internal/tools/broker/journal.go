@@ -40,6 +40,14 @@ type Recorded struct {
 	At      time.Time       `json:"at"`
 	Value   json.RawMessage `json:"value,omitempty"` // of Answered
 	Error   *Error          `json:"error,omitempty"` // of Answered: the tool failed
+	Files   []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
+}
+
+// File is a part of an answer that the program gets as a file.
+type File struct {
+	Name      string `json:"name"`
+	MediaType string `json:"media_type"`
+	Data      []byte `json:"data"`
 }
 
 // RecordState says what is known of a call.

@@ -11,7 +11,7 @@ func record(cfg Config, rec *recorder) func(Caller) Caller {
 	return func(next Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
-			entry := Recorded{Key: c.key, State: Answered, Attempt: cfg.Task.Attempt, Value: r.Value}
+			entry := Recorded{Key: c.key, State: Answered, Attempt: cfg.Task.Attempt, Value: r.Value, Files: r.files}
 			if err != nil {
 				failure, ok := errors.AsType[*Error](err)
 				if !ok || failure.Code != ToolFailed {

@@ -97,6 +97,14 @@ func replay(cfg Config, p *past) func(Caller) Caller {
 				if was.Error != nil {
 					return Result{Replayed: true}, was.Error
 				}
+				for _, f := range was.Files { // the attempt that had them may have been on another host
+					if cfg.Hooks.Spill == nil {
+						return Result{}, fail(c, TooLarge, "the answer is a file, and there is no place for files")
+					}
+					if _, err := cfg.Hooks.Spill(ctx, f.Name, f.MediaType, f.Data); err != nil {
+						return Result{}, fmt.Errorf("keep the answer as a file: %w", err)
+					}
+				}
 				return Result{Value: was.Value, Replayed: true}, nil
 			}
 			unsure := c.def.Annotations.Mutates() && !c.def.Annotations.Idempotent && !cfg.Task.RepeatInDoubt

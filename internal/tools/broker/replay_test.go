@@ -77,6 +77,28 @@ func TestFailuresAreReplayed(t *testing.T) {
 	}
 }
 
+// A replayed answer brings its files along: the first attempt's may be on another host.
+func TestFilesAreReplayed(t *testing.T) {
+	w := newWorld(t)
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}}, nil
+	}
+	before, err := w.call(w.open(), "put", `{}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(w.files)
+	after, err := w.call(w.next(), "put", `{}`)
+	if err != nil || after != before || len(w.made) != 0 || len(w.files) != 1 {
+		t.Errorf("replayed: %s, %v, files %v, want %s", after, err, w.files, before)
+	}
+	for _, data := range w.files {
+		if string(data) != "png" {
+			t.Errorf("the file holds %q", data)
+		}
+	}
+}
+
 // crash is a call that was under way when the worker died.
 func (w *world) crash(tool, args string) {
 	w.t.Helper()
