@@ -426,7 +426,7 @@ func describe(t *Tool, server string, d Definition, hash string, approvals Appro
 	t.Server, t.Name = server, d.Name
 	t.Title, t.Description, t.Doc = d.Title, Visible(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
-	t.Hash = hash
+	t.Hash, t.def = hash, d
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -59,7 +60,7 @@ func TestFilesAreSeenAsTheyAre(t *testing.T) {
 		Server: "mine", Name: "hello", State: tools.Local, Module: "servers.mine.hello", Function: "hello",
 		Signature: "hello(name: str) -> str", Doc: "Greets.\n\nWarmly.", Description: "Greets.\n\nWarmly.", Path: "mine/hello.py",
 	}}
-	if diff := cmp.Diff(want, first.Tools); diff != "" {
+	if diff := cmp.Diff(want, first.Tools, cmpopts.IgnoreUnexported(tools.Tool{})); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
 	if first.Tools[0].Import() != "from servers.mine import hello" || first.Tools[0].Summary() != "Greets." {
@@ -216,7 +217,10 @@ func TestApprovals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	approvals.Approve("up-stream", d, "alice", time.Now())
+	if tool.Definition().Hash() != tool.Hash {
+		t.Error("the tool's definition is not the one of its hash")
+	}
+	approvals.Approve("up-stream", tool.Definition(), "alice", time.Now())
 	if err := approvals.Save(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,13 @@ type Tool struct {
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 	Annotations  Annotations     `json:"annotations,omitzero"`
 	Hash         string          `json:"hash,omitempty"`
+
+	def Definition
 }
+
+// Definition is what the tool's MCP server says of it, to the letter; the zero value for a
+// hand-written tool. It is what Approvals.Approve takes.
+func (t Tool) Definition() Definition { return t.def }
 
 // State is whether a tool may be called.
 type State string
