@@ -1,21 +1,15 @@
 package tools
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"runtime"
 	"strings"
 	"sync"
-	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -62,47 +56,6 @@ func OpenCatalogue(dir string, opts Options) *Catalogue {
 
 // Dir is the servers directory.
 func (c *Catalogue) Dir() string { return c.dir }
-
-type serverFiles struct{ files map[string]*cachedFile }
-
-type cachedFile struct {
-	stat    fileStat
-	data    []byte
-	sum     [32]byte
-	header  Header
-	sealed  bool
-	fn      function
-	err     error // of the reader
-	skipped string
-	index   *parsedIndex
-}
-
-// parsedIndex is an Index with what is costly to find out about it.
-type parsedIndex struct {
-	Index
-	err    error
-	byFunc map[string]int // into Tools
-	hashes []string
-	lint   []Finding
-}
-
-type fileStat struct {
-	size  int64
-	mtime time.Time
-	read  time.Time
-}
-
-// racy is how long a modification time may stand still while a file is written again.
-const racy = 20 * time.Millisecond
-
-func (s fileStat) same(info fs.FileInfo) bool {
-	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racy
-}
-
-const (
-	maxModule = 1 << 20
-	maxIndex  = 64 << 20
-)
 
 // Read returns the catalogue as it is now: the same Snapshot as before when no file changed. Files
 // that are no tools are in its Broken; an error means that the directory could not be read at all.
@@ -192,105 +145,6 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	return changed, broken, err
 }
 
-// refresh brings the cached files of one server up to date. It is the only writer of its receiver
-// while readServers runs.
-func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
-	root, err = root.OpenRoot(server)
-	if err != nil {
-		return false, err
-	}
-	defer root.Close()
-	dir, err := root.Open(".")
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return false, err
-	}
-	seen := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		name := e.Name()
-		module := strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, "_")
-		if !module && name != IndexFile {
-			continue
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since
-		}
-		if err != nil {
-			return false, err
-		}
-		seen[name] = true
-		if f := s.files[name]; f != nil && f.stat.same(info) {
-			continue
-		}
-		next := readFile(root, name, info)
-		if old := s.files[name]; old == nil || old.sum != next.sum || old.skipped != next.skipped {
-			changed = true
-			if module && next.skipped == "" {
-				next.parse(strings.TrimSuffix(name, ".py"))
-			} else if !module {
-				next.index = parseIndex(next)
-			}
-		} else {
-			old.stat = next.stat
-			continue
-		}
-		s.files[name] = next
-	}
-	for name := range s.files {
-		if !seen[name] {
-			delete(s.files, name)
-			changed = true
-		}
-	}
-	return changed, nil
-}
-
-func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
-	most := int64(maxModule)
-	if path.Base(name) == IndexFile || path.Base(name) == ApprovalsFile {
-		most = maxIndex
-	}
-	f := &cachedFile{stat: fileStat{size: info.Size(), mtime: info.ModTime(), read: time.Now()}}
-	switch {
-	case !info.Mode().IsRegular():
-		f.skipped = "not a regular file; links are not followed"
-		return f
-	case info.Size() > most:
-		f.skipped = fmt.Sprintf("larger than %d bytes", most)
-		return f
-	}
-	file, err := root.Open(name)
-	if err != nil {
-		f.skipped = "cannot be read"
-		return f
-	}
-	defer file.Close()
-	data := make([]byte, info.Size()+1)
-	n, err := io.ReadFull(file, data)
-	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // or it has grown: next time
-		f.skipped, f.stat.read = "cannot be read", time.Time{}
-		return f
-	}
-	f.data, f.sum = data[:n], sha256.Sum256(data[:n])
-	if !utf8.Valid(f.data) || bytes.IndexByte(f.data, 0) >= 0 {
-		f.skipped = "not UTF-8 text"
-	}
-	return f
-}
-
-func (f *cachedFile) parse(name string) {
-	if f.header, f.sealed = readHeader(f.data); f.sealed {
-		f.fn = function{name: f.header.Function, signature: f.header.Signature}
-		return
-	}
-	f.fn, f.err = scanModule(f.data, name)
-}
-
 func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	info, err := root.Lstat(ApprovalsFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -376,23 +230,6 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 	snap := NewSnapshot(all, broken...)
 	snap.Warnings = warnings
 	return snap, nil
-}
-
-func parseIndex(f *cachedFile) *parsedIndex {
-	p := &parsedIndex{byFunc: map[string]int{}}
-	if f.skipped != "" {
-		p.err = errors.New(f.skipped)
-		return p
-	}
-	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
-		return p
-	}
-	for i, d := range p.Tools {
-		p.byFunc[p.Names[d.Name]] = i
-		p.hashes = append(p.hashes, d.Hash())
-		p.lint = append(p.lint, Lint(p.Server, d)...)
-	}
-	return p
 }
 
 // tool returns the tool of one module file, or why it is none. Where the checker and the reader

@@ -37,32 +37,46 @@ func (b Budget) withDefaults() Budget {
 
 var errCallTime = errors.New("the call's time is over")
 
+// meter counts what an execution has used.
+type meter struct {
+	Budget
+	mu    sync.Mutex
+	calls int
+	bytes int64
+	spent time.Duration
+}
+
+func (m *meter) admit(c Call) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	m.bytes += int64(len(c.Args))
+	switch {
+	case m.calls > m.Calls:
+		return fail(c, OverBudget, "the task may make %d tool calls", m.Calls)
+	case m.bytes > m.Bytes:
+		return fail(c, OverBudget, "the task may exchange %d bytes with tools", m.Bytes)
+	case m.spent > m.Total:
+		return fail(c, OverBudget, "the task may spend %s in tool calls", m.Total)
+	}
+	return nil
+}
+
+func (m *meter) used(d time.Duration, answer int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spent += d
+	m.bytes += int64(answer)
+}
+
 // budget counts before the call and after it: a call that begins within the budget may end beyond
 // it, by at most its own size and time.
 func budget(b Budget) func(Caller) Caller {
-	var mu sync.Mutex
-	var calls int
-	var bytes int64
-	var spent time.Duration
+	m := &meter{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
-	admit := func(c Call) error {
-		mu.Lock()
-		defer mu.Unlock()
-		calls++
-		bytes += int64(len(c.Args))
-		switch {
-		case calls > b.Calls:
-			return fail(c, OverBudget, "the task may make %d tool calls", b.Calls)
-		case bytes > b.Bytes:
-			return fail(c, OverBudget, "the task may exchange %d bytes with tools", b.Bytes)
-		case spent > b.Total:
-			return fail(c, OverBudget, "the task may spend %s in tool calls", b.Total)
-		}
-		return nil
-	}
 	return func(next Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
-			if err := admit(c); err != nil {
+			if err := m.admit(c); err != nil {
 				return Result{}, err
 			}
 			select {
@@ -75,14 +89,12 @@ func budget(b Budget) func(Caller) Caller {
 			defer cancel()
 			started := time.Now()
 			r, err := next(limited, c)
-			mu.Lock()
-			spent += time.Since(started)
-			bytes += int64(len(r.Value))
-			mu.Unlock()
-			if err != nil && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
-				if _, known := errors.AsType[*Error](err); !known {
-					err = fail(c, TimedOut, "the call took more than %s", b.PerCall)
-				}
+			m.used(time.Since(started), len(r.Value))
+			_, known := errors.AsType[*Error](err)
+			if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
+				late := fail(c, TimedOut, "the call took more than %s", b.PerCall)
+				late.Sent = true
+				err = late
 			}
 			return r, err
 		}
