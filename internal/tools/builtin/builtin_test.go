@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
@@ -74,13 +73,38 @@ func FuzzEvaluate(f *testing.F) {
 	})
 }
 
-func call(t *testing.T, server, tool, args string) tools.Result {
+// answer is what a tool said, as it is on the wire.
+type answer struct {
+	Structured json.RawMessage
+	Text       string
+	IsError    bool
+}
+
+// call asks a server of its own, on the first of July 2026.
+func call(t *testing.T, server, tool, args string) answer {
 	t.Helper()
-	r, err := inProcess(t).Call(t.Context(), tools.Request{Server: server, Tool: tool, Args: json.RawMessage(args)})
+	s, err := builtin.New(server, builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	ours, theirs := sdk.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), theirs, nil); err != nil {
+		t.Fatal(err)
+	}
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), ours, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	structured, err := json.Marshal(r.StructuredContent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{Structured: structured, Text: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
 }
 
 func TestCalculator(t *testing.T) {
@@ -99,7 +123,7 @@ func TestCalculator(t *testing.T) {
 		{"add", `{"a":1}`, "b"},
 		{"add", `{"a":1,"b":2,"c":3}`, "c"},
 	} {
-		if got := call(t, "calculator", test.tool, test.args); !got.IsError || !strings.Contains(got.Content[0].Text, test.want) {
+		if got := call(t, "calculator", test.tool, test.args); !got.IsError || !strings.Contains(got.Text, test.want) {
 			t.Errorf("%s(%s) = %+v, want an error with %q", test.tool, test.args, got, test.want)
 		}
 	}

@@ -2,7 +2,6 @@ package mcp_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,19 +9,12 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
 // The test binary is also the hostile server: a process that speaks the protocol by hand, so that
 // it can break every rule of it.
 func TestMain(m *testing.M) {
-	if mode := os.Getenv("HOSTILE"); mode == "calculator" { // not hostile at all
-		if err := builtin.Serve(context.Background(), mode, builtin.Options{}, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		return
-	} else if mode != "" {
+	if mode := os.Getenv("HOSTILE"); mode != "" {
 		(&hostile{mode: mode, cancelled: map[string]bool{}}).serve()
 		return
 	}

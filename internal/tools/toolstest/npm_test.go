@@ -1,4 +1,4 @@
-package mcp_test
+package toolstest
 
 import (
 	"bufio"
@@ -330,10 +330,11 @@ func killChildren(t *testing.T, s syscall.Signal) {
 // All generated modules, those of hostile shapes too, and programs that use them, under pyright.
 func TestPyright(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
-	m, _ := manager(t, append(realServers(t, dir, work), hostileServer(t, "calls"))...)
+	m, _ := manager(t, realServers(t, dir, work)...)
 	root := t.TempDir()
 	generate(t, m, filepath.Join(root, "servers"))
 	odd := []tools.Definition{
+		{Name: "__init__"}, {Name: "../x"}, {Name: "💥"}, {Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
 		{Name: "class", InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`)},
 		{Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
 			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`)},

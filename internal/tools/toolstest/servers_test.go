@@ -1,4 +1,4 @@
-package builtin_test
+package toolstest
 
 import (
 	"io/fs"

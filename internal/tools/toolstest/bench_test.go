@@ -1,4 +1,4 @@
-package mcp_test
+package toolstest
 
 import (
 	"encoding/json"
@@ -25,8 +25,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 	args := json.RawMessage(`{"a":2,"b":3}`)
 	b.Run("bare", func(b *testing.B) {
-		cmd := exec.Command(self)
-		cmd.Env = []string{"HOSTILE=calculator"}
+		cmd := exec.CommandContext(b.Context(), self)
+		cmd.Env = []string{"TOOL_SERVER=calculator"}
 		cs, err := sdk.NewClient(&sdk.Implementation{Name: "bench"}, nil).Connect(b.Context(), &sdk.CommandTransport{Command: cmd}, nil)
 		if err != nil {
 			b.Fatal(err)
@@ -38,7 +38,7 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	})
-	m, err := mcp.NewManager([]mcp.Server{{Name: "calculator", Command: self, Env: map[string]string{"HOSTILE": "calculator"}}}, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+	m, err := mcp.NewManager([]mcp.Server{{Name: "calculator", Command: self, Env: map[string]string{"TOOL_SERVER": "calculator"}}}, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
