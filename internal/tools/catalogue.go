@@ -72,7 +72,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	changed, broken, err := c.readServers(ctx, root)
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
@@ -245,7 +245,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 		return Tool{}, &Broken{Path: Visible(at), Message: "a tool's file is a Python name and .py"}
 	case checked && verdict.Message != "":
 		return Tool{}, &Broken{Path: at, Line: verdict.Line, Message: verdict.Message}
-	case f.err != nil && !(checked && strings.Contains(string(f.data), "def "+base)):
+	case f.err != nil && (!checked || !strings.Contains(string(f.data), "def "+base)):
 		se := &syntaxError{}
 		errors.As(f.err, &se)
 		return Tool{}, &Broken{Path: at, Line: se.line, Message: se.message}

@@ -17,22 +17,22 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-func write(t testing.TB, dir, name, text string) {
-	t.Helper()
+func write(tb testing.TB, dir, name, text string) {
+	tb.Helper()
 	at := filepath.Join(dir, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := tools.WriteFile(at, []byte(text)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func read(t testing.TB, c *tools.Catalogue) *tools.Snapshot {
-	t.Helper()
-	s, err := c.Read(t.Context())
+func read(tb testing.TB, c *tools.Catalogue) *tools.Snapshot {
+	tb.Helper()
+	s, err := c.Read(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -183,8 +183,8 @@ func definition(name string) tools.Definition {
 }
 
 // generated writes what a generated server looks like on disk.
-func generated(t testing.TB, dir, server string, defs ...tools.Definition) {
-	t.Helper()
+func generated(tb testing.TB, dir, server string, defs ...tools.Definition) {
+	tb.Helper()
 	index := tools.Index{Server: server, Generator: tools.Generator, Names: map[string]string{}, Tools: defs}
 	pkg := strings.ReplaceAll(server, "-", "_")
 	for _, d := range defs {
@@ -192,13 +192,13 @@ func generated(t testing.TB, dir, server string, defs ...tools.Definition) {
 		index.Names[d.Name] = function
 		h := tools.Header{Generator: tools.Generator, Server: server, Tool: d.Name, Function: function, Hash: d.Hash(), Signature: function + "()"}
 		body := fmt.Sprintf("\"\"\"%s\"\"\"\n\ndef %s():\n    pass\n%s", d.Description, function, strings.Repeat("# filler to be like a real one\n", 60))
-		write(t, dir, pkg+"/"+function+".py", string(tools.Seal(h, []byte(body))))
+		write(tb, dir, pkg+"/"+function+".py", string(tools.Seal(h, []byte(body))))
 	}
 	data, err := json.Marshal(index)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	write(t, dir, pkg+"/"+tools.IndexFile, string(data))
+	write(tb, dir, pkg+"/"+tools.IndexFile, string(data))
 }
 
 func TestApprovals(t *testing.T) {
@@ -300,18 +300,18 @@ func TestLookupNamesTheNearest(t *testing.T) {
 	}
 }
 
-func thousand(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
+func thousand(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	for s := range 20 {
 		var defs []tools.Definition
 		for i := range 45 {
 			defs = append(defs, definition(fmt.Sprintf("tool_%d", i)))
 		}
-		generated(t, dir, fmt.Sprintf("server%d", s), defs...)
+		generated(tb, dir, fmt.Sprintf("server%d", s), defs...)
 		for i := range 5 {
 			name := fmt.Sprintf("own_%d", i)
-			write(t, dir, fmt.Sprintf("server%d/%s.py", s, name), "import os\n\n\ndef "+name+"(a: int, b: str = 'x') -> dict:\n    \"\"\"Does it.\"\"\"\n    return {'a': [a, b]}\n"+strings.Repeat("# more\n", 100))
+			write(tb, dir, fmt.Sprintf("server%d/%s.py", s, name), "import os\n\n\ndef "+name+"(a: int, b: str = 'x') -> dict:\n    \"\"\"Does it.\"\"\"\n    return {'a': [a, b]}\n"+strings.Repeat("# more\n", 100))
 		}
 	}
 	return dir

@@ -13,9 +13,9 @@ import (
 
 // Difference lists what changed between two definitions, as JSON paths with the old and the new
 // value, in a stable order. Texts are quoted, so that nothing in them is taken for our own words.
-func Difference(old, new Definition) []string {
+func Difference(before, after Definition) []string {
 	var out []string
-	compare(&out, "", asTree(old), asTree(new))
+	compare(&out, "", asTree(before), asTree(after))
 	return out
 }
 
@@ -33,11 +33,11 @@ func asTree(d Definition) any {
 	return v
 }
 
-func compare(out *[]string, at string, old, new any) {
-	a, aMap := old.(map[string]any)
-	b, bMap := new.(map[string]any)
+func compare(out *[]string, at string, before, after any) {
+	a, aMap := before.(map[string]any)
+	b, bMap := after.(map[string]any)
 	if !aMap || !bMap {
-		if was, is := show(old), show(new); was != is {
+		if was, is := show(before), show(after); was != is {
 			*out = append(*out, fmt.Sprintf("%s: %s → %s", cmp.Or(at, "."), was, is))
 		}
 		return

@@ -63,7 +63,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	if err != nil {
 		return false, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	dir, err := root.Open(".")
 	if err != nil {
 		return false, err

@@ -21,8 +21,12 @@ type Finding struct {
 func Lint(server string, d Definition) []Finding {
 	var out []Finding
 	for _, f := range [...]struct{ name, text string }{
-		{"name", d.Name}, {"title", d.Title}, {"title", d.Annotations.Title}, {"description", d.Description},
-		{"schema", texts(d.InputSchema)}, {"schema", texts(d.OutputSchema)},
+		{"name", d.Name},
+		{"title", d.Title},
+		{"title", d.Annotations.Title},
+		{"description", d.Description},
+		{"schema", texts(d.InputSchema)},
+		{"schema", texts(d.OutputSchema)},
 	} {
 		for _, message := range lintText(f.text) {
 			out = append(out, Finding{Tool: server + "/" + Visible(d.Name), Field: f.name, Message: message})

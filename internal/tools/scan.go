@@ -103,11 +103,11 @@ func docstring(stmt string) string {
 		if !ok {
 			continue
 		}
-		end := strings.Index(body, q)
-		if end < 0 {
+		text, _, ended := strings.Cut(body, q)
+		if !ended {
 			return ""
 		}
-		return dedent(strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\'`, `'`).Replace(body[:end]))
+		return dedent(strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\'`, `'`).Replace(text))
 	}
 	return ""
 }

@@ -67,7 +67,7 @@ func (c *Catalogue) collect(snap *Snapshot) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	broken := map[string]bool{}
 	for _, b := range snap.Broken {
 		broken[b.Path] = true
@@ -215,7 +215,7 @@ func Unpack(v Version, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // gone by then, when all went well
 	if err := untar(plain, tmp); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func untar(plain []byte, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	tr := tar.NewReader(bytes.NewReader(plain))
 	for {
 		h, err := tr.Next()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,7 +43,7 @@ func answer(cfg Config) func(Caller) Caller {
 
 // sent marks an error that came after the call was made.
 func sent(err error) error {
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		e.Sent = true
 	}
 	return err
@@ -80,7 +81,7 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	}
 	out, err := cfg.Hooks.Tokenise(ctx, c, v)
 	if err == nil && !json.Valid(out) {
-		err = fmt.Errorf("the privacy filter left no JSON")
+		err = errors.New("the privacy filter left no JSON")
 	}
 	return out, err
 }

@@ -26,8 +26,10 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,9 +130,9 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Catalogue == nil || cfg.Upstream == nil || cfg.Journal == nil || cfg.Audit == nil:
-		return fmt.Errorf("it needs a catalogue, an upstream, a journal and an audit")
+		return errors.New("it needs a catalogue, an upstream, a journal and an audit")
 	case cfg.Task.ID == "" || cfg.Task.Tenant == "" || cfg.Task.Attempt < 1:
-		return fmt.Errorf("it needs a task, a tenant and an attempt")
+		return errors.New("it needs a task, a tenant and an attempt")
 	}
 	if err := cfg.Policy.check(); err != nil {
 		return err
@@ -150,8 +152,8 @@ func (cfg *Config) check() error {
 
 // chain returns the call as the first layer sees it.
 func chain(inner Caller, layers ...func(Caller) Caller) Caller {
-	for i := len(layers) - 1; i >= 0; i-- {
-		inner = layers[i](inner)
+	for _, layer := range slices.Backward(layers) {
+		inner = layer(inner)
 	}
 	return inner
 }

@@ -40,8 +40,9 @@ type world struct {
 
 func object(s string) json.RawMessage { return json.RawMessage(s) }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, journal: map[broker.Key]broker.Recorded{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{t: tb, journal: map[broker.Key]broker.Recorded{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
 	no, yes := false, true
 	add := func(name string, state tools.State, a tools.Annotations, in, out string) {
 		d := tools.Definition{Name: name, InputSchema: object(in), Annotations: a}

@@ -46,6 +46,7 @@ func translate(ctx context.Context, c Call, err error) error {
 		if c.def.Annotations.Mutates() {
 			e.Hint = "whether the call was carried out is not known"
 		}
+	case tools.Down, tools.TooLarge, tools.Refused, tools.Protocol:
 	}
 	return e
 }

@@ -36,14 +36,14 @@ func Names() []string { return slices.Sorted(maps.Keys(all)) }
 
 // New makes the server called name. One server can serve any number of connections.
 func New(name string, opts Options) (*mcp.Server, error) {
-	make, ok := all[name]
+	build, ok := all[name]
 	if !ok {
 		return nil, fmt.Errorf("no tool server %q; there are %s", name, strings.Join(Names(), ", "))
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return make(opts), nil
+	return build(opts), nil
 }
 
 // Serve runs the server called name on a pair of streams until in ends or ctx does.

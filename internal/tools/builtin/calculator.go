@@ -3,7 +3,7 @@ package builtin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -55,7 +55,7 @@ func calculator() *mcp.Server {
 
 func finite(v float64) (*mcp.CallToolResult, number, error) {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
-		return nil, number{}, fmt.Errorf("the result is not a finite number")
+		return nil, number{}, errors.New("the result is not a finite number")
 	}
 	return nil, number{v}, nil
 }

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -182,7 +183,7 @@ func (p *parser) power() (float64, error) {
 		return 0, err
 	}
 	if base == 0 && exponent < 0 {
-		return 0, fmt.Errorf("zero has no negative power")
+		return 0, errors.New("zero has no negative power")
 	}
 	v := math.Pow(base, exponent)
 	if math.IsNaN(v) {

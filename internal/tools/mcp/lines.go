@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -88,8 +89,8 @@ func (l *lines) readLine() (line, tail []byte, size int, err error) {
 		switch {
 		case err == nil:
 			return line, tail, size, nil
-		case err == bufio.ErrBufferFull:
-		case err == io.EOF && size > 0:
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && size > 0:
 			return append(line, '\n'), tail, size, nil
 		default:
 			return nil, nil, 0, err

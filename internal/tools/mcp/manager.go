@@ -60,6 +60,7 @@ type Server struct {
 // Options are those of a Manager.
 type Options struct {
 	Log     *slog.Logger // nil: slog.Default
+	Path    string       // PATH of the processes; empty: /usr/local/bin:/usr/bin:/bin
 	Backoff Backoff
 }
 
@@ -70,6 +71,7 @@ type Backoff struct{ Min, Max time.Duration } // 0: 200 ms, 30 s
 type Manager struct {
 	log     *slog.Logger
 	backoff Backoff
+	path    string
 	servers map[string]*upstream
 
 	mu     sync.Mutex
@@ -82,7 +84,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	m := &Manager{log: opts.Log, backoff: opts.Backoff, servers: map[string]*upstream{}}
+	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, servers: map[string]*upstream{}}
 	m.backoff.Min = orDefault(m.backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = orDefault(m.backoff.Max, 30*time.Second)
 	var problems []error

@@ -463,8 +463,14 @@ func TestStreamableHTTP(t *testing.T) {
 
 func TestConfigurationProblems(t *testing.T) {
 	_, err := mcp.NewManager([]mcp.Server{
-		{Name: "none"}, {Name: "both", Command: "x", URL: "http://x"}, {Name: "scope", Command: "x", Scope: "world"}, {Name: "url", URL: "ftp://x"},
-		{Name: "twice", Command: "x"}, {Name: "twice", Command: "x"}, {Command: "x"}, {Name: "negative", Command: "x", Concurrency: -1},
+		{Name: "none"},
+		{Name: "both", Command: "x", URL: "http://x"},
+		{Name: "scope", Command: "x", Scope: "world"},
+		{Name: "url", URL: "ftp://x"},
+		{Name: "twice", Command: "x"},
+		{Name: "twice", Command: "x"},
+		{Command: "x"},
+		{Name: "negative", Command: "x", Concurrency: -1},
 	}, mcp.Options{})
 	if err == nil || strings.Count(err.Error(), "\n") != 6 {
 		t.Errorf("problems = %v, want seven", err)

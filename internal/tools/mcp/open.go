@@ -54,7 +54,7 @@ func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sd
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
 		}, nil
 	}
-	proc, err := start(ctx, u.Server, log)
+	proc, err := start(ctx, u.Server, u.manager.path, log)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,9 @@ func (u *upstream) client(l *live) *sdk.Client {
 			l.forget()
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-			if f, ok := l.progress.Load(token(r.Params.ProgressToken)); ok {
-				f.(func(*sdk.ProgressNotificationParams))(r.Params)
+			f, _ := l.progress.Load(token(r.Params.ProgressToken))
+			if report, ok := f.(func(*sdk.ProgressNotificationParams)); ok {
+				report(r.Params)
 			}
 		},
 		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
@@ -99,8 +100,10 @@ func httpClient(s Server) *http.Client {
 	if err != nil {
 		panic("mcp: a checked url does not parse") // check has parsed it
 	}
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxIdleConnsPerHost = s.Concurrency
+	base := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: s.Concurrency,
+		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}
 	return &http.Client{
 		Transport: &roundTripper{base: base, host: u.Host, headers: s.Headers, most: int64(s.MaxResultBytes)},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {

@@ -33,15 +33,15 @@ type process struct {
 // grace is how long a server may take to end by itself, and again after SIGTERM.
 const grace = 2 * time.Second
 
-func start(ctx context.Context, s Server, log *slog.Logger) (*process, error) {
-	cmd := exec.Command(s.Command, s.Args...)
+func start(ctx context.Context, s Server, path string, log *slog.Logger) (*process, error) {
+	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it, politely first
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	home, err := runAs(cmd, s.User)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = environment(s, home)
+	cmd.Env = environment(s, path, home)
 	cmd.Stderr = &lineLog{log: func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }}
 	cmd.WaitDelay = grace
 	stdin, err := cmd.StdinPipe()
@@ -71,7 +71,10 @@ func start(ctx context.Context, s Server, log *slog.Logger) (*process, error) {
 // runAs makes the process another user's, and returns that user's home.
 func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 	if name == "" {
-		return cmp.Or(os.Getenv("HOME"), "/"), nil
+		if me, err := user.Current(); err == nil {
+			return me.HomeDir, nil
+		}
+		return "/", nil
 	}
 	if os.Geteuid() != 0 {
 		return "", fmt.Errorf("run as %s: only root can", name)
@@ -91,11 +94,8 @@ func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 
 // environment is all that the process gets: what it needs to start, and what is configured. Our
 // own environment may hold the fleet's secrets.
-func environment(s Server, home string) []string {
-	env := []string{"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "HOME=" + home, "LANG=C.UTF-8"}
-	if tmp := os.Getenv("TMPDIR"); tmp != "" {
-		env = append(env, "TMPDIR="+tmp)
-	}
+func environment(s Server, path, home string) []string {
+	env := []string{"PATH=" + cmp.Or(path, "/usr/local/bin:/usr/bin:/bin"), "HOME=" + home, "LANG=C.UTF-8"}
 	for k, v := range s.Env {
 		env = append(env, k+"="+v)
 	}

@@ -44,6 +44,7 @@ func (u *upstream) scopeKey(tenant, session string) string {
 		return tenant + "\x00"
 	case PerSession:
 		return tenant + "\x00" + session
+	case Shared:
 	}
 	return ""
 }

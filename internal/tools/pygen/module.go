@@ -195,10 +195,18 @@ func describe(p parameter) string {
 		parts = append(parts, "sent as "+tools.PyString(p.wire))
 	}
 	for _, c := range [...]struct{ key, text string }{
-		{"minimum", "at least %s"}, {"exclusiveMinimum", "more than %s"}, {"maximum", "at most %s"},
-		{"exclusiveMaximum", "less than %s"}, {"multipleOf", "a multiple of %s"}, {"minLength", "length %s or more"},
-		{"maxLength", "length %s or less"}, {"minItems", "%s items or more"}, {"maxItems", "%s items or fewer"},
-		{"pattern", "matches %s"}, {"format", "format %s"}, {"default", "default %s"},
+		{"minimum", "at least %s"},
+		{"exclusiveMinimum", "more than %s"},
+		{"maximum", "at most %s"},
+		{"exclusiveMaximum", "less than %s"},
+		{"multipleOf", "a multiple of %s"},
+		{"minLength", "length %s or more"},
+		{"maxLength", "length %s or less"},
+		{"minItems", "%s items or more"},
+		{"maxItems", "%s items or fewer"},
+		{"pattern", "matches %s"},
+		{"format", "format %s"},
+		{"default", "default %s"},
 	} {
 		if value, ok := s[c.key]; ok {
 			parts = append(parts, fmt.Sprintf(c.text, compact(value)))

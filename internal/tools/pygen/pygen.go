@@ -130,7 +130,7 @@ func Write(servers string, p Package) (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	old, err := Previous(servers, p.Index.Server)
 	if err != nil {
 		return nil, err

@@ -66,30 +66,48 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 
 func TestSignatures(t *testing.T) {
 	for _, test := range []struct{ name, in, out, want string }{
-		{"order of required", `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
-			"f(b: int, a: str, *, c: float = UNSET) -> Any"},
+		{
+			"order of required", `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
+			"f(b: int, a: str, *, c: float = UNSET) -> Any",
+		},
 		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
 		{"anything", `{}`, `true`, "f() -> Any"},
 		{"no schema at all", `true`, `false`, "f(**extra: Any) -> Any"},
-		{"enum and const", `{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
-			`f(a: Literal["x", "y", 1, None, True], b: Literal["k"], c: Union[float, Literal["x"]]) -> Any`},
-		{"nullable", `{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
-			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any"},
-		{"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object","additionalProperties":{"type":"integer"}},"c":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["a","b","c"]}`, "",
-			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any"},
-		{"allOf at the top", `{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
-			"f(a: str, *, b: int = UNSET) -> Any"},
-		{"oneOf at the top", `{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
-			"f(*, a: str = UNSET, b: int = UNSET) -> Any"},
+		{
+			"enum and const", `{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
+			`f(a: Literal["x", "y", 1, None, True], b: Literal["k"], c: Union[float, Literal["x"]]) -> Any`,
+		},
+		{
+			"nullable", `{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
+			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
+		},
+		{
+			"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object","additionalProperties":{"type":"integer"}},"c":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["a","b","c"]}`, "",
+			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
+		},
+		{
+			"allOf at the top", `{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
+			"f(a: str, *, b: int = UNSET) -> Any",
+		},
+		{
+			"oneOf at the top", `{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
+			"f(*, a: str = UNSET, b: int = UNSET) -> Any",
+		},
 		{"local reference", `{"properties":{"a":{"$ref":"#/$defs/s"}},"required":["a"],"$defs":{"s":{"type":"string"}}}`, "", "f(a: str) -> Any"},
 		{"remote reference", `{"properties":{"a":{"$ref":"http://127.0.0.1/x.json"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
 		{"reference to itself", `{"properties":{"a":{"$ref":"#/properties/a"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
-		{"further arguments", `{"properties":{"class":{"type":"string"}},"required":["class"],"additionalProperties":{"type":"integer"}}`, "",
-			"f(class_: str, **extra: int) -> Any"},
-		{"names that clash", `{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
-			"f(a_b_2: str, a_b: int, *, argument_3b45e30d: Any = UNSET) -> Any"},
-		{"wrapped result", `{}`, `{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
-			"f() -> List[float]"},
+		{
+			"further arguments", `{"properties":{"class":{"type":"string"}},"required":["class"],"additionalProperties":{"type":"integer"}}`, "",
+			"f(class_: str, **extra: int) -> Any",
+		},
+		{
+			"names that clash", `{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
+			"f(a_b_2: str, a_b: int, *, argument_3b45e30d: Any = UNSET) -> Any",
+		},
+		{
+			"wrapped result", `{}`, `{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
+			"f() -> List[float]",
+		},
 		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
 	} {
 		d := def("f", test.in)
@@ -119,9 +137,13 @@ func TestHostileDefinitions(t *testing.T) {
 		def("tree", `{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
 		def("odd", `{"type":7,"properties":[],"required":{"a":1},"anyOf":"x","enum":{},"allOf":[1,"x",null],"$ref":3}`),
 		def("twice", `{"properties":{"a":{}},"required":["a","a","b",3]}`),
-		{Name: "types", InputSchema: json.RawMessage(`{"type":"object"}`), Description: text, Title: text,
-			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"array","items":{"type":"object","properties":{"a-b":{"type":"string"},"__x":{"type":"null"},"class":{"type":"string"}},"required":["a-b"]}},"Any":{},"TypesResult":{}},"required":["str"]}`)},
-		{Name: "bad", InputSchema: json.RawMessage(`{`)}, {Name: ""}, {Name: "texts", InputSchema: json.RawMessage(`{}`)},
+		{
+			Name: "types", InputSchema: json.RawMessage(`{"type":"object"}`), Description: text, Title: text,
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"array","items":{"type":"object","properties":{"a-b":{"type":"string"},"__x":{"type":"null"},"class":{"type":"string"}},"required":["a-b"]}},"Any":{},"TypesResult":{}},"required":["str"]}`),
+		},
+		{Name: "bad", InputSchema: json.RawMessage(`{`)},
+		{Name: ""},
+		{Name: "texts", InputSchema: json.RawMessage(`{}`)},
 	}
 	pkg, err := Generate(Source{Server: "../evil-server\"\n", Version: text, Tools: defs})
 	if err != nil {

@@ -35,47 +35,47 @@ type told struct {
 	Doc, Signature, Error, Trace string
 }
 
-func startPython(t testing.TB) *python {
-	t.Helper()
+func startPython(tb testing.TB) *python {
+	tb.Helper()
 	interpreter := "/usr/bin/python3"
 	if _, err := os.Stat(interpreter); err != nil {
 		if interpreter, err = exec.LookPath("python3"); err != nil {
-			skip(t, "no python3 on this host")
+			skip(tb, "no python3 on this host")
 		}
 	}
 	testdata, err := filepath.Abs("testdata")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := tb.TempDir()
 	cmd := exec.Command(interpreter, "-S", "-B", filepath.Join(testdata, "harness.py"))
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata, "LANG=C.UTF-8"}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
-	return &python{t: t, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
 // skip leaves a test out, unless the environment forbids that.
-func skip(t testing.TB, why string) {
-	t.Helper()
+func skip(tb testing.TB, why string) {
+	tb.Helper()
 	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-		t.Fatal(why)
+		tb.Fatal(why)
 	}
-	t.Skip(why)
+	tb.Skip(why)
 }
 
 func (p *python) write(pkg Package) {

@@ -23,37 +23,37 @@ import (
 
 // npm returns the directory with the real servers. CODEFLEET_TEST_NPM names a directory that
 // npm/install.sh has filled, or may fill when CODEFLEET_TEST_NO_SKIP is set too.
-func npm(t testing.TB) string {
-	t.Helper()
+func npm(tb testing.TB) string {
+	tb.Helper()
 	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
 	if dir == "" {
 		if must {
-			t.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")
+			tb.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")
 		}
-		t.Skip("CODEFLEET_TEST_NPM is not set")
+		tb.Skip("CODEFLEET_TEST_NPM is not set")
 	}
 	if out, err := exec.Command("npm/install.sh", dir).CombinedOutput(); err != nil {
 		if must {
-			t.Fatalf("install the npm servers: %v\n%s", err, out)
+			tb.Fatalf("install the npm servers: %v\n%s", err, out)
 		}
-		t.Skipf("install the npm servers: %v", err)
+		tb.Skipf("install the npm servers: %v", err)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return abs
 }
 
 // realServers are the six, each with a workplace of its own under work.
-func realServers(t testing.TB, dir, work string) []mcp.Server {
-	t.Helper()
+func realServers(tb testing.TB, dir, work string) []mcp.Server {
+	tb.Helper()
 	node := filepath.Join(dir, "node_modules/.bin/node")
 	module := func(name string) string { return filepath.Join(dir, "node_modules", name) }
 	git := filepath.Join(work, "repo")
 	for _, args := range [][]string{{"init", "-q", git}, {"-C", git, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first"}} {
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("git: %v\n%s", err, out)
+			tb.Fatalf("git: %v\n%s", err, out)
 		}
 	}
 	official := "@modelcontextprotocol/server-"
@@ -76,34 +76,34 @@ func realServers(t testing.TB, dir, work string) []mcp.Server {
 var listed = map[string]int{"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5}
 
 // generate writes the modules of all servers, approved, and returns the catalogue.
-func generate(t testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
-	t.Helper()
+func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
+	tb.Helper()
 	approvals := tools.Approvals{}
 	for _, server := range m.Servers() {
-		defs, version, err := m.Definitions(t.Context(), server, "", "")
+		defs, version, err := m.Definitions(tb.Context(), server, "", "")
 		if err != nil {
-			t.Fatalf("%s: %v", server, err)
+			tb.Fatalf("%s: %v", server, err)
 		}
 		p, err := pygen.Generate(pygen.Source{Server: server, Version: version, Tools: defs})
 		if err != nil || len(p.Refused) > 0 {
-			t.Fatalf("%s: %v, refused %v", server, err, p.Refused)
+			tb.Fatalf("%s: %v, refused %v", server, err, p.Refused)
 		}
 		if want, known := listed[server]; known && len(defs) != want {
-			t.Errorf("%s has %d tools, want %d", server, len(defs), want)
+			tb.Errorf("%s has %d tools, want %d", server, len(defs), want)
 		}
 		if _, err := pygen.Write(dir, p); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, d := range defs {
 			approvals.Approve(server, d, "test", time.Now())
 		}
 	}
 	if err := approvals.Save(dir); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	snap, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(t.Context())
+	snap, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(tb.Context())
 	if err != nil || len(snap.Broken) > 0 {
-		t.Fatalf("catalogue: %v, broken %v", err, snap.Broken)
+		tb.Fatalf("catalogue: %v, broken %v", err, snap.Broken)
 	}
 	return snap
 }
@@ -116,9 +116,9 @@ func (nothing) Lookup(context.Context, string, string) ([]broker.Recorded, error
 func (nothing) Intent(context.Context, broker.Recorded) error                     { return nil }
 func (nothing) Record(context.Context, broker.Recorded) error                     { return nil }
 
-func execution(t testing.TB, m *mcp.Manager, snap *tools.Snapshot, files *sync.Map) *broker.Execution {
-	t.Helper()
-	e, err := broker.New(t.Context(), broker.Config{
+func execution(tb testing.TB, m *mcp.Manager, snap *tools.Snapshot, files *sync.Map) *broker.Execution {
+	tb.Helper()
+	e, err := broker.New(tb.Context(), broker.Config{
 		Task: broker.Task{ID: "t", Tenant: "a", Attempt: 1, Allow: []string{"*"}}, Catalogue: snap, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
 		Policy: broker.Policy{Destructive: broker.Allow},
 		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
@@ -127,7 +127,7 @@ func execution(t testing.TB, m *mcp.Manager, snap *tools.Snapshot, files *sync.M
 		}},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
@@ -187,27 +187,27 @@ True
 }
 
 // program runs Python against the modules below dir; its tool calls go to the execution.
-func program(t testing.TB, dir string, e *broker.Execution, code string) string {
-	t.Helper()
+func program(tb testing.TB, dir string, e *broker.Execution, code string) string {
+	tb.Helper()
 	client, err := filepath.Abs("testdata")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "-S", "-B", "-c", code)
+	cmd := exec.CommandContext(tb.Context(), "/usr/bin/python3", "-S", "-B", "-c", code)
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "ANSWERS=4"}
 	callsRead, callsWrite, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	answersRead, answersWrite, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cmd.ExtraFiles = []*os.File{callsWrite, answersRead}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_ = callsWrite.Close()
 	_ = answersRead.Close()
@@ -219,19 +219,19 @@ func program(t testing.TB, dir string, e *broker.Execution, code string) string 
 			Arguments          json.RawMessage
 		}
 		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		r, err := e.Call(t.Context(), broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Arguments})
+		r, err := e.Call(tb.Context(), broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Arguments})
 		answer := map[string]any{"value": r.Value}
 		if err != nil {
 			answer = map[string]any{"error": err.Error()}
 		}
 		if err := json.NewEncoder(answersWrite).Encode(answer); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("python: %v", err)
+		tb.Errorf("python: %v", err)
 	}
 	return out.String()
 }
@@ -264,8 +264,10 @@ func TestRealServerOverHTTP(t *testing.T) {
 	if err != nil || r.Content[0].Text != "Echo: hi" {
 		t.Errorf("echo = %+v, %v", r, err)
 	}
-	r, err = m.Call(t.Context(), tools.Request{Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":1,"steps":4}`),
-		Progress: func(string, float64, float64) { steps++ }})
+	r, err = m.Call(t.Context(), tools.Request{
+		Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":1,"steps":4}`),
+		Progress: func(string, float64, float64) { steps++ },
+	})
 	if err != nil || steps < 3 {
 		t.Errorf("a long call = %+v, %v, %d steps", r, err, steps)
 	}
@@ -286,8 +288,10 @@ func TestRealServerKilled(t *testing.T) {
 	var once sync.Once
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Call(t.Context(), tools.Request{Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":60,"steps":600}`),
-			Progress: func(string, float64, float64) { once.Do(func() { close(under) }) }})
+		_, err := m.Call(t.Context(), tools.Request{
+			Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":60,"steps":600}`),
+			Progress: func(string, float64, float64) { once.Do(func() { close(under) }) },
+		})
 		done <- err
 	}()
 	<-under
@@ -334,10 +338,15 @@ func TestPyright(t *testing.T) {
 	root := t.TempDir()
 	generate(t, m, filepath.Join(root, "servers"))
 	odd := []tools.Definition{
-		{Name: "__init__"}, {Name: "../x"}, {Name: "💥"}, {Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
+		{Name: "__init__"},
+		{Name: "../x"},
+		{Name: "💥"},
+		{Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
 		{Name: "class", InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`)},
-		{Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
-			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`)},
+		{
+			Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`),
+		},
 	}
 	p, err := pygen.Generate(pygen.Source{Server: "odd", Tools: odd})
 	if err != nil {
