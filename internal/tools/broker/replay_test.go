@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,7 @@ func TestThreeOfFive(t *testing.T) {
 func TestEqualCallsAreToldApart(t *testing.T) {
 	w := newWorld(t)
 	n := 0
-	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(fmt.Sprint(n)), nil }
+	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(strconv.Itoa(n)), nil }
 	first := w.open()
 	for range 2 {
 		if _, err := w.call(first, "put", `{}`); err != nil {

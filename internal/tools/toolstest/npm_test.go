@@ -25,7 +25,7 @@ import (
 // npm/install.sh has filled, or may fill when CODEFLEET_TEST_NO_SKIP is set too.
 func npm(tb testing.TB) string {
 	tb.Helper()
-	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
+	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" //nolint:forbidigo // a switch of the test run
 	if dir == "" {
 		if must {
 			tb.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")
@@ -246,7 +246,7 @@ func TestRealServerOverHTTP(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
 	cmd := exec.Command(filepath.Join(dir, "node_modules/.bin/node"), filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp")
-	cmd.Env = append(os.Environ(), "PORT="+strconv.Itoa(port))
+	cmd.Env = []string{"PORT=" + strconv.Itoa(port), "PATH=/usr/bin:/bin"}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
