@@ -1,0 +1,249 @@
+package selection
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/selection/text"
+)
+
+// What each signal is worth next to the best lexical score of the query.
+const (
+	synonymWeight  = 0.4
+	spellingWeight = 0.15 // times the likeness
+	serverWeight   = 0.05
+	clauseWeight   = 0.2
+	glossWeight    = 0.3
+	historyWeight  = 0.6
+
+	maxTerms   = 256 // of a query; later ones do not count
+	maxClauses = 12
+)
+
+// scratch is the working memory of one ranking.
+type scratch struct {
+	lexical, clause, bestClause, server, total []float32
+}
+
+func newScratch(tools, servers int) *scratch {
+	f := func(n int) []float32 { return make([]float32, n) }
+	return &scratch{f(tools), f(tools), f(tools), f(servers), f(tools)}
+}
+
+// query is an analysed query.
+type query struct {
+	own       []string // distinct terms of the text, in order
+	terms     []weighted
+	unmatched []string // own terms that neither stand in the catalogue nor lead to a word of it
+	mass      float32  // what a tool that matched every own term once would score
+}
+
+func (s *Snapshot) analyse(sentence string) query {
+	q := query{}
+	seen := map[string]bool{}
+	for _, t := range text.Query(sentence) {
+		if !seen[t] && len(q.own) < maxTerms {
+			seen[t] = true
+			q.own = append(q.own, t)
+		}
+	}
+	weights := map[string]float32{}
+	for _, t := range q.own {
+		if !s.expand(t, weights, seen) {
+			q.unmatched = append(q.unmatched, t)
+		}
+	}
+	for t, w := range weights {
+		id := s.lexical.ids[t]
+		q.terms = append(q.terms, weighted{id, w})
+	}
+	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) })
+	for _, t := range q.terms { // in order: sums of floats depend on it
+		if t.weight == 1 {
+			q.mass += s.lexical.idf[t.id]
+		}
+	}
+	return q
+}
+
+func largest(scores []float32) float32 {
+	m := float32(0)
+	for _, v := range scores {
+		m = max(m, v)
+	}
+	return m
+}
+
+// expand adds a term, its synonyms and its spelling neighbours to the weights; false when the catalogue has none.
+func (s *Snapshot) expand(term string, weights map[string]float32, own map[string]bool) bool {
+	found := false
+	put := func(word string, weight float32) {
+		if _, ok := s.lexical.ids[word]; ok && weights[word] < weight {
+			weights[word] = weight
+			found = true
+		}
+	}
+	put(term, 1)
+	for _, other := range synonyms[term] {
+		if !own[other] {
+			put(other, synonymWeight)
+		}
+	}
+	known := found
+	for _, n := range s.spelling.near(term) {
+		if own[n.word] {
+			continue
+		}
+		weight := spellingWeight * n.likeness
+		if !known {
+			weight = synonymWeight * n.likeness
+		}
+		put(n.word, weight)
+	}
+	return found
+}
+
+// candidate is one tool in a ranking and what its place is made of.
+type candidate struct {
+	tool                                            int32
+	score                                           float32
+	lexical, clause, server, gloss, history, fusion float32
+}
+
+// rank returns the best candidates for a sentence, best first, ties by id.
+func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
+	w := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(w)
+	q := s.analyse(sentence)
+	s.lexical.score(w.lexical, q.terms)
+	top := largest(w.lexical)
+	vector := s.queryVector(q.own)
+	votes := history.votes(s, q.own)
+	if top == 0 && vector == nil && votes == nil {
+		return nil, q
+	}
+	s.scoreClauses(w, sentence)
+	s.scoreServers(w, q)
+	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed, limit), q
+}
+
+// shrink takes weight from the vectors where the best lexical hit already covers the query.
+func (s *Snapshot) shrink(top float32, q query) float32 {
+	if q.mass == 0 {
+		return 1
+	}
+	return 1 - min(1, top/(q.mass*(saturation+1)))*0.5
+}
+
+type signals struct {
+	top, gloss float32
+	vector     []int8
+	votes      map[int32]float32
+}
+
+func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
+	unit := g.top
+	if unit == 0 {
+		unit = 1
+	}
+	best := newTop(limit)
+	for d := range s.tools {
+		c := candidate{
+			tool:    int32(d),
+			lexical: w.lexical[d],
+			clause:  clauseWeight * unit * w.bestClause[d],
+			server:  serverWeight * w.server[s.serverOf[d]],
+			history: historyWeight * unit * g.votes[int32(d)],
+		}
+		if g.vector != nil {
+			c.gloss = g.gloss * unit * max(0, cosine(g.vector, s.vectors[d*dims:]))
+		}
+		c.score = c.lexical + c.clause + c.server + c.gloss + c.history
+		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {
+			best.put(c)
+		}
+	}
+	return best.sorted()
+}
+
+// scoreClauses leaves in bestClause each tool's share of the best score in any single clause of the sentence.
+func (s *Snapshot) scoreClauses(w *scratch, sentence string) {
+	clear(w.bestClause)
+	parts := clauses(sentence)
+	if len(parts) < 2 {
+		return
+	}
+	for _, part := range parts {
+		q := s.analyse(part)
+		s.lexical.score(w.clause, q.terms)
+		if top := largest(w.clause); top > 0 {
+			for d, v := range w.clause {
+				w.bestClause[d] = max(w.bestClause[d], v/top)
+			}
+		}
+	}
+}
+
+func (s *Snapshot) scoreServers(w *scratch, q query) {
+	clear(w.server)
+	for _, t := range q.own {
+		if id, ok := s.servers.ids[t]; ok {
+			s.servers.add(w.server, id, 1)
+		}
+	}
+}
+
+// clauses cuts a sentence where one request ends and the next begins.
+func clauses(sentence string) []string {
+	sentence = text.Literals(sentence)
+	var out []string
+	for _, part := range strings.FieldsFunc(sentence, func(r rune) bool { return strings.ContainsRune(".;!?\n,:", r) }) {
+		for _, p := range strings.Split(strings.ReplaceAll(part, " then ", " and "), " and ") {
+			if len(strings.Fields(p)) >= 2 && len(out) < maxClauses {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// top keeps the best limit candidates in a heap whose root is the worst of them.
+type top struct {
+	limit int
+	heap  []candidate
+}
+
+func newTop(limit int) *top { return &top{limit: limit, heap: make([]candidate, 0, min(limit, 256))} }
+
+func better(a, b candidate) bool { return a.score > b.score || a.score == b.score && a.tool < b.tool }
+
+func (t *top) wants(c candidate) bool { return len(t.heap) < t.limit || better(c, t.heap[0]) }
+
+func (t *top) put(c candidate) {
+	if len(t.heap) < t.limit {
+		t.heap = append(t.heap, c)
+		for i := len(t.heap) - 1; i > 0 && better(t.heap[(i-1)/2], t.heap[i]); i = (i - 1) / 2 {
+			t.heap[i], t.heap[(i-1)/2] = t.heap[(i-1)/2], t.heap[i]
+		}
+		return
+	}
+	t.heap[0] = c
+	for i := 0; ; {
+		worst := i
+		for _, child := range []int{2*i + 1, 2*i + 2} {
+			if child < len(t.heap) && better(t.heap[worst], t.heap[child]) {
+				worst = child
+			}
+		}
+		if worst == i {
+			return
+		}
+		t.heap[i], t.heap[worst] = t.heap[worst], t.heap[i]
+		i = worst
+	}
+}
+
+func (t *top) sorted() []candidate {
+	sortBy(t.heap, better)
+	return t.heap
+}
