@@ -23,6 +23,7 @@ type History struct {
 
 const (
 	neighbours     = 10
+	imagined       = 20   // past tasks, see index.prior
 	similarityLow  = 0.05 // below it the past says nothing
 	similarityHigh = 0.4  // above it the past has its full weight
 )
@@ -40,7 +41,7 @@ func NewHistory(past []Past) *History {
 	if len(terms) == 0 {
 		return nil
 	}
-	h.tasks = newIndex(len(terms), func(d int) []field { return []field{{1, terms[d]}} })
+	h.tasks = newIndex(len(terms), imagined, func(d int) []field { return []field{{1, terms[d]}} })
 	h.self = make([]float32, len(terms))
 	for t := range h.tasks.idf {
 		for i := h.tasks.start[t]; i < h.tasks.start[t+1]; i++ {
@@ -62,7 +63,7 @@ func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
 			h.tasks.add(scores, id, 1)
 			mass += h.tasks.idf[id]
 		} else {
-			mass += float32(math.Log(1 + float64(2*len(h.used))))
+			mass += float32(math.Log(1 + float64(2*(len(h.used)+imagined))))
 		}
 	}
 	best := newTop(neighbours)
@@ -83,6 +84,7 @@ func (h *History) poll(s *Snapshot, similar []candidate) map[int32]float32 {
 		return nil
 	}
 	gate := min(1, (similar[0].score-similarityLow)/(similarityHigh-similarityLow))
+	gate += max(0, similar[0].score-similarityHigh) // nearly the same task: the past outweighs the words
 	votes := map[int32]float32{}
 	var largest float32
 	for _, c := range similar {

@@ -9,8 +9,8 @@ import (
 
 // BM25F: term frequencies of all fields are weighted and summed before they saturate.
 const (
-	saturation = 2.0 // k1
-	lengthNorm = 0.6 // b
+	saturation = 3.0  // k1
+	lengthNorm = 0.65 // b
 )
 
 // field is one searched part of a document.
@@ -22,6 +22,7 @@ type field struct {
 // index is an inverted index: for every term the documents that have it and what it is worth there. Immutable.
 type index struct {
 	docs   int
+	prior  int // documents imagined beside the real ones, so that words of a small index are not taken for common
 	ids    map[string]int32
 	idf    []float32
 	start  []uint32 // postings of term t are [start[t], start[t+1])
@@ -37,8 +38,8 @@ type posting struct {
 }
 
 // newIndex indexes documents 0 … docs-1; fields returns the parts of one, always in the same number and order.
-func newIndex(docs int, fields func(doc int) []field) *index {
-	x := &index{docs: docs, ids: map[string]int32{}}
+func newIndex(docs, prior int, fields func(doc int) []field) *index {
+	x := &index{docs: docs, prior: prior, ids: map[string]int32{}}
 	var (
 		raw     []posting
 		weights []float32
@@ -121,7 +122,7 @@ func (x *index) invert(raw []posting, frequency func(posting) float32) {
 		}
 		x.start[t+1] = uint32(len(x.doc))
 		df := float64(len(x.doc) - from)
-		x.idf[t] = float32(math.Log(1 + (float64(x.docs)-df+0.5)/(df+0.5)))
+		x.idf[t] = float32(math.Log(1 + (float64(x.docs+x.prior)-df+0.5)/(df+0.5)))
 		for i := from; i < len(x.doc); i++ {
 			tf := x.impact[i]
 			x.impact[i] = x.idf[t] * tf * (saturation + 1) / (saturation + tf)
@@ -167,7 +168,7 @@ func toolFields(t *Tool, analyse func(string) []string) []field {
 		{3, analyse(t.Name)},
 		{1, analyse(t.Description)},
 		{0.5, names},
-		{0.5, described},
+		{0.3, described},
 		{1, append(slices.Clone(analyse(t.Server)), analyse(t.ServerTitle)...)},
 		{0.5, analyse(t.ServerDescription)},
 	}

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -9,15 +10,20 @@ import (
 
 // What each signal is worth next to the best lexical score of the query.
 const (
-	synonymWeight  = 0.4
+	synonymWeight  = 0.5
 	spellingWeight = 0.15 // times the likeness
 	serverWeight   = 0.05
-	clauseWeight   = 0.2
-	glossWeight    = 0.3
-	historyWeight  = 0.6
+	clauseWeight   = 0.3
+	glossWeight    = 0.4
+	historyWeight  = 0.8 // up to 1.3 where the past task is nearly the same
 
-	maxTerms   = 256 // of a query; later ones do not count
-	maxClauses = 12
+	repeatWeight   = 0.5 // of the logarithm of how often the query says a word
+	everydayWeight = 0.3 // taken from words that are frequent in English at large
+	rareIdf        = 8.0 // gloss idf above which a word is not an everyday word
+
+	minCosine  = 0.35 // of a tool that only the vectors find
+	maxTerms   = 256  // of a query; later ones do not count
+	maxClauses = 30
 )
 
 // scratch is the working memory of one ranking.
@@ -40,29 +46,27 @@ type query struct {
 
 func (s *Snapshot) analyse(sentence string) query {
 	q := query{}
-	seen := map[string]bool{}
+	times := map[string]int{}
 	for _, t := range text.Query(sentence) {
-		if !seen[t] && len(q.own) < maxTerms {
-			seen[t] = true
+		if times[t] == 0 && len(q.own) < maxTerms {
 			q.own = append(q.own, t)
 		}
+		times[t]++
 	}
 	weights := map[string]float32{}
 	for _, t := range q.own {
-		if !s.expand(t, weights, seen) {
+		weight := s.ownWeight(t, times[t])
+		if !s.expand(t, weight, weights, times) {
 			q.unmatched = append(q.unmatched, t)
+		}
+		if id, ok := s.lexical.ids[t]; ok {
+			q.mass += weight * s.lexical.idf[id]
 		}
 	}
 	for t, w := range weights {
-		id := s.lexical.ids[t]
-		q.terms = append(q.terms, weighted{id, w})
+		q.terms = append(q.terms, weighted{s.lexical.ids[t], w})
 	}
-	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) })
-	for _, t := range q.terms { // in order: sums of floats depend on it
-		if t.weight == 1 {
-			q.mass += s.lexical.idf[t.id]
-		}
-	}
+	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) }) // sums of floats depend on the order
 	return q
 }
 
@@ -74,10 +78,20 @@ func largest(scores []float32) float32 {
 	return m
 }
 
+// ownWeight is what a word of the query itself weighs: more when it is repeated, less when it is an everyday word.
+func (s *Snapshot) ownWeight(term string, times int) float32 {
+	weight := 1 + repeatWeight*float32(math.Log(float64(times)))
+	if w, ok := s.table.Lookup(term); ok {
+		weight *= 1 - everydayWeight + everydayWeight*min(1, w.Idf/rareIdf)
+	}
+	return weight
+}
+
 // expand adds a term, its synonyms and its spelling neighbours to the weights; false when the catalogue has none.
-func (s *Snapshot) expand(term string, weights map[string]float32, own map[string]bool) bool {
+func (s *Snapshot) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
 	found := false
-	put := func(word string, weight float32) {
+	put := func(word string, share float32) {
+		weight := weight * share
 		if _, ok := s.lexical.ids[word]; ok && weights[word] < weight {
 			weights[word] = weight
 			found = true
@@ -85,20 +99,20 @@ func (s *Snapshot) expand(term string, weights map[string]float32, own map[strin
 	}
 	put(term, 1)
 	for _, other := range synonyms[term] {
-		if !own[other] {
+		if own[other] == 0 {
 			put(other, synonymWeight)
 		}
 	}
 	known := found
 	for _, n := range s.spelling.near(term) {
-		if own[n.word] {
+		if own[n.word] > 0 {
 			continue
 		}
-		weight := spellingWeight * n.likeness
+		share := spellingWeight * n.likeness
 		if !known {
-			weight = synonymWeight * n.likeness
+			share = synonymWeight * n.likeness
 		}
-		put(n.word, weight)
+		put(n.word, share)
 	}
 	return found
 }
@@ -142,9 +156,9 @@ type signals struct {
 }
 
 func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
-	unit := g.top
+	unit, floor := g.top, float32(0)
 	if unit == 0 {
-		unit = 1
+		unit, floor = 1, minCosine
 	}
 	best := newTop(limit)
 	for d := range s.tools {
@@ -156,7 +170,9 @@ func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit in
 			history: historyWeight * unit * g.votes[int32(d)],
 		}
 		if g.vector != nil {
-			c.gloss = g.gloss * unit * max(0, cosine(g.vector, s.vectors[d*dims:]))
+			if like := cosine(g.vector, s.vectors[d*dims:]); like > floor {
+				c.gloss = g.gloss * unit * like
+			}
 		}
 		c.score = c.lexical + c.clause + c.server + c.gloss + c.history
 		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {

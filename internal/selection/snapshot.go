@@ -57,13 +57,13 @@ func (s *Snapshot) buildIndexes() {
 		s.serverOf[i] = int32(last)
 	}
 	v := newVectorizer(s.table, len(s.tools))
-	s.lexical = newIndex(len(s.tools), func(d int) []field {
+	s.lexical = newIndex(len(s.tools), 0, func(d int) []field {
 		fields := toolFields(&s.tools[d], analyse)
 		v.add(fields)
 		return fields
 	})
 	s.vectors, s.common = v.finish()
-	s.servers = newIndex(len(serverTools), func(d int) []field {
+	s.servers = newIndex(len(serverTools), 0, func(d int) []field {
 		first := &s.tools[serverTools[d][0]]
 		var names, described []string
 		for _, i := range serverTools[d] {
