@@ -217,7 +217,9 @@ func (p *planner) head() string {
 
 // result is the document when the task is about one, the only output when there is one, else all of them by name.
 func (p *planner) result() string {
-	otherThanNumbers := func(o output) bool { return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum") }
+	otherThanNumbers := func(o output) bool {
+		return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
+	}
 	if p.doc != "" && !slices.ContainsFunc(p.outputs, otherThanNumbers) {
 		return p.doc
 	}
