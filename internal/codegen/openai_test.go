@@ -196,12 +196,12 @@ func TestWriteEndsAHang(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	w := newWire(t, "program")
-	task, tenant := NewBudget(100_000), NewBudget(4_900)
+	task, tenant := NewBudget(100_000), NewBudget(4_600)
 	writer := w.writer(OpenAIOptions{}, WriterOptions{})
 	if _, err := writer.Write(t.Context(), request, Call{Budgets: []*Budget{task, tenant, nil}}); err != nil {
 		t.Fatal(err)
 	}
-	if task.Left() != 100_000-450 || tenant.Left() != 4_900-450 {
+	if task.Left() != 100_000-450 || tenant.Left() != 4_600-450 {
 		t.Errorf("left %d and %d, want 450 tokens less in both", task.Left(), tenant.Left())
 	}
 	_, err := writer.Write(t.Context(), request, Call{Budgets: []*Budget{task, tenant}})
