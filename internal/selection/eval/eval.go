@@ -55,6 +55,10 @@ const (
 // Run measures every data set below dir, in order of name, and the cost at 10,000 and 50,000 tools made of theirs.
 // A directory without a catalogue is passed over.
 func Run(ctx context.Context, dir string) (Report, error) {
+	return run(ctx, dir, 10_000, 50_000)
+}
+
+func run(ctx context.Context, dir string, scales ...int) (Report, error) {
 	report := Report{Notes: []string{
 		"hybrid uses a deterministic stand-in for the embedding model: it shows that the lists are fused, not what a model is worth",
 		"history is cross-validated: a question never sees itself, and tools count as used when they are among the right answers",
@@ -74,7 +78,7 @@ func Run(ctx context.Context, dir string) (Report, error) {
 		report.Macro.History.add(r.History, weight)
 		report.Macro.Hybrid.add(r.Hybrid, weight)
 	}
-	for _, n := range []int{10_000, 50_000} {
+	for _, n := range scales {
 		report.Scale = append(report.Scale, measureScale(sets, n))
 	}
 	return report, ctx.Err()
