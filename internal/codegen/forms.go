@@ -3,6 +3,7 @@ package codegen
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -80,7 +81,7 @@ func (p *planner) calculate(text string) bool {
 		p.emit("%s = %s", variable, python)
 	}
 	p.number = variable
-	p.emit("print(%s, %s)", quote(strings.ReplaceAll(python, "%", "%")+" ="), variable)
+	p.emit("print(%s, %s)", quote(python+" ="), variable)
 	p.output("calculation", variable)
 	return true
 }
@@ -100,7 +101,7 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	case "product", "multiply":
 		return p.calculate(strings.Join(numbers, " * "))
 	case "average", "mean":
-		return p.calculate("(" + strings.Join(numbers, " + ") + ") / " + itoa(len(numbers)))
+		return p.calculate("(" + strings.Join(numbers, " + ") + ") / " + strconv.Itoa(len(numbers)))
 	default:
 		variable := p.fresh("value")
 		p.emit("%s = %s([%s])", variable, op[:3], joined)
