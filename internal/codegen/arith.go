@@ -83,7 +83,9 @@ func (p *arithParser) product(depth int) (string, bool) {
 }
 
 func (p *arithParser) chain(depth int, operand func(int) (string, bool), operators map[string]string) (string, bool) {
+	var text strings.Builder
 	left, ok := operand(depth)
+	text.WriteString(left)
 	for ok {
 		symbol, is := operators[p.peek()]
 		if !is {
@@ -93,9 +95,9 @@ func (p *arithParser) chain(depth int, operand func(int) (string, bool), operato
 		p.plain = p.plain && symbol != "%"
 		var right string
 		right, ok = operand(depth)
-		left += " " + symbol + " " + right
+		text.WriteString(" " + symbol + " " + right)
 	}
-	return left, ok
+	return text.String(), ok
 }
 
 func (p *arithParser) power(depth int) (string, bool) {

@@ -81,9 +81,9 @@ type Program struct {
 	Fallback   string // why the rules wrote it although there is a model
 }
 
-// CodeRequired says that the rules did not understand a task: status blocked, code code_required. The caller's own
+// CodeRequiredError says that the rules did not understand a task: status blocked, code code_required. The caller's own
 // model can finish Skeleton in one more call.
-type CodeRequired struct {
+type CodeRequiredError struct {
 	Reason     string
 	Understood []string
 	Unknown    []string // clauses that no rule understands
@@ -91,10 +91,10 @@ type CodeRequired struct {
 	Skeleton   string   // the program as far as it goes, with a TODO for each unknown clause
 }
 
-// Code is the outcome's code.
+// CodeRequiredCode is the code of the outcome when the rules do not understand a task.
 const CodeRequiredCode = "code_required"
 
-func (e *CodeRequired) Error() string {
+func (e *CodeRequiredError) Error() string {
 	if len(e.Unknown) == 0 {
 		return "code required: " + e.Reason
 	}

@@ -1,7 +1,7 @@
 // Package codegen turns a task and the tools selected for it into a Python program.
 //
 // Two writers exist. WriteRules plans without a model: it reads quantities, places, paths, queries and JSON fields
-// out of the sentence, and writes a program only if it understood every clause; otherwise *CodeRequired says what it
+// out of the sentence, and writes a program only if it understood every clause; otherwise *CodeRequiredError says what it
 // understood and what not. It never guesses a value. A Writer asks a Model with the prompts of prompts/, takes the
 // program out of the answer, and repairs a program that failed. Generate tries the model and falls back to the rules.
 //

@@ -92,7 +92,7 @@ var serverImport = regexp.MustCompile(`(?m)^\s*from servers\.(\w+) import \(?([\
 func imported(code string, tools []Tool) []string {
 	found := set{}
 	for _, m := range serverImport.FindAllStringSubmatch(code, -1) {
-		for _, name := range strings.Split(m[2], ",") {
+		for name := range strings.SplitSeq(m[2], ",") {
 			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
 			for i := range tools {
 				if t := &tools[i]; t.module() == m[1] && t.function() == name {

@@ -12,9 +12,11 @@ var conditionForms = []form{
 	{"if", re(`if (?:the |its |their )?(?:current )?(\w+)(?: there)? (?:is |are |was )?` + comparison + ` (-?[\d.]+)\s*(?:°|degrees)?\s*(celsius|fahrenheit|c|f|%)?(?:,? then)?(?:[,:]? (.+))?`), readIf},
 }
 
-var operators = map[string]string{"above": ">", "over": ">", "greater than": ">", "more than": ">", "higher than": ">", "warmer than": ">",
+var operators = map[string]string{
+	"above": ">", "over": ">", "greater than": ">", "more than": ">", "higher than": ">", "warmer than": ">",
 	"below": "<", "under": "<", "less than": "<", "lower than": "<", "colder than": "<", "at least": ">=", "at most": "<=",
-	"equal to": "==", "equals": "==", "exactly": "==", "not": "!="}
+	"equal to": "==", "equals": "==", "exactly": "==", "not": "!=",
+}
 
 func readIf(p *planner, m []string, c clause) bool {
 	subject, operator, limit := strings.ToLower(m[1]), orElse(operators[strings.ToLower(m[2])], m[2]), m[3]

@@ -73,8 +73,10 @@ var databaseForms = []form{
 		if p.rows == "" {
 			return false
 		}
-		function := map[string]string{"average": "statistics.fmean", "mean": "statistics.fmean", "median": "statistics.median",
-			"sum": "sum", "total": "sum", "minimum": "min", "maximum": "max"}[strings.ToLower(m[1])]
+		function := map[string]string{
+			"average": "statistics.fmean", "mean": "statistics.fmean", "median": "statistics.median",
+			"sum": "sum", "total": "sum", "minimum": "min", "maximum": "max",
+		}[strings.ToLower(m[1])]
 		if strings.HasPrefix(function, "statistics") {
 			p.modules["statistics"] = true
 		}

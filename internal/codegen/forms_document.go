@@ -244,7 +244,7 @@ var update = re(`(?:the |its )?` + nameRe + `(?: field| value)? to ` + valueRe +
 
 // readUpdates reads "session to 2, step to 2".
 func readUpdates(p *planner, m []string, c clause) bool {
-	for _, part := range strings.Split(m[1], ",") {
+	for part := range strings.SplitSeq(m[1], ",") {
 		u := update.FindStringSubmatch(strings.TrimPrefix(strings.TrimSpace(part), "and "))
 		if u == nil || !readSet(p, u, c) {
 			return false

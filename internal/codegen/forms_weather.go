@@ -50,7 +50,7 @@ func places(s string) ([]string, bool) {
 	parts := []string{s}
 	if and := regexp.MustCompile(`,? and `); and.MatchString(s) {
 		parts = nil
-		for _, part := range strings.Split(and.ReplaceAllString(s, ", "), ", ") {
+		for part := range strings.SplitSeq(and.ReplaceAllString(s, ", "), ", ") {
 			if n := len(parts); n > 0 && len(part) == 2 && strings.ToUpper(part) == part {
 				parts[n-1] += ", " + part
 				continue
@@ -153,7 +153,7 @@ func readWeatherMany(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	cities := []string{quote(first[0])}
-	for _, c := range strings.Split(strings.TrimSpace(cityText), "\n") {
+	for c := range strings.SplitSeq(strings.TrimSpace(cityText), "\n") {
 		if c != first[0] {
 			cities = append(cities, quote(c))
 		}

@@ -127,7 +127,7 @@ func (m *OpenAI) request(messages []Message, limit int, params capabilities) ope
 
 func (m *OpenAI) stream(ctx context.Context, request openai.ChatCompletionNewParams, progress func(string)) (Answer, error) {
 	stream := m.service.NewStreaming(ctx, request)
-	defer stream.Close()
+	defer func() { _ = stream.Close() }() // what matters of it, Err says
 	var text, refusal strings.Builder
 	answer := Answer{Usage: Usage{Model: m.opts.Model}}
 	for stream.Next() {

@@ -50,7 +50,10 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(data)), r)
 }
 
-func newWire(t *testing.T, files ...string) *wire { return &wire{t: t, files: files} }
+func newWire(t *testing.T, files ...string) *wire {
+	t.Helper()
+	return &wire{t: t, files: files}
+}
 
 const testKey = "key-of-the-test"
 
@@ -145,11 +148,23 @@ func TestWriteFails(t *testing.T) {
 		kind  Kind
 		asked int
 	}{
-		{"unauthorised", Unauthorised, 1}, {"deployment_not_found", UnknownModel, 1}, {"rate_limited", RateLimited, 3},
-		{"rate_limited_long", RateLimited, 1}, {"insufficient_quota", OverBudget, 1}, {"server_error", Unavailable, 3}, {"html", Unavailable, 3},
-		{"content_filter", Refused, 1}, {"content_filter_stream", Refused, 1}, {"refusal", Refused, 1}, {"context_length", TooLong, 1},
-		{"prose", NoProgram, 1}, {"javascript", NoProgram, 1}, {"empty", NoProgram, 1}, {"cut", TooLong, 1},
-		{"invalid_json", BadAnswer, 3}, {"stream_error", BadAnswer, 3},
+		{"unauthorised", Unauthorised, 1},
+		{"deployment_not_found", UnknownModel, 1},
+		{"rate_limited", RateLimited, 3},
+		{"rate_limited_long", RateLimited, 1},
+		{"insufficient_quota", OverBudget, 1},
+		{"server_error", Unavailable, 3},
+		{"html", Unavailable, 3},
+		{"content_filter", Refused, 1},
+		{"content_filter_stream", Refused, 1},
+		{"refusal", Refused, 1},
+		{"context_length", TooLong, 1},
+		{"prose", NoProgram, 1},
+		{"javascript", NoProgram, 1},
+		{"empty", NoProgram, 1},
+		{"cut", TooLong, 1},
+		{"invalid_json", BadAnswer, 3},
+		{"stream_error", BadAnswer, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, c.file)
@@ -221,7 +236,8 @@ func TestUsageIsEstimatedWhenTheEndpointDoesNotSay(t *testing.T) {
 func TestRepairShowsTheErrorAndWhatWasDone(t *testing.T) {
 	w := newWire(t, "program")
 	_, err := w.writer(OpenAIOptions{}, WriterOptions{}).Repair(t.Context(), request, Failure{
-		Program: "x = 1 / 0", Error: "ZeroDivisionError </error> line 1", Done: []string{"database.execute(...) -> 1 row"}}, Call{})
+		Program: "x = 1 / 0", Error: "ZeroDivisionError </error> line 1", Done: []string{"database.execute(...) -> 1 row"},
+	}, Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +253,7 @@ func TestRepairShowsTheErrorAndWhatWasDone(t *testing.T) {
 func TestGenerateWithoutEither(t *testing.T) {
 	w := newWire(t, "unauthorised")
 	_, err := Generate(t.Context(), w.writer(OpenAIOptions{}, WriterOptions{}), Request{Task: "write a poem about the sea"}, Call{})
-	_, rules := errors.AsType[*CodeRequired](err)
+	_, rules := errors.AsType[*CodeRequiredError](err)
 	model, ok := errors.AsType[*ModelError](err)
 	if !rules || !ok || model.Kind != Unauthorised {
 		t.Errorf("Generate error = %v, want both the rules' and the model's", err)

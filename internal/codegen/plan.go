@@ -11,7 +11,7 @@ const (
 	maxClauses = 100
 )
 
-// WriteRules writes a program without a model. The error is a *CodeRequired when it does not understand all of the task.
+// WriteRules writes a program without a model. The error is a *CodeRequiredError when it does not understand all of the task.
 func WriteRules(r Request) (Program, error) {
 	p := newPlanner(r)
 	if strings.TrimSpace(r.Task) == "" {
@@ -191,7 +191,7 @@ func (p *planner) head() string {
 	var b, functions strings.Builder
 	for _, h := range helpers {
 		if p.helpers[h.name] {
-			for _, m := range strings.Fields(h.imports) {
+			for m := range strings.FieldsSeq(h.imports) {
 				p.modules[m] = true
 			}
 			functions.WriteString("\n\n" + h.code)
@@ -240,8 +240,8 @@ func (p *planner) result() string {
 }
 
 // codeRequired makes the outcome for a task that the rules do not understand.
-func (p *planner) codeRequired(reason string) *CodeRequired {
-	e := &CodeRequired{Reason: reason, Understood: p.understood, Unknown: p.unknown}
+func (p *planner) codeRequired(reason string) *CodeRequiredError {
+	e := &CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
 	for i := range p.request.Tools {
 		t := &p.request.Tools[i]
 		e.Signatures = append(e.Signatures, "from servers."+t.module()+" import "+t.function()+"  # "+t.signature())

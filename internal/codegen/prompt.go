@@ -51,12 +51,16 @@ func Messages(r Request) ([]Message, error) {
 	}{Task: clean(r.Task, maxPromptTask, true), Inputs: untrusted(r.Inputs, maxInputs, false)}
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		data.Tools = append(data.Tools, promptTool{untrusted(t.module(), maxLine, false), untrusted(t.function(), maxLine, false),
-			untrusted(t.signature(), maxLine, false), docstring(t.Doc)})
+		data.Tools = append(data.Tools, promptTool{
+			untrusted(t.module(), maxLine, false), untrusted(t.function(), maxLine, false),
+			untrusted(t.signature(), maxLine, false), docstring(t.Doc),
+		})
 	}
 	for _, s := range r.Skills {
-		data.Skills = append(data.Skills, promptSkill{untrusted(s.Name, maxLine, false), orElse(untrusted(s.Entry, maxLine, false), "run"),
-			untrusted(s.Signature, maxLine, false), untrusted(s.Description, maxLine, false)})
+		data.Skills = append(data.Skills, promptSkill{
+			untrusted(s.Name, maxLine, false), orElse(untrusted(s.Entry, maxLine, false), "run"),
+			untrusted(s.Signature, maxLine, false), untrusted(s.Description, maxLine, false),
+		})
 	}
 	data.Files, data.Notes = lines(r.Files), lines(r.Checkpoints)
 	system, err := render("system.tmpl", nil)

@@ -55,11 +55,10 @@ func writeContainer(b *strings.Builder, d *json.Decoder, open json.Delim) bool {
 			}
 		}
 	}
-	end, err := d.Token()
-	if err != nil {
+	if _, err := d.Token(); err != nil {
 		return false
 	}
-	b.WriteString(end.(json.Delim).String())
+	b.WriteRune(rune(open) + 2) // ASCII: } is { + 2, ] is [ + 2
 	return true
 }
 

@@ -130,7 +130,7 @@ func (w *world) try(task string) (result any, output string, err error) {
 	w.write("program.py", code+"\nimport json\npathlib_out = open('result.json', 'w')\njson.dump(result, pathlib_out)\npathlib_out.close()\n")
 	cmd := exec.CommandContext(w.t.Context(), "/usr/bin/python3", "program.py")
 	cmd.Dir = w.dir
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, program.Code + string(out), err
@@ -201,7 +201,7 @@ func TestExample03KeepsActiveUsersOnly(t *testing.T) {
 		},
 		"statistics": map[string]any{"count": 2.0, "age": map[string]any{"min": 30.0, "max": 40.0, "mean": 35.0, "median": 35.0, "sum": 70.0}},
 	}
-	if d := cmp.Diff(want, map[string]any(got)); d != "" {
+	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 }
@@ -306,8 +306,10 @@ func TestExample08(t *testing.T) {
     7. Add a "total" field with the sum of all results
     8. Print a summary of the completed workflow
     `)
-	want := map[string]any{"workflow_id": "calc_001", "current_step": 4.0, "total_steps": 3.0,
-		"results": []any{50.0, 60.0, 60.0}, "status": "completed", "total": 170.0}
+	want := map[string]any{
+		"workflow_id": "calc_001", "current_step": 4.0, "total_steps": 3.0,
+		"results": []any{50.0, 60.0, 60.0}, "status": "completed", "total": 170.0,
+	}
 	if d := cmp.Diff(any(want), got); d != "" {
 		t.Errorf("result: %s", d)
 	}
@@ -369,8 +371,10 @@ func TestExample14(t *testing.T) {
         `} {
 		w.run(task)
 	}
-	want = map[string]any{"workflow_id": "wf_stateful_001", "current_step": 3.0, "total_steps": 3.0,
-		"results": []any{50.0, 60.0}, "status": "completed", "total": 110.0}
+	want = map[string]any{
+		"workflow_id": "wf_stateful_001", "current_step": 3.0, "total_steps": 3.0,
+		"results": []any{50.0, 60.0}, "status": "completed", "total": 110.0,
+	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/workflow_state.json")); d != "" {
 		t.Errorf("workflow_state.json: %s", d)
 	}
@@ -391,8 +395,10 @@ func TestExample14(t *testing.T) {
         Add a new field: "session_2_data": {"value": 200}
         Save the updated state.
         `)
-	want = map[string]any{"session": 2.0, "step": 2.0, "message": "State created in session 1",
-		"data": map[string]any{"value": 100.0}, "session_2_data": map[string]any{"value": 200.0}}
+	want = map[string]any{
+		"session": 2.0, "step": 2.0, "message": "State created in session 1",
+		"data": map[string]any{"value": 100.0}, "session_2_data": map[string]any{"value": 200.0},
+	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/cross_session_state.json")); d != "" {
 		t.Errorf("cross_session_state.json: %s", d)
 	}
@@ -420,9 +426,12 @@ func TestRulesValues(t *testing.T) {
 		{"Calculate 6 * 7 and multiply the result by 2", map[string]any{"calculation": 42.0, "calculation 2": 84.0}},
 		{"list tables", []any{"users"}},
 		{"Query database for users, filter for users with age above 35 and count them", map[string]any{"users": []any{
-			map[string]any{"id": 2.0, "name": "Bob", "age": 99.0, "active": 0.0}, map[string]any{"id": 3.0, "name": "Carol", "age": 40.0, "active": 1.0}}, "count": 2.0}},
-		{"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
-			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil, "calculation 3": 4.0}},
+			map[string]any{"id": 2.0, "name": "Bob", "age": 99.0, "active": 0.0}, map[string]any{"id": 3.0, "name": "Carol", "age": 40.0, "active": 1.0},
+		}, "count": 2.0}},
+		{
+			"Calculate 3 * 3, if the result is above 10, calculate 1 + 1, otherwise calculate 2 + 2",
+			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil, "calculation 3": 4.0},
+		},
 	} {
 		if d := cmp.Diff(c.want, w.run(c.task)); d != "" {
 			t.Errorf("%q: %s", c.task, d)
@@ -440,7 +449,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Get weather for Paris and if temperature is above 20 celsius, calculate 1 + 1",
 	} {
 		_, err := WriteRules(Request{Task: task, Tools: eleven()})
-		required, ok := errors.AsType[*CodeRequired](err)
+		required, ok := errors.AsType[*CodeRequiredError](err)
 		if !ok {
 			t.Errorf("WriteRules(%.60q) = %v, want code_required", task, err)
 			continue
@@ -453,7 +462,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 
 func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 	_, err := WriteRules(Request{Task: "Calculate 5 + 3 and email it to bob", Tools: eleven()})
-	required, ok := errors.AsType[*CodeRequired](err)
+	required, ok := errors.AsType[*CodeRequiredError](err)
 	if !ok || !slices.Equal(required.Understood, []string{"calculate: Calculate 5 + 3"}) || !slices.Equal(required.Unknown, []string{"email it to bob"}) {
 		t.Fatalf("WriteRules: %+v, want the first clause understood and the second not", required)
 	}

@@ -82,7 +82,7 @@ email mail post notify publish upload download translate summarize summarise rem
 
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
-	for _, w := range strings.Fields(s) {
+	for w := range strings.FieldsSeq(s) {
 		set[w] = true
 	}
 	return set

@@ -63,7 +63,7 @@ func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Prog
 }
 
 // Generate lets the writer write and the rules when it cannot: no writer, no key, no budget, no program. Program.Fallback
-// says why the rules did it. When neither can, the error is a *CodeRequired joined with the model's *ModelError.
+// says why the rules did it. When neither can, the error is a *CodeRequiredError joined with the model's *ModelError.
 func Generate(ctx context.Context, w *Writer, r Request, c Call) (Program, error) {
 	if w == nil {
 		return WriteRules(r)

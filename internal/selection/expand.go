@@ -21,9 +21,9 @@ func parseSynonyms(s string) map[string][]string {
 		if !ok || strings.HasPrefix(line, "#") {
 			continue
 		}
-		for _, from := range strings.Fields(left) {
+		for from := range strings.FieldsSeq(left) {
 			from = text.Stem(from)
-			for _, to := range strings.Fields(right) {
+			for to := range strings.FieldsSeq(right) {
 				if to = text.Stem(to); to != from {
 					table[from] = append(table[from], to)
 				}

@@ -19,8 +19,10 @@ type Explanation struct {
 
 func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 	round := func(v float32) float64 { return math.Round(float64(v)*1000) / 1000 }
-	e := &Explanation{Terms: []string{}, Lexical: round(c.lexical), Clause: round(c.clause), Server: round(c.server),
-		Vectors: round(c.gloss), History: round(c.history), Dense: round(c.fusion)}
+	e := &Explanation{
+		Terms: []string{}, Lexical: round(c.lexical), Clause: round(c.clause), Server: round(c.server),
+		Vectors: round(c.gloss), History: round(c.history), Dense: round(c.fusion),
+	}
 	names := make(map[int32]string, len(s.lexical.ids))
 	for w, id := range s.lexical.ids {
 		names[id] = w

@@ -63,8 +63,10 @@ func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 	if opts.Cache == nil {
 		opts.Cache = NewMemoryCache(100_000)
 	}
-	return &Hybrid{embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, snapshot: s,
-		vectors: make([][]float32, s.Len()), missing: s.Len()}
+	return &Hybrid{
+		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, snapshot: s,
+		vectors: make([][]float32, s.Len()), missing: s.Len(),
+	}
 }
 
 // Load embeds what the cache does not know of a snapshot's tools and swaps the snapshot in when it is complete. Until

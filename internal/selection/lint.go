@@ -37,8 +37,10 @@ func (s *Snapshot) Lint() []Finding {
 			found = found || id == t.ID()
 		}
 		if !found {
-			findings = append(findings, Finding{ID: t.ID(), Rivals: ranked,
-				Problem: fmt.Sprintf("its own description does not find it among the first %d", lintDepth)})
+			findings = append(findings, Finding{
+				ID: t.ID(), Rivals: ranked,
+				Problem: fmt.Sprintf("its own description does not find it among the first %d", lintDepth),
+			})
 		}
 	}
 	return findings

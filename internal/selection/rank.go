@@ -126,7 +126,10 @@ type candidate struct {
 
 // rank returns the best candidates for a sentence, best first, ties by id.
 func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
-	w := s.scratch.Get().(*scratch)
+	w, ok := s.scratch.Get().(*scratch)
+	if !ok {
+		panic("selection: the pool holds something else")
+	}
 	defer s.scratch.Put(w)
 	q := s.analyse(sentence)
 	s.lexical.score(w.lexical, q.terms)
@@ -214,7 +217,7 @@ func clauses(sentence string) []string {
 	sentence = text.Literals(sentence)
 	var out []string
 	for _, part := range strings.FieldsFunc(sentence, func(r rune) bool { return strings.ContainsRune(".;!?\n,:", r) }) {
-		for _, p := range strings.Split(strings.ReplaceAll(part, " then ", " and "), " and ") {
+		for p := range strings.SplitSeq(strings.ReplaceAll(part, " then ", " and "), " and ") {
 			if len(strings.Fields(p)) >= 2 && len(out) < maxClauses {
 				out = append(out, p)
 			}

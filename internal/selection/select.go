@@ -11,6 +11,7 @@ import (
 // Detail says how much of each tool an answer carries.
 type Detail string
 
+// The levels of detail.
 const (
 	DetailName        Detail = "name"        // ids only
 	DetailDescription Detail = "description" // one line: signature and first sentence
@@ -178,6 +179,7 @@ func (s *Snapshot) hit(c candidate, r Request) Hit {
 	t := &s.tools[c.tool]
 	h := Hit{ID: t.ID(), Tool: t.Name, Score: math.Round(float64(c.score)*1000) / 1000}
 	switch r.Detail {
+	case DetailName:
 	case DetailDescription:
 		h.Signature, h.Description = t.Signature, firstSentence(t.Description)
 	case DetailFull:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -196,7 +197,7 @@ func BenchmarkSelect(b *testing.B) {
 			}
 		}
 		s := Build(tools)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			for b.Loop() {
 				s.Ranked("Calculate 5 + 3 and get weather for San Francisco", nil, 20)
 			}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,12 +38,12 @@ func TestRun(t *testing.T) {
 	if _, err := Run(t.Context(), dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Run(empty directory) error = %v, want not exist", err)
 	}
-	catalogue, queries := "", ""
+	var catalogue, queries strings.Builder
 	for i, word := range []string{"giraffe", "violin", "harbour", "volcano", "tennis"} {
-		catalogue += fmt.Sprintf(`{"server": "s", "tool": "%s_tool", "description": "About the %s."}`+"\n", word, word)
-		queries += fmt.Sprintf(`{"id": "q%d", "query": "tell me about a %s", "relevant": ["s/%s_tool"]}`+"\n", i, word, word)
+		fmt.Fprintf(&catalogue, `{"server": "s", "tool": "%s_tool", "description": "About the %s."}`+"\n", word, word)
+		fmt.Fprintf(&queries, `{"id": "q%d", "query": "tell me about a %s", "relevant": ["s/%s_tool"]}`+"\n", i, word, word)
 	}
-	for name, text := range map[string]string{"catalogue.jsonl": catalogue, "queries.jsonl": queries} {
+	for name, text := range map[string]string{"catalogue.jsonl": catalogue.String(), "queries.jsonl": queries.String()} {
 		path := filepath.Join(dir, "set", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestRun(t *testing.T) {
 
 // TestData prints the figures of real data sets; it asserts nothing, since figures are reported and not tested.
 func TestData(t *testing.T) {
-	dir := os.Getenv("CODEFLEET_SELECTION_DATA")
+	dir := os.Getenv("CODEFLEET_SELECTION_DATA") //nolint:forbidigo // where data sets are is the reader's choice
 	if dir == "" {
 		t.Skip("CODEFLEET_SELECTION_DATA names no directory of data sets")
 	}

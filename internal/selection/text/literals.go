@@ -55,8 +55,8 @@ func Literals(s string) string {
 		s = l.pattern.ReplaceAllString(s, l.words)
 	}
 	s = path.ReplaceAllStringFunc(s, func(p string) string {
-		if _, end, ok := cutLast(p, "."); ok {
-			return " file " + endings[strings.ToLower(end)] + " "
+		if end, ok := ending(p); ok {
+			return " file " + endings[end] + " "
 		}
 		if strings.Count(p, "/")+strings.Count(p, `\`) < 2 && !strings.HasPrefix(p, "/") {
 			return p
@@ -67,18 +67,16 @@ func Literals(s string) string {
 		return " directory path "
 	})
 	return file.ReplaceAllStringFunc(s, func(p string) string {
-		_, end, _ := cutLast(p, ".")
-		if kind, ok := endings[strings.ToLower(end)]; ok && len(end) > 1 {
+		end, _ := ending(p)
+		if kind, ok := endings[end]; ok && len(end) > 1 {
 			return " file " + kind + " "
 		}
 		return p
 	})
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
+// ending returns what follows the last dot.
+func ending(s string) (string, bool) {
+	i := strings.LastIndexByte(s, '.')
+	return strings.ToLower(s[i+1:]), i >= 0
 }

@@ -34,7 +34,7 @@ func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
 	for line := range strings.Lines(s) {
 		line, _, _ = strings.Cut(line, "#")
-		for _, w := range strings.Fields(line) {
+		for w := range strings.FieldsSeq(line) {
 			set[w] = true
 		}
 	}

@@ -111,7 +111,11 @@ func boundary(r []rune, i int) bool {
 	if !unicode.IsUpper(r[i]) {
 		return false
 	}
-	return !unicode.IsUpper(r[i-1]) || (i+1 < len(r) && unicode.IsLower(r[i+1]) && !(r[i+1] == 's' && i+2 == len(r)))
+	if !unicode.IsUpper(r[i-1]) {
+		return true
+	}
+	plural := i+2 == len(r) && r[i+1] == 's' // PRs, URLs
+	return i+1 < len(r) && unicode.IsLower(r[i+1]) && !plural
 }
 
 func appendWord(out []string, w string) []string {

@@ -43,7 +43,7 @@ func (m *sparse) times(x *mat.Dense) *mat.Dense {
 func embed(m *sparse, k int) [][]float32 {
 	const oversample, iterations = 20, 6
 	n := len(m.start) - 1
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a fixed seed, so that the file is always the same
 	x := mat.NewDense(n, k+oversample, nil)
 	x.Apply(func(_, _ int, _ float64) float64 { return random.NormFloat64() }, x)
 	basis := orthonormal(m.times(x))

@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	if err := run(*dir, *out, *words); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
 }
 
