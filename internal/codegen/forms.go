@@ -182,7 +182,7 @@ func (p *planner) importSkill(name string) bool {
 }
 
 func (p *planner) callSkill(numbers []string) bool {
-	if p.skill == "" || len(numbers) == 0 {
+	if p.skill == "" || len(numbers) == 0 || slices.ContainsFunc(numbers, func(n string) bool { return !numeral.MatchString(n) }) {
 		return false
 	}
 	variable := p.fresh("value")

@@ -28,7 +28,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) && p.number != "":
 		value = p.number
 	case p.record != "":
-		value = p.fresh(subject)
+		value = p.fresh("measured")
 		p.helper("number", "field")
 		p.emit("%s = number(field(%s, %s))", value, p.record, quote(subject))
 	default:
@@ -88,6 +88,7 @@ func (p *planner) branch(head string, clauses []clause) {
 	before := *p
 	p.emit("%s", head)
 	p.depth++
+	start := len(p.body)
 	p.clauses, p.at = clauses, 0
 	for p.at < len(p.clauses) {
 		p.step()
@@ -95,7 +96,9 @@ func (p *planner) branch(head string, clauses []clause) {
 	if p.dirty {
 		p.saveDocument()
 	}
-	p.emit("pass")
+	if !slices.ContainsFunc(p.body[start:], func(l string) bool { return !strings.HasPrefix(strings.TrimSpace(l), "#") }) {
+		p.emit("pass")
+	}
 	p.depth--
 	p.clauses, p.at = before.clauses, before.at
 	p.number, p.record, p.text, p.rows, p.doc, p.path = before.number, before.record, before.text, before.rows, before.doc, before.path

@@ -8,11 +8,6 @@ import (
 const identifier = `([A-Za-z_]\w*)`
 
 var databaseForms = []form{
-	{"sql", re(`(?:run|execute|query)(?: the)?(?: (?:sql|query|statement|database|with|on|following))*:? ⟦q(\d+)⟧(?: (?:on|against|in) (?:the )?database)?`), func(p *planner, m []string, _ clause) bool {
-		return p.sql("⟦q" + m[1] + "⟧")
-	}},
-	{"query", re(`(?:query|search|ask|read|load|get|fetch|select|retrieve)(?: from)?(?: the)? database (?:for|to get|to find)(?: all)?(?: the| of the)? ` + identifier + `(?: table)?`), readTable},
-	{"query", re(`(?:get|fetch|select|load|retrieve|query|list)(?: all)?(?: the)? ` + identifier + ` (?:from|in|of) (?:the )?database`), readTable},
 	{"tables", re(`(?:list|show|get)(?: me)?(?: all)?(?: the)? tables(?: (?:in|of|from) (?:the )?database)?`), func(p *planner, _ []string, _ clause) bool {
 		t := p.tool(func(t *Tool) bool { return t.requires() && t.named("tables") })
 		if t == nil {
@@ -25,7 +20,12 @@ var databaseForms = []form{
 		p.output("tables", variable)
 		return true
 	}},
-	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|out|users|records|who|which|that|where|with|are|is))* ` + identifier + `(?: (?:ones|users|rows|records|items|entries|accounts|people|customers|` + `products|orders))?`), readMarked},
+	{"sql", re(`(?:run|execute|query)(?: the)?(?: (?:sql|query|statement|database|with|on|following))*:? ⟦q(\d+)⟧(?: (?:on|against|in) (?:the )?database)?`), func(p *planner, m []string, _ clause) bool {
+		return p.sql("⟦q" + m[1] + "⟧")
+	}},
+	{"query", re(`(?:query|search|ask|read|load|get|fetch|select|retrieve)(?: from)?(?: the)? database (?:for|to get|to find)(?: all)?(?: the| of the)? ` + identifier + `(?: table)?`), readTable},
+	{"query", re(`(?:get|fetch|select|load|retrieve|query|list)(?: all)?(?: the)? ` + identifier + ` (?:from|in|of) (?:the )?database`), readTable},
+	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|out|users|records|who|which|that|where|with|are|is))* ` + identifier + `(?: (?:ones|users|rows|records|items|entries|accounts|people|customers|products|orders))?`), readMarked},
 	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|where|with|are|have|a|an))* ` + identifier + ` (?:is |are |of )?` + comparison + ` (-?[\d.]+)`), func(p *planner, m []string, _ clause) bool {
 		if p.rows == "" || !numeral.MatchString(m[3]) {
 			return false

@@ -425,6 +425,7 @@ func TestRulesValues(t *testing.T) {
 		{"Read /workspace/notes.txt", "three lines"},
 		{"Calculate 6 * 7 and multiply the result by 2", map[string]any{"calculation": 42.0, "calculation 2": 84.0}},
 		{"list tables", []any{"users"}},
+		{"list all tables in the database", []any{"users"}},
 		{"Query database for users, filter for users with age above 35 and count them", map[string]any{"users": []any{
 			map[string]any{"id": 2.0, "name": "Bob", "age": 99.0, "active": 0.0}, map[string]any{"id": 3.0, "name": "Carol", "age": 40.0, "active": 1.0},
 		}, "count": 2.0}},
@@ -461,10 +462,10 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 }
 
 func TestRulesSayWhatTheyUnderstood(t *testing.T) {
-	_, err := WriteRules(Request{Task: "Calculate 5 + 3 and email it to bob", Tools: eleven()})
+	_, err := WriteRules(Request{Task: "Calculate 5 + 3, if the result is above 7, email it to bob", Tools: eleven()})
 	required, ok := errors.AsType[*CodeRequiredError](err)
-	if !ok || !slices.Equal(required.Understood, []string{"calculate: Calculate 5 + 3"}) || !slices.Equal(required.Unknown, []string{"email it to bob"}) {
-		t.Fatalf("WriteRules: %+v, want the first clause understood and the second not", required)
+	if !ok || !slices.Equal(required.Understood, []string{"calculate: Calculate 5 + 3", "if: if the result is above 7"}) || !slices.Equal(required.Unknown, []string{"email it to bob"}) {
+		t.Fatalf("WriteRules: %+v, want all but the last clause understood", required)
 	}
 	check := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
 	check.Stdin = strings.NewReader(required.Skeleton)
