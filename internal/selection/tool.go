@@ -7,18 +7,22 @@ import (
 
 // Tool is what selection needs to know of one tool. Its id is "server/name".
 type Tool struct {
-	Server, Name, Description string
-	Params                    []Param
-	ServerTitle               string // what people call the server, when it says
-	ServerDescription         string
-	Signature                 string // one line, as the program would write it; shown, not searched
+	Server            string  `json:"server"`
+	Name              string  `json:"name"`
+	Description       string  `json:"description"`
+	Params            []Param `json:"params,omitempty"`
+	ServerTitle       string  `json:"server_title,omitempty"` // what people call the server, when it says
+	ServerDescription string  `json:"server_description,omitempty"`
+	Signature         string  `json:"signature,omitempty"` // one line, as the program would write it; shown, not searched
 }
 
 // Param is one parameter of a tool.
 type Param struct {
-	Name, Type, Description string
-	Enum                    []string
-	Required                bool
+	Name        string   `json:"name"`
+	Type        string   `json:"type,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Enum        []string `json:"enum,omitempty"`
+	Required    bool     `json:"required,omitempty"`
 }
 
 // ID returns "server/name".
