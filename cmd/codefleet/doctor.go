@@ -103,16 +103,16 @@ func (p *patient) python(ctx context.Context) finding {
 		path = "/usr/bin/python3"
 	}
 	out, err := exec.CommandContext(ctx, path, "-I", "-c", "import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], sys.version_info >= (3, 9))").Output()
-	real, version, ok := cut3(string(out))
+	target, version, ok := cut3(string(out))
 	switch {
 	case err != nil:
 		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
 	case ok != "True":
-		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", real, version), install}
-	case !strings.HasPrefix(real, "/usr/") || strings.HasPrefix(real, "/usr/local/"):
-		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, real), install}
+		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", target, version), install}
+	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
+		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, target), install}
 	}
-	return finding{name, good, fmt.Sprintf("%s, %s", version, real), ""}
+	return finding{name, good, fmt.Sprintf("%s, %s", version, target), ""}
 }
 
 func cut3(s string) (a, b, c string) {
@@ -201,7 +201,7 @@ func (p *patient) boot(ctx context.Context) finding {
 	if err != nil {
 		return finding{name, problem, fmt.Sprintf("a box does not boot: %v: %s", err, lastLine(out)), "see the row of user namespaces; the log of the engine: " + strings.Join(args, " ") + " --debug do true"}
 	}
-	detail := fmt.Sprintf("gVisor boots a box in %s", short(time.Since(begun)))
+	detail := "gVisor boots a box in " + short(time.Since(begun))
 	if !p.root {
 		return finding{name, warning, detail + "; without root: one tenant, limits by rlimit only", "run workers as root for several tenants"}
 	}

@@ -244,7 +244,7 @@ func (r *run) show(e client.Event) error {
 func (r *run) rest(res *client.Result) (output, stderr string) {
 	output, ok := r.stdout.rest(res.Output)
 	stderr, ok2 := r.stderr.rest(res.Stderr)
-	if r.a.output != "json" && !(ok && ok2) {
+	if r.a.output != "json" && (!ok || !ok2) {
 		fmt.Fprintln(r.a.stderr, "note: parts of the output were lost on the way here; codefleet result", res.TaskID, "has all of it")
 	}
 	return output, stderr
