@@ -73,12 +73,13 @@ type ListOptions struct {
 
 // DeadTask is a task that the fleet gave up, or an event that could not become one, and why.
 type DeadTask struct {
-	Seq    uint64         `json:"seq"` // its place in the dead letter queue
-	Time   time.Time      `json:"time"`
-	Tenant string         `json:"tenant"`
-	TaskID string         `json:"task_id,omitempty"` // empty when the event told none
-	Error  schemas.Error  `json:"error"`
-	Event  map[string]any `json:"event,omitempty"` // attributes of the event, without its data
+	Seq     uint64            `json:"seq"` // its place in the dead letter queue
+	Time    time.Time         `json:"time"`
+	Tenant  string            `json:"tenant"`
+	TaskID  string            `json:"task_id,omitempty"` // empty when the event told none
+	Subject string            `json:"subject"`           // on which it came
+	Error   schemas.Error     `json:"error"`
+	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
 }
 
 // Fleet is what an operator, or an autoscaler, wants to know.
@@ -106,7 +107,7 @@ type Worker struct {
 // Backlog is the load of one pool.
 type Backlog struct {
 	Pool       string  `json:"pool"`
-	Queued     int     `json:"queued"`
-	Running    int     `json:"running"`
+	Queued     int     `json:"queued"`       // waiting for a worker
+	Running    int     `json:"running"`      // handed to one
 	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
 }

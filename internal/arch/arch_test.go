@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
 	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
 	"internal/executor/microsandbox": {"internal/executor"},
-	"internal/executor/executortest": {"internal/executor"},
+	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,
 	"internal/state":                 nil,
@@ -53,6 +53,8 @@ var imports = map[string][]string{
 	"internal/arch":      nil,
 
 	// The edges, which turn settings and requests into values.
+	"internal/ingest/ingesttest": {"schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded"},
+
 	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
 	"internal/wire":   {"internal/config", "internal/telemetry", "internal/ingest", "internal/jobs"},
@@ -90,7 +92,7 @@ var homes = map[string][]string{
 }
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "testing"}
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "testing"}
 
 // TestImports reads the files themselves: a list asked of the go command would be cached stale.
 func TestImports(t *testing.T) {

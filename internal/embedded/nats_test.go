@@ -13,12 +13,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/codefleet/codefleet/internal/embedded"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func start(t *testing.T, opts embedded.NATSOptions) *embedded.NATS {
 	t.Helper()

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	S3Main()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func options(t *testing.T, dir string) S3Options {

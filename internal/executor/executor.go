@@ -147,7 +147,7 @@ type Stats struct {
 type Limits struct {
 	Timeout     time.Duration // wall time, from the moment the program is sent; 300 s
 	MemoryMB    int           // address space that the program may add to its interpreter's; 512
-	CPUs        float64       // share of the host's processors, where the driver limits it; 1
+	CPUs        float64       // processors, where the driver limits them; Timeout × CPUs is what each process may use up; 1
 	OutputBytes int64         // kept of standard output, and as many of standard error; 1 MiB
 	WorkspaceMB int64         // largest file, and the workspace as a whole where the driver limits it; 1024
 	Processes   int           // processes and threads of the program together; 64

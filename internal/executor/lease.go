@@ -65,9 +65,9 @@ func (p *Pool) wait(ctx context.Context, key Key, limits Limits) (*pooledBox, er
 	}
 	w := &waiter{key: key, memoryMB: limits.MemoryMB, since: time.Now(), answer: make(chan answer, 1)}
 	p.mu.Lock()
-	if p.closed {
+	if p.closed != nil {
 		p.mu.Unlock()
-		return nil, ErrPoolClosed
+		return nil, p.closed
 	}
 	p.waiting = append(p.waiting, w)
 	p.settle()
@@ -190,8 +190,8 @@ func (l *Lease) isOver() bool {
 	return l.over
 }
 
-// Release gives the box back, bound to its key; a box in doubt is burned. Further
-// calls, and calls after Burn, do nothing.
+// Release gives the box back, bound to its key; a box in doubt, or one whose program
+// still runs, is burned. Further calls, and calls after Burn, do nothing.
 func (l *Lease) Release() { l.end(false) }
 
 // Burn destroys the box, soon, because its tree or its processes are in doubt.
@@ -205,6 +205,11 @@ func (l *Lease) end(burn bool) {
 	l.mu.Unlock()
 	if over {
 		return
+	}
+	if l.busy.TryLock() {
+		l.busy.Unlock() // and no Run begins any more
+	} else {
+		burn = true
 	}
 	p := l.pool
 	p.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -35,13 +36,14 @@ type Pool struct {
 	doomed   []*pooledBox       // burned, and not yet handed to Run's destroyers
 	waiting  []*waiter          // in order of arrival
 	memoryMB int                // leased
-	closed   bool
+	closed   error              // why leases are refused: ErrPoolClosed, and the reason where there is one
 	info     Info
 	disks    bool // boxes get a disk of their own
 	stats    PoolStats
 	trouble  trouble
 	pace     pace
-	made     int // boxes ever begun
+	run      string // begins the names of this process's boxes
+	made     int    // boxes ever begun
 }
 
 // PoolOptions of NewPool. A zero field means its default.
@@ -144,12 +146,16 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		wake:  make(chan struct{}, 1),
 		ready: make(chan struct{}),
 		boxes: map[int]*pooledBox{},
+		run:   opts.Owner + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
 	}, nil
 }
 
 func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	if o.Dir == "" || o.Owner == "" {
 		return o, errors.New("a state directory and an owner are required")
+	}
+	if o.Owner != filepath.Base(o.Owner) || o.Owner == ".." {
+		return o, fmt.Errorf("owner %q is not a plain file name", o.Owner)
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -213,8 +219,9 @@ func (p *Pool) Stats() PoolStats {
 // until ctx ends; then it destroys every box, leased ones too, and returns nil. Any
 // other error means that the pool could not work. It may be called once.
 func (p *Pool) Run(ctx context.Context) error {
-	defer p.shut()
 	if err := p.prepare(ctx); err != nil {
+		err = fmt.Errorf("start pool: %w", err)
+		p.shut(fmt.Errorf("%w: %w", ErrPoolClosed, err))
 		return err
 	}
 	var work sync.WaitGroup // boxes being made, watched and destroyed
@@ -226,7 +233,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		case <-next:
 		}
 	}
-	p.shut()
+	p.shut(ErrPoolClosed)
 	p.act(ctx, &work) // destroys what is left
 	work.Wait()
 	return p.cleanUp(context.WithoutCancel(ctx))
@@ -236,17 +243,17 @@ func (p *Pool) Run(ctx context.Context) error {
 func (p *Pool) prepare(ctx context.Context) error {
 	if s, ok := p.driver.(Sweeper); ok {
 		if err := s.Sweep(ctx, p.opts.Owner); err != nil {
-			return fmt.Errorf("start pool: %w", err)
+			return err
 		}
 	}
 	if err := p.sweepWorkspaces(); err != nil {
-		return fmt.Errorf("start pool: %w", err)
+		return err
 	}
 	var info Info
 	if prober, ok := p.driver.(Prober); ok {
 		var err error
 		if info, err = prober.Probe(ctx); err != nil {
-			return fmt.Errorf("start pool: %w", err)
+			return err
 		}
 	}
 	disks := p.tryDisk(ctx)
@@ -287,13 +294,13 @@ func (p *Pool) kick() {
 	}
 }
 
-// shut refuses leases and burns every box.
-func (p *Pool) shut() {
+// shut refuses leases, now and from now on, and burns every box.
+func (p *Pool) shut(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
+	p.closed = reason
 	for _, w := range p.waiting {
-		w.refuse(ErrPoolClosed)
+		w.refuse(reason)
 	}
 	p.waiting = nil
 	for _, b := range p.boxes {

@@ -55,7 +55,7 @@ func (p *Pool) begin() *pooledBox {
 		slot++
 	}
 	p.made++
-	b := &pooledBox{slot: slot, id: p.opts.Owner + "-" + strconv.Itoa(slot) + "-" + strconv.Itoa(p.made)}
+	b := &pooledBox{slot: slot, id: p.run + "-" + strconv.Itoa(p.made)}
 	p.boxes[slot] = b
 	return b
 }
@@ -92,7 +92,7 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 	p.trouble = trouble{}
 	b.state, b.used = ready, time.Now()
 	p.trace("created", b, "")
-	if p.closed {
+	if p.closed != nil {
 		p.burn(b)
 		return
 	}

@@ -107,6 +107,8 @@ func (r *runner) hello(ctx context.Context, preload []string) error {
 // alive reports whether the runner can take a program, now or as soon as it has cleaned up.
 func (r *runner) alive() bool {
 	select {
+	case <-r.killed:
+		return false
 	case <-r.done:
 		return false
 	default:
@@ -176,6 +178,9 @@ func (r *runner) send(header any, body []byte) error {
 
 // awaitReady waits until the runner has cleaned up after its last program.
 func (r *runner) awaitReady(ctx context.Context) error {
+	if !r.alive() {
+		return errors.New("the box is gone" + r.stderr.note())
+	}
 	if !r.busy {
 		return nil
 	}

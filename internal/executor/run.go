@@ -25,6 +25,10 @@ const (
 // run runs one program. After an error, and after a verdict that is Dirty, the box is destroyed.
 func (r *runner) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	err := r.awaitReady(ctx)
+	if errors.Is(context.Cause(ctx), ErrCancelled) { // the box has not heard of it
+		t := task{stopped: Cancelled}
+		return t.ended(t.base()), nil
+	}
 	var verdict Verdict
 	if err == nil {
 		r.busy = true
@@ -111,7 +115,7 @@ func (t *task) start() {
 		ResultBytes: MaxResultBytes,
 		Limits: wire.Limits{
 			Memory:    int64(l.MemoryMB) << 20,
-			CPU:       int64(math.Ceil(l.Timeout.Seconds()*max(1, l.CPUs))) + 1,
+			CPU:       int64(math.Ceil(l.Timeout.Seconds()*l.CPUs)) + 1,
 			File:      l.WorkspaceMB << 20,
 			Files:     l.OpenFiles,
 			Processes: l.Processes,

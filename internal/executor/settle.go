@@ -126,7 +126,7 @@ func (p *Pool) settle() (create int, next time.Duration) {
 
 // refill adds to the boxes that leases wait for those that the pool lacks.
 func (p *Pool) refill(now time.Time, create, coming, free int) (int, time.Duration) {
-	if p.closed {
+	if p.closed != nil {
 		return 0, 0
 	}
 	lacking := p.opts.MinReady - p.count(ready) - coming

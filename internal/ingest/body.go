@@ -20,21 +20,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	if r.ContentLength > s.o.MaxBody {
 		return nil, s.bodyTooLarge()
 	}
-	// The deadline is for the body alone: it would end a request that waits for a task, too.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(s.o.BodyTime))
 	body, err := io.ReadAll(r.Body)
-	_ = rc.SetReadDeadline(time.Time{})
+	if err == nil {
+		// The deadline was for the body alone: it would end a request that waits for a task, too.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return body, nil
+	}
+	w.Header().Set("Connection", "close") // the rest of the body is not waited for
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, s.bodyTooLarge()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, refusal.New(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in %s", s.o.BodyTime)
 	}
-	if err != nil {
-		return nil, refusal.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
-	}
-	return body, nil
+	return nil, refusal.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
 }
 
 func (s *Server) bodyTooLarge() error {

@@ -113,8 +113,13 @@ func (s *Server) route(mux *http.ServeMux) http.Handler {
 // guard refuses what a hostile web page could send through a browser, and bounds time and size.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
+		// Deadlines are not supported by every ResponseWriter; without them nothing is lost.
+		rc := http.NewResponseController(w)
+		_ = rc.SetWriteDeadline(time.Now().Add(s.o.MaxWait + s.o.BodyTime))
+		if r.ContentLength != 0 { // even of a request that is refused, the server reads some more
+			_ = rc.SetReadDeadline(time.Now().Add(s.o.BodyTime))
+		}
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !s.allowedHost(r.Host) {
 			e := refusal.New(http.StatusForbidden, "host_refused", "the Host header names another server")
 			e.Hint = "add the name to http.allowed_hosts"
@@ -127,8 +132,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, e)
 			return
 		}
-		// Deadlines are not supported by every ResponseWriter of a test; without them nothing is lost.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.MaxWait + s.o.BodyTime))
 		r.Body = http.MaxBytesReader(w, r.Body, s.o.MaxBody)
 		next.ServeHTTP(w, r)
 	})

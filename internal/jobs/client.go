@@ -1,81 +1,156 @@
 package jobs
 
 import (
-	"crypto/tls"
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/semver"
 )
 
-// Options say which server a Client talks to, and as whom. URL or InProcess is required.
-type Options struct {
-	URL       string                     // nats://host:port, tls://…, ws://…; several with commas
-	InProcess nats.InProcessConnProvider // an embedded server, instead of URL
-	Name      string                     // of the connection, for the server's logs; default "codefleet"
-
-	// One of: user and password, token, a .creds file, an nkey seed file. None: no authentication.
-	User, Password string
-	Token          string
-	CredsFile      string
-	NKeyFile       string
-	TLS            *tls.Config
-	InboxPrefix    string // default "_INBOX.<User>", or "_INBOX" without a user
-
-	// WaitForServer makes Connect try until its context ends instead of once: for a worker that
-	// starts before its server.
-	WaitForServer bool
-
-	AckWait    time.Duration // a worker silent for this long has lost its task; default 30 s
-	Retention  time.Duration // how long a terminal record is kept; default 7 days
-	MaxBacklog int64         // queued tasks per pool, priority and tenant, then ErrBacklogFull; default 100,000
-	Replicas   int           // of each stream; default 1
-	AnyServer  bool          // accept servers older than MinServer
-	AnyInbox   bool          // allow any _INBOX.> as replyto: authentication is off
-
-	Policy Policy       // what Submit refuses before it queues; nil: nothing but bad events
-	Log    *slog.Logger // default slog.Default()
-	Tracer trace.Tracer // nil: none
-	Meter  metric.Meter // nil: none
+// Client talks to the queue. It is safe for use by several goroutines.
+type Client struct {
+	opts Options
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	tel  *telemetry
 }
 
-// Errors that callers branch on.
-var (
-	ErrUnknownTask = errors.New("unknown task")
-	ErrBacklogFull = errors.New("backlog of the tenant is full")       // try again later
-	ErrOtherData   = errors.New("task id is taken by another event")   // Submit: same source and key, different data
-	ErrServerOld   = errors.New("NATS server is older than supported") // see MinServer
+const (
+	defaultAckWait   = 30 * time.Second
+	defaultRetention = 7 * 24 * time.Hour
+	defaultBacklog   = 100_000
+	requestTimeout   = 10 * time.Second // of one request: a cluster elects a leader within it
+	reconnectWait    = 100 * time.Millisecond
+	reconnectWaitMax = 2 * time.Second
 )
 
-// Policy says what a tenant may do. The second result is false for a tenant nobody knows.
-// It is called often and from several goroutines, and must not block.
-type Policy func(tenant string) (TenantPolicy, bool)
-
-// TenantPolicy bounds a tenant. The zero value allows everything.
-type TenantPolicy struct {
-	Pools      []string // it may use; empty: every pool
-	Priorities []string // it may use; empty: all three
-	MaxRunning int      // tasks running at once per pool and priority, in the whole fleet; 0: 1,024
-	MaxTimeout time.Duration
-	MaxMemory  int     // MiB
-	MaxCPUs    float64 //
-}
-
-// RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,
-// bad_data, bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed, expired.
-type RefusedError struct {
-	Code    string
-	Message string
-	Path    string // JSON Pointer into the data, or an attribute's name; "" when it is about the whole
-	Hint    string
-}
-
-func (e *RefusedError) Error() string {
-	if e.Path == "" {
-		return e.Code + ": " + e.Message
+func (o Options) withDefaults() Options {
+	o.Name = cmp.Or(o.Name, "codefleet")
+	if o.InboxPrefix == "" {
+		o.InboxPrefix = "_INBOX"
+		if o.User != "" {
+			o.InboxPrefix += "." + o.User
+		}
 	}
-	return e.Code + ": " + e.Path + ": " + e.Message
+	o.AckWait = cmp.Or(o.AckWait, defaultAckWait)
+	o.Retention = cmp.Or(o.Retention, defaultRetention)
+	o.MaxBacklog = cmp.Or(o.MaxBacklog, defaultBacklog)
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	return o
+}
+
+// Connect reaches the server and checks its version (ErrServerOld). It does not create streams: see
+// Provision. A connection that breaks later is made again for as long as the client is open.
+func Connect(ctx context.Context, opts Options) (*Client, error) {
+	opts = opts.withDefaults()
+	c := &Client{opts: opts}
+	var err error
+	if c.tel, err = newTelemetry(opts.Tracer, opts.Meter); err != nil {
+		return nil, err
+	}
+	if c.nc, err = c.dial(ctx); err != nil {
+		return nil, fmt.Errorf("connect to NATS %s: %w", opts.URL, err)
+	}
+	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.AnyServer {
+		c.nc.Close()
+		return nil, fmt.Errorf("%w: %s runs %s, at least %s is needed", ErrServerOld, opts.URL, v, MinServer)
+	}
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
+	options := c.natsOptions()
+	for {
+		nc, err := nats.Connect(c.opts.URL, options...)
+		if err == nil || !c.opts.WaitForServer || errors.Is(err, nats.ErrAuthorization) {
+			return nc, err
+		}
+		c.opts.Log.InfoContext(ctx, "waiting for NATS", "url", c.opts.URL, "error", err)
+		if !sleep(ctx, time.Second) {
+			return nil, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+func (c *Client) natsOptions() []nats.Option {
+	o, log := c.opts, c.opts.Log
+	options := []nats.Option{
+		nats.Name(o.Name),
+		nats.CustomInboxPrefix(o.InboxPrefix),
+		nats.PermissionErrOnSubscribe(true),
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() && err != nil {
+				log.WarnContext(context.Background(), "NATS connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.InfoContext(context.Background(), "NATS connection restored", "url", nc.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.WarnContext(context.Background(), "NATS connection", "error", err)
+		}),
+	}
+	if o.InProcess != nil {
+		options = append(options, nats.InProcessServer(o.InProcess))
+	}
+	switch {
+	case o.CredsFile != "":
+		options = append(options, nats.UserCredentials(o.CredsFile))
+	case o.NKeyFile != "":
+		options = append(options, nkeyOption(o.NKeyFile))
+	case o.Token != "":
+		options = append(options, nats.Token(o.Token))
+	case o.User != "":
+		options = append(options, nats.UserInfo(o.User, o.Password))
+	}
+	if o.TLS != nil {
+		options = append(options, nats.Secure(o.TLS))
+	}
+	return options
+}
+
+// nkeyOption puts off the error of an unreadable seed to the connect that needs it.
+func nkeyOption(file string) nats.Option {
+	option, err := nats.NkeyOptionFromSeed(file)
+	if err != nil {
+		return func(*nats.Options) error { return err }
+	}
+	return option
+}
+
+func reconnectDelay(attempts int) time.Duration {
+	return min(reconnectWait<<min(attempts, 10), reconnectWaitMax)
+}
+
+// Close ends the subscriptions, sends what was published, and closes the connection.
+func (c *Client) Close() {
+	if err := c.nc.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		c.opts.Log.WarnContext(context.Background(), "close NATS connection", "error", err)
+	}
+	c.nc.Close()
+}
+
+// sleep waits for d and reports whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

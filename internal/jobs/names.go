@@ -13,6 +13,8 @@ const MinServer = "2.12.3"
 // MaxData is the largest task data that Submit takes, in bytes.
 const MaxData = 32 << 20
 
+const maxObject = 64 << 20 // a result may be larger than the data; anything above this is not ours
+
 // Streams, buckets and the words that subjects begin with.
 const (
 	streamTasks   = "TASKS"
@@ -44,3 +46,10 @@ func taskSubject(pool, priority, tenant string) string {
 }
 
 func recordSubject(tenant, id string) string { return recordPrefix + tenant + "." + id }
+
+func isTaskID(s string) bool {
+	if len(s) != 26 {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') })
+}

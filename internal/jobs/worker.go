@@ -1,12 +1,16 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
+	"sync"
 	"time"
-
-	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -47,14 +51,92 @@ type WorkerOptions struct {
 	Handler  Handler
 	Info     func() WorkerInfo // what presence shows beyond what the Worker knows; may be nil
 	Log      *slog.Logger      // default: the client's
+
+	// Mutant breaks the protocol in a named way, to prove that a test can fail: "no-cas" completes
+	// and claims whatever the record says by now. Never outside of tests.
+	Mutant string
 }
 
-// Job is one run of one task, for its Handler.
-type Job struct {
-	Task       schemas.Task
-	Record     schemas.Record // as claimed; SaveProgram keeps it up to date
-	Event      event.Event    // without data
-	FirstClaim time.Time      // of the first run: when effects of this task can have begun
+// Worker takes tasks and runs them.
+type Worker struct {
+	opts    WorkerOptions
+	c       *Client
+	log     *slog.Logger
+	host    string
+	started time.Time
+	lanes   *lanes
 
-	w *Worker
+	mu      sync.Mutex
+	leases  map[string]*lease // by tenant.task, of what runs
+	busy    int
+	drained bool
+}
+
+const (
+	defaultAttempts = 3
+	mutantNoCAS     = "no-cas"
+)
+
+// NewWorker returns a worker that has not started.
+func NewWorker(c *Client, opts WorkerOptions) *Worker {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	opts.Name = cmp.Or(opts.Name, host+"-"+strings.ToLower(rand.Text()[:6]))
+	if len(opts.Pools) == 0 {
+		opts.Pools = []string{defaultPool}
+	}
+	opts.Slots = max(1, opts.Slots)
+	opts.AckWait = cmp.Or(opts.AckWait, c.opts.AckWait)
+	opts.Attempts = cmp.Or(opts.Attempts, defaultAttempts)
+	if opts.Policy == nil {
+		opts.Policy = c.opts.Policy
+	}
+	opts.Log = cmp.Or(opts.Log, c.opts.Log)
+	w := &Worker{
+		opts: opts, c: c, host: host, started: time.Now().UTC(),
+		log:    opts.Log.With("worker", opts.Name),
+		leases: map[string]*lease{},
+	}
+	w.lanes = &lanes{c: c, ackWait: opts.AckWait, limit: w.limit, made: map[lane]bool{}}
+	return w
+}
+
+// limit is how many tasks of a tenant may run at once in a lane.
+func (w *Worker) limit(tenant string) int {
+	if w.opts.Policy != nil {
+		if p, _ := w.opts.Policy(tenant); p.MaxRunning > 0 {
+			return p.MaxRunning
+		}
+	}
+	return defaultCap
+}
+
+// Run takes and runs tasks until take ends, then finishes what it has. When work ends too (it should
+// outlive take by the grace time), handlers are cut with ErrDraining and their tasks go back to the
+// queue. Run returns when everything is settled.
+func (w *Worker) Run(take, work context.Context) error {
+	if w.opts.Handler == nil {
+		return errors.New("worker without a handler")
+	}
+	for _, pool := range w.opts.Pools {
+		if err := schemas.CheckName("pool", pool); err != nil {
+			return err
+		}
+	}
+	f, err := newFeed(w)
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
+	}
+	defer f.close()
+	stop, cancel := context.WithCancel(context.WithoutCancel(take))
+	var side sync.WaitGroup
+	defer side.Wait()
+	defer cancel() // presence goes on while tasks are finished
+	side.Go(func() { w.present(stop) })
+	side.Go(func() { f.scan(take) })
+	side.Go(func() { w.promote(take) })
+	f.dispatch(take, work)
+	return nil
 }

@@ -48,7 +48,7 @@ type Objects interface {
 
 // GetOptions narrows a Get; the zero value reads the whole object.
 type GetOptions struct {
-	IfNoneMatch string // an ETag, with its quotes as the store gave it
+	IfNoneMatch string // an ETag as the store gave it
 	Offset      int64  // first byte
 	Length      int64  // bytes; 0 reads to the end. A range beyond the end is an error
 	Buffer      []byte // used for Object.Data when its capacity suffices

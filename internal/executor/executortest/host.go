@@ -52,7 +52,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 			guest.Catalogue = m.Source
 		}
 	}
-	scratch, err := os.MkdirTemp("", "executortest-")
+	scratch, err := os.MkdirTemp("", scratchPrefix())
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +70,9 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 	}
 	return &hostBox{guest: guest, env: spec.Env}, nil
 }
+
+// scratchPrefix begins the names of this process's scratch directories.
+func scratchPrefix() string { return fmt.Sprintf("executortest-%d-", os.Getpid()) }
 
 func chownTree(dir string, uid int) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -29,6 +29,9 @@ const destroyTimeout = 20 * time.Second
 // destroyGrace is for the engine to clean up after its sandbox was killed.
 const destroyGrace = time.Second
 
+// destroyPause is between looks for a sandbox to kill, which may not have begun yet.
+const destroyPause = 50 * time.Millisecond
+
 // box is one sandbox. Besides executor.Box it is a Limiter, Stater, Coroner and Guester.
 type box struct {
 	driver *Driver
@@ -40,6 +43,7 @@ type box struct {
 	mu        sync.Mutex
 	main      *session // the sandbox's first process
 	sessions  []*session
+	walls     []setting // as last set by Limit
 	oom       bool
 	destroyed bool
 }
@@ -138,10 +142,24 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Limit sets the outer walls for the program that runs next.
+// Limit sets the outer walls for the program that runs next. Without cgroups there are none.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
+	if len(b.group.dirs) == 0 {
+		return nil
+	}
 	limits = limits.OrDefaults()
-	return b.group.apply(settings(b.group.v2, wall(limits.MemoryMB), limits.CPUs))
+	walls := settings(b.group.v2, wall(limits.MemoryMB), limits.CPUs)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Equal(walls, b.walls) {
+		return nil
+	}
+	b.walls = nil
+	if err := b.group.apply(walls); err != nil {
+		return err
+	}
+	b.walls = walls
+	return nil
 }
 
 // Stats is what all processes of the box use, the engine's included.
@@ -188,14 +206,12 @@ func (b *box) Destroy(ctx context.Context) error {
 // destroy kills the sandbox first: the engine's other processes are its parents, they
 // end by themselves and leave no zombies. Those that do not are killed too.
 func (b *box) destroy(ctx context.Context, sessions []*session) error {
-	grace, cancel := context.WithTimeout(ctx, destroyGrace)
-	defer cancel()
-	_ = retry(grace, func() error {
-		if allEnded(sessions) {
-			return nil
+	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/destroyPause); tries++ {
+		if err := killSandbox(b.dir); err != nil {
+			return err
 		}
-		return errors.Join(killSandbox(b.dir), errStillThere)
-	})
+		waitEnded(sessions, destroyPause)
+	}
 	for _, s := range sessions {
 		_ = s.process.Kill() // most have ended
 	}
@@ -212,10 +228,21 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	return hostdir.Remove(b.dir)
 }
 
-var errStillThere = errors.New("still there")
-
 func allEnded(sessions []*session) bool {
 	return !slices.ContainsFunc(sessions, func(s *session) bool { return !s.ended() })
+}
+
+// waitEnded waits until all sessions have ended, but not for longer than limit.
+func waitEnded(sessions []*session, limit time.Duration) {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	for _, s := range sessions {
+		select {
+		case <-s.done:
+		case <-timeout.C:
+			return
+		}
+	}
 }
 
 // retry calls f until it succeeds or ctx ends, and returns its last error.

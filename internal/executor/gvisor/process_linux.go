@@ -19,7 +19,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// launch starts cmd, which dies with this process, inside group.
+// launch starts cmd, which dies with this process, inside group. To the kernel the
+// parent is the thread that starts it, so no goroutine of this program may end while
+// it is locked to its thread: that would end the thread, and boxes with it.
 func launch(cmd *exec.Cmd, group group) (*session, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return newSession(cmd, func(cmd *exec.Cmd) error {

@@ -33,18 +33,36 @@ var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
 
 // prepareRoot returns the directory of the root file system. Without a configured one
 // it is a directory of ours with mount points and the little of /etc that Python needs.
+// The caller holds d.mu.
 func (d *Driver) prepareRoot(ownerDir string) (string, error) {
 	if err := checkPython(d.opts.Rootfs); err != nil {
 		return "", err
 	}
 	if d.opts.Rootfs != "" {
-		return d.opts.Rootfs, nil
+		return d.opts.Rootfs, makeMountPoints(d.opts.Rootfs)
 	}
 	root := filepath.Join(ownerDir, "root")
 	if err := buildRoot(root, "/"); err != nil {
 		return "", fmt.Errorf("prepare root file system: %w", err)
 	}
 	return root, nil
+}
+
+// mountPoints are the directories that a root file system must have.
+var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet"}
+
+// makeMountPoints makes those that a configured root file system lacks, once: the
+// engine would make them too, and say less when it cannot.
+func makeMountPoints(root string) error {
+	for _, dir := range mountPoints {
+		if _, err := os.Stat(filepath.Join(root, dir)); err == nil {
+			continue
+		}
+		if err := errors.Join(makeDir(filepath.Join(root, filepath.Dir(dir))), makeDir(filepath.Join(root, dir))); err != nil {
+			return fmt.Errorf("the root file system %s needs the directory /%s: %w", root, dir, err)
+		}
+	}
+	return nil
 }
 
 // hostMounts are the mounts that make a prepared root a whole one.
@@ -68,12 +86,12 @@ func partsOf(host string) []executor.Mount {
 
 // buildRoot fills root; what is there already is kept.
 func buildRoot(root, host string) error {
-	dirs := []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "etc"}
+	dirs := append([]string{"etc"}, mountPoints...)
 	for _, part := range partsOf(host) {
 		dirs = append(dirs, part.Target)
 	}
-	for _, dir := range dirs {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+	for _, dir := range append([]string{"", "opt", "usr", "usr/share"}, dirs...) {
+		if err := makeDir(filepath.Join(root, dir)); err != nil {
 			return err
 		}
 	}
@@ -105,7 +123,7 @@ func buildEtc(root, host string) error {
 	if err != nil || len(links) == 0 {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(root, "etc/alternatives"), 0o755); err != nil {
+	if err := makeDir(filepath.Join(root, "etc/alternatives")); err != nil {
 		return err
 	}
 	for _, link := range links {
@@ -116,12 +134,20 @@ func buildEtc(root, host string) error {
 	return nil
 }
 
+// makeDir makes a directory that every user of a box can enter, whatever the umask.
+func makeDir(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o755)
+}
+
 func replaceFile(path, content string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == content {
 		return nil
 	}
 	temp := path + ".new"
-	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
+	if err := errors.Join(os.WriteFile(temp, []byte(content), 0o644), os.Chmod(temp, 0o644)); err != nil {
 		return err
 	}
 	return os.Rename(temp, path)

@@ -22,6 +22,8 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !plainName(ownerName) {
 		return fmt.Errorf("sweep gvisor boxes: owner %q must be a plain file name", ownerName)
 	}
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o, err := d.own(ownerName)
@@ -53,7 +55,9 @@ func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 		errs = append(errs, hostdir.Remove(dir))
 	}
 	if len(o.boxes) == 0 {
-		errs = append(errs, d.cgroups.removeOwner(o.dir), hostdir.UnmountBelow(o.dir))
+		errs = append(errs, hostdir.UnmountBelow(o.dir))
+		// Processes that have lost their arguments but are not gone hold their groups.
+		errs = append(errs, retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }))
 	}
 	return errors.Join(errs...)
 }

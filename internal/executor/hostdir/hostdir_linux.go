@@ -65,7 +65,7 @@ func Remove(dir string) error {
 	if points, err := Mounts(dir); err != nil || len(points) > 0 {
 		return errors.Join(err, fmt.Errorf("remove %s: still mounted: %v", dir, points))
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeAll(dir); err != nil {
 		return fmt.Errorf("remove directory: %w", err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 )
 
 // Mounts reports none: nothing is mounted by us on this system.
@@ -16,7 +15,7 @@ func Mounts(string) ([]string, error) { return nil, nil }
 func UnmountBelow(string) error { return nil }
 
 // Remove deletes dir.
-func Remove(dir string) error { return os.RemoveAll(dir) }
+func Remove(dir string) error { return removeAll(dir) }
 
 // NewDisk is not possible on this system.
 func NewDisk(context.Context, string, string, int64, int, int) error {

@@ -28,18 +28,18 @@ SPARE = 32 << 20  # address space for reporting that there was none left
 def main(boot):
     """Runs in the forked child, its descriptors 0 to 3 in place. Does not return."""
     try:
-        prepare(boot)
+        space = prepare(boot)
         channel = Channel(CONTROL)
         channel.send({"t": "ready"})
         run, body = channel.receive()
-        Program(boot, channel, run, body).run()
+        Program(boot, channel, run, body, space).run()
     except BaseException:
         traceback.print_exc()
     os._exit(LOST)
 
 
 def prepare(boot):
-    """All that can be done before there is a program."""
+    """Does what can be done before there is a program. Returns the address space in use, in bytes."""
     for directory in boot["scratch"]:
         empty(directory)
     for stream in (sys.stdout, sys.stderr):
@@ -54,16 +54,21 @@ def prepare(boot):
     mcp_client.__name__ = "client.mcp_client"
     sys.modules["client"], sys.modules["client.mcp_client"] = client, mcp_client
     os.umask(0o022)
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
 
 
 def empty(directory):
     """Removes all that is in a directory. An error means that something is left."""
-    for path, directories, files in os.walk(directory, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(path, name))
-        for name in directories:
-            name = os.path.join(path, name)
-            os.unlink(name) if os.path.islink(name) else os.rmdir(name)
+    with os.scandir(directory) as scan:
+        entries = list(scan)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)
+            empty(entry.path)
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 class Channel:
@@ -145,8 +150,9 @@ class Channel:
 
 
 class Program:
-    def __init__(self, boot, channel, run, body):
+    def __init__(self, boot, channel, run, body, space):
         self.channel = channel
+        self.space = space  # used before the program, in bytes
         self.task = run["task"]
         self.check = run["check"]
         self.limits = run["limits"]
@@ -188,9 +194,7 @@ class Program:
 
     def limit(self):
         limits = self.limits
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[0]) * resource.getpagesize()
-        space = used + limits["memory"]
+        space = self.space + limits["memory"]
         for name, soft, hard in (
             ("AS", space, space + SPARE),
             ("CPU", limits["cpu"], limits["cpu"] + 1),

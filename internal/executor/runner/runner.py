@@ -191,6 +191,7 @@ class Task:
         for descriptor, events in self.poll.poll():
             if events & select.POLLOUT and descriptor == control:
                 self.flush()
+                self.watch_child()
             if events & ~select.POLLOUT and self.how is None:
                 self.handlers[descriptor]()
 
@@ -209,6 +210,7 @@ class Task:
             if self.id is not None:  # else it is a reply that the program did not live to see
                 self.backlog += frame
         self.flush()
+        self.take_frames_or_break()  # that waited for replies
 
     def flush(self):
         try:
@@ -220,7 +222,6 @@ class Task:
             self.backlog.clear()
         if len(self.backlog) > BACKLOG:
             self.how = "channel"
-        self.watch_child()
 
     def watch_child(self):
         """Chooses what to wait for: room for the backlog; frames, unless too many calls are under way."""
@@ -242,15 +243,19 @@ class Task:
             self.poll.unregister(self.child.control.fileno())  # its exit code will tell
             self.listening = False
             return
+        self.child.frames.feed(data)
+        self.take_frames_or_break()
+
+    def take_frames_or_break(self):
         try:
-            self.child.frames.feed(data)
             self.take_frames()
         except frames.Broken:
             self.how = "channel"
+        self.watch_child()
 
     def take_frames(self):
         """Handles frames of the child: of one that has ended by itself, only the end."""
-        while self.how in (None, "exit"):
+        while self.how == "exit" or self.how is None and len(self.calls) < CALLS:
             frame = self.child.frames.next()
             if frame is None:
                 return
@@ -262,7 +267,6 @@ class Task:
                 continue
             elif kind == "call" and not self.check:
                 self.host.send(self.checked_call(header), body)
-                self.watch_child()
             elif kind == "checked" and self.check:
                 self.check = False
                 self.host.send({"t": "checked"}, body)

@@ -1,23 +1,16 @@
 package executor_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-func TestQuick(t *testing.T) {
-	s, err := executor.NewSingle(t.Context(), executortest.Host{}, executor.Spec{Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		v, err := s.Run(t.Context(), executor.Program{TaskID: "x", Code: "print('hi')\nimport os\nos.getuid()"}, executor.Hooks{})
-		t.Logf("%+v %v %v", v, v.Error, err)
-		t.Logf("%s", v.Result)
-	}
-	t.Log(s.Close(t.Context()))
+func TestHost(t *testing.T) {
+	python := os.Getenv("CODEFLEET_TEST_PYTHON") // another interpreter than the system's
+	executortest.TestDriver(t, func(*testing.T) executor.Driver { return executortest.Host{Python: python} })
 }
 
 func BenchmarkWarm(b *testing.B) {

@@ -1,0 +1,272 @@
+"""A client of a codefleet in one file, with nothing but the standard library (Python 3.9 or newer).
+
+    from codefleet import create_agent, execute_task
+
+    result, output, error = execute_task("Calculate 5 + 3")
+    if error:
+        print(f"Error: {error}")
+
+    agent = create_agent(session="monday")
+    result, output, error = agent.execute_task("Calculate 10 * 5", verbose=True)
+    result, output, error = agent.execute_code("print(6 * 7)")
+
+The fleet is the one at `url` (with `token`), or else found as the command line finds it: the file
+named by CODEFLEET_FLEET; CODEFLEET_URL and CODEFLEET_TOKEN; the fleet.json in the data directory.
+"""
+
+import enum
+import http.client
+import ipaddress
+import json
+import os
+import secrets
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import warnings
+
+__all__ = ["Agent", "ExecutionResult", "FleetError", "create_agent", "execute_task"]
+
+_WAIT = 30  # seconds that one request waits for a task
+_RETRY_FOR = 15  # seconds for which a request is repeated while the fleet is away or busy
+_TERMINAL = {"succeeded", "failed", "blocked", "timeout", "cancelled", "expired", "dead"}
+
+
+class ExecutionResult(enum.Enum):
+    """How a task ended. `Agent.last_record` has the fleet's own status and everything else."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    BLOCKED = "blocked"
+    TIMEOUT = "timeout"
+
+    def __str__(self):
+        return self.value
+
+
+_RESULTS = {
+    "succeeded": ExecutionResult.SUCCESS,
+    "blocked": ExecutionResult.BLOCKED,
+    "timeout": ExecutionResult.TIMEOUT,
+}
+
+
+class FleetError(Exception):
+    """The fleet refused a request (status, code, hint and path say more), or was not reached
+    (status 0)."""
+
+    def __init__(self, message, status=0, code="unreachable", hint="", path=""):
+        super().__init__(message)
+        self.status, self.code, self.hint, self.path = status, code, hint, path
+
+    def __str__(self):
+        text = super().__str__()
+        if self.path:
+            text = f"{self.path}: {text}"
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=None, **options):
+    """Return an agent, which runs tasks one like the other.
+
+    Options: url, token, fleet (path of a fleet.json), workspace, session, pool, priority, model, tools
+    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a
+    task). Settings that belong to the fleet (directories, llm_*, state_*) are accepted, with a
+    warning that they change nothing here.
+    """
+    ours = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
+    theirs = [k for k in options if k not in ours]
+    for name, value in (("workspace_dir", workspace_dir), ("servers_dir", servers_dir), ("skills_dir", skills_dir), ("config", config)):
+        if value is not None:
+            theirs.append(name)
+    if theirs:
+        warnings.warn(f"{', '.join(sorted(theirs))}: set in the configuration of the fleet; ignored here", stacklevel=2)
+    return Agent(**ours)
+
+
+def execute_task(task_description, verbose=False, required_tools=None, **options):
+    """Have a task done and return (ExecutionResult, output, error); error is None on success.
+
+    Options are those of create_agent.
+    """
+    return create_agent(**options).execute_task(task_description, verbose=verbose, required_tools=required_tools)
+
+
+class Agent:
+    """Runs tasks on a fleet. `last_record` is the record of the latest one."""
+
+    def __init__(self, url=None, token=None, fleet=None, workspace=None, session=None, pool=None, priority=None,
+                 model=None, tools=None, limits=None, labels=None, timeout=None):
+        if url is None:
+            url, found = _locate(fleet)
+            token = found if token is None else token
+        self._url, self._token = url.rstrip("/"), token
+        self._defaults = {"workspace": workspace, "session": session, "pool": pool, "priority": priority, "model": model,
+                          "tools": {"allow": list(tools)} if tools else None, "limits": limits, "labels": labels}
+        self._timeout = timeout
+        self._open = _opener(self._url)
+        self.last_record = None
+
+    def execute_task(self, task_description, verbose=False, required_tools=None, task_specific_calls=None,
+                     header_comment=None, context=None):
+        """Have a task done that is described in words; see the function of the same name.
+
+        required_tools is {server: [tool, …]}, the only tools the task may use.
+        """
+        given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
+        ignored = sorted(k for k, v in given.items() if v is not None)
+        if ignored:
+            warnings.warn(f"{', '.join(ignored)}: the fleet writes the program by itself; ignored here", stacklevel=2)
+        task = {"description": task_description}
+        if required_tools:
+            task["tools"] = {"allow": [f"{server}/{tool}" for server, names in required_tools.items() for tool in names]}
+        return self._execute(task, verbose)
+
+    def execute_code(self, code, inputs=None, verbose=False):
+        """Run a program; `inputs` is its variable of that name. Return what execute_task returns."""
+        task = {"code": code}
+        if inputs is not None:
+            task["inputs"] = inputs
+        return self._execute(task, verbose)
+
+    def submit(self, task, idempotency_key=None):
+        """Queue a task (a dictionary as in task.v1.json) and return its record."""
+        body = {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
+        return self._request("POST", "/v1/tasks", body, {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
+
+    def get(self, task_id, wait=0):
+        """Return the record of a task once it has ended, or as it is after `wait` seconds."""
+        path = "/v1/tasks/" + urllib.parse.quote(task_id, safe="")
+        return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
+
+    def cancel(self, task_id):
+        """Ask for the end of a task and return its record."""
+        return self._request("DELETE", "/v1/tasks/" + urllib.parse.quote(task_id, safe=""))
+
+    def wait(self, task_id, timeout=None):
+        """Return the record of a task when it has ended. Raises TimeoutError after `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _WAIT if end is None else end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the task has not ended yet; it goes on as {task_id}")
+            record = self.get(task_id, wait=min(_WAIT, max(left, 0.001)))
+            if record["status"] in _TERMINAL:
+                return record
+
+    def _execute(self, task, verbose):
+        try:
+            record = self.submit(task)
+            if record["status"] not in _TERMINAL:
+                record = self.wait(record["task_id"], self._timeout)
+        except TimeoutError as e:
+            outcome = ExecutionResult.TIMEOUT, "", str(e)
+        except FleetError as e:
+            outcome = ExecutionResult.FAILURE, "", str(e)
+        else:
+            self.last_record = record
+            outcome = _outcome(record)
+        if verbose:
+            _show(self.last_record, *outcome)
+        return outcome
+
+    def _request(self, method, path, body=None, headers=None, timeout=0):
+        request = urllib.request.Request(self._url + path, method=method, headers=headers or {})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if self._token:
+            request.add_unredirected_header("Authorization", "Bearer " + self._token)
+        end, pause = time.monotonic() + _RETRY_FOR + timeout, 0.1
+        while True:
+            try:
+                with self._open(request, timeout=timeout + 30) as response:
+                    return json.loads(response.read())
+            except urllib.error.HTTPError as e:
+                error, again = _refusal(e), e.code in (429, 502, 503, 504)
+                pause = max(pause, _seconds(e.headers.get("Retry-After")))
+            except (OSError, ValueError, http.client.HTTPException) as e:
+                error, again = FleetError(f"fleet at {self._url} not reached: {getattr(e, 'reason', e)}"), True
+            if not again or time.monotonic() + pause > end:
+                raise error
+            time.sleep(pause)
+            pause = min(pause * 2, 2)
+
+
+def _outcome(record):
+    result = record["result"]
+    if record["status"] == "succeeded":
+        return ExecutionResult.SUCCESS, result["output"], None
+    detail = result.get("error") or {}
+    error = detail.get("message") or f"the task ended {record['status']}"
+    return _RESULTS.get(record["status"], ExecutionResult.FAILURE), result["output"], error
+
+
+def _show(record, result, output, error):
+    code = ((record or {}).get("result") or {}).get("code")
+    for number, line in enumerate((code or "").splitlines(), 1):
+        print(f"{number:4} | {line}")
+    print(f"Status: {result}")
+    if output:
+        print(f"Output:\n{output}", end="" if output.endswith("\n") else "\n")
+    if error:
+        print(f"Error: {error}")
+
+
+def _refusal(e):
+    try:
+        said = json.loads(e.read())
+        text = ": ".join(filter(None, (said["message"], said.get("cause"))))
+        return FleetError(text, e.code, said["code"], said.get("hint", ""), said.get("path", ""))
+    except (ValueError, KeyError, TypeError, OSError):
+        return FleetError(f"the address answered {e.code}, not as a fleet does", e.code, "unexpected_answer", "check the address of the fleet")
+
+
+def _seconds(text):
+    try:
+        return max(0.0, float(text))
+    except (TypeError, ValueError):
+        return 0.0
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None  # a fleet does not redirect, and a token must not travel
+
+
+def _opener(url):
+    host = urllib.parse.urlsplit(url).hostname or ""
+    handlers = [_NoRedirect()]
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if local:
+        handlers.append(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(*handlers).open
+
+
+def _locate(path):
+    path = path or os.environ.get("CODEFLEET_FLEET")
+    if not path and os.environ.get("CODEFLEET_URL"):
+        return os.environ["CODEFLEET_URL"], os.environ.get("CODEFLEET_TOKEN")
+    if not path:
+        data = os.environ.get("CODEFLEET_DATA")
+        base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+        path = os.path.join(data or os.path.join(base, "codefleet"), "fleet.json")
+        if not os.path.exists(path):
+            raise FleetError("no fleet found", code="no_fleet", hint="start one with `codefleet up`, or set CODEFLEET_URL")
+    try:
+        with open(path, encoding="utf-8") as f:
+            found = json.load(f)
+        return found["url"], found.get("token")
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise FleetError(f"fleet file {path} cannot be read: {e}", code="no_fleet") from e
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: codefleet.py TASK")
+    sys.exit(0 if execute_task(sys.argv[1], verbose=True)[2] is None else 1)

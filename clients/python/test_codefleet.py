@@ -1,0 +1,156 @@
+"""Run by python_test.go, which starts the fleet that CODEFLEET_URL names. Its worker prints what a
+description says, and knows the programs "print …", "fail …" and "block"."""
+
+import contextlib
+import http.server
+import io
+import json
+import os
+import tempfile
+import threading
+import unittest
+import unittest.mock
+import warnings
+
+import codefleet
+from codefleet import ExecutionResult, FleetError, create_agent, execute_task
+
+
+class AgainstAFleet(unittest.TestCase):
+    def test_execute_task(self):
+        result, output, error = execute_task("Calculate 5 + 3")
+        self.assertEqual((result, output, error), (ExecutionResult.SUCCESS, "Calculate 5 + 3\n", None))
+        self.assertEqual(str(result), "success")
+
+    def test_agent_is_reusable_and_keeps_its_options(self):
+        agent = create_agent(session="monday", workspace="lab", priority="low", labels={"a": "b"}, limits={"timeout_s": 5})
+        for text in ("one", "zwei €"):
+            self.assertEqual(agent.execute_task(text), (ExecutionResult.SUCCESS, text + "\n", None))
+            self.assertEqual((agent.last_record["session"], agent.last_record["workspace"], agent.last_record["priority"]), ("monday", "lab", "low"))
+
+    def test_failure_keeps_its_reason(self):
+        agent = create_agent()
+        self.assertEqual(agent.execute_code("fail 7"), (ExecutionResult.FAILURE, "", "ValueError: 7"))
+        self.assertEqual(agent.last_record["result"]["error"]["line"], 1)
+
+    def test_timeout_of_the_caller(self):
+        agent = create_agent(timeout=0.3)
+        result, output, error = agent.execute_code("block")
+        self.assertEqual((result, output), (ExecutionResult.TIMEOUT, ""))
+        task_id = error.rsplit(" ", 1)[1]
+        agent.cancel(task_id)
+        self.assertEqual(agent.wait(task_id, 20)["status"], "cancelled")
+
+    def test_refusal_names_the_place(self):
+        result, _, error = create_agent(limits={"memory_mb": "much"}).execute_task("x")
+        self.assertEqual(result, ExecutionResult.FAILURE)
+        self.assertTrue(error.startswith("/limits/memory_mb: "), error)
+
+    def test_wrong_token(self):
+        result, _, error = execute_task("x", token="nonsense")
+        self.assertEqual(result, ExecutionResult.FAILURE)
+        self.assertIn("token", error)
+
+    def test_idempotency_key(self):
+        agent = create_agent()
+        ids = {agent.submit({"code": "print 1"}, idempotency_key="k")["task_id"] for _ in range(2)}
+        self.assertEqual(len(ids), 1)
+
+    def test_verbose(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            create_agent().execute_code("print 42", verbose=True)
+        self.assertEqual(out.getvalue(), "   1 | print 42\nStatus: success\nOutput:\n42\n")
+
+    def test_required_tools(self):
+        agent = create_agent()
+        self.assertIsNone(agent.execute_task("x", required_tools={"calculator": ["add", "multiply"]})[2])
+
+    def test_unknown_task(self):
+        with self.assertRaises(FleetError) as caught:
+            create_agent().get("aaaaaaaaaaaaaaaaaaaaaaaaaa")
+        self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_task"))
+
+
+class Seeds(unittest.TestCase):
+    def test_settings_of_the_fleet_warn(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            create_agent(url="http://127.0.0.1:1", workspace_dir="./w", llm_enabled=True, llm_api_key="secret", state_file="s.json")
+        text = str(caught[0].message)
+        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: set in the configuration of the fleet; ignored here")
+
+    def test_unknown_option(self):
+        with self.assertRaises(TypeError):
+            create_agent(url="http://127.0.0.1:1", sesion="typo")
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Gives the answers of a list, one after the other: (status, headers, body)."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.keys.append(self.headers["Idempotency-Key"])
+        status, headers, body = self.server.answers.pop(0)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+class AgainstBadWeather(unittest.TestCase):
+    def answer(self, *answers):
+        server = http.server.HTTPServer(("127.0.0.1", 0), Answers)
+        server.answers, server.keys = list(answers), []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        return server, create_agent(url=f"http://127.0.0.1:{server.server_port}", token="t")
+
+    def test_busy_fleet_is_asked_again(self):
+        done = json.dumps({"task_id": "x", "status": "succeeded", "result": {"output": "42\n"}}).encode()
+        server, agent = self.answer((503, {}, b"{}"), (429, {"Retry-After": "3"}, b'{"code":"backlog_full","message":"m"}'), (200, {}, done))
+        with unittest.mock.patch("time.sleep") as sleep:
+            self.assertEqual(agent.execute_task("x"), (ExecutionResult.SUCCESS, "42\n", None))
+        self.assertEqual([call.args[0] for call in sleep.call_args_list], [0.1, 3])
+        self.assertEqual(len(server.keys), 3)
+        self.assertEqual(len(set(server.keys)), 1)
+
+    def test_redirect_is_not_followed(self):
+        _, agent = self.answer((307, {"Location": "http://127.0.0.1:9/"}, b""))
+        self.assertEqual(agent.execute_task("x"), (ExecutionResult.FAILURE, "", "the address answered 307, not as a fleet does (check the address of the fleet)"))
+
+    def test_nobody_there(self):
+        agent = create_agent(url="http://127.0.0.1:1")
+        with unittest.mock.patch.object(codefleet, "_RETRY_FOR", 0.01):
+            result, _, error = agent.execute_task("x")
+        self.assertEqual(result, ExecutionResult.FAILURE)
+        self.assertIn("not reached", error)
+
+
+class Locate(unittest.TestCase):
+    def test_order(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "fleet.json")
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump({"url": "http://127.0.0.1:2", "token": "a"}, f)
+            with unittest.mock.patch.dict(os.environ, {"CODEFLEET_FLEET": "", "CODEFLEET_URL": "", "CODEFLEET_DATA": directory}):
+                self.assertEqual(codefleet._locate(None), ("http://127.0.0.1:2", "a"))
+                os.environ["CODEFLEET_URL"], os.environ["CODEFLEET_TOKEN"] = "http://127.0.0.1:3", "b"
+                self.assertEqual(codefleet._locate(None), ("http://127.0.0.1:3", "b"))
+                self.assertEqual(codefleet._locate(path), ("http://127.0.0.1:2", "a"))
+                os.remove(path)
+                os.environ["CODEFLEET_URL"] = ""
+                with self.assertRaisesRegex(FleetError, "codefleet up"):
+                    create_agent()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+// Command byhand publishes a task over NATS with nothing but a TCP connection: a CloudEvent in binary
+// mode is a message whose headers are the event's attributes. It prints what the server sends back:
+// that the task is stored, then the result.
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"strings"
+	"time"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:4222", "host and port of the NATS server")
+	user := flag.String("user", "", "user")
+	password := flag.String("password", "", "password")
+	tenant := flag.String("tenant", "default", "whose task it is")
+	code := flag.String("code", "print(6*7)", "the program")
+	flag.Parse()
+	if err := run(*addr, *user, *password, *tenant, *code); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(addr, user, password, tenant, code string) error {
+	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	inbox := "_INBOX." + tenant + "." + rand.Text()
+	login, _ := json.Marshal(map[string]any{"user": user, "pass": password, "headers": true, "verbose": false, "pedantic": false})
+	data, _ := json.Marshal(map[string]any{"code": code})
+	header := strings.Join([]string{"NATS/1.0",
+		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand", "ce-id: " + rand.Text(),
+		"ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", ""}, "\r\n")
+	fmt.Fprintf(conn, "CONNECT %s\r\nSUB %s.> 1\r\nHPUB tasks.default.normal.%s %s.stored %d %d\r\n%s%s\r\n",
+		login, inbox, tenant, inbox, len(header), len(header)+len(data), header, data)
+
+	in := bufio.NewReader(conn)
+	for range 2 { // the acknowledgement, the result
+		payload, err := message(conn, in)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", payload)
+	}
+	return nil
+}
+
+// message reads up to the next message and returns its payload.
+func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return nil, err
+		}
+		f := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "PING"):
+			fmt.Fprint(out, "PONG\r\n")
+		case strings.HasPrefix(line, "-ERR"):
+			return nil, fmt.Errorf("server: %s", strings.TrimSpace(line))
+		case strings.HasPrefix(line, "MSG "), strings.HasPrefix(line, "HMSG "): // … [header size] size
+			var size, head int
+			fmt.Sscan(f[len(f)-1], &size)
+			if f[0] == "HMSG" {
+				fmt.Sscan(f[len(f)-2], &head)
+			}
+			body := make([]byte, size+2)
+			if _, err := io.ReadFull(in, body); err != nil {
+				return nil, err
+			}
+			return body[head:size], nil
+		}
+	}
+}

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Task events over HTTP, with curl: the three modes of CloudEvents, and plain JSON.
+# CODEFLEET_URL and CODEFLEET_TOKEN say where the fleet is; CODE is the program.
+set -eu
+url=${CODEFLEET_URL:-http://127.0.0.1:8787}
+code=${CODE:-print(6*7)}
+run=$(date +%s)-$$ # part of the ids, so that each run of this script sends new tasks
+
+post() { # path, then what curl takes
+	path=$1
+	shift
+	curl --silent --show-error --fail-with-body -H "Authorization: Bearer ${CODEFLEET_TOKEN:-}" "$@" "$url$path"
+	echo
+}
+
+echo "# binary: attributes are headers; wait for the result"
+post '/v1/events?wait=30s' -H 'ce-specversion: 1.0' -H 'ce-type: codefleet.task.v1' -H 'ce-source: /examples/curl' -H "ce-id: $run-1" \
+	-H 'Content-Type: application/json' -d "{\"code\": \"$code\"}"
+
+echo "# structured: the event is the body"
+post '/v1/events?wait=30s' -H 'Content-Type: application/cloudevents+json' -d "{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
+	\"source\": \"/examples/curl\", \"id\": \"$run-2\", \"data\": {\"code\": \"$code\"}}"
+
+echo "# batch: an answer for each"
+post /v1/events -H 'Content-Type: application/cloudevents-batch+json' -d "[{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
+	\"source\": \"/examples/curl\", \"id\": \"$run-3\", \"data\": {\"code\": \"$code\"}}]"
+
+echo "# plain JSON; the key makes it safe to send again"
+post '/v1/tasks?wait=30s' -H 'Content-Type: application/json' -H "Idempotency-Key: $run-4" -d "{\"code\": \"$code\"}"

@@ -1,0 +1,247 @@
+package executortest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/runner"
+)
+
+// TestDriver is the contract of drivers. newDriver is called once for each test and may skip it. What
+// a host or a driver cannot do is skipped, with the reason.
+func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
+	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, newDriver) })
+	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
+	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
+	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
+	t.Run("stops", func(t *testing.T) { testStops(t, newDriver) })
+	t.Run("hostile", func(t *testing.T) { testHostile(t, newDriver) })
+	t.Run("limits", func(t *testing.T) { testLimits(t, newDriver) })
+	t.Run("isolation", func(t *testing.T) { testIsolation(t, newDriver) })
+	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
+}
+
+type newDriver = func(t *testing.T) executor.Driver
+
+// box is one box for the programs of one test. It is replaced when it was destroyed.
+type box struct {
+	driver executor.Driver
+	spec   executor.Spec
+	single *executor.Single
+	info   executor.Info
+	split  bool
+}
+
+func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
+	t.Helper()
+	spec.Owner = cmp.Or(spec.Owner, "executortest")
+	spec.Name = cmp.Or(spec.Name, "box-"+strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())))
+	if spec.Workspace == "" {
+		spec.Workspace = workspace(t)
+	}
+	b := &box{driver: driver, spec: spec, split: true}
+	if prober, ok := driver.(executor.Prober); ok {
+		info, err := prober.Probe(t.Context())
+		if err != nil {
+			t.Fatalf("Probe() = %v", err)
+		}
+		b.info = info
+	}
+	b.start(t)
+	t.Cleanup(func() {
+		if err := b.single.Close(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	return b
+}
+
+func (b *box) start(t *testing.T) {
+	t.Helper()
+	single, err := executor.NewSingle(t.Context(), b.driver, b.spec)
+	if err != nil {
+		t.Fatalf("NewSingle() = %v", err)
+	}
+	b.single = single
+	v := b.must(t, executor.Program{TaskID: "whoami", Code: "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid"}, executor.Hooks{})
+	b.split = string(v.Result) == "true"
+}
+
+// workspace is a directory that a program of any user may write to.
+func workspace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o777), letThrough(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// must runs a program in the box, or in a new one when that is gone.
+func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
+	t.Helper()
+	p.TaskID = cmp.Or(p.TaskID, "task")
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute)
+	if !b.single.Alive() {
+		b.start(t)
+	}
+	v, err := b.single.Run(t.Context(), p, hooks)
+	if err != nil {
+		t.Fatalf("Run() = %v", err)
+	}
+	return v
+}
+
+// check fails the test unless the next program runs normally.
+func (b *box) check(t *testing.T) {
+	t.Helper()
+	v := b.must(t, executor.Program{Code: "print('next')\nsorted(__import__('os').listdir(__import__('os').environ['TMPDIR']))"}, executor.Hooks{})
+	if v.Status != executor.Succeeded || v.Output != "next\n" || string(v.Result) != "[]" || v.Dirty {
+		t.Errorf("the next program: %s, want success with nothing in TMPDIR", show(v))
+	}
+}
+
+func show(v executor.Verdict) string {
+	v.Output, v.Stderr = brief(v.Output), brief(v.Stderr)
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return brief(string(text))
+}
+
+func brief(s string) string {
+	if len(s) > 2000 {
+		return s[:2000] + " …"
+	}
+	return s
+}
+
+func testLifecycle(t *testing.T, newDriver newDriver) {
+	t.Run("destroy twice", func(t *testing.T) {
+		made, err := newDriver(t).Create(t.Context(), spec(t, "twice"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := made.Destroy(t.Context()); err != nil {
+				t.Errorf("Destroy() = %v", err)
+			}
+		}
+		if _, err := made.Exec(t.Context(), []string{"/bin/true"}); err == nil {
+			t.Error("Exec() in a destroyed box succeeded")
+		}
+	})
+	t.Run("four at once", func(t *testing.T) {
+		driver := newDriver(t)
+		var group sync.WaitGroup
+		for _, name := range []string{"a", "b", "c", "d"} {
+			group.Go(func() {
+				single, err := executor.NewSingle(t.Context(), driver, spec(t, name))
+				if err != nil {
+					t.Errorf("NewSingle() = %v", err)
+					return
+				}
+				v, err := single.Run(t.Context(), executor.Program{TaskID: name, Code: "6*7"}, executor.Hooks{})
+				if err != nil || string(v.Result) != "42" {
+					t.Errorf("Run() = %s, %v, want 42", show(v), err)
+				}
+				if err := single.Close(t.Context()); err != nil {
+					t.Errorf("Close() = %v", err)
+				}
+			})
+		}
+		group.Wait()
+	})
+	t.Run("destroyed while a program runs", func(t *testing.T) {
+		single, err := executor.NewSingle(t.Context(), newDriver(t), spec(t, "cut"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var closing error
+		v, err := single.Run(t.Context(), executor.Program{TaskID: "cut", Code: "print('on')\nwhile True: pass"}, executor.Hooks{
+			Output: func(string, []byte) { closing = single.Close(t.Context()) },
+		})
+		if err != nil || closing != nil || v.Status != executor.Failed || !v.Dirty {
+			t.Errorf("Run() = %s, %v; Close() = %v; want a failed, dirty verdict", show(v), err, closing)
+		}
+		if single.Alive() {
+			t.Error("Alive() = true after Close")
+		}
+		if _, err := single.Run(t.Context(), executor.Program{Code: "1"}, executor.Hooks{}); err == nil {
+			t.Error("Run() in a destroyed box succeeded")
+		}
+	})
+}
+
+func spec(t *testing.T, name string) executor.Spec {
+	t.Helper()
+	return executor.Spec{Name: name, Owner: "executortest", Workspace: workspace(t), Env: runner.Env()}
+}
+
+// testStreams enters a box without the runner.
+func testStreams(t *testing.T, newDriver newDriver) {
+	made, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { made.Destroy(t.Context()) })
+	python := executor.DefaultGuest().Python
+	if g, ok := made.(executor.Guester); ok {
+		python = g.Guest().Python
+	}
+	const echo = `
+import os, sys
+while True:
+    data = os.read(0, 65536)
+    if not data: break
+    while data: data = data[os.write(1, data):]
+os.write(2, b'apart')
+sys.exit(7)`
+	session, err := made.Exec(t.Context(), []string{python, "-I", "-S", "-c", echo})
+	if err != nil {
+		t.Fatalf("Exec() = %v", err)
+	}
+	for i := range 200 { // in order, nothing held back
+		line := bytes.Repeat([]byte{byte(i)}, i+1)
+		got := make([]byte, len(line))
+		if _, err := session.Stdin().Write(line); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(session.Stdout(), got); err != nil || !bytes.Equal(got, line) {
+			t.Fatalf("round trip %d = %x, %v, want %x", i, got, err, line)
+		}
+	}
+	sent := bytes.Repeat([]byte{0, 10, 13, 26, 255}, 6<<20/5) // 6 MiB of what terminals would change
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := session.Stdin().Write(sent); err != nil {
+			t.Errorf("Write() = %v", err)
+		}
+		if err := session.Stdin().Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	var apart []byte
+	group.Go(func() { apart, _ = io.ReadAll(session.Stderr()) })
+	got, err := io.ReadAll(session.Stdout())
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("6 MiB: %d bytes came back, %v", len(got), err)
+	}
+	group.Wait()
+	if string(apart) != "apart" {
+		t.Errorf("standard error = %q, want %q", apart, "apart")
+	}
+	if code, err := session.Wait(); code != 7 || err != nil {
+		t.Errorf("Wait() = %d, %v, want 7", code, err)
+	}
+}

@@ -1,0 +1,192 @@
+package executortest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+func testStops(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	const loop = "print('on')\nwhile True: pass"
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: loop}, executor.Hooks{
+			Output: func(string, []byte) { cancel(executor.ErrCancelled) },
+		})
+		if err != nil {
+			t.Fatalf("Run() = %v", err)
+		}
+		want{status: executor.Cancelled, code: "cancelled", output: "on\n"}.check(t, v)
+		if v.Dirty || !b.single.Alive() {
+			t.Error("the box is gone")
+		}
+		b.check(t)
+	})
+	t.Run("cancelled before", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(executor.ErrCancelled)
+		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: loop}, executor.Hooks{})
+		if err != nil {
+			t.Fatalf("Run() = %v", err)
+		}
+		if v.Status != executor.Cancelled {
+			t.Errorf("Run() = %s, want cancelled", show(v))
+		}
+		b.check(t)
+	})
+	t.Run("lost", func(t *testing.T) {
+		lost := errors.New("lease lost")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: loop}, executor.Hooks{
+			Output: func(string, []byte) { cancel(lost) },
+		})
+		if !errors.Is(err, lost) {
+			t.Errorf("Run() = %s, %v, want the cause", show(v), err)
+		}
+		if err := b.single.Close(t.Context()); err != nil || b.single.Alive() {
+			t.Errorf("the box is not gone: %v", err)
+		}
+		b.check(t)
+	})
+}
+
+// hostile programs and what becomes of them. After each the next program runs normally.
+var hostile = []struct {
+	name, code string
+	limits     executor.Limits
+	split      bool // only where runner and program are of two users
+	want       want
+	truncated  bool
+}{
+	{name: "loops", code: "while True: pass", limits: executor.Limits{Timeout: 300 * time.Millisecond},
+		want: want{status: "timeout", code: "timeout", message: "300ms"}},
+	{name: "stops itself", code: "import os\nos.kill(os.getpid(), 19)", limits: executor.Limits{Timeout: 300 * time.Millisecond},
+		want: want{status: "timeout", code: "timeout"}},
+	{name: "does not end its thread", code: "import threading\nthreading.Thread(target=threading.Event().wait).start()",
+		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"}},
+	{name: "forks", code: "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", split: true,
+		limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"}},
+	{name: "forks away", code: "import os\nwhile True:\n  try:\n    if os.fork(): os._exit(0) if os.getsid(0) != os.getpid() else None\n    else: os.setsid()\n  except OSError: pass",
+		split: true, limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"}},
+	{name: "allocates", code: "x = []\nwhile True: x.append(bytearray(10_000_000))",
+		want: want{status: "failed", code: "memory_limit", message: "512 MB", line: 2}},
+	{name: "allocates at once", code: "x = bytearray(10**12)", want: want{status: "failed", code: "memory_limit", line: 1}},
+	{name: "fills the disk", code: "f = open('big', 'wb')\nwhile True: f.write(bytes(1 << 20))", limits: executor.Limits{WorkspaceMB: 8},
+		want: want{status: "failed", code: "exception", message: "File too large", line: 2}},
+	{name: "prints 1 GiB", code: "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024):\n  n = 0\n  while n < len(x): n += os.write(1, x[n:])",
+		want: want{output: strings.Repeat("x", 1<<20)}, truncated: true},
+	{name: "prints for ever", code: "while True: print('x' * 100)", limits: executor.Limits{Timeout: 500 * time.Millisecond, OutputBytes: 202},
+		want: want{status: "timeout", code: "timeout", output: strings.Repeat(strings.Repeat("x", 100)+"\n", 2)}, truncated: true},
+	{name: "floods both streams", code: "import os, threading\nfor fd in (1, 2): threading.Thread(target=lambda fd=fd: os.write(fd, b'y' * 10_000_000)).start()",
+		limits: executor.Limits{OutputBytes: 3}, want: want{output: "yyy", stderr: "yyy"}, truncated: true},
+	{name: "closes its pipes", code: "import os\nos.closerange(0, 100)\n5",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "closes its pipes and goes on", code: "import os\nos.closerange(0, 100)\nwhile True: pass",
+		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"}},
+	{name: "closes standard output", code: "import os\nos.close(1)\n5", want: want{result: "5"}},
+	{name: "floods the channel", code: "import os\nwhile True: os.write(3, b'\\x00\\x00\\x00\\x01' * 10_000)",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends a frame too long", code: "import os\nos.write(3, b'\\xff' * 100)\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends half a frame", code: "import os\nos.write(3, b'\\x00\\x00\\x10\\x00{')\nos._exit(4)",
+		want: want{status: "failed", code: "exit_code", message: "4"}},
+	{name: "sends deep JSON", code: send + `send(b'[' * 100_000)` + "\nwhile True: pass", want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends what the runner sends", code: send + `send(b'{"t":"done","how":"end"}\n1')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends facts too late", code: send + `send(b'{"t":"checked"}\n{}')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends a bad call", code: send + `send(b'{"t":"call","id":"x"}\n{}')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends a bad end", code: send + `send(b'{"t":"end","error":{"code":"made_up","message":"x"}}\n')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends an end that is not JSON", code: send + `send(b'{"t":"end"}\n{"a"')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"}},
+	{name: "sends an end and goes on", code: send + `send(b'{"t":"end"}\n[1]')` + "\nwhile True: pass", want: want{result: "[1]"}},
+	{name: "prints into the channel", code: "import os\nos.dup2(3, 1)\nprint('x' * 100)\nwhile True: pass", want: want{status: "failed", code: "channel_broken"}},
+	{name: "writes frames to standard output", code: "import os\nos.write(1, b'\\x00\\x00\\x00\\x18{\"t\":\"done\",\"how\":\"end\"}\\n1')\nNone",
+		want: want{output: "\x00\x00\x00\x18{\"t\":\"done\",\"how\":\"end\"}\n1"}},
+	{name: "kills its parent", code: "import os\nos.kill(os.getppid(), 9)", split: true,
+		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
+	{name: "kills all", code: "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\n'alive'", split: true, want: want{result: `"alive"`}},
+	{name: "looks for the runner's descriptors", code: "import os\nos.listdir('/proc/%d/fd' % os.getppid())", split: true,
+		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
+	{name: "opens the runner's descriptors", code: "import os\nopen('/proc/%d/fd/1' % os.getppid(), 'wb')", split: true,
+		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
+	{name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')", split: true,
+		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
+	{name: "becomes root", code: "import os\nos.setuid(0)", split: true, want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
+	{name: "raises its limits", code: "import resource as r\nr.setrlimit(r.RLIMIT_NOFILE, (5000, 5000))", split: true,
+		want: want{status: "failed", code: "exception", message: "ValueError", line: 2}},
+	{name: "prints a long exception", code: "raise ValueError('x' * 10_000_000)", want: want{status: "failed", code: "exception", message: "ValueError: xxx", line: 1}},
+	{name: "breaks our modules", code: "import sys\nfor m in list(sys.modules): sys.modules[m] = None\nimport_gone = 1\n3", want: want{result: "3"}},
+	{name: "exits from atexit", code: "import atexit, os\natexit.register(os._exit, 9)\n3", want: want{status: "failed", code: "exit_code", message: "9"}},
+	{name: "leaves files", code: "import os, tempfile\nd = os.environ['TMPDIR']\nos.makedirs(d + '/a/b')\nopen(d + '/a/b/c', 'w')\nos.symlink('/', d + '/l')\nos.chmod(d + '/a', 0)\nNone", want: want{}},
+}
+
+// send is the start of a program that writes a frame to the runner.
+const send = "import os\ndef send(data): os.write(3, len(data).to_bytes(4, 'big') + data)\n"
+
+func testHostile(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	for _, h := range hostile {
+		t.Run(h.name, func(t *testing.T) {
+			if h.split && !b.split {
+				t.Skip("runner and program are of one user on this host")
+			}
+			v := b.must(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
+			h.want.check(t, v)
+			if v.Truncated != h.truncated || v.Dirty || !b.single.Alive() {
+				t.Errorf("truncated %v, dirty %v, alive %v, want truncated %v and a living box", v.Truncated, v.Dirty, b.single.Alive(), h.truncated)
+			}
+			empty(t, b.spec.Workspace)
+			b.check(t)
+		})
+	}
+	t.Run("leaves daemons", func(t *testing.T) { testDaemons(t, b) })
+	t.Run("kills its runner", func(t *testing.T) {
+		if b.split {
+			t.Skip("it has no right to")
+		}
+		v := b.must(t, executor.Program{Code: "import os\nos.kill(os.getppid(), 9)\nwhile True: pass"}, executor.Hooks{})
+		if v.Status != executor.Failed || !v.Dirty {
+			t.Errorf("verdict %s, want failed and dirty", show(v))
+		}
+		b.check(t)
+	})
+}
+
+// testDaemons leaves processes that left the session, hold the output open, and write files.
+func testDaemons(t *testing.T, b *box) {
+	const leave = `
+import os, signal
+ready, go = os.pipe()
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(go, b'x')
+            while True: open('written', 'a').write('x')
+        os._exit(0)
+for _ in range(5): os.read(ready, 1)
+print('left')`
+	want{output: "left\n"}.check(t, b.must(t, executor.Program{Code: leave}, executor.Hooks{}))
+	const count = `
+import os
+def user(pid):
+    try: return os.stat('/proc/' + pid).st_uid
+    except OSError: return None
+def parent(pid):
+    try: return open('/proc/%s/stat' % pid).read().rpartition(')')[2].split()[1]
+    except OSError: return None
+pids = [p for p in os.listdir('/proc') if p.isdigit() and p != str(os.getpid())]
+os.remove('written')
+[p for p in pids if user(p) == os.getuid() and parent(p) in ('1', str(os.getppid())) and os.getuid()]`
+	want{result: "[]"}.check(t, b.must(t, executor.Program{Code: count}, executor.Hooks{}))
+	want{result: "false"}.check(t, b.must(t, executor.Program{Code: "import os\nos.path.exists('written')"}, executor.Hooks{}))
+}

@@ -1,0 +1,191 @@
+package executortest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// limited programs cross one limit each, or come close.
+var limited = []struct {
+	name, code string
+	limits     executor.Limits
+	split      bool
+	want       want
+}{
+	{name: "memory, within", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 200}, want: want{result: "157286400"}},
+	{name: "memory, above", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 100},
+		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 1}},
+	{name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'", limits: executor.Limits{MemoryMB: 100},
+		want: want{result: `"small"`}},
+	{name: "files, within", code: "x = [open('/dev/null') for _ in range(80)]\nNone", limits: executor.Limits{OpenFiles: 100}},
+	{name: "files, above", code: "x = [open('/dev/null') for _ in range(100)]\nNone", limits: executor.Limits{OpenFiles: 100},
+		want: want{status: "failed", code: "exception", message: "Too many open files", line: 1}},
+	{name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, split: true, want: want{result: "15"}},
+	{name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, split: true,
+		want: want{status: "failed", code: "exception", message: "BlockingIOError", line: 5}},
+	{name: "file size, within", code: "open('f', 'wb').write(bytes(1 << 20))", limits: executor.Limits{WorkspaceMB: 1}, want: want{result: "1048576"}},
+	{name: "file size, above", code: "f = open('f', 'wb', 0)\nwhile True: f.write(bytes(700_000))", limits: executor.Limits{WorkspaceMB: 1},
+		want: want{status: "failed", code: "exception", message: "File too large", line: 2}},
+	{name: "processor time", code: "while True: pass", limits: executor.Limits{Timeout: 20 * time.Second, CPUs: 0.01},
+		want: want{status: "failed", code: "cpu_limit"}},
+}
+
+const procs = `import os
+def start(n):
+    ready, go = os.pipe()
+    for _ in range(n):
+        if os.fork() == 0:
+            os.close(go); os.read(ready, 1); os._exit(0)
+    return n
+`
+
+func testLimits(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	for _, l := range limited {
+		t.Run(l.name, func(t *testing.T) {
+			if l.split && !b.split {
+				t.Skip("the limit is not enforced for the user of the runner")
+			}
+			v := b.must(t, executor.Program{Code: l.code, Limits: l.limits}, executor.Hooks{})
+			l.want.check(t, v)
+			if v.Dirty {
+				t.Error("the box is dirty")
+			}
+			empty(t, b.spec.Workspace)
+			b.check(t)
+		})
+	}
+	t.Run("memory of the box", func(t *testing.T) {
+		if b.info.Limits != "cgroup" {
+			t.Skipf("driver %s has no outer memory limit on this host", b.info.Driver)
+		}
+		small := open(t, b.driver, executor.Spec{MemoryMB: 200})
+		v := small.must(t, executor.Program{
+			Code:   "x = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
+			Limits: executor.Limits{MemoryMB: 4096},
+		}, executor.Hooks{})
+		want{status: "failed", code: "memory_limit", message: "the whole sandbox"}.check(t, v)
+		if !v.Dirty {
+			t.Error("the verdict is not dirty")
+		}
+		small.check(t)
+	})
+}
+
+func testIsolation(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	if b.info.Tier == "" {
+		t.Skipf("driver %s does not isolate", b.info.Driver)
+	}
+	for _, target := range []string{"169.254.169.254:80", "1.1.1.1:53", listener(t)} {
+		t.Run(target, func(t *testing.T) {
+			host, port, err := net.SplitHostPort(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code := fmt.Sprintf("import socket\nsocket.create_connection((%q, %s), 3)", host, port)
+			v := b.must(t, executor.Program{Code: code}, executor.Hooks{})
+			if v.Status != executor.Failed || !strings.Contains(v.Error.Message, "Error") {
+				t.Errorf("connecting: %s, want an error", show(v))
+			}
+		})
+	}
+	secret := filepath.Join(workspace(t), "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, code string }{
+		{"a file of the host", fmt.Sprintf("open(%q)", secret)},
+		{"a link to the host", fmt.Sprintf("import os\nos.symlink(%q, 'l')\nopen('l')", secret)},
+		{"above the workspace", fmt.Sprintf("open('../../../../../..%s')", secret)},
+		{"passwords", "open('/etc/shadow')"},
+		{"the root is written to", "open('/made', 'w')"},
+		{"the interpreter is written to", "import os\nopen(os.__file__, 'a')"},
+		{"a mount", "import ctypes, os\nif ctypes.CDLL(None, use_errno=True).mount(b'none', b'/tmp', b'tmpfs', 0, None): raise OSError"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{})
+			if v.Status != executor.Failed || v.Error.Code != executor.CodeException || !strings.Contains(v.Error.Message, "Error") {
+				t.Errorf("verdict %s, want an error", show(v))
+			}
+		})
+	}
+	t.Run("capabilities", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]"}, executor.Hooks{})
+		if b.split {
+			want{result: `["0000000000000000"]`}.check(t, v)
+		}
+	})
+}
+
+// listener is a port of the host that nobody may reach.
+func listener(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Error("a program reached the host")
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return l.Addr().String()
+}
+
+func testLeaks(t *testing.T, newDriver newDriver) {
+	driver := newDriver(t)
+	cycle := func(name string, runs int) {
+		single, err := executor.NewSingle(t.Context(), driver, spec(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range runs {
+			if _, err := single.Run(t.Context(), executor.Program{TaskID: name, Code: "import os\nos.fork()"}, executor.Hooks{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := single.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle("first", 1) // what is kept for good is there from now on
+	before := usage(t)
+	for i := range 5 {
+		cycle(fmt.Sprint("again", i), 20)
+	}
+	if after := usage(t); after != before {
+		t.Errorf("after 5 boxes and 100 programs: %+v, before: %+v", after, before)
+	}
+}
+
+type used struct{ descriptors, processes, temporary int }
+
+func usage(t *testing.T) used {
+	t.Helper()
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix()+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used{len(descriptors), len(descendants(os.Getpid())), len(temporary)}
+}

@@ -1,0 +1,233 @@
+package executortest
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// want is what a verdict must be. An empty message or cause is not looked at.
+type want struct {
+	status         string // empty: succeeded
+	result         string // empty: null
+	output, stderr string
+	code           string
+	message, cause string // contained in the failure's
+	line           int
+}
+
+func (w want) check(t *testing.T, v executor.Verdict) {
+	t.Helper()
+	got := want{status: v.Status, result: string(v.Result), output: v.Output, stderr: v.Stderr}
+	if w.status == "" {
+		w.status = executor.Succeeded
+	}
+	if w.result == "" {
+		w.result = "null"
+	}
+	if f := v.Error; f != nil {
+		got.code, got.line = f.Code, f.Line
+		if strings.Contains(f.Message, w.message) {
+			got.message = w.message
+		} else {
+			got.message = f.Message
+		}
+		if strings.Contains(f.Cause, w.cause) {
+			got.cause = w.cause
+		} else {
+			got.cause = f.Cause
+		}
+	}
+	if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
+		t.Errorf("verdict (-want +got):\n%s", brief(diff))
+	}
+}
+
+var programs = []struct {
+	name, code string
+	want       want
+}{
+	{"the last expression", "x = 6\nx * 7", want{result: "42"}},
+	{"the variable result", "result = {'a': (1, 2)}\nprint('x')", want{result: `{"a":[1,2]}`, output: "x\n"}},
+	{"the last expression first", "result = 1\n2", want{result: "2"}},
+	{"a function called result", "def result(): pass", want{}},
+	{"nothing", "", want{}},
+	{"inputs", "inputs['n'] + 1", want{result: "42"}},
+	{"conversions", `
+import dataclasses, datetime, decimal, enum, collections
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: float
+class Colour(enum.Enum):
+    RED = 'red'
+Pair = collections.namedtuple('Pair', 'a b')
+[Point(1, float('nan')), datetime.date(2026, 1, 2), {3, 1, 2}, b'\x00\xff', Colour.RED, Pair(1, 2),
+ {1: None, None: True}, decimal.Decimal('1.10'), range(3), float('inf'), {'k': 1}.keys(), '\u00e9']`,
+		want{result: `[{"x":1,"y":null},"2026-01-02",[1,2,3],{"$base64":"AP8="},"red",{"a":1,"b":2},` +
+			`{"1":null,"null":true},"1.10",[0,1,2],null,["k"],"\u00e9"]`}},
+	{"what has no JSON", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
+		want{result: `[{"$type":"__main__.A","$repr":"an A"},{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`}},
+	{"a repr that raises", "class A:\n  def __repr__(self): 1/0\nA()",
+		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`}},
+	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
+	{"too large a result", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
+	{"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na", want{status: "failed", code: "result_too_large"}},
+	{"a syntax error", "x = 1\ny = = 2", want{status: "failed", code: "syntax_error", message: "SyntaxError", cause: "y = = 2", line: 2}},
+	{"a null byte", "x = 1\x00", want{status: "failed", code: "syntax_error", message: "null bytes"}},
+	{"an exception", "def f(x):\n  return 1 / x\n\nf(0)\n",
+		want{status: "failed", code: "exception", message: "ZeroDivisionError: division by zero", line: 2,
+			cause: "Traceback (most recent call last):\n  File \"program.py\", line 4, in <module>"}},
+	{"an exception in a library", "import json\njson.loads('{')",
+		want{status: "failed", code: "exception", message: "JSONDecodeError", line: 2, cause: "in raw_decode"}},
+	{"an exception that raises", "class E(Exception):\n  def __str__(self): 1/0\nraise E",
+		want{status: "failed", code: "exception", message: "E: <", line: 3}},
+	{"recursion", "def f(): f()\nf()", want{status: "failed", code: "exception", message: "RecursionError", line: 1}},
+	{"nesting", strings.Repeat("-", 100_000) + "1", want{status: "failed", code: "syntax_error"}},
+	{"SystemExit(0)", "result = 5\nraise SystemExit(0)", want{result: "5"}},
+	{"SystemExit(3)", "import sys\nsys.exit(3)", want{status: "failed", code: "exit_code", message: "exit code 3"}},
+	{"SystemExit(text)", "exit('no more')", want{status: "failed", code: "exit_code", message: "exit code 1", stderr: "no more\n"}},
+	{"os._exit(7)", "import os\nos._exit(7)", want{status: "failed", code: "exit_code", message: "exit code 7"}},
+	{"os._exit(0)", "import os\nos._exit(0)", want{}},
+	{"a segmentation fault", "import ctypes\nctypes.string_at(0)", want{status: "failed", code: "signal", message: "SIGSEGV"}},
+	{"abort", "import os\nprint('x')\nos.abort()", want{status: "failed", code: "signal", message: "SIGABRT", output: "x\n"}},
+	{"kill of itself", "import os\nos.kill(os.getpid(), 9)", want{status: "failed", code: "signal", message: "SIGKILL"}},
+	{"streams", "import sys\nprint('a', end='')\nprint('b', file=sys.stderr)\nsys.stdout.write('c')\nNone", want{output: "ac", stderr: "b\n"}},
+	{"bytes that are no text", "import os\nos.write(1, b'a\\xffb')\nNone", want{output: "a\uFFFDb"}},
+	{"surrogates", "print('\\udcff')", want{output: "\\udcff\n"}},
+	{"standard input", "input()", want{status: "failed", code: "exception", message: "EOFError", line: 1}},
+	{"main", "__name__ == '__main__' and __import__('sys').modules['__main__'].__dict__ is globals()", want{result: "true"}},
+	{"threads are waited for", "import threading\nresult = []\nthreading.Thread(target=lambda: (threading.Event().wait(.05), result.append(1))).start()", want{result: "[1]"}},
+	{"atexit", "import atexit\natexit.register(print, 'bye')\nNone", want{output: "bye\n"}},
+	{"a fork", "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('twice')\npid > 0", want{output: "twice\ntwice\n", result: "true"}},
+	{"a process of its own", "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'echo out; echo err >&2; exit 3']).returncode", want{result: "3", output: "out\n", stderr: "err\n"}},
+	{"futures", "from __future__ import annotations\ndef f(x: nothing): pass\nf(1)", want{}},
+	{"the working directory", "import os\nopen('made.txt', 'w').write('x')\nos.listdir()", want{result: `["made.txt"]`}},
+	{"modules of the workspace", "open('mine.py', 'w').write('x = 3')\nopen('json.py', 'w').write('1/0')\nimport mine, json\nmine.x", want{result: "3"}},
+	{"descriptors", "import os\nsorted(int(n) for n in os.listdir('/proc/self/fd'))[:4], len(os.listdir('/proc/self/fd'))", want{result: "[[0,1,2,3],5]"}},
+	{"environment", "import os\n[os.environ.get('GREETING'), os.environ.get('SECRET_OF_THE_HOST')]", want{result: `["hello",null]`}},
+	{"a session of its own", "import os\nos.getsid(0) == os.getpid() == os.getpgid(0)", want{result: "true"}},
+	{"privileges", "[l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')][0].split()[1]", want{result: `"1"`}},
+}
+
+func testPrograms(t *testing.T, newDriver newDriver) {
+	t.Setenv("SECRET_OF_THE_HOST", "secret")
+	b := open(t, newDriver(t), executor.Spec{})
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			v := b.must(t, executor.Program{
+				Code:   p.code,
+				Inputs: json.RawMessage(`{"n": 41}`),
+				Env:    map[string]string{"GREETING": "hello"},
+			}, executor.Hooks{})
+			p.want.check(t, v)
+			if v.Dirty || !b.single.Alive() {
+				t.Error("the box is gone")
+			}
+			empty(t, b.spec.Workspace)
+		})
+	}
+	t.Run("randomness", func(t *testing.T) { testRandomness(t, b) })
+	t.Run("resources", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass"}, executor.Hooks{})
+		if v.CPUMS < 10 || v.CPUMS > 20_000 || v.PeakMemoryMB < 48 || v.PeakMemoryMB > 500 {
+			t.Errorf("%v ms and %v MB, want a busy program with 50 MB", v.CPUMS, v.PeakMemoryMB)
+		}
+	})
+	t.Run("large inputs", func(t *testing.T) {
+		inputs, err := json.Marshal(strings.Repeat("x", 5<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := b.must(t, executor.Program{Code: "len(inputs)", Inputs: inputs}, executor.Hooks{})
+		want{result: "5242880"}.check(t, v)
+	})
+	t.Run("facts", func(t *testing.T) { testFacts(t, b) })
+	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
+}
+
+// empty removes what a program left in its workspace.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testRandomness(t *testing.T, b *box) {
+	draw := func(task string) string {
+		const code = "import random, os\n[random.random(), hash('x'), len(os.urandom(4))]"
+		return string(b.must(t, executor.Program{TaskID: task, Code: code}, executor.Hooks{}).Result)
+	}
+	first, again, other := draw("one"), draw("one"), draw("two")
+	if first != again || first == other {
+		t.Errorf("random numbers of a task: %s and %s, of another: %s", first, again, other)
+	}
+}
+
+func testFacts(t *testing.T, b *box) {
+	const code = `import os, numpy.linalg as la
+from subprocess import run as go
+if False:
+    os.system('x'); la.inv(1)
+    go(['x'])
+    open('f').read()
+    ().__class__.__bases__
+'ran'`
+	var got executor.Facts
+	v := b.must(t, executor.Program{Code: strings.Replace(code, ", numpy.linalg as la", "", 1)}, executor.Hooks{
+		Check: func(f executor.Facts) error { got = f; return nil },
+	})
+	want{result: `"ran"`}.check(t, v)
+	facts := executor.Facts{
+		Lines:   8,
+		Imports: []executor.Import{{Module: "os", Line: 1}, {Module: "subprocess", Names: []string{"run"}, Line: 2}},
+		Calls: []executor.Name{
+			{Name: "os.system", Line: 4}, {Name: "la.inv", Line: 4}, {Name: "subprocess.run", Line: 5},
+			{Name: ".read", Line: 6}, {Name: "open", Line: 6},
+		},
+		Attributes: []executor.Name{{Name: "__bases__", Line: 7}, {Name: "__class__", Line: 7}},
+	}
+	if diff := cmp.Diff(facts, got); diff != "" {
+		t.Errorf("Check(facts) (-want +got):\n%s", diff)
+	}
+}
+
+func testBlocked(t *testing.T, b *box) {
+	for _, err := range []error{
+		errors.New("no systems here"),
+		&executor.Failure{Code: "forbidden_import", Message: "no systems here", Line: 1},
+	} {
+		v := b.must(t, executor.Program{Code: "import os\nopen('ran', 'w')"}, executor.Hooks{
+			Check: func(executor.Facts) error { return err },
+		})
+		expected := want{status: executor.Blocked, code: executor.CodeBlocked, message: "no systems here"}
+		if f := (*executor.Failure)(nil); errors.As(err, &f) {
+			expected.code, expected.line = f.Code, f.Line
+		}
+		expected.check(t, v)
+		if entries, err := os.ReadDir(b.spec.Workspace); len(entries) != 0 || err != nil {
+			t.Errorf("a blocked program left %v, %v", entries, err)
+		}
+		b.check(t)
+	}
+	called := false
+	v := b.must(t, executor.Program{Code: "x ="}, executor.Hooks{
+		Check: func(executor.Facts) error { called = true; return nil },
+	})
+	want{status: executor.Failed, code: "syntax_error", line: 1, message: "invalid syntax"}.check(t, v)
+	if called {
+		t.Error("Check was called for a program that cannot be parsed")
+	}
+}

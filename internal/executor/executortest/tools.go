@@ -1,0 +1,163 @@
+package executortest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// echo answers a call with its arguments.
+func echo(_ context.Context, c executor.Call) (json.RawMessage, error) { return c.Args, nil }
+
+func testTools(t *testing.T, newDriver newDriver) {
+	catalogue := workspace(t)
+	module := filepath.Join(catalogue, "v1", "servers", "calculator")
+	const add = "from client.mcp_client import call_mcp_tool\n" +
+		"def add(a, b):\n    return call_mcp_tool('calculator', 'add', {'a': a, 'b': b}, hash='abc')\n"
+	if err := errors.Join(os.MkdirAll(module, 0o755), os.WriteFile(filepath.Join(module, "__init__.py"), []byte(add), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, newDriver(t), executor.Spec{Mounts: []executor.Mount{{
+		Source: catalogue, Target: executor.DefaultGuest().Catalogue, ReadOnly: true,
+	}}})
+
+	t.Run("a module of the catalogue", func(t *testing.T) {
+		var call executor.Call
+		v := b.must(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"}, executor.Hooks{
+			Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
+				call = c
+				return json.RawMessage(`{"sum": 3}`), nil
+			},
+		})
+		want{result: `{"sum":3}`}.check(t, v)
+		if call.Server != "calculator" || call.Tool != "add" || call.Hash != "abc" || string(call.Args) != `{"a":1,"b":2}` {
+			t.Errorf("Call(%+v), arguments %s", call, call.Args)
+		}
+	})
+	for _, c := range toolCalls {
+		t.Run(c.name, func(t *testing.T) {
+			v := b.must(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code}, executor.Hooks{Call: c.call})
+			c.want.check(t, v)
+			b.check(t)
+		})
+	}
+	t.Run("calls overlap", func(t *testing.T) { testOverlap(t, b) })
+	t.Run("output while it runs", func(t *testing.T) { testLive(t, b) })
+	t.Run("a call is cut off", func(t *testing.T) {
+		v := b.must(t, executor.Program{
+			Code:   "from client.mcp_client import *\ncall_mcp_tool('s', 't')",
+			Limits: executor.Limits{Timeout: 200 * time.Millisecond},
+		}, executor.Hooks{Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		want{status: executor.Timeout, code: "timeout"}.check(t, v)
+		b.check(t)
+	})
+}
+
+var toolCalls = []struct {
+	name, code string
+	call       func(context.Context, executor.Call) (json.RawMessage, error)
+	want       want
+}{
+	{"no tools", "call_mcp_tool('s', 't', {})", nil,
+		want{status: "failed", code: "exception", message: "ToolError: s.t: this task has no tools", line: 2}},
+	{"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message]",
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return nil, errors.New("out of \"order\"\n")
+		},
+		want{result: `["s","t","out of \"order\"\n"]`}},
+	{"no arguments", "call_mcp_tool('s', 't')", echo, want{result: "{}"}},
+	{"arguments that have no JSON", "call_mcp_tool('s', 't', {'a': object()})", echo,
+		want{status: "failed", code: "exception", message: "not JSON serializable", line: 2}},
+	{"NaN", "call_mcp_tool('s', 't', {'a': float('nan')})", echo,
+		want{status: "failed", code: "exception", message: "s.t: arguments", line: 2}},
+	{"large arguments", "len(call_mcp_tool('s', 't', {'a': 'x' * 900_000})['a'])", echo, want{result: "900000"}},
+	{"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
+		want{status: "failed", code: "exception", message: "arguments are too large", line: 2}},
+	{"a large answer", "len(call_mcp_tool('s', 't'))",
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return json.Marshal(strings.Repeat("x", 5<<20))
+		},
+		want{result: "5242880"}},
+	{"too large an answer", "call_mcp_tool('s', 't')",
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return json.Marshal(strings.Repeat("x", 17<<20))
+		},
+		want{status: "failed", code: "exception", message: "more than", line: 2}},
+	{"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], limit=40))", echo,
+		want{result: "44850"}},
+	{"parallel that raises", "parallel([lambda: 1, lambda: 1 / 0])", echo,
+		want{status: "failed", code: "exception", message: "ZeroDivisionError", line: 2}},
+	{"calls from a fork", "import os\npid = os.fork()\nif not pid: call_mcp_tool('s', 't')\nos.waitpid(pid, 0)\ncall_mcp_tool('s', 't', {'a': 1})", echo,
+		want{result: `{"a":1}`}},
+	{"frames by hand", `
+import json, os
+for i in range(1, 2001):
+    line = json.dumps({"t": "call", "id": i, "server": "s", "tool": "t", "hash": ""}).encode() + b'\n{}'
+    os.write(3, len(line).to_bytes(4, "big") + line)
+answers = b''
+while answers.count(b'"reply"') < 2000: answers += os.read(3, 65536)
+'done'`, echo, want{result: `"done"`}},
+	{"calls of nothing", "call_mcp_tool('', '')", echo,
+		want{status: "failed", code: "exception", message: "names a server and a tool", line: 2}},
+	{"arguments that are not JSON", `
+import os
+line = b'{"t":"call","id":1,"server":"s","tool":"t","hash":""}\n{'
+os.write(3, len(line).to_bytes(4, "big") + line)
+b'are not JSON' in os.read(3, 65536)`, echo, want{result: "true"}},
+}
+
+// testOverlap answers no call before all have come.
+func testOverlap(t *testing.T, b *box) {
+	var all sync.WaitGroup
+	all.Add(8)
+	const code = "from client.mcp_client import *\n" +
+		"parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i}) for i in range(8)])"
+	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
+		Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
+			all.Done()
+			all.Wait()
+			var args struct{ I int }
+			err := json.Unmarshal(c.Args, &args)
+			return json.RawMessage(fmt.Sprint(args.I * args.I)), err
+		},
+	})
+	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
+}
+
+// testLive answers a call only after what was printed before it has been seen.
+func testLive(t *testing.T, b *box) {
+	printed := make(chan struct{})
+	var seen strings.Builder
+	const code = "from client.mcp_client import *\nprint('before')\ncall_mcp_tool('s', 't')\nprint('after')"
+	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
+		Output: func(stream string, data []byte) {
+			if seen.Len() == 0 {
+				close(printed)
+			}
+			seen.Write(data)
+		},
+		Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+			select {
+			case <-printed:
+			case <-ctx.Done():
+			}
+			return json.RawMessage("1"), ctx.Err()
+		},
+	})
+	want{output: "before\nafter\n"}.check(t, v)
+	if seen.String() != v.Output {
+		t.Errorf("Output saw %q, the verdict has %q", seen.String(), v.Output)
+	}
+}

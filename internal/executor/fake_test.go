@@ -1,0 +1,267 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeHost is a driver whose boxes are nothing but a name, and a runner for them. It
+// polices its caller: two boxes of one name, a box that is used after its end or by two
+// programs at once, and a workspace that is not there are errors that fail the test.
+type fakeHost struct {
+	bootTime time.Duration
+
+	mu         sync.Mutex
+	boxes      map[string]*fakeBox // by name
+	created    int
+	failCreate error // of each Create
+	failClose  int   // how many times closing fails
+	failLimit  error
+	complaints []string
+}
+
+type fakeBox struct {
+	host *fakeHost
+	spec Spec
+	end  chan struct{}
+
+	mu     sync.Mutex
+	gone   bool
+	silent bool // not alive, although it has not ended
+	used   bool
+	limits Limits
+	play   func(ctx context.Context, p Program) (Verdict, error)
+}
+
+func newFakeHost() *fakeHost {
+	return &fakeHost{bootTime: 150 * time.Millisecond, boxes: map[string]*fakeBox{}}
+}
+
+func (h *fakeHost) complain(format string, args ...any) {
+	h.complaints = append(h.complaints, fmt.Sprintf(format, args...))
+}
+
+func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failCreate != nil {
+		return nil, h.failCreate
+	}
+	if h.boxes[spec.Name] != nil {
+		h.complain("two boxes named %s", spec.Name)
+	}
+	if entries, err := os.ReadDir(spec.Workspace); err != nil || len(entries) > 0 {
+		h.complain("workspace of a new box: %v, %v", entries, err)
+	}
+	h.created++
+	b := &fakeBox{host: h, spec: spec, end: make(chan struct{})}
+	h.boxes[spec.Name] = b
+	return b, nil
+}
+
+func (h *fakeHost) start(ctx context.Context, box Box, _ []string) (boxRunner, error) {
+	select {
+	case <-time.After(h.bootTime):
+		return box.(*fakeBox), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (b *fakeBox) Exec(context.Context, []string) (Session, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (b *fakeBox) Destroy(context.Context) error {
+	b.host.mu.Lock()
+	defer b.host.mu.Unlock()
+	if b.host.failClose > 0 {
+		b.host.failClose--
+		return errors.New("cannot be destroyed")
+	}
+	if b.host.boxes[b.spec.Name] == b {
+		delete(b.host.boxes, b.spec.Name)
+	}
+	b.die()
+	return nil
+}
+
+func (b *fakeBox) die() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.gone {
+		b.gone = true
+		close(b.end)
+	}
+}
+
+func (b *fakeBox) Limit(_ context.Context, limits Limits) error {
+	b.host.mu.Lock()
+	defer b.host.mu.Unlock()
+	b.limits = limits
+	return b.host.failLimit
+}
+
+func (b *fakeBox) alive() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.gone && !b.silent
+}
+
+func (b *fakeBox) ended() <-chan struct{}          { return b.end }
+func (b *fakeBox) close(ctx context.Context) error { return b.Destroy(ctx) }
+
+func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) {
+	b.mu.Lock()
+	if b.gone || b.used {
+		b.host.complain("program in a box that is gone (%v) or in use (%v)", b.gone, b.used)
+	}
+	b.used = true
+	play := b.play
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.used = false
+		b.mu.Unlock()
+	}()
+	if play == nil {
+		return Verdict{Status: Succeeded}, nil
+	}
+	return play(ctx, p)
+}
+
+// testPool is a pool on a fakeHost that runs in the bubble of a test.
+type testPool struct {
+	*Pool
+	t      *testing.T
+	host   *fakeHost
+	stop   context.CancelFunc
+	done   chan error
+	events []PoolEvent // guarded by Pool.mu
+}
+
+func runPool(t *testing.T, host *fakeHost, opts PoolOptions) *testPool {
+	t.Helper()
+	tp := &testPool{t: t, host: host, done: make(chan error, 1)}
+	opts.Dir, opts.Owner, opts.DiskMB = t.TempDir(), "test", -1
+	opts.Trace = func(e PoolEvent) { tp.events = append(tp.events, e) }
+	p, err := NewPool(host, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start = host.start
+	tp.Pool = p
+	ctx, stop := context.WithCancel(t.Context())
+	tp.stop = stop
+	go func() { tp.done <- p.Run(ctx) }()
+	return tp
+}
+
+// finish stops the pool and checks that nothing is left and nobody complains.
+func (tp *testPool) finish() {
+	tp.t.Helper()
+	tp.stop()
+	if err := <-tp.done; err != nil {
+		tp.t.Errorf("Run = %v", err)
+	}
+	tp.host.mu.Lock()
+	defer tp.host.mu.Unlock()
+	if len(tp.host.boxes) > 0 {
+		tp.t.Errorf("%d boxes left", len(tp.host.boxes))
+	}
+	if left, err := os.ReadDir(tp.opts.Dir); err != nil || len(left) > 0 {
+		tp.t.Errorf("left in the state directory: %v, %v", left, err)
+	}
+	for _, c := range tp.host.complaints {
+		tp.t.Error(c)
+	}
+	if err := oneTenantEach(tp.events); err != nil {
+		tp.t.Error(err)
+	}
+}
+
+// oneTenantEach says which box served two tenants, if any did.
+func oneTenantEach(events []PoolEvent) error {
+	tenant := map[string]string{}
+	for _, e := range events {
+		if e.What != "leased" {
+			continue
+		}
+		if before, ok := tenant[e.BoxID]; ok && before != e.Tenant {
+			return fmt.Errorf("box %s served %s and %s", e.BoxID, before, e.Tenant)
+		}
+		tenant[e.BoxID] = e.Tenant
+	}
+	return nil
+}
+
+func (tp *testPool) lease(tenant string) *Lease {
+	tp.t.Helper()
+	l, err := tp.Lease(tp.t.Context(), Key{Tenant: tenant}, Limits{})
+	if err != nil {
+		tp.t.Fatal(err)
+	}
+	return l
+}
+
+// pending is a lease that is being waited for.
+type pending struct {
+	mu    sync.Mutex
+	lease *Lease
+	err   error
+	over  bool
+}
+
+// result is what the lease came to so far.
+func (w *pending) result() (l *Lease, err error, done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lease, w.err, w.over
+}
+
+func (w *pending) done() bool {
+	_, _, done := w.result()
+	return done
+}
+
+func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
+	w := &pending{}
+	go func() {
+		l, err := tp.Lease(ctx, Key{Tenant: tenant}, limits)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lease, w.err, w.over = l, err, true
+	}()
+	synctest.Wait()
+	return w
+}
+
+// story is what happened to boxes since the last call, without the noise.
+func (tp *testPool) story(what ...string) string {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var words []string
+	for _, e := range tp.events {
+		if slices.Contains(what, e.What) {
+			words = append(words, strings.TrimSpace(e.What+" "+e.BoxID))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// wait lets d go by, and what happens at its end happen.
+func wait(d time.Duration) {
+	<-time.After(d) // virtual, in a bubble
+	synctest.Wait()
+}
+
+func ghost(dir string) string { return filepath.Join(dir, "ghost") }

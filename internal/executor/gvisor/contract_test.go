@@ -1,0 +1,13 @@
+package gvisor_test
+
+import (
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+)
+
+func TestContract(t *testing.T) {
+	engine(t)
+	executortest.TestDriver(t, func(t *testing.T) executor.Driver { return newDriver(t) })
+}

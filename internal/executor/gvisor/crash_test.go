@@ -1,0 +1,222 @@
+package gvisor_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// TestMain lets this binary be a worker that owns boxes and can be killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("TEST_OWN_BOXES_IN"); dir != "" {
+		if err := ownBoxes(dir); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// ownBoxes runs a pool with one idle bound box, one busy box and ready ones, says so, and
+// goes on until it is killed.
+func ownBoxes(dir string) error {
+	d, err := gvisor.New(gvisor.Options{Runsc: os.Getenv("CODEFLEET_RUNSC"), Dir: filepath.Join(dir, "gv")})
+	if err != nil {
+		return err
+	}
+	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Max: 4, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32})
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- p.Run(context.Background()) }()
+	for _, code := range []string{"print(1)", "while True: pass"} {
+		l, err := p.Lease(context.Background(), executor.Key{Tenant: code}, executor.Limits{})
+		if err != nil {
+			return err
+		}
+		if code == "print(1)" {
+			if _, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil {
+				return err
+			}
+			l.Release()
+			continue
+		}
+		go func() {
+			_, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: "print('busy', flush=True)\n" + code}, executor.Hooks{
+				Output: func(string, []byte) { fmt.Println("ready") },
+			})
+			failed <- err
+		}()
+	}
+	return <-failed
+}
+
+func TestSweepAfterAKilledWorker(t *testing.T) {
+	dir := shortDir(t)
+	runsc := engine(t)
+	worker := exec.Command(os.Args[0])
+	worker.Env = append(os.Environ(), "TEST_OWN_BOXES_IN="+dir, "CODEFLEET_RUNSC="+runsc)
+	stdout, err := worker.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("worker says %q", lines.Text())
+	}
+	if n := len(processesBelow(t, dir)); n < 6 {
+		t.Fatalf("%d processes of boxes before the kill, want 2 boxes at least", n)
+	}
+	if err := worker.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = worker.Wait() // killed
+	before, err := hostdir.Mounts(dir)
+	if err != nil || len(before) == 0 && os.Geteuid() == 0 {
+		t.Fatalf("mounts that the killed worker left: %v, %v", before, err)
+	}
+
+	d, err := gvisor.New(gvisor.Options{Runsc: runsc, Dir: filepath.Join(dir, "gv")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	select {
+	case <-p.Ready():
+	case err := <-done:
+		t.Fatalf("Run after the crash = %v", err)
+	}
+	l := lease(t, p, "next", executor.Limits{})
+	if v := run(t, l, "import os; print(os.listdir('/workspace'))"); v.Output != "[]\n" {
+		t.Errorf("first program of the next worker = %+v, want an empty workspace", v)
+	}
+	l.Release()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, dir)
+}
+
+// nothingLeft checks processes, mounts, loop devices, cgroups and files.
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	if left := processesBelow(t, dir); len(left) > 0 {
+		t.Errorf("processes left: %q", left)
+	}
+	if mounts, err := hostdir.Mounts(dir); err != nil || len(mounts) > 0 {
+		t.Errorf("mounts left: %q, %v", mounts, err)
+	}
+	if loops := loopsBelow(t, dir); len(loops) > 0 {
+		t.Errorf("loop devices left: %q", loops)
+	}
+	for _, sub := range []string{"gv", "pool"} {
+		if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v, %v", sub, left, err)
+		}
+	}
+	if groups, _ := filepath.Glob("/sys/fs/cgroup/*/codefleet/victim-*"); len(groups) > 0 {
+		t.Errorf("cgroups left: %q", groups)
+	}
+}
+
+// processesBelow lists the command lines of processes that name dir.
+func processesBelow(t testing.TB, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		if args, err := os.ReadFile(file); err == nil && strings.Contains(string(args), "--root="+dir+"/") {
+			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func loopsBelow(t testing.TB, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		if image, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(image), dir+"/") {
+			found = append(found, string(image))
+		}
+	}
+	return found
+}
+
+// rootless runs the named test of this binary as an ordinary user.
+func TestRootless(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("every test is rootless here")
+	}
+	dir := shortDir(t)
+	for _, path := range []string{os.Args[0], engine(t)} {
+		copyFile(t, path, filepath.Join(dir, filepath.Base(path)))
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(home, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, filepath.Base(os.Args[0])), "-test.v", "-test.run=^(TestProbe|TestPool.*|TestExitCodes|TestScratchIsBounded|TestSweepAfterAKilledWorker|TestDestroyAtAnyTime|TestWorkspaceLimit)$")
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "TMPDIR=" + home, "CODEFLEET_REQUIRE_GVISOR=1", "CODEFLEET_RUNSC=" + filepath.Join(dir, "runsc")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("tests as an ordinary user: %v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "--- PASS: TestProbe") {
+		t.Errorf("tests as an ordinary user did not run:\n%s", out)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

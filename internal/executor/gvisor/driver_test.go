@@ -1,0 +1,311 @@
+package gvisor_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+func TestProbe(t *testing.T) {
+	d := newDriver(t)
+	info, err := d.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Driver != "gvisor" || info.Tier != "gvisor" || info.EngineVersion == "" || info.Environment != "host /usr" || info.MultiTenant {
+		t.Errorf("Probe = %+v", info)
+	}
+	if os.Geteuid() == 0 && info.Limits != "cgroup" {
+		t.Errorf("limits of root = %q, want cgroup", info.Limits)
+	}
+	if again, err := d.Probe(t.Context()); err != nil || again != info {
+		t.Errorf("second Probe = %+v, %v, want the first", again, err)
+	}
+}
+
+func TestProbeSaysWhatToDo(t *testing.T) {
+	engine := engine(t)
+	empty := t.TempDir()
+	notRunsc := filepath.Join(t.TempDir(), "runsc")
+	if err := os.WriteFile(notRunsc, []byte("#!/bin/sh\necho 'runsc version release-20990101.0'\n[ \"$1\" = --version ] || { echo broken >&2; exit 3; }\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		opts gvisor.Options
+		want string
+	}{
+		"no engine":     {gvisor.Options{Runsc: filepath.Join(empty, "runsc")}, "build the pinned engine"},
+		"no python":     {gvisor.Options{Runsc: engine, Rootfs: empty}, "install python3 in the root file system"},
+		"broken engine": {gvisor.Options{Runsc: notRunsc}, "exit status 3: broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.opts.Dir = shortDir(t)
+			d, err := gvisor.New(test.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Probe = %v, want %q", err, test.want)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if left, err := os.ReadDir(test.opts.Dir); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestLongStateDirectory(t *testing.T) {
+	dir := filepath.Join(shortDir(t), strings.Repeat("d", 100))
+	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "test"})
+	if err == nil || !strings.Contains(err.Error(), "choose a shorter state directory") {
+		t.Errorf("Create = %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// look prints what a program can see and do; one line for each question.
+const look = `
+import os, socket, sys
+def can(f):
+    try: return f() or "yes"
+    except OSError as e: return os.strerror(e.errno)
+def write(path): open(path, "w").write("x")
+def connect(host):
+    s = socket.socket(); s.settimeout(2); s.connect((host, 80))
+status = dict(l.rstrip("\n").split(":\t") for l in open("/proc/self/status") if ":\t" in l)
+print("caps", status["CapEff"], status["CapBnd"], status["CapInh"])
+print("env", sorted(os.environ.items()))
+print("uid", os.getuid(), os.getgid(), "host", socket.gethostname())
+print("usr", can(lambda: write("/usr/bin/x")), "root", can(lambda: write("/x")), "etc", can(lambda: write("/etc/passwd")))
+print("catalogue", can(lambda: write("/opt/codefleet/x")), open("/opt/codefleet/hello").read())
+print("shadow", can(lambda: open("/etc/shadow").read()), "home", can(lambda: os.listdir("/home")), "local", can(lambda: os.listdir("/usr/local")))
+print("metadata", can(lambda: connect("169.254.169.254")))
+print("devices", can(lambda: os.mknod("/tmp/dev", 0o600 | 0o020000, os.makedev(1, 8))))
+print("mount", can(lambda: os.chroot("/tmp")))
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print("task tmp", can(lambda: write("/tmp/x")), "shm", can(lambda: write("/dev/shm/x")), "workspace", can(lambda: write("/workspace/x")))
+`
+
+func TestInsideOfABox(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("asks for what root's boxes have")
+	}
+	d := newDriver(t)
+	catalogue, ws := shortDir(t), workspace(t)
+	if err := os.WriteFile(filepath.Join(catalogue, "hello"), []byte("world"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SECRET_OF_THE_WORKER", "1")
+	box := newBox(t, d, executor.Spec{Workspace: ws, Env: []string{"HOME=/tmp", "LC_ALL=C.UTF-8"}, Mounts: []executor.Mount{{Source: catalogue, Target: "/opt/codefleet", ReadOnly: true}}})
+	stdout, stderr, exit := python(t, box, look)
+	want := `caps 00000000000000e0 00000000000000e0 0000000000000000
+env [('HOME', '/tmp'), ('LC_ALL', 'C.UTF-8')]
+uid 0 0 host box
+usr Read-only file system root Read-only file system etc Read-only file system
+catalogue Read-only file system world
+shadow No such file or directory home No such file or directory local No such file or directory
+metadata Network is unreachable
+devices Operation not permitted
+mount Operation not permitted
+task tmp yes shm yes workspace yes`
+	if diff := cmp.Diff(want, stdout); diff != "" || exit != 0 {
+		t.Errorf("inside (-want +got):\n%s\nexit %d, stderr %s", diff, exit, stderr)
+	}
+	if data, err := os.ReadFile(filepath.Join(ws, "x")); err != nil || string(data) != "x" {
+		t.Errorf("workspace on the host: %q, %v", data, err)
+	}
+}
+
+func TestScratchIsBounded(t *testing.T) {
+	box := newBox(t, newDriver(t), executor.Spec{})
+	const fill = `
+import errno
+for path in "/tmp/f", "/dev/shm/f":
+    try:
+        with open(path, "wb", 0) as f:
+            for _ in range(100): f.write(bytes(1 << 20))
+        print("no limit")
+    except OSError as e: print(errno.errorcode[e.errno])
+`
+	if stdout, stderr, exit := python(t, box, fill); stdout != "ENOSPC\nENOSPC" || exit != 0 {
+		t.Errorf("filling scratch = %q, %q, %d, want ENOSPC twice", stdout, stderr, exit)
+	}
+}
+
+func TestSecondProcessInABox(t *testing.T) {
+	box := newBox(t, newDriver(t), executor.Spec{})
+	first, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; open('/tmp/f','w').write('shared'); os.write(1, b'x'); os.read(0, 1)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(first.Stdout(), make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr, exit := python(t, box, "print(open('/tmp/f').read())"); stdout != "shared" || exit != 0 {
+		t.Errorf("second process = %q, %q, %d", stdout, stderr, exit)
+	}
+	first.Stdin().Close()
+	if code, err := first.Wait(); err != nil || code != 0 {
+		t.Errorf("first process = %d, %v, want 0", code, err)
+	}
+	if stdout, stderr, exit := python(t, box, "import os; print(os.path.exists('/tmp/f'))"); stdout != "False" || exit != 0 {
+		t.Errorf("process in the box booted again = %q, %q, %d", stdout, stderr, exit)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	box := newBox(t, newDriver(t), executor.Spec{})
+	for code, want := range map[string]int{
+		"raise SystemExit(3)": 3,
+		"import os, signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGSEGV)": 139,
+	} {
+		if _, stderr, got := python(t, box, code); got != want {
+			t.Errorf("exit code of %q = %d, want %d (%s)", code, got, want, stderr)
+		}
+	}
+}
+
+func TestMemoryWall(t *testing.T) {
+	d := newDriver(t)
+	info, err := d.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Limits != "cgroup" {
+		t.Skip("this host has no cgroups for us")
+	}
+	box := newBox(t, d, executor.Spec{})
+	if err := box.(executor.Limiter).Limit(t.Context(), executor.Limits{MemoryMB: 64}); err != nil {
+		t.Fatal(err)
+	}
+	// 320 MB fit neither beside the program's 64 nor in the overhead.
+	_, stderr, exit := python(t, box, "x = bytearray(600 << 20); print('allocated')")
+	if exit != 137 {
+		t.Errorf("exit code of a memory hog = %d, want 137 (%s)", exit, stderr)
+	}
+	if !box.(executor.Coroner).OutOfMemory() {
+		t.Error("OutOfMemory = false after the box was killed for its memory")
+	}
+}
+
+func TestCPULimit(t *testing.T) {
+	d := newDriver(t)
+	if info, err := d.Probe(t.Context()); err != nil || info.Limits != "cgroup" {
+		t.Skipf("this host has no cgroups for us: %v", err)
+	}
+	box := newBox(t, d, executor.Spec{})
+	if err := box.(executor.Limiter).Limit(t.Context(), executor.Limits{CPUs: 0.25}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	python(t, box, "import time; t = time.monotonic()\nwhile time.monotonic() < t + 1: pass")
+	elapsed := time.Since(began)
+	stats, err := box.(executor.Stater).Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := stats.CPUMS / float64(elapsed.Milliseconds()); share < 0.1 || share > 0.35 {
+		t.Errorf("a busy loop used %.2f processors, the limit is 0.25", share)
+	}
+}
+
+func TestDestroyAtAnyTime(t *testing.T) {
+	d := newDriver(t)
+	for _, delay := range []time.Duration{0, 5, 20, 40, 80, 120} {
+		t.Run((delay * time.Millisecond).String(), func(t *testing.T) {
+			box, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "test", Workspace: workspace(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "while True: pass"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(delay * time.Millisecond) // somewhere in the boot
+			for range 2 {
+				if err := box.Destroy(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rest, err := io.ReadAll(s.Stdout()); err != nil || len(rest) > 0 {
+				t.Errorf("Stdout after Destroy = %q, %v, want its end", rest, err)
+			}
+			if code, err := s.Wait(); err != nil || code == 0 {
+				t.Errorf("Wait after Destroy = %d, %v", code, err)
+			}
+			if _, err := box.Exec(t.Context(), []string{"/bin/true"}); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("Exec after Destroy = %v, want ErrClosed", err)
+			}
+		})
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	d := newDriver(t)
+	newBox(t, d, executor.Spec{Name: "w0"})
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "test"}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("Create of a second box of one name = %v, want ErrExist", err)
+	}
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "../w1", Owner: "test"}); err == nil {
+		t.Error("Create took a name that is a path")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Create(ctx, executor.Spec{Name: "w2", Owner: "test"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Create after the end of its context = %v", err)
+	}
+}
+
+func TestTwoLivingOwnersOfOneName(t *testing.T) {
+	dir := shortDir(t)
+	open := func() *gvisor.Driver {
+		d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	first, second := open(), open()
+	box := newBox(t, first, executor.Spec{Owner: "same"})
+	s, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; os.write(1, b'x'); os.read(0, 1)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Sweep(t.Context(), "same"); !errors.Is(err, hostdir.ErrLocked) {
+		t.Errorf("Sweep of a living owner = %v, want ErrLocked", err)
+	}
+	if err := second.Sweep(t.Context(), "other"); err != nil {
+		t.Errorf("Sweep of another owner = %v", err)
+	}
+	if err := first.Sweep(t.Context(), "same"); err != nil {
+		t.Errorf("Sweep beside one's own boxes = %v", err)
+	}
+	if _, err := io.ReadFull(s.Stdout(), make([]byte, 1)); err != nil {
+		t.Errorf("box after the sweeps: %v", err)
+	}
+	s.Stdin().Close()
+	if code, err := s.Wait(); err != nil || code != 0 {
+		t.Errorf("box after the sweeps ended with %d, %v", code, err)
+	}
+}

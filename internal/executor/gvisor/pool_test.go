@@ -1,0 +1,231 @@
+package gvisor_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+var long = flag.Bool("long", os.Getenv("CODEFLEET_LONG_TESTS") == "1", "make 200 boxes instead of 20 in the leak test")
+
+func TestPoolRunsPrograms(t *testing.T) {
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 2, Max: 3, DiskMB: 64})
+	if info := p.Info(); info.Driver != "gvisor" {
+		t.Errorf("Info = %+v", info)
+	}
+	l := lease(t, p, "a", executor.Limits{})
+	first := l.BoxID()
+	if l.Boot() != "warm" {
+		t.Errorf("Boot = %q, want warm", l.Boot())
+	}
+	if entries, err := os.ReadDir(l.Dir()); err != nil || len(entries) > 0 {
+		t.Errorf("workspace of a new box = %v, %v, want none", entries, err)
+	}
+	if got := run(t, l, "open('f', 'w').write('kept'); print(6*7)"); got.Output != "42\n" || got.Status != executor.Succeeded {
+		t.Errorf("run = %+v, want 42", got)
+	}
+	if data, err := os.ReadFile(filepath.Join(l.Dir(), "f")); err != nil || string(data) != "kept" {
+		t.Errorf("file of the program on the host = %q, %v", data, err)
+	}
+	l.Release()
+	l = lease(t, p, "a", executor.Limits{})
+	if got := run(t, l, "print(open('f').read())"); l.BoxID() != first || got.Output != "kept\n" {
+		t.Errorf("second task of the tenant: box %s, %+v; want box %s and its file", l.BoxID(), got, first)
+	}
+	l.Release()
+	l = lease(t, p, "b", executor.Limits{})
+	if got := run(t, l, "import os; print(os.listdir())"); l.BoxID() == first || got.Output != "[]\n" {
+		t.Errorf("task of another tenant: box %s, %+v; want a new box and an empty workspace", l.BoxID(), got)
+	}
+	run(t, l, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); os.chmod('locked', 0)")
+	l.Burn() // removes that too, or the pool would end with an error
+	l.Release()
+}
+
+func TestWorkspaceLimit(t *testing.T) {
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 2, DiskMB: 32})
+	l := lease(t, p, "a", executor.Limits{WorkspaceMB: 32})
+	v := run(t, l, `
+import errno
+try:
+    for i in range(100):
+        with open(f"f{i}", "wb", 0) as f: f.write(bytes(1 << 20))
+    import time; time.sleep(60)
+except OSError as e: print(errno.errorcode[e.errno])
+`)
+	if os.Geteuid() == 0 && v.Output != "ENOSPC\n" {
+		t.Errorf("filling the disk = %+v, want ENOSPC in the program", v)
+	}
+	if os.Geteuid() != 0 && (v.Status != executor.Failed || v.Error.Code != executor.CodeWorkspace) {
+		t.Errorf("filling the workspace = %+v, want %s", v, executor.CodeWorkspace)
+	}
+	l.Release()
+	l = lease(t, p, "b", executor.Limits{})
+	if v := run(t, l, "print(1)"); v.Output != "1\n" {
+		t.Errorf("next task = %+v", v)
+	}
+	l.Release()
+}
+
+// A smaller limit than the box's disk is watched.
+func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
+	l := lease(t, p, "a", executor.Limits{WorkspaceMB: 8})
+	v := run(t, l, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
+	if v.Status != executor.Failed || v.Error.Code != executor.CodeWorkspace || !v.Dirty {
+		t.Errorf("verdict = %+v, want %s", v, executor.CodeWorkspace)
+	}
+	l.Release()
+}
+
+// killBox kills the sandbox of the pool's slot, as the kernel would.
+func killBox(t *testing.T, slot string) {
+	t.Helper()
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	killed := 0
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(args), "/b/"+slot+"\x00") || !strings.Contains(string(args), "\x00boot\x00") {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+			killed++
+		}
+	}
+	if killed == 0 {
+		t.Fatalf("no sandbox of slot %s to kill", slot)
+	}
+}
+
+func TestBoxDies(t *testing.T) {
+	events := make(chan executor.PoolEvent, 100)
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32, Trace: func(e executor.PoolEvent) { events <- e }})
+	await := func(what string) {
+		t.Helper()
+		for e := range events {
+			if e.What == what {
+				return
+			}
+		}
+	}
+	await("created")
+	killBox(t, "w0") // idle
+	await("destroyed")
+	await("created")
+	l := lease(t, p, "a", executor.Limits{})
+	if v := run(t, l, "print(1)"); v.Output != "1\n" {
+		t.Errorf("after the death of an idle box: %+v", v)
+	}
+	running := make(chan struct{})
+	var once sync.Once
+	go func() { <-running; killBox(t, "w0") }()
+	v, err := l.Run(t.Context(), executor.Program{TaskID: "t", Code: "print(1, flush=True)\nwhile True: pass"}, executor.Hooks{
+		Output: func(string, []byte) { once.Do(func() { close(running) }) },
+	})
+	if err == nil && (v.Status != executor.Failed || !v.Dirty) {
+		t.Errorf("death of a leased box = %+v, want a failure and a dirty box", v)
+	}
+	l.Release()
+	await("burned")
+	l = lease(t, p, "a", executor.Limits{})
+	if v := run(t, l, "print(2)"); v.Output != "2\n" {
+		t.Errorf("after the death of a leased box: %+v", v)
+	}
+	l.Release()
+}
+
+// A pool that is stopped while it makes boxes leaves none.
+func TestStopWhileMaking(t *testing.T) {
+	d := newDriver(t) // checks what is left
+	if _, err := d.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, delay := range []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond} {
+		p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Dir: shortDir(t), Owner: "test", DiskMB: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), delay)
+		if err := p.Run(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run stopped after %v = %v", delay, err)
+		}
+		stop()
+		if _, err := p.Lease(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}); !errors.Is(err, executor.ErrPoolClosed) {
+			t.Errorf("Lease of a stopped pool = %v, want ErrPoolClosed", err)
+		}
+	}
+}
+
+// usage counts what a pool must give back.
+type usage struct{ processes, mounts, loops, fds int }
+
+func measure(t *testing.T, dir string) usage {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usage{len(processesBelow(t, dir)), strings.Count(string(info), dir), len(loopsBelow(t, dir)), len(fds)}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	dir := shortDir(t)
+	d := newDriver(t)
+	boxes := 20
+	if *long {
+		boxes = 200
+	}
+	p := startPool(t, d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: dir, DiskMB: 32})
+	var before usage
+	for i := range boxes {
+		l := lease(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
+		for range 200 / boxes {
+			if v := run(t, l, "print(1)"); v.Output != "1\n" {
+				t.Fatalf("run %d = %+v", i, v)
+			}
+		}
+		l.Burn()
+		if i == 1 {
+			before = settled(t, p, dir)
+		}
+	}
+	if after := settled(t, p, dir); after != before {
+		t.Errorf("after %d boxes in use %+v, want %+v as after the first", boxes, after, before)
+	}
+	if s := p.Stats(); s.Burned != uint64(boxes) || s.Died != 0 {
+		t.Errorf("Stats = %+v, want %d burned and none died", s, boxes)
+	}
+}
+
+// settled waits until the pool has nothing but its ready box, and measures.
+func settled(t *testing.T, p *executor.Pool, dir string) usage {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s := p.Stats(); s.Ready == 1 && s.Burning+s.Warming+s.Leased == 0 {
+			return measure(t, dir)
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("the pool does not settle")
+		}
+	}
+}

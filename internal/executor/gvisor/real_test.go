@@ -1,0 +1,178 @@
+package gvisor_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+)
+
+// engine finds runsc, or skips the test and says why. CODEFLEET_REQUIRE_GVISOR=1
+// makes that a failure.
+func engine(tb testing.TB) string {
+	tb.Helper()
+	candidates := []string{os.Getenv("CODEFLEET_RUNSC")}
+	if dir, err := os.Getwd(); err == nil {
+		candidates = append(candidates, filepath.Join(dir, "../../../bin/runsc"))
+	}
+	if path, err := exec.LookPath("runsc"); err == nil {
+		candidates = append(candidates, path)
+	}
+	for _, path := range candidates {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
+		tb.Fatalf("no runsc at any of %q", candidates)
+	}
+	tb.Skipf("no runsc at any of %q: build bin/runsc", candidates)
+	return ""
+}
+
+// newDriver returns a driver that leaves nothing behind, or the test fails.
+func newDriver(tb testing.TB) *gvisor.Driver {
+	tb.Helper()
+	dir := shortDir(tb)
+	d, err := gvisor.New(gvisor.Options{Runsc: engine(tb), Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close = %v", err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			tb.Errorf("left in the state directory: %v, %v", left, err)
+		}
+	})
+	return d
+}
+
+// shortDir is a temporary directory whose path leaves room for a socket's name.
+func shortDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "cf")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func newBox(tb testing.TB, d *gvisor.Driver, spec executor.Spec) executor.Box {
+	tb.Helper()
+	if spec.Name == "" {
+		spec.Name = "w0"
+	}
+	if spec.Owner == "" {
+		spec.Owner = "test"
+	}
+	if spec.Workspace == "" {
+		spec.Workspace = workspace(tb)
+	}
+	if spec.Env == nil {
+		spec.Env = []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}
+	}
+	box, err := d.Create(tb.Context(), spec)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := box.Destroy(context.Background()); err != nil {
+			tb.Errorf("Destroy = %v", err)
+		}
+	})
+	return box
+}
+
+// workspace is a directory that the programs of a box may write to.
+func workspace(tb testing.TB) string {
+	tb.Helper()
+	dir := shortDir(tb)
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// python runs code in the box and returns what it printed and its exit code.
+func python(tb testing.TB, box executor.Box, code string) (stdout, stderr string, exit int) {
+	tb.Helper()
+	s, err := box.Exec(tb.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", code})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Stdin().Close()
+	var out, errs []byte
+	var wg sync.WaitGroup
+	wg.Go(func() { out, _ = io.ReadAll(s.Stdout()) })
+	wg.Go(func() { errs, _ = io.ReadAll(s.Stderr()) })
+	wg.Wait()
+	exit, err = s.Wait()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSpace(string(out)), strings.TrimSpace(string(errs)), exit
+}
+
+// startPool runs a pool over the driver until the test ends, and waits until it is ready.
+func startPool(tb testing.TB, d executor.Driver, opts executor.PoolOptions) *executor.Pool {
+	tb.Helper()
+	if opts.Dir == "" {
+		opts.Dir = shortDir(tb)
+	}
+	if opts.Owner == "" {
+		opts.Owner = "test"
+	}
+	p, err := executor.NewPool(d, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	tb.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			tb.Errorf("Run = %v", err)
+		}
+	})
+	select {
+	case <-p.Ready():
+	case err := <-done:
+		done <- err
+		tb.Fatalf("Run ended: %v", err)
+	}
+	return p
+}
+
+func lease(tb testing.TB, p *executor.Pool, tenant string, limits executor.Limits) *executor.Lease {
+	tb.Helper()
+	l, err := p.Lease(tb.Context(), executor.Key{Tenant: tenant}, limits)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+func run(tb testing.TB, l *executor.Lease, code string) executor.Verdict {
+	tb.Helper()
+	v, err := l.Run(tb.Context(), executor.Program{TaskID: "task", Code: code}, executor.Hooks{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,58 @@
+package gvisor_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// A configured root file system gets the mount points that it lacks, and nothing else.
+func TestConfiguredRootfs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("makes a root file system with a mount")
+	}
+	root := shortDir(t)
+	t.Cleanup(func() {
+		if err := hostdir.UnmountBelow(root); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	usr := filepath.Join(root, "usr")
+	if err := os.Mkdir(usr, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("/usr", usr, "", syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: shortDir(t), Rootfs: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	info, err := d.Probe(t.Context())
+	if err != nil || info.Environment != root || !info.MultiTenant {
+		t.Fatalf("Probe = %+v, %v", info, err)
+	}
+	box := newBox(t, d, executor.Spec{Mounts: []executor.Mount{{Source: shortDir(t), Target: "/opt/codefleet", ReadOnly: true}}})
+	stdout, stderr, exit := python(t, box, "import os; os.setgid(65534); os.setuid(65534); print(sorted(os.listdir('/')), os.listdir('/workspace'), os.path.exists('/usr/local'))")
+	if want := "['bin', 'dev', 'lib', 'lib64', 'opt', 'proc', 'sys', 'tmp', 'usr', 'workspace'] [] True"; stdout != want || exit != 0 {
+		t.Errorf("inside: %d, %q, %q; want %q", exit, stdout, stderr, want)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil || len(entries) != 10 {
+		t.Errorf("root file system afterwards: %v, %v; want it with six mount points", entries, err)
+	}
+}

@@ -1,0 +1,150 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// step is one thing that happens to a pool.
+type step struct {
+	What   string // lease, release, burn, kill, cancel, fail, wait
+	Tenant string
+	MB     int
+	Which  int // of the leases or boxes there are
+}
+
+// Whatever happens: no box serves two tenants, there are never more boxes or more memory
+// in use than allowed, every lease is served or refused, and nothing is left.
+func TestPoolKeepsItsPromises(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		opts := PoolOptions{
+			MinReady:      rapid.IntRange(-1, 3).Draw(rt, "min ready"),
+			Max:           rapid.IntRange(1, 4).Draw(rt, "max"),
+			MemoryMBTotal: rapid.SampledFrom([]int{0, 1000}).Draw(rt, "memory"),
+			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
+			IdleTTL:       time.Second,
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			return step{
+				What:   rapid.SampledFrom([]string{"lease", "lease", "lease", "release", "release", "burn", "kill", "cancel", "fail", "wait"}).Draw(rt, "what"),
+				Tenant: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "tenant"),
+				MB:     rapid.SampledFrom([]int{100, 400, 1000}).Draw(rt, "mb"),
+				Which:  rapid.IntRange(0, 9).Draw(rt, "which"),
+			}
+		}), 1, 60).Draw(rt, "steps")
+		var err error
+		synctest.Test(t, func(t *testing.T) { err = play(t, opts, steps) })
+		if err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// play runs a schedule and returns the first promise that was broken.
+func play(t *testing.T, opts PoolOptions, steps []step) error {
+	host := newFakeHost()
+	tp := runPool(t, host, opts)
+	var waiting []*pending
+	var cancels []context.CancelFunc
+	var held []*Lease
+	for _, s := range steps {
+		switch s.What {
+		case "lease":
+			ctx, cancel := context.WithCancel(t.Context())
+			cancels = append(cancels, cancel)
+			waiting = append(waiting, tp.begin(ctx, s.Tenant, Limits{MemoryMB: s.MB}))
+		case "release", "burn":
+			if len(held) == 0 {
+				continue
+			}
+			l := held[s.Which%len(held)]
+			if s.What == "burn" {
+				l.Burn()
+			}
+			l.Release()
+		case "kill":
+			host.kill(s.Which)
+		case "cancel":
+			if len(cancels) > 0 {
+				cancels[s.Which%len(cancels)]()
+			}
+		case "fail":
+			host.mu.Lock()
+			if host.failCreate = nil; s.Which%2 == 0 {
+				host.failCreate = fmt.Errorf("broken")
+			}
+			host.mu.Unlock()
+		case "wait":
+			wait(time.Duration(s.Which) * 100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if err := promises(tp, opts); err != nil {
+			return err
+		}
+		held = held[:0]
+		for _, w := range waiting {
+			if l, err, done := w.result(); done && err == nil && !l.isOver() {
+				held = append(held, l)
+			}
+		}
+	}
+	return drained(t, tp, waiting)
+}
+
+// drained releases until every lease has been answered, and stops the pool.
+func drained(t *testing.T, tp *testPool, waiting []*pending) error {
+	tp.host.mu.Lock()
+	tp.host.failCreate = nil
+	tp.host.mu.Unlock()
+	for range 2*len(waiting) + 2 {
+		for _, w := range waiting {
+			if l, err, done := w.result(); done && err == nil {
+				l.Release()
+			}
+		}
+		wait(longPause)
+	}
+	for i, w := range waiting {
+		if !w.done() {
+			return fmt.Errorf("lease %d was never answered", i)
+		}
+	}
+	if s := tp.Stats(); s.Leased != 0 || s.MemoryMB != 0 || s.Ready < tp.opts.MinReady && s.Ready+s.Bound < s.Max {
+		return fmt.Errorf("a pool at rest has %+v", s)
+	}
+	tp.finish()
+	return nil
+}
+
+func promises(tp *testPool, opts PoolOptions) error {
+	s := tp.Stats()
+	if boxes := s.Warming + s.Ready + s.Bound + s.Leased + s.Burning; boxes > opts.Max {
+		return fmt.Errorf("%d boxes, at most %d are allowed: %+v", boxes, opts.Max, s)
+	}
+	if opts.MemoryMBTotal > 0 && s.MemoryMB > opts.MemoryMBTotal {
+		return fmt.Errorf("%d MB leased of %d", s.MemoryMB, opts.MemoryMBTotal)
+	}
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return oneTenantEach(tp.events)
+}
+
+// kill ends one of the boxes, as the kernel might.
+func (h *fakeHost) kill(which int) {
+	h.mu.Lock()
+	var boxes []*fakeBox
+	for slot := range 10 {
+		if b := h.boxes[fmt.Sprint("w", slot)]; b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	h.mu.Unlock()
+	if len(boxes) > 0 {
+		boxes[which%len(boxes)].die()
+	}
+}

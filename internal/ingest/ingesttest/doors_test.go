@@ -1,0 +1,161 @@
+package ingesttest_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// doors are the two ways to a fleet; they must not differ in what they answer.
+func doors(t *testing.T, f *ingesttest.Fleet) map[string]*client.Client {
+	t.Helper()
+	user := f.NATS.Fleet()
+	all := map[string]*client.Client{}
+	for name, o := range map[string]client.Options{
+		"http": {URL: f.URL, Token: ingesttest.Token},
+		"nats": {URL: f.NATS.URL(), NATSUser: user.User, NATSPassword: user.Password},
+	} {
+		c, err := client.New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		all[name] = c
+	}
+	return all
+}
+
+func TestClientOverBothDoors(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	both := doors(t, f)
+	for name, c := range both {
+		t.Run(name, func(t *testing.T) {
+			s := client.Submission{Task: client.Task{Code: "print " + name}, Session: "s", Priority: "low", IdempotencyKey: "k-" + name, ExpiresAt: time.Now().Add(time.Hour)}
+			r, err := c.Run(t.Context(), s)
+			if err != nil || r.Status != client.Succeeded || r.Result.Output != name+"\n" || r.Session != "s" || r.Priority != "low" || r.ExpiresAt.IsZero() {
+				t.Fatalf("Run = %+v, %v", r, err)
+			}
+			again, err := c.Submit(t.Context(), s)
+			if err != nil || again.TaskID != r.TaskID {
+				t.Errorf("Submit again = %s, %v; want %s", again.TaskID, err, r.TaskID)
+			}
+			for other, oc := range both {
+				seen, err := oc.Get(t.Context(), r.TaskID)
+				if diff := cmp.Diff(r, seen, cmpopts.EquateEmpty()); err != nil || diff != "" {
+					t.Errorf("record over %s: %v (-want +got):\n%s", other, err, diff)
+				}
+			}
+			res, err := c.Result(t.Context(), r.TaskID)
+			if err != nil || res.Output != name+"\n" {
+				t.Errorf("Result = %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+func TestClientWatchesOverBothDoors(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	both := doors(t, f)
+	r, err := both["http"].Run(t.Context(), client.Submission{Task: client.Task{Code: "print x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string][]client.Event{}
+	for name, c := range both {
+		final, err := c.Watch(t.Context(), r.TaskID, 0, func(e client.Event) error {
+			seen[name] = append(seen[name], e)
+			return nil
+		})
+		if err != nil || final.Status != client.Succeeded {
+			t.Errorf("Watch over %s = %+v, %v", name, final, err)
+		}
+	}
+	if diff := cmp.Diff(seen["http"], seen["nats"]); diff != "" || len(seen["http"]) < 2 {
+		t.Errorf("events over HTTP and NATS (-http +nats):\n%s", diff)
+	}
+}
+
+func TestClientRefusalsOverBothDoors(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	both := doors(t, f)
+	if _, err := both["http"].Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func(*client.Client) error{
+		"unknown": func(c *client.Client) error { _, err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"wait":    func(c *client.Client) error { _, err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"cancel": func(c *client.Client) error {
+			_, err := c.Cancel(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			return err
+		},
+		"watch": func(c *client.Client) error {
+			_, err := c.Watch(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa", 0, nil)
+			return err
+		},
+		"empty": func(c *client.Client) error { _, err := c.Submit(t.Context(), client.Submission{}); return err },
+		"name": func(c *client.Client) error {
+			_, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, Workspace: "A/B"})
+			return err
+		},
+		"taken": func(c *client.Client) error {
+			_, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "2"}, IdempotencyKey: "taken"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := map[string]*client.APIError{}
+			for door, c := range both {
+				err := try(c)
+				e, ok := errors.AsType[*client.APIError](err)
+				if !ok {
+					t.Fatalf("over %s: %v, want an APIError", door, err)
+				}
+				said[door] = e
+			}
+			if diff := cmp.Diff(said["http"], said["nats"]); diff != "" {
+				t.Errorf("refusal over HTTP and NATS (-http +nats):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestClientListsFleetAndArtifacts(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	both := doors(t, f)
+	r, err := both["nats"].Run(t.Context(), client.Submission{Task: client.Task{Code: "files"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range both {
+		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Succeeded}, Limit: 5})
+		if err != nil || len(list) != 1 || list[0].TaskID != r.TaskID {
+			t.Errorf("List over %s = %+v, %v", name, list, err)
+		}
+		if dead, err := c.Dead(t.Context(), 5); err != nil || len(dead) != 0 {
+			t.Errorf("Dead over %s = %+v, %v", name, dead, err)
+		}
+		fleet, err := c.Fleet(t.Context())
+		if err != nil || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" {
+			t.Errorf("Fleet over %s = %+v, %v", name, fleet, err)
+		}
+	}
+	a, err := both["http"].Artifact(t.Context(), r.TaskID, "out/a.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if got, _ := io.ReadAll(a); string(got) != "1,2\n" {
+		t.Errorf("Artifact = %q", got)
+	}
+	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil || !strings.Contains(err.Error(), "HTTP") {
+		t.Errorf("Artifact over NATS = %v, want a refusal that says HTTP", err)
+	}
+}

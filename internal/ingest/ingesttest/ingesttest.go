@@ -1,0 +1,174 @@
+// Package ingesttest starts the part of a fleet that the tests of its doors need: an embedded queue,
+// the HTTP interface in front of it and a worker behind it, whose programs are not Python but the
+// few words that Run knows. Everything else is the real thing.
+package ingesttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Tokens that a Fleet accepts.
+const (
+	Token    = "token-of-default"  // tenant default, all scopes
+	Other    = "token-of-other"    // tenant other, submit and read
+	ReadOnly = "token-read-only"   // tenant default, read
+	Operator = "token-of-operator" // no tenant, operator
+)
+
+// The user of the tenant default at the queue itself.
+const (
+	NATSUser     = "default"
+	NATSPassword = "password-of-default"
+)
+
+// Fleet is a running fleet of a test. It ends with the test.
+type Fleet struct {
+	URL  string // of the HTTP interface
+	NATS *embedded.NATS
+	Jobs *jobs.Client
+	HTTP *httptest.Server
+	Log  *Log
+
+	Ingest *ingest.Server
+}
+
+// Start starts a fleet. change, if not nil, may change the options of the HTTP interface and of the
+// queue before that. Workers is how many tasks run at once; 0: nothing is run.
+func Start(t testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
+	t.Helper()
+	f := &Fleet{Log: &Log{}}
+	log := slog.New(slog.NewJSONHandler(f.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	quiet := slog.New(slog.DiscardHandler)
+	var err error
+	if f.NATS, err = embedded.StartNATS(t.Context(), embedded.NATSOptions{
+		Dir: t.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"default": {User: NATSUser, Password: NATSPassword}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.NATS.Close)
+	user := f.NATS.Fleet()
+	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
+	door := ingest.Options{Log: log, Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
+		{Name: "default", SHA256: sha256.Sum256([]byte(Token)), Tenant: "default", Scopes: []string{"submit", "read", "operator"}},
+		{Name: "other", SHA256: sha256.Sum256([]byte(Other)), Tenant: "other", Scopes: []string{"submit", "read"}},
+		{Name: "reader", SHA256: sha256.Sum256([]byte(ReadOnly)), Tenant: "default", Scopes: []string{"read"}},
+		{Name: "operator", SHA256: sha256.Sum256([]byte(Operator)), Scopes: []string{"operator"}},
+	}}
+	if change != nil {
+		change(&door, &queue)
+	}
+	if f.Jobs, err = jobs.Connect(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Jobs.Close)
+	if err := f.Jobs.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if workers > 0 {
+		f.work(t, workers)
+	}
+	door.Jobs = f.Jobs
+	f.Ingest = ingest.New(door)
+	f.HTTP = httptest.NewServer(f.Ingest.Handler())
+	t.Cleanup(f.HTTP.Close)
+	t.Cleanup(f.Ingest.Drain)
+	f.URL = f.HTTP.URL
+	return f
+}
+
+func (f *Fleet) work(t testing.TB, slots int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := jobs.NewWorker(f.Jobs, jobs.WorkerOptions{Name: "test-worker", Slots: slots, Handler: Run})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := w.Run(ctx, ctx); err != nil {
+			t.Errorf("worker: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// Run is the handler of the worker. Of a task's code it knows the first word: "print" prints the
+// rest, "files" also hands back out/a.csv, "fail" fails, "block" runs until it is cancelled; anything
+// else, and a description, is printed as it is.
+func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+	r := &schemas.Result{Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller"}
+	r.Tools.Selected, r.Tools.Calls = []string{}, []schemas.ToolCall{}
+	r.Workspace = schemas.WorkspaceChange{Name: j.Record.Workspace, Changed: []string{}, Conflicts: []string{}}
+	j.Emit(ctx, schemas.Progress{Stage: "run"})
+	word, rest, _ := strings.Cut(j.Task.Code, " ")
+	switch word {
+	case "print":
+		r.Output = rest + "\n"
+	case "files":
+		r.Output = "files\n"
+		r.Artifacts = []schemas.Artifact{
+			{Path: "out/a.csv", Bytes: 4, MediaType: "text/csv"},
+			{Path: "gone.txt", Bytes: 4, MediaType: "text/plain"},
+			{Path: "short.html", Bytes: 400, MediaType: "text/html\r\nX-Evil: 1"},
+		}
+	case "fail":
+		r.Status, r.Error = schemas.Failed, &schemas.Error{Code: "program_error", Message: "ValueError: " + rest, Line: 1}
+	case "block":
+		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
+		<-ctx.Done()
+		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: "cancelled", Message: "the task was cancelled"}
+	default:
+		r.Output = j.Task.Code + j.Task.Description + "\n"
+	}
+	if r.Output != "" {
+		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: r.Output})
+	}
+	return r, nil
+}
+
+// Files are artifacts by path, the same for every task.
+type Files map[string]string
+
+// Artifact implements ingest.Artifacts.
+func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.ReadCloser, error) {
+	if path == "short.html" {
+		return io.NopCloser(strings.NewReader("<script>")), nil // less than was promised
+	}
+	text, ok := f[path]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+// Log is what was logged.
+type Log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Patience is how long tests wait for what is sure to come.
+const Patience = 20 * time.Second

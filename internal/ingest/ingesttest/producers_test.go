@@ -1,0 +1,98 @@
+package ingesttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// The examples of foreign producers are run here, against a real queue.
+
+// build makes a binary of one of them.
+func build(t *testing.T, name string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), name)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../../examples/producers/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return bin
+}
+
+func run(t *testing.T, env []string, name string, args ...string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*ingesttest.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+func checkResult(t *testing.T, text string) {
+	t.Helper()
+	var r schemas.Result
+	if err := schemas.Decode(schemas.ResultV1, []byte(text), &r); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if r.Status != schemas.Succeeded || r.Output != "42\n" {
+		t.Errorf("result = %s with output %q, want succeeded with 42", r.Status, r.Output)
+	}
+}
+
+func TestCloudEvents(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	url := strings.Replace(f.NATS.URL(), "nats://", "nats://"+ingesttest.NATSUser+":"+ingesttest.NATSPassword+"@", 1)
+	lines := run(t, nil, build(t, "cloudevents"), "-url", url, "-code", "print 42")
+	result, ok := strings.CutPrefix(lines[len(lines)-1], schemas.TypeResult+": ")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], `stored: {"stream":"TASKS"`) || !ok {
+		t.Fatalf("it said %q", lines)
+	}
+	checkResult(t, result)
+}
+
+func TestByHand(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	addr := strings.TrimPrefix(f.NATS.URL(), "nats://")
+	lines := run(t, nil, build(t, "byhand"), "-addr", addr, "-user", ingesttest.NATSUser, "-password", ingesttest.NATSPassword, "-code", "print 42")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"stream":"TASKS"`) {
+		t.Fatalf("it said %q", lines)
+	}
+	checkResult(t, lines[1])
+}
+
+func TestCurl(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl")
+	}
+	f := ingesttest.Start(t, 1, nil)
+	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"}, "../../../examples/producers/curl.sh")
+	seen := 0
+	for _, line := range lines {
+		var r schemas.Record
+		switch {
+		case strings.HasPrefix(line, "{"):
+			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Result == nil || r.Result.Output != "42\n" {
+				t.Errorf("answer %s: %v", line, err)
+			}
+			seen++
+		case strings.HasPrefix(line, "["):
+			if !strings.HasPrefix(line, `[{"status":202,"record":{`) {
+				t.Errorf("answer to the batch: %s", line)
+			}
+			seen++
+		}
+	}
+	if seen != 4 {
+		t.Errorf("%d answers, want 4 in %q", seen, lines)
+	}
+}

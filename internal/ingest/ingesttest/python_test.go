@@ -1,0 +1,29 @@
+package ingesttest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// TestPythonClient runs the Python tests of the client against a fleet.
+func TestPythonClient(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	f := ingesttest.Start(t, 2, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*ingesttest.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-m", "unittest", "-v", "test_codefleet")
+	cmd.Dir = "../../../clients/python"
+	cmd.Env = append(os.Environ(), "CODEFLEET_FLEET=", "CODEFLEET_URL="+f.URL, "CODEFLEET_TOKEN="+ingesttest.Token, "CODEFLEET_DATA="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}

@@ -1,0 +1,332 @@
+package ingest_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+const (
+	structured = "application/cloudevents+json"
+	unknownID  = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+)
+
+// TestRefusals is every way in which a request can be wrong, and what is answered.
+func TestRefusals(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	ev := func(extra, data string) string {
+		return `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"` + extra + `,"data":` + data + `}`
+	}
+	for _, tt := range []struct {
+		name, method, path string
+		header             map[string]string
+		body               string
+		status             int
+		code, at           string
+	}{
+		{"no token", "GET", "/v1/tasks", map[string]string{"Authorization": ""}, "", 401, "unauthorized", ""},
+		{"wrong token", "GET", "/v1/tasks", map[string]string{"Authorization": "Bearer nonsense"}, "", 401, "unauthorized", ""},
+		{"basic", "GET", "/v1/tasks", map[string]string{"Authorization": "Basic " + ingesttest.Token}, "", 401, "unauthorized", ""},
+		{"token in the address", "GET", "/v1/tasks?access_token=" + ingesttest.Token, map[string]string{"Authorization": ""}, "", 401, "unauthorized", ""},
+		{"scope", "POST", "/v1/tasks", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "{}", 403, "forbidden", ""},
+		{"scope to cancel", "DELETE", "/v1/tasks/" + unknownID, map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "", 403, "forbidden", ""},
+		{"scope of an operator", "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, "", 403, "forbidden", ""},
+		{"operator without a tenant", "GET", "/v1/tasks", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, "", 403, "forbidden", ""},
+		{"host", "GET", "/healthz", map[string]string{"Host": "evil.example.org"}, "", 403, "host_refused", ""},
+		{"host with a port", "GET", "/healthz", map[string]string{"Host": "evil.example.org:8787"}, "", 403, "host_refused", ""},
+		{"origin", "GET", "/v1/tasks", map[string]string{"Origin": "https://evil.example.org"}, "", 403, "origin_refused", ""},
+		{"origin null", "POST", "/v1/tasks", map[string]string{"Origin": "null"}, "{}", 403, "origin_refused", ""},
+
+		{"nothing there", "GET", "/v2/tasks", nil, "", 404, "not_found", ""},
+		{"unclean path", "GET", "/v1//tasks", nil, "", 404, "not_found", ""},
+		{"trailing slash", "GET", "/v1/tasks/", nil, "", 404, "not_found", ""},
+		{"method", "PUT", "/v1/tasks", nil, "", 405, "method_not_allowed", ""},
+		{"unknown task", "GET", "/v1/tasks/" + unknownID, nil, "", 404, "unknown_task", ""},
+		{"unknown task, waiting", "GET", "/v1/tasks/" + unknownID + "?wait=10s", nil, "", 404, "unknown_task", ""},
+		{"unknown task, watching", "GET", "/v1/tasks/" + unknownID + "/events", nil, "", 404, "unknown_task", ""},
+		{"unknown task, cancelling", "DELETE", "/v1/tasks/" + unknownID, nil, "", 404, "unknown_task", ""},
+		{"not an id", "GET", "/v1/tasks/%3E", nil, "", 404, "unknown_task", ""},
+		{"not an id, cancelling", "DELETE", "/v1/tasks/a.b.%2a", nil, "", 404, "unknown_task", ""},
+		{"unknown schema", "GET", "/v1/schemas/..%2fgo.mod", nil, "", 404, "unknown_schema", ""},
+		{"wait", "GET", "/v1/tasks/" + unknownID + "?wait=soon", nil, "", 400, "bad_parameter", "wait"},
+		{"wait below zero", "POST", "/v1/tasks?wait=-1s", plain, "{}", 400, "bad_parameter", "wait"},
+		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},
+		{"limit of dead", "GET", "/v1/dead?limit=0", nil, "", 400, "bad_parameter", "limit"},
+		{"status", "GET", "/v1/tasks?status=done", nil, "", 400, "bad_parameter", "status"},
+		{"Last-Event-ID", "GET", "/v1/tasks/" + unknownID + "/events", map[string]string{"Last-Event-ID": "x"}, "", 400, "bad_parameter", "Last-Event-ID"},
+
+		{"form", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "a=b", 415, "bad_media_type", ""},
+		{"no media type", "POST", "/v1/tasks", nil, "{}", 415, "bad_media_type", ""},
+		{"compressed", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Content-Encoding": "gzip"}, "{}", 415, "bad_media_type", ""},
+		{"event that is plain", "POST", "/v1/events", plain, `{"code":"1"}`, 415, "bad_media_type", ""},
+		{"empty", "POST", "/v1/tasks", plain, "", 400, "bad_json", ""},
+		{"not JSON", "POST", "/v1/tasks", plain, `{"code":`, 400, "bad_json", ""},
+		{"null", "POST", "/v1/tasks", plain, `null`, 400, "bad_json", ""},
+		{"no task", "POST", "/v1/tasks", plain, `{}`, 400, "bad_data", ""},
+		{"two of description and code", "POST", "/v1/tasks", plain, `{"code":"1","description":"x"}`, 400, "bad_data", ""},
+		{"schema", "POST", "/v1/tasks", plain, `{"code":"1","limits":{"memory_mb":"much"}}`, 400, "bad_data", "/limits/memory_mb"},
+		{"key twice", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Idempotency-Key": "a"}, `{"code":"1","idempotencykey":"b"}`, 400, "bad_event", "/idempotencykey"},
+		{"envelope type", "POST", "/v1/tasks", plain, `{"code":"1","session":7}`, 400, "bad_event", "/session"},
+
+		{"event schema", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev("", `{"code":"1","limits":{"memory_mb":"much"}}`), 400, "bad_data", "/data/limits/memory_mb"},
+		{"missing data", "POST", "/v1/events", map[string]string{"Content-Type": structured}, `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"}`, 400, "bad_data", "/data"},
+		{"unknown specversion", "POST", "/v1/events", map[string]string{"Content-Type": structured}, `{"specversion":"2.0"}`, 400, "bad_event", "/specversion"},
+		{"tenant", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"tenant":"other"`, `{"code":"1"}`), 403, "tenant_mismatch", "*"},
+		{"reply subject", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"replyto":"tasks.default.high.other"`, `{"code":"1"}`), 400, "bad_replyto", "*"},
+		{"bad session", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "*"},
+		{"tenant of a plain task", "POST", "/v1/tasks", plain, `{"code":"1","tenant":"other"}`, 403, "tenant_mismatch", "*"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, got := ask(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
+			var e struct{ Code, Message, Path string }
+			e = decode[struct{ Code, Message, Path string }](t, got)
+			if resp.StatusCode != tt.status || e.Code != tt.code || tt.at != "*" && e.Path != tt.at {
+				t.Errorf("%s %s = %d %s; want %d %s at %q", tt.method, tt.path, resp.StatusCode, got, tt.status, tt.code, tt.at)
+			}
+			if e.Message == "" || resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("answer %s of type %q", got, resp.Header.Get("Content-Type"))
+			}
+		})
+	}
+	if resp, _ := ask(t, f, "GET", "/v1/tasks", map[string]string{"Authorization": ""}, nil); !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
+		t.Errorf("WWW-Authenticate = %q, want Bearer …", resp.Header.Get("WWW-Authenticate"))
+	}
+	if resp, _ := ask(t, f, "PUT", "/v1/tasks", nil, nil); resp.Header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("Allow = %q, want GET, HEAD, POST", resp.Header.Get("Allow"))
+	}
+	if _, got := ask(t, f, "GET", "/v1/tasks", nil, nil); string(got) != "[]\n" {
+		t.Errorf("a refused request became a task: %s", got)
+	}
+	for _, secret := range []string{ingesttest.Token, ingesttest.Other, "nonsense"} {
+		if strings.Contains(f.Log.String(), secret) {
+			t.Errorf("the log has the token %q", secret)
+		}
+	}
+}
+
+func TestKnownHostsAndOrigins(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
+		o.Hosts, o.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
+	})
+	for _, host := range []string{"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7"} {
+		if resp, got := ask(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
+			t.Errorf("Host %s = %d %s, want 200", host, resp.StatusCode, got)
+		}
+	}
+	for _, header := range []map[string]string{{"Origin": "https://console.example.org"}, {"Host": "fleet.example.org", "Origin": "https://fleet.example.org"}} {
+		if resp, got := ask(t, f, "GET", "/v1/tasks", header, nil); resp.StatusCode != 200 {
+			t.Errorf("%v = %d %s, want 200", header, resp.StatusCode, got)
+		}
+	}
+}
+
+func TestWebHookHandshake(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	resp, _ := ask(t, f, "OPTIONS", "/v1/events", map[string]string{"WebHook-Request-Origin": "eventemitter.example.com"}, nil)
+	if resp.StatusCode != 200 || resp.Header.Get("WebHook-Allowed-Origin") != "eventemitter.example.com" || resp.Header.Get("WebHook-Allowed-Rate") != "*" {
+		t.Errorf("OPTIONS = %d %v", resp.StatusCode, resp.Header)
+	}
+	resp, _ = ask(t, f, "OPTIONS", "/v1/events", map[string]string{"WebHook-Request-Origin": "evil.example.com", "Authorization": ""}, nil)
+	if resp.StatusCode != 401 || resp.Header.Get("WebHook-Allowed-Origin") != "" {
+		t.Errorf("OPTIONS of a stranger = %d %v, want 401", resp.StatusCode, resp.Header)
+	}
+}
+
+func TestBacklogFull(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(_ *ingest.Options, o *jobs.Options) { o.MaxBacklog = 2 })
+	for i := range 2 {
+		submit(t, f, "", fmt.Sprintf(`{"code":"print %d"}`, i))
+	}
+	resp, got := ask(t, f, "POST", "/v1/tasks", plain, strings.NewReader(`{"code":"print 3"}`))
+	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if e := decode[map[string]string](t, got); resp.StatusCode != 429 || e["code"] != "backlog_full" || err != nil || after < 1 {
+		t.Errorf("the third task = %d %s, Retry-After %q; want 429 backlog_full", resp.StatusCode, got, resp.Header.Get("Retry-After"))
+	}
+}
+
+func TestQueueAway(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.QueueTime = 300 * time.Millisecond })
+	if resp, got := ask(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
+		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
+	}
+	r := submit(t, f, "", `{"code":"print 1"}`)
+	f.NATS.Close()
+	for _, req := range [][3]string{
+		{"POST", "/v1/tasks", `{"code":"print 2"}`}, {"GET", "/v1/tasks", ""}, {"GET", "/v1/tasks/" + r.TaskID, ""},
+		{"DELETE", "/v1/tasks/" + r.TaskID, ""}, {"GET", "/v1/fleet", ""}, {"GET", "/v1/dead", ""}, {"GET", "/readyz", ""},
+	} {
+		resp, got := ask(t, f, req[0], req[1], plain, strings.NewReader(req[2]))
+		if e := decode[map[string]string](t, got); resp.StatusCode != 503 || e["code"] != "unavailable" || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s %s = %d %s, want 503 unavailable with Retry-After", req[0], req[1], resp.StatusCode, got)
+		}
+	}
+	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
+	start := time.Now()
+	resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("["+strings.Repeat(fmt.Sprintf(event, "1", `{"code":"1"}`)+",", 99)+fmt.Sprintf(event, "2", `{"code":"1"}`)+"]"))
+	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 207 || len(items) != 100 || items[99].Status != 503 {
+		t.Errorf("batch = %d %s", resp.StatusCode, got)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("the batch waited %s for a queue that is away, want one wait", took)
+	}
+	if resp, _ := ask(t, f, "GET", "/healthz", nil, nil); resp.StatusCode != 200 {
+		t.Errorf("healthz = %d, want 200", resp.StatusCode)
+	}
+}
+
+// serve starts a server of its own on loopback, as a process does.
+func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, stop func() error) {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Jobs, o.Log = f.Jobs, slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ingest.New(o).Serve(ctx, ln) }()
+	var result error
+	done := false
+	stop = func() error {
+		cancel()
+		if !done {
+			result, done = <-ended, true
+		}
+		return result
+	}
+	t.Cleanup(func() { _ = stop() })
+	return ln.Addr().String(), stop
+}
+
+func TestSlowBody(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	addr, _ := serve(t, f, ingest.Options{BodyTime: 50 * time.Millisecond})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, _ := io.ReadAll(resp.Body); resp.StatusCode != 408 {
+		t.Errorf("a slow body = %d %s, want 408", resp.StatusCode, got)
+	}
+}
+
+func TestWaitOutlivesTheTimeForABody(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	addr, _ := serve(t, f, ingest.Options{BodyTime: 50 * time.Millisecond, MaxWait: 300 * time.Millisecond})
+	start := time.Now()
+	resp, err := http.Post("http://"+addr+"/v1/tasks?wait=1h", "application/json", strings.NewReader(`{"code":"block"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if took := time.Since(start); resp.StatusCode != 202 || took < 300*time.Millisecond {
+		t.Errorf("POST = %d after %s, want 202 after the longest wait of 300ms", resp.StatusCode, took)
+	}
+}
+
+func TestDrainReleasesWaiters(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	r := submit(t, f, "", `{"code":"block"}`)
+	tracer := entryTracer{entered: make(chan struct{}, 2)}
+	addr, stop := serve(t, f, ingest.Options{Tracer: tracer})
+	type answer struct {
+		status int
+		body   string
+		err    error
+	}
+	answers := make(chan answer, 2)
+	for _, path := range []string{"?wait=60s", "/events"} {
+		go func() {
+			resp, err := http.Get("http://" + addr + "/v1/tasks/" + r.TaskID + path)
+			if err != nil {
+				answers <- answer{err: err}
+				return
+			}
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			answers <- answer{resp.StatusCode, string(b), err}
+		}()
+	}
+	<-tracer.entered
+	<-tracer.entered
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Errorf("Serve = %v, want nil", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("draining took %s", took)
+	}
+	for range 2 {
+		a := <-answers
+		if a.err != nil || a.status != 200 || !strings.Contains(a.body, `"queued"`) && !strings.Contains(a.body, ": codefleet") {
+			t.Errorf("a waiter got %+v", a)
+		}
+	}
+}
+
+// entryTracer tells of each request that has come in.
+type entryTracer struct {
+	noop.Tracer
+	entered chan struct{}
+}
+
+func (c entryTracer) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	c.entered <- struct{}{}
+	return noop.Tracer{}.Start(ctx, name, o...)
+}
+
+func TestOpenServerStaysOnLoopback(t *testing.T) {
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ingest.New(ingest.Options{}).Serve(t.Context(), ln)
+	if err == nil || !strings.Contains(err.Error(), "token") {
+		t.Errorf("Serve on 0.0.0.0 without tokens = %v, want a refusal that says token", err)
+	}
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener is still open: %v", err)
+	}
+}
+
+func TestWithTokensAnyAddressWillDo(t *testing.T) {
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := ingest.Options{Tokens: []ingest.Token{{SHA256: sha256.Sum256([]byte("x"))}}, Log: slog.New(slog.DiscardHandler)}
+	if err := ingest.New(o).Serve(ctx, anyAddress{ln}); err != nil {
+		t.Errorf("Serve = %v, want nil", err)
+	}
+}
+
+// anyAddress says of a loopback listener that it is reachable from elsewhere.
+type anyAddress struct{ net.Listener }
+
+func (anyAddress) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 1} }

@@ -1,0 +1,173 @@
+package ingest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+type message struct{ id, event, data string }
+
+// follow opens the event stream of a task from behind last.
+func follow(t *testing.T, f *ingesttest.Fleet, id, last string) (*http.Response, *bufio.Scanner) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/tasks/"+id+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp, bufio.NewScanner(resp.Body)
+}
+
+// next reads the next message; false at the end of the stream. A comment is a message of its own.
+func next(lines *bufio.Scanner) (message, bool) {
+	var m message
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "id":
+			m.id = value
+		case "event":
+			m.event = value
+		case "data":
+			m.data = value
+		case "":
+			if lines.Text() == "" {
+				return m, true
+			}
+			m.event = "comment"
+		}
+	}
+	return m, false
+}
+
+func TestEventStream(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	r := submit(t, f, "?wait=20s", `{"code":"print hello"}`)
+	resp, lines := follow(t, f, r.TaskID, "")
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("events = %d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	var ids, texts []string
+	var final schemas.Record
+	for m, ok := next(lines); ok; m, ok = next(lines) {
+		switch m.event {
+		case "progress":
+			var p schemas.Progress
+			if err := schemas.Decode(schemas.ProgressV1, []byte(m.data), &p); err != nil {
+				t.Errorf("progress %s: %v", m.data, err)
+			}
+			ids = append(ids, m.id)
+			if p.Stream != "" {
+				texts = append(texts, p.Text)
+			}
+		case "record":
+			if err := json.Unmarshal([]byte(m.data), &final); err != nil || m.id != "end" {
+				t.Errorf("final event %s = %v", m.id, err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"hello\n"}, texts); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+	if final.Status != schemas.Succeeded || final.Result.Output != "hello\n" {
+		t.Errorf("final record = %+v", final)
+	}
+
+	_, lines = follow(t, f, r.TaskID, ids[0]) // resumed behind the first
+	var again []string
+	for m, ok := next(lines); ok; m, ok = next(lines) {
+		if m.event == "progress" {
+			again = append(again, m.id)
+		}
+	}
+	if diff := cmp.Diff(ids[1:], again); diff != "" {
+		t.Errorf("resumed (-want +got):\n%s", diff)
+	}
+	if resp, _ := follow(t, f, r.TaskID, "end"); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("events after the end = %d, want 204", resp.StatusCode)
+	}
+}
+
+func TestEventStreamIsLiveAndHasAHeart(t *testing.T) {
+	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) { o.Heartbeat = 10 * time.Millisecond })
+	r := submit(t, f, "", `{"code":"block"}`)
+	_, lines := follow(t, f, r.TaskID, "")
+	beats, blocking := 0, false
+	for beats < 3 || !blocking { // while the task runs
+		m, ok := next(lines)
+		if !ok {
+			t.Fatalf("the stream ended after %d beats, output seen: %v", beats, blocking)
+		}
+		if m.event == "comment" {
+			beats++
+		}
+		blocking = blocking || strings.Contains(m.data, "blocking")
+	}
+	ask(t, f, "DELETE", "/v1/tasks/"+r.TaskID, nil, nil)
+	var last message
+	for m, ok := next(lines); ok; m, ok = next(lines) {
+		if m.event == "record" {
+			last = m
+		}
+	}
+	if !strings.Contains(last.data, `"status":"cancelled"`) {
+		t.Errorf("last event = %+v, want the cancelled record", last)
+	}
+}
+
+// TestReadersThatLeave opens streams and drops them; none may stay behind on the server.
+func TestReadersThatLeave(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Heartbeat = 5 * time.Millisecond })
+	r := submit(t, f, "", `{"code":"block"}`)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/tasks/"+r.TaskID+"/events", nil)
+		req.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		resp.Body.Close()
+	}
+	closed := make(chan struct{})
+	go func() { f.HTTP.Close(); close(closed) }() // waits for every request
+	select {
+	case <-closed:
+	case <-time.After(ingesttest.Patience):
+		t.Error("streams outlive their readers")
+	}
+	if n := strings.Count(f.Log.String(), `"path":"/v1/tasks/`+r.TaskID+`/events"`); n != 20 {
+		t.Errorf("the log has %d streams, want 20", n)
+	}
+	if strings.Contains(f.Log.String(), fmt.Sprintf("%q", "event stream broke")) {
+		t.Error("a reader that left was logged as a failure")
+	}
+}

@@ -1,0 +1,48 @@
+package ingest_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	traceID = "0af7651916cd43dd8448eb211c80319c"
+	parent  = "00-" + traceID + "-b7ad6b7169203331-01"
+)
+
+func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tracer = provider.Tracer("ingest") })
+	_, got := ask(t, f, "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Traceparent": parent}, strings.NewReader(`{"code":"1"}`))
+	if r := decode[schemas.Record](t, got); r.TraceID != traceID {
+		t.Errorf("trace of the task = %q, want %q", r.TraceID, traceID)
+	}
+	f.HTTP.Close()
+	ended := spans.Ended()
+	if len(ended) != 1 {
+		t.Fatalf("%d spans, want 1", len(ended))
+	}
+	span := ended[0]
+	if span.Name() != "POST /v1/tasks" || span.Parent().TraceID().String() != traceID || span.Parent().SpanID().String() != "b7ad6b7169203331" {
+		t.Errorf("span %q below %v, want POST /v1/tasks below the caller's", span.Name(), span.Parent())
+	}
+}
+
+func TestTraceOfTheProducerStays(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	const origin = "11111111111111111111111111111111"
+	_, got := ask(t, f, "POST", "/v1/events", map[string]string{"Content-Type": structured, "Traceparent": parent},
+		strings.NewReader(`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`))
+	if r := decode[schemas.Record](t, got); r.TraceID != origin {
+		t.Errorf("trace of the task = %q, want the one on the event", r.TraceID)
+	}
+}

@@ -1,0 +1,226 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"mime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// order is a task event that has passed every check: what Submit queues and a worker runs. Both make
+// theirs with the same code, since events also reach workers straight from foreign producers.
+type order struct {
+	lane
+	id        string
+	workspace string
+	session   string
+	replyTo   string
+	expires   time.Time
+	task      schemas.Task
+	ev        event.Event
+	data      []byte // of the event, fetched if it was elsewhere
+}
+
+const (
+	defaultPool      = "default"
+	defaultPriority  = "normal"
+	defaultWorkspace = "main"
+	maxKey           = 1024 // bytes of an idempotency key
+)
+
+var priorities = []string{"high", "normal", "low"} // in the order of their claim to a slot
+
+func refuse(code, path, format string, args ...any) *RefusedError {
+	return &RefusedError{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+// Check says whether Submit would refuse ev, without a word to the server: nil or *RefusedError.
+func (c *Client) Check(tenant string, ev event.Event) error {
+	_, err := c.order(tenant, ev, c.opts.Policy)
+	return err
+}
+
+// order checks an event that comes by Submit.
+func (c *Client) order(tenant string, ev event.Event, policy Policy) (order, error) {
+	if err := checkEvent(ev); err != nil {
+		return order{}, refuse("bad_event", "", "%s", err)
+	}
+	o := order{lane: lane{tenant: tenant}, ev: ev, data: ev.Data()}
+	if len(o.data) > MaxData {
+		return order{}, refuse("too_large", "", "data of %d bytes, at most %d are taken", len(o.data), MaxData)
+	}
+	if _, ok := ev.Extensions()["dataref"]; ok {
+		return order{}, refuse("bad_event", "dataref", "give the data themselves: the fleet moves large ones to its store by itself")
+	}
+	return o, o.fill(c.opts.AnyInbox, policy)
+}
+
+// fill checks o.ev and o.data and derives the rest. A lane that comes with pool and priority (those
+// of the subject) must agree with the event's.
+func (o *order) fill(anyInbox bool, policy Policy) error {
+	o.id = eventTaskID(o.tenant, o.ev)
+	for _, check := range []func() error{
+		o.attributes,
+		func() error { return o.reply(anyInbox) },
+		o.decode,
+		func() error { return o.allowed(policy) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventTaskID is the id of the task that ev asks for, whether or not it is a good one.
+func eventTaskID(tenant string, ev event.Event) string {
+	return TaskID(tenant, ev.Source(), cmp.Or(extension(ev, "idempotencykey"), ev.ID()))
+}
+
+// extension returns an extension attribute as text, "" when it is absent.
+func extension(ev event.Event, name string) string {
+	v, ok := ev.Extensions()[name]
+	if !ok {
+		return ""
+	}
+	s, err := types.Format(v)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+func (o *order) attributes() error {
+	if err := schemas.CheckName("tenant", o.tenant); err != nil {
+		return refuse("bad_name", "tenant", "%s", err)
+	}
+	if o.ev.Type() != schemas.TypeTask {
+		return refuse("bad_event", "type", "an event of type %q is no task: want %s", head(o.ev.Type()), schemas.TypeTask)
+	}
+	if t := extension(o.ev, "tenant"); t != "" && t != o.tenant {
+		return refuse("tenant_mismatch", "tenant", "the event is of another tenant than its sender")
+	}
+	if len(extension(o.ev, "idempotencykey")) > maxKey {
+		return refuse("bad_event", "idempotencykey", "longer than %d bytes", maxKey)
+	}
+	o.workspace = cmp.Or(extension(o.ev, "workspace"), defaultWorkspace)
+	o.session = extension(o.ev, "session")
+	for what, s := range map[string]string{"workspace": o.workspace, "session": o.session} {
+		if err := schemas.CheckName(what, s); err != nil && s != "" {
+			return refuse("bad_name", what, "%s", err)
+		}
+	}
+	priority := extension(o.ev, "priority")
+	if priority != "" && !slices.Contains(priorities, priority) {
+		return refuse("bad_event", "priority", "%q is not one of high, normal, low", head(priority))
+	}
+	if o.priority != "" && priority != "" && priority != o.priority {
+		return refuse("bad_event", "priority", "the event says %s, its subject %s", priority, o.priority)
+	}
+	o.priority = cmp.Or(o.priority, priority, defaultPriority)
+	if s := extension(o.ev, "expirytime"); s != "" {
+		t, err := types.ParseTime(s)
+		if err != nil {
+			return refuse("bad_event", "expirytime", "not a time as in RFC 3339")
+		}
+		o.expires = t.UTC()
+	}
+	return nil
+}
+
+func (o *order) reply(anyInbox bool) error {
+	to := extension(o.ev, "replyto")
+	if to == "" || replyAllowed(o.tenant, to, anyInbox) {
+		o.replyTo = to
+		return nil
+	}
+	r := refuse("bad_replyto", "replyto", "the result cannot be sent to this subject")
+	r.Hint = fmt.Sprintf("use a subject below notify.%s.reply or _INBOX.%s", o.tenant, o.tenant)
+	return r
+}
+
+// replyAllowed reports whether a tenant may have its results sent to a subject.
+func replyAllowed(tenant, subject string, anyInbox bool) bool {
+	if len(subject) > 512 || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains("."+subject+".", "..") {
+		return false
+	}
+	return strings.HasPrefix(subject, "notify."+tenant+".reply.") ||
+		strings.HasPrefix(subject, "_INBOX."+tenant+".") ||
+		anyInbox && strings.HasPrefix(subject, "_INBOX.")
+}
+
+func (o *order) decode() error {
+	if ct := o.ev.DataContentType(); ct != "" {
+		media, _, err := mime.ParseMediaType(ct)
+		if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+			return refuse("bad_data", "datacontenttype", "data of type %q: a task is application/json", head(ct))
+		}
+	}
+	if len(o.data) == 0 {
+		return refuse("bad_data", "", "the event has no data")
+	}
+	err := schemas.Decode(schemas.TaskV1, o.data, &o.task)
+	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
+		return &RefusedError{Code: "bad_data", Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
+	}
+	if err != nil {
+		return refuse("bad_data", "", "%s", err)
+	}
+	if o.pool != "" && o.task.Pool != "" && o.pool != o.task.Pool {
+		return refuse("bad_data", "/pool", "the data say %s, the subject %s", o.task.Pool, o.pool)
+	}
+	o.pool = cmp.Or(o.pool, o.task.Pool, defaultPool)
+	return nil
+}
+
+func (o *order) allowed(policy Policy) error {
+	if policy == nil {
+		return nil
+	}
+	p, known := policy(o.tenant)
+	if !known {
+		return refuse("unknown_tenant", "tenant", "tenant %s is not known to this fleet", o.tenant)
+	}
+	if len(p.Pools) > 0 && !slices.Contains(p.Pools, o.pool) {
+		return refuse("not_allowed", "/pool", "pool %s is not open to tenant %s", o.pool, o.tenant)
+	}
+	if len(p.Priorities) > 0 && !slices.Contains(p.Priorities, o.priority) {
+		return refuse("not_allowed", "priority", "priority %s is not open to tenant %s", o.priority, o.tenant)
+	}
+	l := o.task.Limits
+	switch {
+	case l == nil:
+	case p.MaxTimeout > 0 && l.TimeoutS > p.MaxTimeout.Seconds():
+		return refuse("not_allowed", "/limits/timeout_s", "more than the tenant's %v", p.MaxTimeout)
+	case p.MaxMemory > 0 && l.MemoryMB > p.MaxMemory:
+		return refuse("not_allowed", "/limits/memory_mb", "more than the tenant's %d MiB", p.MaxMemory)
+	case p.MaxCPUs > 0 && l.CPUs > p.MaxCPUs:
+		return refuse("not_allowed", "/limits/cpus", "more than the tenant's %g", p.MaxCPUs)
+	}
+	return nil
+}
+
+// record is the record of a task that nobody has begun.
+func (o *order) record(ctx context.Context, queueSeq uint64, now time.Time) entry {
+	hash := sha256.Sum256(o.data)
+	return entry{
+		DataHash: hex.EncodeToString(hash[:]),
+		Record: schemas.Record{
+			TaskID: o.id, Tenant: o.tenant, Workspace: o.workspace, Session: o.session,
+			Pool: o.pool, Priority: o.priority, Status: schemas.Queued, QueueSeq: queueSeq,
+			ExpiresAt: o.expires, SubmittedAt: now.UTC(),
+			Source: o.ev.Source(), EventID: o.ev.ID(), TraceID: traceID(ctx),
+		},
+	}
+}

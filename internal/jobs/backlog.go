@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// PoolBacklog is the load of one pool, what an autoscaler reads.
+type PoolBacklog struct {
+	Pool       string  `json:"pool"`
+	Queued     int     `json:"queued"`       // waiting for a slot; delayed ones are not among them
+	Running    int     `json:"running"`      // handed to a worker; short retries are among them
+	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
+}
+
+// Backlog returns the load of every pool that has a task, by name.
+func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
+	left, err := c.laneCounts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog: %w", err)
+	}
+	stream, err := c.js.Stream(ctx, streamTasks)
+	if err != nil {
+		return nil, fmt.Errorf("read backlog: %w", err)
+	}
+	pools := map[string]*PoolBacklog{}
+	for l := range left {
+		if pools[l.pool] == nil {
+			pools[l.pool] = &PoolBacklog{Pool: l.pool}
+		}
+	}
+	delivered := map[lane]uint64{}
+	if len(left) > 0 {
+		consumers := stream.ListConsumers(ctx)
+		for info := range consumers.Info() {
+			l, ok := laneOf(info.Config.FilterSubject)
+			if p := pools[l.pool]; ok && p != nil {
+				running := min(info.NumAckPending, left[l])
+				p.Running += running
+				left[l] -= running
+				delivered[l] = info.Delivered.Stream
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return nil, fmt.Errorf("read backlog: %w", err)
+		}
+	}
+	for l, n := range left {
+		p := pools[l.pool]
+		p.Queued += n
+		if n == 0 {
+			continue
+		}
+		m, err := stream.GetMsg(ctx, delivered[l]+1, jetstream.WithGetMsgSubject(l.subject()))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // taken meanwhile, or one that comes back
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read backlog: %w", err)
+		}
+		p.OldestAgeS = max(p.OldestAgeS, time.Since(m.Time).Seconds())
+	}
+	all := make([]PoolBacklog, 0, len(pools))
+	for _, p := range slices.SortedFunc(maps.Values(pools), func(a, b *PoolBacklog) int { return cmp.Compare(a.Pool, b.Pool) }) {
+		all = append(all, *p)
+	}
+	return all, nil
+}
+
+// laneCounts returns how many entries each lane has, those that run included.
+func (c *Client) laneCounts(ctx context.Context) (map[lane]int, error) {
+	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Error *jetstream.APIError
+		State struct{ Subjects map[string]int }
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Error != nil {
+		return nil, answer.Error
+	}
+	counts := make(map[lane]int, len(answer.State.Subjects))
+	for subject, n := range answer.State.Subjects {
+		if l, ok := laneOf(subject); ok {
+			counts[l] = n
+		}
+	}
+	return counts, nil
+}

@@ -1,0 +1,229 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// fleet is a server with its streams and a client, for one test.
+type fleet struct {
+	*Client
+	srv  *embedded.NATS
+	opts Options
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func newFleet(t testing.TB, change ...func(*Options)) *fleet {
+	t.Helper()
+	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
+		Dir: t.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	opts := Options{
+		InProcess: srv.InProcess(), User: srv.Fleet().User, Password: srv.Fleet().Password,
+		AckWait: 10 * time.Second, Log: quiet,
+	}
+	for _, f := range change {
+		f(&opts)
+	}
+	f := &fleet{srv: srv, opts: opts, Client: connect(t, opts)}
+	if err := f.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func connect(t testing.TB, opts Options) *Client {
+	t.Helper()
+	c, err := Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// work runs a worker until the test ends or stop is called, which waits for it.
+func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
+	t.Helper()
+	w := NewWorker(f.Client, opts)
+	take, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := w.Run(take, context.Background()); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+func succeed(_ context.Context, j *Job) (*schemas.Result, error) {
+	return &schemas.Result{Status: schemas.Succeeded, Result: j.Task.Inputs, Output: j.Task.Code}, nil
+}
+
+// taskEvent is an event of a task; attrs are pairs of extension names and values.
+func taskEvent(id, data string, attrs ...string) event.Event {
+	ev := event.New()
+	ev.SetID(id)
+	ev.SetSource("/test")
+	ev.SetType(schemas.TypeTask)
+	for i := 0; i < len(attrs); i += 2 {
+		ev.SetExtension(attrs[i], attrs[i+1])
+	}
+	if err := ev.SetData(event.ApplicationJSON, []byte(data)); err != nil {
+		panic(err)
+	}
+	return ev
+}
+
+func (f *fleet) submit(t testing.TB, id, data string, attrs ...string) schemas.Record {
+	t.Helper()
+	rec, err := f.Submit(t.Context(), "acme", taskEvent(id, data, attrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func (f *fleet) end(t testing.TB, id string) schemas.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	rec, err := f.Wait(ctx, "acme", id)
+	if err != nil {
+		t.Fatalf("Wait = %v, latest %+v", err, rec)
+	}
+	data, err := json.Marshal(rec)
+	if err == nil {
+		err = schemas.Validate(schemas.RecordV1, data)
+	}
+	if err != nil {
+		t.Errorf("record %s: %v", data, err)
+	}
+	return rec
+}
+
+// publish stores an event in TASKS as a foreign producer does.
+func (f *fleet) publish(t testing.TB, subject string, h nats.Header, data string) {
+	t.Helper()
+	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: h, Data: []byte(data)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) inbox(t testing.TB) (string, *nats.Subscription) {
+	t.Helper()
+	to := "_INBOX.acme." + strings.ToLower(rand6())
+	sub, err := f.nc.SubscribeSync(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to, sub
+}
+
+func TestTask(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: succeed, Name: "w"})
+	to, replies := f.inbox(t)
+	rec := f.submit(t, "1", `{"code":"print(1)","inputs":[1],"labels":{"a":"b"}}`, "replyto", to, "session", "s")
+	if rec.TaskID != TaskID("acme", "/test", "1") || rec.Pool != "default" || rec.Priority != "normal" || rec.Workspace != "main" {
+		t.Errorf("Submit = %+v", rec)
+	}
+	rec = f.end(t, rec.TaskID)
+	res := rec.Result
+	if rec.Status != schemas.Succeeded || rec.Run != 1 || len(rec.Attempts) != 1 || rec.Attempts[0].Outcome != "succeeded" {
+		t.Errorf("record = %+v", rec)
+	}
+	if string(res.Result) != "[1]" || res.Output != "print(1)" || res.Worker != "w" || res.Attempt != 1 || res.Session != "s" || res.Labels["a"] != "b" {
+		t.Errorf("result = %+v", res)
+	}
+	ev := reply(t, replies)
+	var got schemas.Result
+	if err := schemas.Decode(schemas.ResultV1, ev.Data(), &got); err != nil || got.TaskID != rec.TaskID || ev.Type() != schemas.TypeResult {
+		t.Errorf("reply = %v, %v", ev, err)
+	}
+	f.empty(t)
+}
+
+func reply(t testing.TB, sub *nats.Subscription) event.Event {
+	t.Helper()
+	msg, err := sub.NextMsg(10 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev, err := DecodeNATS(msg.Header, msg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ev
+}
+
+// empty waits until TASKS holds nothing: every entry was acknowledged.
+func (f *fleet) empty(t testing.TB) {
+	t.Helper()
+	eventually(t, "TASKS is empty", func() error {
+		counts, err := f.laneCounts(t.Context())
+		if err == nil && len(counts) > 0 {
+			err = fmt.Errorf("it holds %v", counts)
+		}
+		return err
+	})
+}
+
+func eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if !sleep(ctx, 10*time.Millisecond) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestSubmitAgain(t *testing.T) {
+	f := newFleet(t)
+	first := f.submit(t, "1", `{"code":"x"}`)
+	again := f.submit(t, "1", `{"code":"x"}`)
+	if again.TaskID != first.TaskID || again.QueueSeq != first.QueueSeq || again.Status != schemas.Queued {
+		t.Errorf("Submit again = %+v, want %+v", again, first)
+	}
+	other, err := f.Submit(t.Context(), "acme", taskEvent("1", `{"code":"y"}`))
+	if !errors.Is(err, ErrOtherData) || other.TaskID != first.TaskID {
+		t.Errorf("Submit other data = %+v, %v, want the first and %v", other, err, ErrOtherData)
+	}
+	key := f.submit(t, "2", `{"code":"x"}`, "idempotencykey", "1")
+	if key.TaskID != first.TaskID {
+		t.Errorf("Submit with the key = %s, want %s", key.TaskID, first.TaskID)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	f.end(t, first.TaskID)
+	if ended := f.submit(t, "1", `{"code":"x"}`); ended.Status != schemas.Succeeded || ended.Result == nil {
+		t.Errorf("Submit after the end = %+v, want the result", ended)
+	}
+	f.empty(t)
+}

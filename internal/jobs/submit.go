@@ -1,0 +1,127 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	runHeader = "Codefleet-Run" // runs begun before this entry of TASKS was made; absent: 0
+
+	codeSubjectFull = 10077 // the server's code for a stream or subject at its limit
+)
+
+// Submit queues the task that ev describes for tenant and returns its record. The pool, when the
+// data names none, is "default"; the priority, when the attribute is absent, "normal".
+//
+// It is idempotent for the life of the record: the same tenant, source and key (idempotencykey, or
+// else id) is the same task, whatever has become of it. When the data differ the record of the first
+// is returned with ErrOtherData. Other errors: *RefusedError, ErrBacklogFull, or the connection's;
+// after the latter the task may or may not be queued, and Submit may be called again.
+// Data above 256 KiB travels through the object store, up to MaxData.
+func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	ctx, span := c.tel.Start(ctx, "task.publish", trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("codefleet.tenant", tenant)))
+	defer span.End()
+	rec, err := c.submit(ctx, tenant, ev)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		return rec, err
+	}
+	span.SetAttributes(attribute.String("codefleet.task", rec.TaskID))
+	return rec, nil
+}
+
+func (c *Client) submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	o, err := c.order(tenant, ev, c.opts.Policy)
+	if err == nil && !o.expires.IsZero() && !time.Now().Before(o.expires) {
+		err = refuse("expired", "expirytime", "the time has passed")
+	}
+	if err != nil {
+		c.tel.refused.Add(ctx, 1)
+		return schemas.Record{}, err
+	}
+	rec := o.record(ctx, 0, time.Now())
+	if found, err := c.existing(ctx, rec); !errors.Is(err, ErrUnknownTask) {
+		return found, err
+	}
+	// The entry first, the record second: a crash between them leaves a task that simply runs, the
+	// other way round would leave a record that nobody works on.
+	if rec.QueueSeq, err = c.enqueue(ctx, &o); err != nil {
+		return schemas.Record{}, err
+	}
+	c.tel.submitted.Add(ctx, 1, attrPool(o.pool))
+	if c.opts.Producer {
+		return rec.Record, nil
+	}
+	switch err := c.swap(ctx, &rec); {
+	case err == nil:
+		return rec.Record, nil
+	case errors.Is(err, errStale), errors.Is(err, errAmbiguous): // a worker was faster, or it is ours after all
+		return c.existing(ctx, rec)
+	default:
+		return schemas.Record{}, err
+	}
+}
+
+// existing returns the record that the task of rec has already.
+func (c *Client) existing(ctx context.Context, rec entry) (schemas.Record, error) {
+	found, err := c.find(ctx, rec.Tenant, rec.TaskID)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	whole, err := c.whole(ctx, found)
+	if err == nil && found.DataHash != rec.DataHash {
+		err = fmt.Errorf("%w: task %s", ErrOtherData, rec.TaskID)
+	}
+	return whole, err
+}
+
+// enqueue publishes the task's entry and returns its sequence in TASKS.
+func (c *Client) enqueue(ctx context.Context, o *order) (uint64, error) {
+	ev := o.ev
+	if len(o.data) > inlineMax && !c.opts.Producer {
+		ev = ev.Clone()
+		name := o.tenant + "/" + o.id + "/data"
+		if err := c.putObject(ctx, name, o.data); err != nil {
+			return 0, fmt.Errorf("submit task %s: %w", o.id, err)
+		}
+		ev.DataEncoded = nil
+		ev.SetExtension("dataref", objectRef(name))
+	}
+	if most := c.nc.MaxPayload(); int64(len(ev.DataEncoded)) > most-64<<10 {
+		return 0, refuse("too_large", "", "data of %d bytes do not fit a message of at most %d: submit over HTTP", len(ev.DataEncoded), most)
+	}
+	header, data, err := EncodeNATS(ev)
+	if err != nil {
+		return 0, refuse("bad_event", "", "%s", err)
+	}
+	inject(ctx, header)
+	msg := &nats.Msg{Subject: taskSubject(o.pool, o.priority, o.tenant), Header: header, Data: data}
+	return c.publishTask(ctx, msg, o.id, 0)
+}
+
+// publishTask stores an entry in TASKS. Publishing the same run of a task again within the
+// deduplication window does nothing.
+func (c *Client) publishTask(ctx context.Context, msg *nats.Msg, id string, run int) (uint64, error) {
+	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id+"."+strconv.Itoa(run)))
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeSubjectFull {
+		return 0, ErrBacklogFull
+	}
+	return 0, fmt.Errorf("publish task %s: %w", id, err)
+}

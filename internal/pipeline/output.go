@@ -1,0 +1,48 @@
+package pipeline
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// output turns the program's bytes into text, piece by piece: a character that was cut in two by the
+// pipe waits for its rest, and what is not UTF-8 is replaced.
+type output struct {
+	emit func(stream, text string)
+	rest map[string][]byte
+}
+
+func newOutput(emit func(stream, text string)) *output {
+	return &output{emit: emit, rest: map[string][]byte{}}
+}
+
+func (o *output) write(stream string, data []byte) {
+	data = append(o.rest[stream], data...)
+	whole := len(data) - unfinished(data)
+	o.rest[stream] = append([]byte(nil), data[whole:]...)
+	if whole > 0 {
+		o.emit(stream, strings.ToValidUTF8(string(data[:whole]), "�"))
+	}
+}
+
+func (o *output) flush() {
+	for _, stream := range []string{"stdout", "stderr"} {
+		if len(o.rest[stream]) > 0 {
+			o.emit(stream, "�")
+			delete(o.rest, stream)
+		}
+	}
+}
+
+// unfinished is the number of bytes at the end that may be the beginning of a character.
+func unfinished(data []byte) int {
+	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
+		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}

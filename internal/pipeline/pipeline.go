@@ -1,0 +1,258 @@
+// Package pipeline is the story of one task, in order: was it applied already, what is its program,
+// a box, its workspace, the run, the commit, the result. It is the only package that knows all
+// stages, and it does no I/O of its own: stages meet here as values and functions.
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// reruns bounds how often a task runs again because others changed the same paths meanwhile. The
+// last run commits both versions instead.
+const reruns = 3
+
+// settleTime bounds what is done for a task whose context has ended.
+const settleTime = 10 * time.Second
+
+// Stages are what a pipeline is made of. Pool and Store are required.
+type Stages struct {
+	Pool   *executor.Pool
+	Store  *state.Store
+	Limits executor.Limits // of a task that says nothing about them
+	Log    *slog.Logger
+	Trace  trace.Tracer
+}
+
+// Pipeline runs tasks. Its Handle may be called by several goroutines.
+type Pipeline struct {
+	Stages
+}
+
+// New returns a pipeline of the given stages.
+func New(s Stages) *Pipeline { return &Pipeline{Stages: s} }
+
+// Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
+// run it; what had been done to the box's tree is undone, nothing is committed.
+func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+	t := newTask(j, p.Limits)
+	if res, err := p.applied(ctx, t); res != nil || err != nil {
+		return res, err
+	}
+	if refusal := t.writeProgram(); refusal != nil {
+		return t.ended(schemas.Blocked, refusal), nil
+	}
+	if err := j.SaveProgram(ctx, t.code, t.generatedBy); err != nil {
+		return nil, err
+	}
+	for run := 0; ; run++ {
+		conflict, err := p.attempt(ctx, t, run == reruns)
+		if err != nil {
+			return nil, err
+		}
+		if !conflict {
+			return t.finish(), nil
+		}
+		j.Emit(ctx, schemas.Progress{Stage: "conflict"})
+	}
+}
+
+// applied finds out whether an earlier run committed and died before it could say so.
+func (p *Pipeline) applied(ctx context.Context, t *task) (*schemas.Result, error) {
+	if t.job.Record.Run <= 1 {
+		return nil, nil
+	}
+	c, err := p.Store.Applied(ctx, t.ref, t.job.Record.TaskID, t.job.FirstClaim)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return t.committedBefore(*c)
+}
+
+// attempt leases a box, checks the workspace out, runs the program and commits what it changed. It
+// reports a conflict when the task has to run again on what others committed meanwhile.
+func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflict bool, err error) {
+	lease, err := p.lease(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	defer lease.Release()
+	tree, err := p.checkout(ctx, t, lease)
+	if err != nil {
+		return false, p.burn(lease, err)
+	}
+	verdict, err := p.run(ctx, t, lease)
+	if err != nil {
+		return false, p.burn(lease, err)
+	}
+	t.take(verdict)
+	if t.commits() {
+		conflict, err = p.commit(ctx, t, tree, keepBoth)
+		if err != nil {
+			return false, p.burn(lease, err)
+		}
+	}
+	if conflict || !t.commits() {
+		p.revert(ctx, t, lease, tree)
+	}
+	return conflict, nil
+}
+
+func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) {
+	defer t.clock(&t.timing.SandboxWait)()
+	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
+	defer span.End()
+	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant}, t.limits)
+	if err != nil {
+		return nil, fmt.Errorf("lease a sandbox: %w", orCause(ctx, err))
+	}
+	info := p.Pool.Info()
+	t.result.Sandbox = schemas.Sandbox{
+		Driver: info.Driver, EngineVersion: info.EngineVersion, Tier: info.Tier,
+		Limits: info.Limits, Environment: info.Environment, Boot: lease.Boot(),
+	}
+	return lease, nil
+}
+
+func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease) (*state.Tree, error) {
+	defer t.clock(&t.timing.Checkout)()
+	ctx, span := p.Trace.Start(ctx, "workspace.checkout")
+	defer span.End()
+	tree, err := p.tree(lease, t.ref)
+	if err != nil {
+		return nil, err
+	}
+	version, err := p.Store.Checkout(ctx, tree)
+	if err != nil {
+		return nil, fmt.Errorf("check out workspace %s: %w", t.ref, orCause(ctx, err))
+	}
+	t.result.Workspace.Generation = version.Generation
+	return tree, t.placeFiles(tree)
+}
+
+// heldTree is what a box remembers of the workspace in its directory, so that the next task there
+// checks out by difference.
+type heldTree struct {
+	ref  state.Ref
+	tree *state.Tree
+}
+
+func (p *Pipeline) tree(lease *executor.Lease, ref state.Ref) (*state.Tree, error) {
+	memory := lease.Memory()
+	if held, ok := (*memory).(heldTree); ok {
+		if held.ref == ref {
+			return held.tree, nil
+		}
+		if err := held.tree.Close(); err != nil {
+			return nil, err
+		}
+	}
+	tree, err := p.Store.Tree(lease.Dir(), ref)
+	if err != nil {
+		return nil, err
+	}
+	*memory = heldTree{ref, tree}
+	return tree, nil
+}
+
+func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease) (executor.Verdict, error) {
+	defer t.clock(&t.timing.Run)()
+	ctx, span := p.Trace.Start(ctx, "sandbox.run")
+	defer span.End()
+	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
+	out := newOutput(func(stream, text string) {
+		t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
+	})
+	defer out.flush()
+	running, stop := cancellable(ctx)
+	defer stop()
+	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write})
+	if err != nil {
+		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
+	}
+	span.SetAttributes(attribute.String("verdict", verdict.Status))
+	return verdict, nil
+}
+
+func (p *Pipeline) commit(ctx context.Context, t *task, tree *state.Tree, keepBoth bool) (conflict bool, err error) {
+	defer t.clock(&t.timing.Commit)()
+	ctx, span := p.Trace.Start(ctx, "workspace.commit")
+	defer span.End()
+	ctx, stop := fenced(ctx)
+	defer stop()
+	stored, err := json.Marshal(t.finish())
+	if err != nil {
+		return false, err
+	}
+	c, err := p.Store.Commit(ctx, tree, state.Change{
+		TaskID: t.job.Record.TaskID, Attempt: t.job.Record.Run, Result: stored,
+		Since: t.job.FirstClaim, KeepBoth: keepBoth,
+	})
+	if _, ok := errors.AsType[*state.ConflictError](err); ok {
+		return true, nil
+	}
+	if err != nil {
+		return false, t.refusedCommit(err)
+	}
+	return false, t.committed(tree, c)
+}
+
+// revert brings the box's tree back to what was checked out; a tree that cannot be is burned.
+func (p *Pipeline) revert(ctx context.Context, t *task, lease *executor.Lease, tree *state.Tree) {
+	defer t.clock(&t.timing.Commit)()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer stop()
+	if err := p.Store.Revert(ctx, tree); err != nil {
+		p.Log.WarnContext(ctx, "workspace not reverted, box burned", "box", lease.BoxID(), "error", err)
+		lease.Burn()
+	}
+}
+
+func (p *Pipeline) burn(lease *executor.Lease, err error) error {
+	lease.Burn()
+	return err
+}
+
+// cancellable is ctx for the executor: a task that its owner cancels gets a verdict.
+func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
+	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, jobs.ErrCancelled) {
+			cause = executor.ErrCancelled
+		}
+		cancel(cause)
+	})
+	return running, func() { stop(); cancel(nil) }
+}
+
+// fenced is ctx for a commit: once begun, only a lost lease stops it.
+func fenced(ctx context.Context) (context.Context, context.CancelFunc) {
+	committing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
+			cancel(cause)
+		}
+	})
+	return committing, func() { stop(); cancel(nil) }
+}
+
+// orCause prefers the reason why a context ended to the news that it did.
+func orCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w (%w)", cause, err)
+	}
+	return err
+}

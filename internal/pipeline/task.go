@@ -1,0 +1,194 @@
+package pipeline
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// task is one run of one task on its way through the stages.
+type task struct {
+	job         *jobs.Job
+	ref         state.Ref
+	limits      executor.Limits
+	code        string
+	generatedBy string
+	timing      schemas.Timing
+	result      schemas.Result
+}
+
+func newTask(j *jobs.Job, defaults executor.Limits) *task {
+	ref := state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}
+	return &task{
+		job: j, ref: ref, limits: limits(j.Task.Limits, defaults),
+		result: schemas.Result{Workspace: schemas.WorkspaceChange{Name: ref.Workspace}},
+	}
+}
+
+// limits are what the task asks for, and the defaults for the rest.
+func limits(asked *schemas.Limits, l executor.Limits) executor.Limits {
+	if asked != nil {
+		l.Timeout = cmp.Or(time.Duration(asked.TimeoutS*float64(time.Second)), l.Timeout)
+		l.MemoryMB = cmp.Or(asked.MemoryMB, l.MemoryMB)
+		l.CPUs = cmp.Or(asked.CPUs, l.CPUs)
+		l.OutputBytes = cmp.Or(asked.OutputBytes, l.OutputBytes)
+	}
+	return l
+}
+
+// clock adds the time until its result is called to a stage's account.
+func (t *task) clock(ms *float64) func() {
+	start := time.Now()
+	return func() { *ms += float64(time.Since(start).Microseconds()) / 1000 }
+}
+
+// writeProgram settles which program runs: the one of an earlier run, or the caller's.
+func (t *task) writeProgram() *schemas.Error {
+	switch data := t.job.Task; {
+	case t.job.Record.Code != "":
+		t.code, t.generatedBy = t.job.Record.Code, t.job.Record.GeneratedBy
+	case data.Code != "":
+		t.code, t.generatedBy = data.Code, "caller"
+	default:
+		return &schemas.Error{
+			Code:    "code_required",
+			Message: "this fleet runs programs; it does not write them yet",
+			Hint:    "send the task with `code` instead of `description`",
+		}
+	}
+	return nil
+}
+
+func (t *task) program() executor.Program {
+	return executor.Program{TaskID: t.job.Record.TaskID, Code: t.code, Inputs: t.job.Task.Inputs, Limits: t.limits}
+}
+
+// placeFiles writes the files that came with the task into the workspace.
+func (t *task) placeFiles(tree *state.Tree) error {
+	for _, f := range t.job.Task.Files {
+		data, err := content(f)
+		if err == nil {
+			err = tree.WriteFile(f.Name, data, 0o644)
+		}
+		if err != nil {
+			return jobs.Permanent(fmt.Errorf("place file %q: %w", f.Name, err))
+		}
+	}
+	return nil
+}
+
+func content(f schemas.File) ([]byte, error) {
+	if f.Base64 != nil {
+		return base64.StdEncoding.DecodeString(*f.Base64)
+	}
+	return []byte(*f.Text), nil
+}
+
+// take fills in what the run said.
+func (t *task) take(v executor.Verdict) {
+	r := &t.result
+	r.Status = schemas.Status(v.Status)
+	r.Result, r.Output, r.Stderr, r.Truncated = v.Result, v.Output, v.Stderr, v.Truncated
+	r.Resources = schemas.Resources{CPUMS: v.CPUMS, PeakMemoryMB: v.PeakMemoryMB}
+	r.Error = nil
+	if f := v.Error; f != nil {
+		r.Error = &schemas.Error{Code: f.Code, Message: f.Message, Cause: f.Cause, Hint: f.Hint, Line: f.Line}
+	}
+}
+
+// commits reports whether what the program changed is to be kept.
+func (t *task) commits() bool {
+	switch t.result.Status {
+	case schemas.Succeeded:
+		return true
+	case schemas.Failed, schemas.Timeout:
+		return t.job.Task.Commit == "always"
+	default:
+		return false
+	}
+}
+
+// committed fills in what the commit did.
+func (t *task) committed(tree *state.Tree, c state.Commit) error {
+	if c.Already {
+		res, err := t.committedBefore(c)
+		if err == nil {
+			t.result = *res
+		}
+		return err
+	}
+	if !c.NoChange {
+		t.result.Workspace.Generation = c.Generation
+	}
+	t.result.Workspace.Changed, t.result.Workspace.Conflicts = c.Changed, c.Conflicts
+	t.result.Artifacts = artifacts(tree, c.Changed, t.job.Task.Artifacts)
+	return nil
+}
+
+// committedBefore is the result that an earlier run committed.
+func (t *task) committedBefore(c state.Commit) (*schemas.Result, error) {
+	var res schemas.Result
+	if err := json.Unmarshal(c.Result, &res); err != nil {
+		return nil, jobs.Permanent(fmt.Errorf("read the result committed by run %d: %w", c.Attempt, err))
+	}
+	res.Workspace.Generation, res.Workspace.Changed, res.Workspace.Conflicts = c.Generation, c.Changed, c.Conflicts
+	return &res, nil
+}
+
+// refusedCommit tells a commit that can never succeed from one to be tried again.
+func (t *task) refusedCommit(err error) error {
+	if errors.Is(err, state.ErrQuota) {
+		t.result.Status = schemas.Failed
+		t.result.Error = &schemas.Error{
+			Code: "workspace_quota", Message: err.Error(),
+			Hint: "remove files from the workspace, or ask for a larger quota",
+		}
+		return nil
+	}
+	return fmt.Errorf("commit workspace %s: %w", t.ref, err)
+}
+
+// ended is the result of a task whose program never ran.
+func (t *task) ended(s schemas.Status, e *schemas.Error) *schemas.Result {
+	t.result.Status, t.result.Error = s, e
+	return t.finish()
+}
+
+// finish returns the result as it stands.
+func (t *task) finish() *schemas.Result {
+	r := t.result
+	r.Code, r.GeneratedBy, r.TimingMS = t.code, t.generatedBy, t.timing
+	return &r
+}
+
+// artifacts are the changed files below artifacts/, and those that the task's patterns name.
+func artifacts(tree *state.Tree, changed, patterns []string) []schemas.Artifact {
+	var out []schemas.Artifact
+	for _, name := range changed {
+		if !strings.HasPrefix(name, "artifacts/") && !slices.ContainsFunc(patterns, func(p string) bool {
+			ok, err := path.Match(p, name)
+			return ok && err == nil
+		}) {
+			continue
+		}
+		if size, ok := tree.Size(name); ok {
+			out = append(out, schemas.Artifact{
+				Path: name, Bytes: size,
+				MediaType: cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream"),
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,194 @@
+package state
+
+import (
+	"container/list"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// cache keeps immutable objects (packs and manifests) on the worker's disk, named by
+// the SHA-256 of their bytes, the least recently used ones leaving first.
+// It serves all trees of a worker and belongs to one process. It is only ever
+// a shortcut: readers verify, nothing is synced, and every failure is a miss.
+type cache struct {
+	dir string // empty: no cache
+	max int64  // bytes
+
+	mu    sync.Mutex
+	size  int64
+	order *list.List // of *cached, most recently used first
+	items map[Digest]*list.Element
+}
+
+type cached struct {
+	id   Digest
+	size int64
+}
+
+const defaultCacheBytes = 2 << 30
+
+// openCache takes over what an earlier process left in dir.
+func openCache(dir string, limit int64) *cache {
+	c := &cache{dir: dir, max: limit, order: list.New(), items: map[Digest]*list.Element{}}
+	if c.max <= 0 {
+		c.max = defaultCacheBytes
+	}
+	if dir == "" {
+		return c
+	}
+	type found struct {
+		cached
+		used time.Time
+	}
+	var all []found
+	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		var f found
+		info, err := d.Info()
+		if err != nil || f.id.UnmarshalText([]byte(d.Name())) != nil {
+			os.Remove(path) // left by a crash
+			return nil
+		}
+		f.size, f.used = info.Size(), info.ModTime()
+		all = append(all, f)
+		return nil
+	})
+	slices.SortFunc(all, func(a, b found) int { return a.used.Compare(b.used) })
+	for _, f := range all {
+		c.insert(f.cached)
+	}
+	c.trim(c.max)
+	return c
+}
+
+func (c *cache) path(id Digest) string {
+	hex := id.String()
+	return filepath.Join(c.dir, hex[:2], hex)
+}
+
+// open returns the object's file, or nil.
+func (c *cache) open(id Digest) *os.File {
+	c.mu.Lock()
+	item, ok := c.items[id]
+	if ok {
+		c.order.MoveToFront(item)
+	}
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	f, err := os.Open(c.path(id))
+	if err != nil {
+		c.drop(id)
+		return nil
+	}
+	return f
+}
+
+// get returns the whole object, or nil.
+func (c *cache) get(id Digest) []byte {
+	f := c.open(id)
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	data := make([]byte, info.Size())
+	if _, err := f.ReadAt(data, 0); err != nil && len(data) > 0 {
+		c.drop(id)
+		return nil
+	}
+	return data
+}
+
+// put keeps a copy of data. A full disk empties half of the cache instead.
+func (c *cache) put(id Digest, data []byte) {
+	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) {
+		return
+	}
+	if err := c.write(id, data); err != nil {
+		if isDiskFull(err) {
+			c.trim(c.max / 4)
+		}
+		return
+	}
+	c.insert(cached{id, int64(len(data))})
+	c.trim(c.max)
+}
+
+func (c *cache) write(id Digest, data []byte) error {
+	path := c.path(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "new-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+func (c *cache) has(id Digest) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.items[id]
+	return ok
+}
+
+func (c *cache) insert(item cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.items[item.id]; ok {
+		return
+	}
+	c.items[item.id] = c.order.PushFront(&item)
+	c.size += item.size
+}
+
+// drop forgets an object that is broken or gone.
+func (c *cache) drop(id Digest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if item, ok := c.items[id]; ok {
+		c.remove(item)
+	}
+}
+
+// trim removes the least recently used objects beyond limit bytes.
+func (c *cache) trim(limit int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.size > limit && c.order.Len() > 0 {
+		c.remove(c.order.Back())
+	}
+}
+
+// remove needs c.mu. Readers that have the file open keep it.
+func (c *cache) remove(item *list.Element) {
+	entry := c.order.Remove(item).(*cached)
+	delete(c.items, entry.id)
+	c.size -= entry.size
+	os.Remove(c.path(entry.id))
+}
+
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

@@ -1,0 +1,345 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	inlineResult = 16 << 10 // larger results are stored as blobs
+	maxResult    = 64 << 20
+	commitTries  = 100 // lost races before giving up
+	racePause    = 5 * time.Millisecond
+	dedupAge     = 12 * time.Hour // how long content of an old version may be referred to; below the grace of collections
+)
+
+// Commit makes the tree's content the newest version, merged with what others
+// committed since Checkout. It is atomic, and happens at most once per task id:
+// if another attempt has committed, its result is returned with Already set.
+//
+// A path that both sides changed is a *ConflictError, unless it is state.json or
+// a JSON file below state/ and the changes are to different top-level keys.
+// ErrQuota, ErrDeleted: nothing was written. After any other error the commit
+// may have happened; ask Applied, or call Commit again.
+// Every Commit needs a Checkout before it. After NoChange, or a commit that
+// needed no merge, the next Checkout costs one conditional GET.
+func (s *Store) Commit(ctx context.Context, t *Tree, c Change) (Commit, error) {
+	switch {
+	case t.base == nil || !t.lent:
+		return Commit{}, fmt.Errorf("commit %s: nothing is checked out", t.ref)
+	case len(c.TaskID) > maxTaskID:
+		return Commit{}, fmt.Errorf("commit %s: task id of %d bytes, limit is %d", t.ref, len(c.TaskID), maxTaskID)
+	case len(c.Result) > maxResult:
+		return Commit{}, fmt.Errorf("commit %s: result of %d bytes, limit is %d", t.ref, len(c.Result), maxResult)
+	}
+	out, err := s.commit(ctx, t, c)
+	if err != nil {
+		return Commit{}, fmt.Errorf("commit %s: %w", t.ref, s.diskError(ctx, err))
+	}
+	return out, nil
+}
+
+func (s *Store) commit(ctx context.Context, t *Tree, c Change) (Commit, error) {
+	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
+		if done, err := s.findTask(ctx, t.ref, t.base.head, c.TaskID, untilTime(c.Since)); done != nil || err != nil {
+			return s.already(t, done), err
+		}
+	}
+	up, err := s.collect(ctx, t, c)
+	if err != nil {
+		return Commit{}, err
+	}
+	if len(up.changes) == 0 {
+		return s.unchanged(ctx, t, c)
+	}
+	p := &proposal{store: s, ref: t.ref, change: c, upload: up, base: t.base, on: t.base, id: newCommitID()}
+	out, v, err := p.run(ctx)
+	if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDeleted) {
+		return Commit{}, err // the caller may try again
+	}
+	// The directory is as it was looked at. It is a version only if nothing
+	// of others came in and the commit was ours.
+	t.lent, t.base = false, nil
+	if err == nil && v != nil && !p.merged {
+		t.base = v
+	}
+	return out, err
+}
+
+// unchanged ends a task that changed nothing. A first attempt needs no request.
+func (s *Store) unchanged(ctx context.Context, t *Tree, c Change) (Commit, error) {
+	if c.TaskID != "" && c.Attempt > 1 {
+		v, err := s.current(ctx, t.ref, t.base)
+		if err != nil {
+			return Commit{}, err
+		}
+		if done, err := s.findTask(ctx, t.ref, v.head, c.TaskID, untilGeneration(t.base.head.Generation)); done != nil || err != nil {
+			return s.already(t, done), err
+		}
+	}
+	t.lent = false
+	return Commit{Generation: t.base.head.Generation, ID: t.base.head.Commit, Time: t.base.head.Time, NoChange: true, Result: c.Result,
+		TaskID: c.TaskID, Attempt: c.Attempt, Message: c.Message}, nil
+}
+
+func (s *Store) already(t *Tree, done *Commit) Commit {
+	if done == nil {
+		return Commit{}
+	}
+	t.base = nil
+	done.Already = true
+	return *done
+}
+
+// proposal is a commit on its way.
+type proposal struct {
+	store  *Store
+	ref    Ref
+	change Change
+	upload *upload
+	base   *version // what the task saw
+	on     *version // what the commit builds on
+	id     string
+
+	changes   []change // to make to on
+	conflicts []string
+	merged    bool
+}
+
+// run tries until the commit is in, or cannot be. The returned version is nil
+// when another attempt's commit counts.
+func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
+	p.changes = p.upload.changes
+	for try := range commitTries {
+		next, man, data, err := p.build()
+		if err != nil {
+			return Commit{}, nil, err
+		}
+		key := p.ref.manifestKey(next.Manifest.Name)
+		if err := p.store.objects.Put(ctx, key, data, next.Manifest.Digest); err != nil {
+			return Commit{}, nil, err
+		}
+		etag, err := p.swap(ctx, next)
+		if err == nil {
+			return p.done(ctx, next, etag, man, data)
+		}
+		out, v, err := p.lost(ctx, next, man, data, err)
+		if out != nil || err != nil {
+			return deref(out), v, err
+		}
+		if err := pause(ctx, rand.N(racePause*time.Duration(1+min(try, 20)))); err != nil {
+			return Commit{}, nil, err
+		}
+	}
+	return Commit{}, nil, fmt.Errorf("lost %d races in a row: %w", commitTries, ErrTemporary)
+}
+
+func deref(c *Commit) Commit {
+	if c == nil {
+		return Commit{}
+	}
+	return *c
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// build makes the manifest and the head of the next generation.
+func (p *proposal) build() (*head, *manifest, []byte, error) {
+	snap, err := p.on.snap.apply(p.changes)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if p.merged {
+		if err := p.store.opts.Quota.checkSnapshot(snap); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	now := time.Now().UTC()
+	man := &manifest{changes: p.changes, result: p.upload.result, header: header{
+		Generation: p.on.head.Generation + 1, Commit: p.id, Time: now,
+		TaskID: p.change.TaskID, Attempt: p.change.Attempt, Message: p.change.Message,
+		Conflicts: p.conflicts, Files: snap.files, Bytes: snap.bytes,
+	}}
+	if len(p.upload.result) == 0 {
+		man.header.Result = p.change.Result
+	}
+	man.extend(p.on, snap)
+	data, err := p.store.codec.encodeManifest(man)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	digest := Sum(data)
+	name := manifestName(man.header.Generation, manifestDigits(digest))
+	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})
+	next := p.on.head.next(man.header, link{name, digest})
+	next.Files, next.Bytes = snap.files, snap.bytes
+	return next, man, data, nil
+}
+
+// extend links a manifest to the version before it, as a delta unless the chain
+// of deltas is long and large.
+func (m *manifest) extend(on *version, snap *snapshot) {
+	if on.man == nil { // the first one, or the first after a tombstone
+		m.changes = everything(snap)
+		return
+	}
+	parent := *on.head.Manifest
+	m.header.Parent = &parent
+	prev := on.man.header
+	chain := append(slices.Clone(prev.Chain), parent)
+	full, deltas := prev.FullBytes, prev.ChainBytes
+	if on.man.full() {
+		full = on.size
+	} else {
+		deltas += on.size
+	}
+	if len(chain) > chainMost || len(chain) >= chainLeast && deltas >= full/4 {
+		m.header.Changed = changedPaths(m.changes)
+		m.changes = everything(snap)
+		return
+	}
+	m.header.Chain, m.header.FullBytes, m.header.ChainBytes = chain, full, deltas
+}
+
+func everything(snap *snapshot) []change {
+	changes := make([]change, len(snap.entries))
+	for i, e := range snap.entries {
+		changes[i] = change{e.Path, e}
+	}
+	return changes
+}
+
+// next returns the head that follows h.
+func (h *head) next(m header, l link) *head {
+	next := &head{
+		Generation: m.Generation, Commit: m.Commit, Manifest: &l, Time: m.Time, Born: h.Born,
+		Recent: slices.Clone(h.Recent), Floor: h.Floor, FloorTime: h.FloorTime,
+	}
+	if h.Deleted {
+		next.Born = m.Generation
+	}
+	if m.TaskID != "" {
+		_, digits, _ := strings.Cut(l.Name, "-")
+		next.Recent = append(next.Recent, recent{m.TaskID, m.Generation, digits, m.Time.Unix()})
+	}
+	return next
+}
+
+func (p *proposal) swap(ctx context.Context, next *head) (string, error) {
+	data, err := next.encode()
+	if err != nil {
+		return "", err
+	}
+	return p.store.objects.CompareAndSwap(ctx, p.ref.headKey(), p.on.etag, data)
+}
+
+func (p *proposal) done(ctx context.Context, h *head, etag string, man *manifest, data []byte) (Commit, *version, error) {
+	p.store.cache.put(h.Manifest.Digest, data)
+	p.store.opts.Log.InfoContext(ctx, "workspace committed", "workspace", p.ref.String(), "generation", h.Generation,
+		"task_id", p.change.TaskID, "changed", len(p.upload.changes), "conflicts", len(p.conflicts), "merged", p.merged)
+	v := &version{head: *h, etag: etag, man: man, size: int64(len(data)), at: time.Now()}
+	v.snap = p.store.versions.get(p.ref.manifestKey(h.Manifest.Name)).snap
+	return p.commit(h), v, nil
+}
+
+func (p *proposal) commit(h *head) Commit {
+	return Commit{
+		Generation: h.Generation, ID: h.Commit, TaskID: p.change.TaskID, Attempt: p.change.Attempt, Time: h.Time,
+		Message: p.change.Message, Changed: changedPaths(p.changes), Conflicts: p.conflicts, Result: p.change.Result,
+	}
+}
+
+// lost decides what a swap that did not answer "done" means, by reading HEAD
+// back. With neither a commit nor an error it is to be tried again.
+func (p *proposal) lost(ctx context.Context, next *head, man *manifest, data []byte, cause error) (*Commit, *version, error) {
+	if !errors.Is(cause, ErrConflict) && !temporary(ctx, cause) {
+		return nil, nil, cause
+	}
+	h, etag, err := p.store.readHead(ctx, p.ref, "")
+	if err != nil {
+		return nil, nil, errors.Join(cause, err)
+	}
+	if h.Commit == p.id { // it was applied, the answer was lost
+		out, v, err := p.done(ctx, next, etag, man, data)
+		return &out, v, err
+	}
+	if h.Generation == p.on.head.Generation && h.Commit == p.on.head.Commit {
+		return nil, nil, nil // not applied
+	}
+	if h.Deleted || h.Born > p.base.head.Generation+1 || h.Generation < p.base.head.Generation {
+		return nil, nil, ErrDeleted
+	}
+	if p.change.TaskID != "" {
+		found, err := p.store.findTask(ctx, p.ref, h, p.change.TaskID, untilGeneration(p.base.head.Generation))
+		if err != nil {
+			return nil, nil, err
+		}
+		if found != nil && found.ID == p.id { // applied, and others have built on it
+			found.Conflicts = p.conflicts
+			p.merged = true
+			return found, &version{}, nil
+		}
+		if found != nil {
+			found.Already = true
+			return found, nil, nil
+		}
+	}
+	if p.on, err = p.store.versionOf(ctx, p.ref, h, etag); err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, p.rebase(ctx)
+}
+
+// rebase merges the task's changes onto p.on.
+func (p *proposal) rebase(ctx context.Context) error {
+	merged := p.store.newPacker(ctx, p.ref.Tenant, p.on.snap.blobFinder(0))
+	m := &merger{
+		base: p.base.snap, theirs: p.on.snap, suffix: p.change.TaskID,
+		read: func(e *entry) ([]byte, error) { return p.store.readEntry(ctx, p.ref.Tenant, e) },
+		write: func(e *entry, data []byte) (*entry, error) {
+			blobs, err := merged.addAll(strings.NewReader(string(data)), int64(len(data)), make([]byte, len(data)), nil)
+			out := *e
+			out.Blobs, out.Size = blobs, int64(len(data))
+			return &out, err
+		},
+	}
+	changes, conflicts, err := m.merge(p.upload.changes)
+	if err = errors.Join(err, merged.finish()); err != nil {
+		return err
+	}
+	if len(conflicts) > 0 && !p.change.KeepBoth {
+		return &ConflictError{Ref: p.ref, Paths: conflicts}
+	}
+	p.changes, p.conflicts, p.merged = changes, conflicts, true
+	return nil
+}
+
+// readEntry returns the content of a small file.
+func (s *Store) readEntry(ctx context.Context, tenant string, e *entry) ([]byte, error) {
+	out := make([]byte, e.Size)
+	wants := make([]want, len(e.Blobs))
+	var offset int64
+	for i := range e.Blobs {
+		wants[i] = want{&e.Blobs[i], 0, offset}
+		offset += e.Blobs[i].Raw
+	}
+	err := s.fetch(ctx, tenant, wants, func(_ int, w want, data []byte) error {
+		copy(out[w.offset:], data)
+		return nil
+	})
+	return out, err
+}

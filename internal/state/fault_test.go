@@ -1,0 +1,216 @@
+package state_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+var ref = state.Ref{Tenant: "acme", Workspace: "main"}
+
+func newWorker(t *testing.T, objects state.Objects) *statetest.Worker {
+	t.Helper()
+	return statetest.NewWorker(t, objects, ref, state.Options{})
+}
+
+// onNth makes the n-th call of an operation on keys with a suffix go wrong.
+func onNth(n int, op, suffix string, f mem.Fault) func(mem.Call) mem.Fault {
+	seen := 0
+	return func(c mem.Call) mem.Fault {
+		if c.Op == op && strings.HasSuffix(c.Key, suffix) {
+			if seen++; seen == n {
+				return f
+			}
+		}
+		return mem.OK
+	}
+}
+
+func TestCommitSurvivesFaults(t *testing.T) {
+	for name, fault := range map[string]func(mem.Call) mem.Fault{
+		"swap not applied":          onNth(1, "swap", "HEAD", mem.NotApplied),
+		"answer of swap lost":       onNth(1, "swap", "HEAD", mem.LostAnswer),
+		"answer of pack put lost":   onNth(1, "put", "", mem.LostAnswer),
+		"manifest put not applied":  onNth(2, "put", "", mem.NotApplied),
+		"every third call, swap in": everyThird(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := mem.New()
+				w := newWorker(t, objects)
+				w.Checkout()
+				w.Write("a", "1")
+				objects.SetFault(fault)
+				c := w.Commit("task-1")
+				objects.SetFault(nil)
+				if c.Generation != 1 || c.Already {
+					t.Errorf("Commit() = %+v, want generation 1", c)
+				}
+				if v := newWorker(t, objects).Checkout(); v.Generation != 1 || v.Commit != c.ID {
+					t.Errorf("Checkout() = %+v, want commit %s at generation 1", v, c.ID)
+				}
+				if err := objects.Violations(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func everyThird() func(mem.Call) mem.Fault {
+	n := 0
+	return func(c mem.Call) mem.Fault {
+		if n++; n%3 == 0 {
+			return mem.LostAnswer
+		}
+		return mem.OK
+	}
+}
+
+// A commit whose answer was lost, and on which somebody else has built before
+// the committer looks, is the committer's all the same.
+func TestLostAnswerBuiltUpon(t *testing.T) {
+	objects := mem.New()
+	a, b := newWorker(t, objects), newWorker(t, objects)
+	a.Checkout()
+	a.Write("a", "1")
+	swapped := false
+	objects.SetFault(func(c mem.Call) mem.Fault {
+		switch {
+		case c.Op == "swap" && !swapped:
+			swapped = true
+			return mem.LostAnswer
+		case c.Op == "get" && swapped:
+			objects.SetFault(nil)
+			b.Checkout()
+			b.Write("b", "1")
+			b.Commit("task-b")
+		}
+		return mem.OK
+	})
+	c := a.Commit("task-a")
+	if c.Already || c.Generation != 1 || c.TaskID != "task-a" {
+		t.Errorf("Commit() = %+v, want its own commit at generation 1", c)
+	}
+	if v := a.Checkout(); v.Generation != 2 {
+		t.Errorf("generation = %d, want 2", v.Generation)
+	}
+	a.Want(map[string]string{"a": "1", "b": "1"})
+}
+
+func TestRequests(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	w.Checkout()
+	w.Write("a", "1")
+	w.Commit("task-1")
+	for _, c := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"checkout without news", func() { w.Checkout() }, "get HEAD"},
+		{"commit without changes", func() { w.Commit("task-2") }, ""},
+		{"one file", func() { w.Checkout(); w.Write("a", "2"); w.Commit("task-3") }, "get HEAD, put p, put m, swap HEAD"},
+	} {
+		objects.Calls()
+		c.do()
+		var got []string
+		for _, call := range objects.Calls() {
+			part := "HEAD"
+			if !strings.HasSuffix(call.Key, "/HEAD") {
+				part = strings.Split(strings.TrimPrefix(call.Key, "acme/w/main"), "/")[1]
+			}
+			got = append(got, call.Op+" "+part)
+		}
+		if s := strings.Join(got, ", "); s != c.want {
+			t.Errorf("%s: requests %q, want %q", c.name, s, c.want)
+		}
+	}
+}
+
+func TestUnavailableStoreIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := newWorker(t, objects)
+		w.Checkout()
+		w.Write("a", "1")
+		want := w.Files()
+		objects.SetFault(func(mem.Call) mem.Fault { return mem.NotApplied })
+		start := time.Now()
+		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "task-1", Attempt: 1})
+		if !errors.Is(err, state.ErrTemporary) {
+			t.Errorf("Commit() = %v, want %v", err, state.ErrTemporary)
+		}
+		if d := time.Since(start); d < time.Minute || d > 10*time.Minute {
+			t.Errorf("gave up after %v, want a few minutes", d)
+		}
+		objects.SetFault(nil)
+		w.Want(want)
+		if c := w.Commit("task-1"); c.Generation != 1 {
+			t.Errorf("Commit() when the store is back = %+v, want generation 1", c)
+		}
+	})
+}
+
+func TestInterruptedCheckoutIsRepaired(t *testing.T) {
+	objects := mem.New()
+	a := newWorker(t, objects)
+	a.Checkout()
+	for _, name := range []string{"a", "b", "dir/c"} {
+		a.Write(name, statetest.Random(name[0], 3<<20)) // packs of their own
+	}
+	a.Commit("task-1")
+	for n := 1; n <= 5; n++ {
+		b := newWorker(t, objects)
+		b.Write("dir", "garbage")
+		calls := 0
+		objects.SetFault(func(mem.Call) mem.Fault {
+			if calls++; calls >= n {
+				return mem.Broken
+			}
+			return mem.OK
+		})
+		_, err := b.Store.Checkout(t.Context(), b.Tree)
+		objects.SetFault(nil)
+		if n <= 3 && err == nil {
+			t.Errorf("Checkout() with call %d broken succeeded", n)
+		}
+		b.Write("a", "a program's")
+		b.Checkout()
+		b.Want(a.Files())
+	}
+}
+
+func TestDamagedObjects(t *testing.T) {
+	for _, kind := range []string{"/p/", "/m/", "/HEAD"} {
+		objects := mem.New()
+		a := newWorker(t, objects)
+		a.Checkout()
+		a.Write("a", statetest.Random(1, 5000))
+		a.Commit("task-1")
+		b := newWorker(t, objects)
+		b.Write("mine", "1")
+		objects.SetFault(func(c mem.Call) mem.Fault {
+			if strings.Contains(c.Key, kind) {
+				return mem.Corrupt
+			}
+			return mem.OK
+		})
+		if _, err := b.Store.Checkout(t.Context(), b.Tree); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
+			t.Errorf("Checkout() with a damaged %s = %v, want %v with the key", kind, err, state.ErrCorrupt)
+		}
+		if kind != "/p/" {
+			b.Want(map[string]string{"mine": "1"})
+		}
+		objects.SetFault(nil)
+		b.Checkout()
+		b.Want(a.Files())
+	}
+}

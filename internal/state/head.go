@@ -1,0 +1,133 @@
+package state
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	headFormat   = 1
+	maxHead      = 8 << 10 // bytes; conditional PUTs must stay small
+	headRecent   = 64      // task ids kept at least
+	recentWindow = 10 * time.Minute
+	maxTaskID    = 56 // so that headRecent of the longest fit
+	clockSkew    = 2 * time.Minute
+)
+
+// head is the only mutable object of a workspace.
+type head struct {
+	Format     int       `json:"format"`
+	Generation int64     `json:"generation"`
+	Commit     string    `json:"commit"` // random: every version has another ETag
+	Manifest   *link     `json:"manifest,omitempty"`
+	Time       time.Time `json:"time"`
+	Deleted    bool      `json:"deleted,omitempty"` // a tombstone: no manifest
+	Born       int64     `json:"born"`              // first generation after creation or deletion
+	Files      int       `json:"files"`
+	Bytes      int64     `json:"bytes"`
+	Recent     []recent  `json:"recent,omitempty"` // newest last
+	// Recent is complete for generations above Floor, which was committed at FloorTime.
+	Floor     int64     `json:"floor,omitempty"`
+	FloorTime time.Time `json:"floor_time,omitzero"`
+}
+
+// recent is a task that has committed lately.
+type recent struct {
+	Task       string `json:"t"`
+	Generation int64  `json:"g"`
+	Name       string `json:"m"` // digits of the manifest's name after the generation
+	Unix       int64  `json:"u"`
+}
+
+func (r recent) manifest() string { return manifestName(r.Generation, r.Name) }
+
+// version is a head as read, with its tree.
+type version struct {
+	head head
+	etag string // empty: there is no HEAD yet
+	snap *snapshot
+	man  *manifest // of head.Manifest; nil when there is none
+	size int64     // stored bytes of that manifest
+	at   time.Time // when it was read
+}
+
+func (v *version) public() Version {
+	return Version{v.head.Generation, v.head.Commit, v.head.Time, v.head.Files, v.head.Bytes}
+}
+
+// Keys.
+
+func (r Ref) key(rest string) string      { return r.Tenant + "/w/" + r.Workspace + "/" + rest }
+func (r Ref) headKey() string             { return r.key("HEAD") }
+func (r Ref) manifestKey(n string) string { return r.key("m/" + n) }
+func packKey(tenant string, id Digest) string {
+	hex := id.String()
+	return tenant + "/p/" + hex[:2] + "/" + hex
+}
+
+func manifestName(generation int64, digits string) string {
+	return fmt.Sprintf("%012d-%s", generation, digits)
+}
+
+func manifestDigits(d Digest) string { return d.String()[:16] }
+
+func newCommitID() string { return rand.Text() }
+
+// readHead returns HEAD. A workspace without one has generation 0. With an
+// etag it returns ErrNotModified when that is still current.
+func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, string, error) {
+	obj, err := s.objects.Get(ctx, ref.headKey(), GetOptions{IfNoneMatch: etag})
+	if errors.Is(err, ErrNotFound) {
+		if etag != "" {
+			return head{}, "", fmt.Errorf("workspace %s: HEAD is gone: %w", ref, ErrCorrupt)
+		}
+		return head{Format: headFormat, Born: 1}, "", nil
+	}
+	if err != nil {
+		return head{}, "", err
+	}
+	h, err := decodeHead(obj.Data)
+	if err != nil {
+		return head{}, "", fmt.Errorf("%s: %w", ref.headKey(), err)
+	}
+	return h, obj.ETag, nil
+}
+
+func decodeHead(data []byte) (head, error) {
+	var h head
+	if len(data) > maxHead {
+		return h, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(data))
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return h, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if h.Format != headFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
+		return h, fmt.Errorf("%w: format %d, generation %d", ErrCorrupt, h.Format, h.Generation)
+	}
+	return h, nil
+}
+
+// encode drops the oldest task ids that are neither among the last headRecent
+// nor in the window, or do not fit.
+func (h *head) encode() ([]byte, error) {
+	h.Format = headFormat
+	for len(h.Recent) > headRecent && time.Unix(h.Recent[0].Unix, 0).Before(h.Time.Add(-recentWindow)) {
+		h.dropOldest()
+	}
+	for {
+		data, err := json.Marshal(h)
+		if err != nil || len(data) <= maxHead {
+			return data, err
+		}
+		h.dropOldest()
+	}
+}
+
+func (h *head) dropOldest() {
+	h.Floor, h.FloorTime = h.Recent[0].Generation, time.Unix(h.Recent[0].Unix, 0).UTC()
+	h.Recent = h.Recent[1:]
+}

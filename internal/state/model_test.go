@@ -1,0 +1,321 @@
+package state_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+// TestModel runs tasks on several workers in random interleavings, with lost
+// answers, merges and crashes at random requests, against a map. Always true: a new
+// worker reads exactly what the commits say, and no task is applied twice.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(rt, t.TempDir())
+		defer m.close()
+		rt.Repeat(map[string]func(*rapid.T){
+			"checkout": m.checkout,
+			"edit":     m.edit,
+			"commit":   m.commit,
+			"revert":   m.revert,
+			"restart":  m.restart,
+			"":         m.check,
+		})
+		if err := m.objects.Violations(); err != nil {
+			rt.Error(err)
+		}
+	})
+}
+
+type model struct {
+	dir     string
+	objects *mem.Objects
+	workers []*modelWorker
+	files   map[string]string // what is committed
+	applied map[string]bool   // tasks
+	commits int64
+	tasks   int
+}
+
+type modelWorker struct {
+	store *state.Store
+	tree  *state.Tree
+	dir   string
+	calls *crashing
+	base  map[string]string // what was checked out; nil: nothing is
+	files map[string]string // what the program made of it
+	task  string
+	try   int
+}
+
+// crashing stops answering after some calls, as a worker that dies does.
+type crashing struct {
+	state.Objects
+	left int // calls until the crash; negative: never
+	lost bool
+}
+
+var errCrash = errors.New("crash")
+
+func (c *crashing) gone() bool {
+	if c.left > 0 {
+		c.left--
+	}
+	return c.left == 0
+}
+
+func (c *crashing) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+	if c.gone() {
+		return state.Object{}, errCrash
+	}
+	return c.Objects.Get(ctx, key, o)
+}
+
+func (c *crashing) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+	if c.gone() {
+		return errCrash
+	}
+	return c.Objects.Put(ctx, key, data, sum)
+}
+
+func (c *crashing) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if !c.gone() {
+		return c.Objects.CompareAndSwap(ctx, key, old, data)
+	}
+	if c.lost {
+		c.Objects.CompareAndSwap(ctx, key, old, data)
+	}
+	return "", errCrash
+}
+
+var modelPaths = []string{"a", "b", "d/x", "d/y", "e/f/z"}
+
+func newModel(rt *rapid.T, dir string) *model {
+	m := &model{dir: dir, objects: mem.New(), files: map[string]string{}, applied: map[string]bool{}}
+	for i := range 3 {
+		w := &modelWorker{dir: filepath.Join(dir, fmt.Sprint(len(dir), i, rapid.Uint64().Draw(rt, "dir")))}
+		if err := os.MkdirAll(w.dir, 0o755); err != nil {
+			rt.Fatal(err)
+		}
+		m.start(rt, w)
+		m.workers = append(m.workers, w)
+	}
+	return m
+}
+
+func (m *model) close() {
+	for _, w := range m.workers {
+		w.tree.Close()
+		os.RemoveAll(w.dir)
+	}
+}
+
+// start begins a new process on the worker's directory.
+func (m *model) start(rt *rapid.T, w *modelWorker) {
+	if w.tree != nil {
+		w.tree.Close()
+	}
+	w.calls = &crashing{Objects: m.objects, left: -1}
+	w.store = state.New(w.calls, state.Options{})
+	var err error
+	if w.tree, err = w.store.Tree(w.dir, ref); err != nil {
+		rt.Fatal(err)
+	}
+	w.base, w.files = nil, nil
+}
+
+func (m *model) worker(rt *rapid.T) *modelWorker {
+	return m.workers[rapid.IntRange(0, len(m.workers)-1).Draw(rt, "worker")]
+}
+
+func (m *model) busy(rt *rapid.T) *modelWorker {
+	w := m.worker(rt)
+	if w.base == nil {
+		rt.Skip("nothing checked out")
+	}
+	return w
+}
+
+func (m *model) checkout(rt *rapid.T) {
+	w := m.worker(rt)
+	if w.task == "" || m.applied[w.task] {
+		m.tasks++
+		w.task, w.try = fmt.Sprintf("task-%d", m.tasks), 0
+	}
+	w.try++
+	v, err := w.store.Checkout(context.Background(), w.tree)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if v.Generation != m.commits {
+		rt.Fatalf("Checkout() = generation %d, want %d", v.Generation, m.commits)
+	}
+	w.base, w.files = maps.Clone(m.files), maps.Clone(m.files)
+	if diff := cmp.Diff(w.files, readFiles(rt, w.dir)); diff != "" {
+		rt.Fatalf("after Checkout (-want +got):\n%s", diff)
+	}
+}
+
+func (m *model) edit(rt *rapid.T) {
+	w := m.busy(rt)
+	path := rapid.SampledFrom(modelPaths).Draw(rt, "path")
+	full := filepath.Join(w.dir, path)
+	if rapid.Bool().Draw(rt, "remove") {
+		os.Remove(full)
+		delete(w.files, path)
+		return
+	}
+	content := fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "content"))
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		rt.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
+		rt.Fatal(err)
+	}
+	w.files[path] = content
+}
+
+// merged is what a commit should do: the new content, or the conflicting paths.
+func (m *model) merged(w *modelWorker) (map[string]string, []string) {
+	out := maps.Clone(m.files)
+	var conflicts []string
+	for _, path := range modelPaths {
+		base, theirs, ours := lookup(w.base, path), lookup(m.files, path), lookup(w.files, path)
+		switch {
+		case ours == base || ours == theirs:
+		case theirs != base:
+			conflicts = append(conflicts, path)
+		case ours == "":
+			delete(out, path)
+		default:
+			out[path] = w.files[path]
+		}
+	}
+	return out, conflicts
+}
+
+func lookup(files map[string]string, path string) string {
+	if content, ok := files[path]; ok {
+		return "=" + content
+	}
+	return ""
+}
+
+func (m *model) commit(rt *rapid.T) {
+	w := m.busy(rt)
+	w.calls.left = -1
+	if rapid.Bool().Draw(rt, "crash") {
+		w.calls.left = rapid.IntRange(1, 8).Draw(rt, "after")
+		w.calls.lost = rapid.Bool().Draw(rt, "lost")
+	}
+	if n := rapid.IntRange(0, 6).Draw(rt, "fault"); n > 0 && w.calls.left < 0 {
+		m.objects.SetFault(onNth(n, "swap", "HEAD", mem.LostAnswer))
+		defer m.objects.SetFault(nil)
+	}
+	want, conflicts := m.merged(w)
+	defer func() { w.calls.left = -1 }()
+	c, err := w.store.Commit(context.Background(), w.tree, state.Change{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
+	switch {
+	case errors.Is(err, errCrash):
+		m.crashed(rt, w, want)
+		return
+	case len(conflicts) > 0:
+		var conflict *state.ConflictError
+		if !errors.As(err, &conflict) || !slices.Equal(conflict.Paths, conflicts) {
+			rt.Fatalf("Commit() = %+v, %v, want conflicts %v", c, err, conflicts)
+		}
+	case err != nil:
+		rt.Fatal(err)
+	case c.Already:
+		rt.Fatalf("Commit() of %s says that it was applied", w.task)
+	case !c.NoChange:
+		m.landed(w, want)
+		if c.Generation != m.commits {
+			rt.Fatalf("Commit() = generation %d, want %d", c.Generation, m.commits)
+		}
+	}
+	w.base = nil
+}
+
+func (m *model) landed(w *modelWorker, files map[string]string) {
+	m.files = files
+	m.commits++
+	m.applied[w.task] = true
+}
+
+// crashed starts the worker again; somebody asks whether its task went through.
+func (m *model) crashed(rt *rapid.T, w *modelWorker, want map[string]string) {
+	m.start(rt, w)
+	done, err := w.store.Applied(context.Background(), ref, w.task, time.Unix(1, 0))
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if done != nil {
+		m.landed(w, want)
+	}
+}
+
+func (m *model) revert(rt *rapid.T) {
+	w := m.busy(rt)
+	if err := w.store.Revert(context.Background(), w.tree); err != nil {
+		rt.Fatal(err)
+	}
+	w.files = maps.Clone(w.base)
+	if diff := cmp.Diff(w.files, readFiles(rt, w.dir)); diff != "" {
+		rt.Fatalf("after Revert (-want +got):\n%s", diff)
+	}
+	w.base = nil
+}
+
+func (m *model) restart(rt *rapid.T) { m.start(rt, m.worker(rt)) }
+
+// check reads the workspace as a new worker would.
+func (m *model) check(rt *rapid.T) {
+	w := &modelWorker{dir: filepath.Join(m.dir, "fresh")}
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		rt.Fatal(err)
+	}
+	defer os.RemoveAll(w.dir)
+	m.start(rt, w)
+	defer w.tree.Close()
+	v, err := w.store.Checkout(context.Background(), w.tree)
+	if err != nil || v.Generation != m.commits {
+		rt.Fatalf("Checkout() = %+v, %v, want generation %d", v, err, m.commits)
+	}
+	if diff := cmp.Diff(m.files, readFiles(rt, w.dir)); diff != "" {
+		rt.Fatalf("a new worker reads (-want +got):\n%s", diff)
+	}
+}
+
+func readFiles(rt *rapid.T, dir string) map[string]string {
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[rel] = string(data)
+		return err
+	})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return files
+}

@@ -1,0 +1,215 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Capabilities is the outcome of Probe.
+type Capabilities struct {
+	Create  bool          // If-None-Match: * refuses to overwrite
+	Swap    bool          // If-Match refuses a stale ETag
+	Atomic  bool          // one winner when several race
+	Verify  bool          // a body that does not match its SHA-256 is refused
+	Fresh   bool          // reads and listings see writes at once
+	Ranges  bool          // partial reads
+	Latency time.Duration // median of one small request
+	Verdict string        // one sentence for people
+}
+
+const (
+	probeRacers = 8
+	probeBody   = "codefleet probe"
+)
+
+// Probe finds out by trying, with about 30 small requests below _probe/, what
+// the object store honours. It returns ErrUnsafe with the capabilities when conditional
+// writes are ignored: on such a store commits overwrite each other without a trace.
+// Any other error means that the store could not be asked.
+func (s *Store) Probe(ctx context.Context) (Capabilities, error) {
+	p := &prober{objects: s.objects, prefix: "_probe/" + strings.ToLower(newCommitID()) + "/"}
+	err := p.run(ctx)
+	if err = errors.Join(err, p.clean(ctx)); err != nil {
+		return p.caps, fmt.Errorf("probe object store: %w", err)
+	}
+	p.caps.Verdict = p.caps.verdict()
+	if !p.caps.Create || !p.caps.Swap || !p.caps.Atomic {
+		return p.caps, fmt.Errorf("%w: %s", ErrUnsafe, p.caps.Verdict)
+	}
+	return p.caps, nil
+}
+
+func (c Capabilities) verdict() string {
+	var broken []string
+	for _, check := range []struct {
+		ok   bool
+		text string
+	}{
+		{c.Create, "PUT with If-None-Match: * overwrites"},
+		{c.Swap, "PUT with a stale If-Match overwrites"},
+		{c.Atomic, "several racing conditional PUTs succeed"},
+		{c.Fresh, "a read or listing after a write is stale"},
+		{c.Verify, "a damaged upload is accepted"},
+		{c.Ranges, "range reads are wrong"},
+	} {
+		if !check.ok {
+			broken = append(broken, check.text)
+		}
+	}
+	switch {
+	case len(broken) == 0:
+		return fmt.Sprintf("conditional writes are honoured, %v a request", c.Latency.Round(10*time.Microsecond))
+	case !c.Create || !c.Swap || !c.Atomic:
+		return "conditional writes are not honoured, so two workers can overwrite each other's commits: " + strings.Join(broken, "; ")
+	default:
+		return "conditional writes are honoured, but " + strings.Join(broken, "; ")
+	}
+}
+
+type prober struct {
+	objects Objects
+	prefix  string
+	caps    Capabilities
+
+	mu    sync.Mutex
+	keys  []string
+	times []time.Duration
+}
+
+func (p *prober) run(ctx context.Context) error {
+	for _, check := range []func(context.Context) error{p.swaps, p.race, p.reads, p.digest} {
+		if err := check(ctx); err != nil {
+			return err
+		}
+	}
+	slices.Sort(p.times)
+	p.caps.Latency = p.times[len(p.times)/2]
+	return nil
+}
+
+func (p *prober) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return p.objects.Delete(ctx, p.keys...)
+}
+
+// swap returns whether the write was accepted.
+func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool, error) {
+	start := time.Now()
+	key := p.prefix + name + "/HEAD"
+	etag, err := p.objects.CompareAndSwap(ctx, key, old, []byte(body))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.times = append(p.times, time.Since(start))
+	if !slices.Contains(p.keys, key) {
+		p.keys = append(p.keys, key)
+	}
+	if errors.Is(err, ErrConflict) {
+		return "", false, nil
+	}
+	return etag, err == nil, err
+}
+
+func (p *prober) swaps(ctx context.Context) error {
+	first, ok, err := p.swap(ctx, "swap", "", "1")
+	if err != nil || !ok {
+		return errors.Join(err, orElse(ok, "a new object cannot be created"))
+	}
+	_, again, err := p.swap(ctx, "swap", "", "1")
+	if err != nil {
+		return err
+	}
+	p.caps.Create = !again
+	second, ok, err := p.swap(ctx, "swap", first, "2")
+	if err != nil {
+		return err
+	}
+	_, stale, err := p.swap(ctx, "swap", first, "3")
+	if err != nil {
+		return err
+	}
+	_, absent, err := p.swap(ctx, "absent", first, "4")
+	if err != nil {
+		return err
+	}
+	p.caps.Swap = (ok || again) && !stale && !absent && second != first
+	return nil
+}
+
+func orElse(ok bool, text string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(text)
+}
+
+// race lets several create one object, and then replace it.
+func (p *prober) race(ctx context.Context) error {
+	etag, old := "", ""
+	p.caps.Atomic = true
+	for range 2 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var wins int
+		var errs error
+		for i := range probeRacers {
+			wg.Go(func() {
+				tag, ok, err := p.swap(ctx, "race", old, fmt.Sprint(old, i))
+				mu.Lock()
+				defer mu.Unlock()
+				errs = errors.Join(errs, err)
+				if ok {
+					wins++
+					etag = tag
+				}
+			})
+		}
+		wg.Wait()
+		if errs != nil {
+			return errs
+		}
+		p.caps.Atomic = p.caps.Atomic && wins == 1
+		old = etag
+	}
+	return nil
+}
+
+func (p *prober) reads(ctx context.Context) error {
+	key := p.prefix + "read"
+	p.keys = append(p.keys, key)
+	if err := p.objects.Put(ctx, key, []byte(probeBody), Sum([]byte(probeBody))); err != nil {
+		return err
+	}
+	obj, err := p.objects.Get(ctx, key, GetOptions{})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	listed := false
+	for info, err := range p.objects.List(ctx, p.prefix, "") {
+		if err != nil {
+			return err
+		}
+		listed = listed || info.Key == key && info.Size == int64(len(probeBody))
+	}
+	_, err = p.objects.Get(ctx, key, GetOptions{IfNoneMatch: obj.ETag})
+	p.caps.Fresh = listed && string(obj.Data) == probeBody && errors.Is(err, ErrNotModified)
+	part, err := p.objects.Get(ctx, key, GetOptions{Offset: 4, Length: 5})
+	p.caps.Ranges = err == nil && string(part.Data) == probeBody[4:9]
+	return nil
+}
+
+func (p *prober) digest(ctx context.Context) error {
+	key := p.prefix + "digest"
+	p.keys = append(p.keys, key)
+	err := p.objects.Put(ctx, key, []byte(probeBody), Digest{})
+	p.caps.Verify = err != nil
+	if errors.Is(err, ErrTemporary) {
+		return err
+	}
+	return nil
+}

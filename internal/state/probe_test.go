@@ -1,0 +1,53 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+// careless is a store that ignores conditions, as some are.
+type careless struct {
+	*mem.Objects
+	ignoreCreate, ignoreMatch bool
+}
+
+func (c careless) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if old == "" && c.ignoreCreate || old != "" && c.ignoreMatch {
+		obj, err := c.Get(ctx, key, state.GetOptions{})
+		if err == nil {
+			old = obj.ETag
+		} else {
+			old = ""
+		}
+	}
+	return c.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+func TestProbe(t *testing.T) {
+	objects := mem.New()
+	caps, err := state.New(objects, state.Options{}).Probe(t.Context())
+	if err != nil || !caps.Create || !caps.Swap || !caps.Atomic || !caps.Verify || !caps.Fresh || !caps.Ranges {
+		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
+	}
+	for info, err := range objects.List(t.Context(), "", "") {
+		t.Errorf("left behind: %s, %v", info.Key, err)
+	}
+	for _, c := range []careless{
+		{mem.New(), true, false}, {mem.New(), false, true}, {mem.New(), true, true},
+	} {
+		caps, err := state.New(c, state.Options{}).Probe(t.Context())
+		if !errors.Is(err, state.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
+			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, state.ErrUnsafe)
+		}
+	}
+	down := mem.New()
+	down.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
+	if _, err := state.New(down, state.Options{}).Probe(t.Context()); err == nil || errors.Is(err, state.ErrUnsafe) {
+		t.Errorf("Probe() of a store that is down = %v, want another error than %v", err, state.ErrUnsafe)
+	}
+}

@@ -1,0 +1,295 @@
+// Package s3 is an object store on any S3 that honours conditional writes.
+package s3
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+// Options says where the bucket is.
+type Options struct {
+	Endpoint  string // http://host:port or https://host
+	Region    string // empty: us-east-1
+	Bucket    string
+	Prefix    string // put before every key with a slash; empty: none
+	AccessKey string // empty: the usual environment variables, files and instance roles
+	SecretKey string
+	Transport http.RoundTripper // nil: one made for many small requests
+}
+
+// Objects is a bucket, or a prefix of one. See state.Objects for the methods.
+// None of them retries; errors worth it wrap state.ErrTemporary.
+type Objects struct {
+	core   *minio.Core
+	bucket string
+	prefix string
+}
+
+var _ state.Objects = (*Objects)(nil)
+
+const (
+	idlePerHost    = 64
+	dialTimeout    = 10 * time.Second
+	headerTimeout  = 30 * time.Second
+	keepAlive      = 30 * time.Second
+	deleteParallel = 8
+)
+
+// Open returns the store without any request.
+func Open(opts Options) (*Objects, error) {
+	endpoint, err := url.Parse(opts.Endpoint)
+	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") || strings.Trim(endpoint.Path, "/") != "" {
+		return nil, fmt.Errorf("s3 endpoint %q: want http://host:port or https://host", opts.Endpoint)
+	}
+	if opts.Region == "" {
+		opts.Region = "us-east-1" // set, so that the client need not ask for the bucket's region
+	}
+	if opts.Transport == nil {
+		opts.Transport = newTransport()
+	}
+	core, err := minio.NewCore(endpoint.Host, &minio.Options{
+		Creds:  opts.credentials(),
+		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: opts.Transport,
+		// A conditional PUT that is tried again after a lost answer reports
+		// that it lost the race against itself.
+		MaxRetries: 1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("s3 endpoint %q: %w", opts.Endpoint, err)
+	}
+	prefix := strings.Trim(opts.Prefix, "/")
+	if prefix != "" {
+		prefix += "/"
+	}
+	return &Objects{core: core, bucket: opts.Bucket, prefix: prefix}, nil
+}
+
+func (o Options) credentials() *credentials.Credentials {
+	if o.AccessKey != "" {
+		return credentials.NewStaticV4(o.AccessKey, o.SecretKey, "")
+	}
+	return credentials.NewChainCredentials([]credentials.Provider{
+		&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
+	})
+}
+
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+		MaxIdleConns:          idlePerHost * 2,
+		MaxIdleConnsPerHost:   idlePerHost,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: headerTimeout,
+		ExpectContinueTimeout: dialTimeout,
+		DisableCompression:    true, // objects are stored compressed and verified byte by byte
+		ForceAttemptHTTP2:     true,
+		WriteBufferSize:       64 << 10,
+		ReadBufferSize:        64 << 10,
+	}
+}
+
+// EnsureBucket creates the bucket if it does not exist.
+func (o *Objects) EnsureBucket(ctx context.Context) error {
+	exists, err := o.core.BucketExists(ctx, o.bucket)
+	if exists || err != nil {
+		return o.wrap("look for bucket", o.bucket, err)
+	}
+	err = o.core.MakeBucket(ctx, o.bucket, minio.MakeBucketOptions{})
+	switch code := minio.ToErrorResponse(err).Code; {
+	case err == nil, code == minio.BucketAlreadyOwnedByYou, code == minio.BucketAlreadyExists:
+		return nil
+	default:
+		return o.wrap("create bucket", o.bucket, err)
+	}
+}
+
+// Get implements state.Objects.
+func (o *Objects) Get(ctx context.Context, key string, opts state.GetOptions) (state.Object, error) {
+	var get minio.GetObjectOptions
+	if opts.IfNoneMatch != "" {
+		if err := get.SetMatchETagExcept(opts.IfNoneMatch); err != nil {
+			return state.Object{}, fmt.Errorf("get %s: %w", key, err)
+		}
+	}
+	ranged := opts.Offset != 0 || opts.Length != 0
+	if ranged {
+		end := int64(0) // open
+		if opts.Length > 0 {
+			end = opts.Offset + opts.Length - 1
+		}
+		if err := get.SetRange(opts.Offset, end); err != nil {
+			return state.Object{}, fmt.Errorf("get %s: %w", key, err)
+		}
+	}
+	body, info, _, err := o.core.GetObject(ctx, o.bucket, o.prefix+key, get)
+	if err != nil {
+		return state.Object{}, o.wrap("get", key, err)
+	}
+	defer body.Close()
+	if ranged && opts.Length > 0 && info.Size != opts.Length {
+		return state.Object{}, fmt.Errorf("get %s: %d bytes of a range of %d", key, info.Size, opts.Length)
+	}
+	data, err := readBody(body, info.Size, opts.Buffer)
+	if err != nil {
+		return state.Object{}, fmt.Errorf("get %s: %w: %w", key, state.ErrTemporary, err)
+	}
+	return state.Object{Data: data, ETag: info.ETag, Modified: info.LastModified}, nil
+}
+
+func readBody(body io.Reader, size int64, buf []byte) ([]byte, error) {
+	if size < 0 {
+		return io.ReadAll(body)
+	}
+	data := slices.Grow(buf[:0], int(size))[:size]
+	_, err := io.ReadFull(body, data)
+	return data, err
+}
+
+// Put implements state.Objects.
+func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+	_, err := o.core.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)),
+		"", hex.EncodeToString(sum[:]), putOptions())
+	return o.wrap("put", key, err)
+}
+
+// putOptions: one PUT, signed with the body's real SHA-256, also over TLS.
+func putOptions() minio.PutObjectOptions {
+	return minio.PutObjectOptions{
+		ContentType: "application/octet-stream", DisableContentSha256: true, DisableMultipart: true,
+	}
+}
+
+// CompareAndSwap implements state.Objects.
+func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	put := putOptions()
+	if old == "" {
+		put.SetMatchETagExcept("*")
+	} else {
+		put.SetMatchETag(old)
+	}
+	sum := state.Sum(data)
+	info, err := o.core.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)),
+		"", hex.EncodeToString(sum[:]), put)
+	if err != nil {
+		if r := minio.ToErrorResponse(err); lostRace(r) {
+			return "", fmt.Errorf("swap %s: %w: %s", key, state.ErrConflict, r.Code)
+		}
+		return "", o.wrap("swap", key, err)
+	}
+	return info.ETag, nil
+}
+
+// lostRace: 412 is the rule, 409 is AWS's answer to two writers at the same
+// moment, and 404 what stores say to If-Match on an object that is gone.
+func lostRace(r minio.ErrorResponse) bool {
+	switch r.StatusCode {
+	case http.StatusPreconditionFailed:
+		return true
+	case http.StatusConflict:
+		return r.Code == "ConditionalRequestConflict" || r.Code == "OperationAborted"
+	case http.StatusNotFound:
+		return r.Code == minio.NoSuchKey
+	default:
+		return false
+	}
+}
+
+// List implements state.Objects.
+func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+	return func(yield func(state.ObjectInfo, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		opts := minio.ListObjectsOptions{Prefix: o.prefix + prefix, Recursive: true}
+		if after != "" {
+			opts.StartAfter = o.prefix + after
+		}
+		for info := range o.core.ListObjectsIter(ctx, o.bucket, opts) {
+			if info.Err != nil {
+				yield(state.ObjectInfo{}, o.wrap("list", prefix, info.Err))
+				return
+			}
+			key := strings.TrimPrefix(info.Key, o.prefix)
+			if key <= after {
+				continue // a store that ignores start-after
+			}
+			if !yield(state.ObjectInfo{Key: key, Size: info.Size, Modified: info.LastModified}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delete implements state.Objects.
+func (o *Objects) Delete(ctx context.Context, keys ...string) error {
+	for chunk := range slices.Chunk(keys, deleteParallel) {
+		errs := make(chan error, len(chunk))
+		for _, key := range chunk {
+			go func() {
+				errs <- o.wrap("delete", key, o.core.RemoveObject(ctx, o.bucket, o.prefix+key, minio.RemoveObjectOptions{}))
+			}()
+		}
+		var err error
+		for range chunk {
+			err = errors.Join(err, <-errs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrap names the request and classifies its error.
+func (o *Objects) wrap(op, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	r := minio.ToErrorResponse(err)
+	var kind error
+	switch {
+	case r.StatusCode == http.StatusNotModified:
+		kind = state.ErrNotModified
+	case r.Code == minio.NoSuchKey:
+		kind = state.ErrNotFound
+	case temporary(err, r):
+		kind = state.ErrTemporary
+	default:
+		return fmt.Errorf("%s %s: %w", op, key, err)
+	}
+	return fmt.Errorf("%s %s: %w: %w", op, key, kind, err)
+}
+
+func temporary(err error, r minio.ErrorResponse) bool {
+	switch r.StatusCode {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case 0: // no answer
+	default:
+		return r.Code == "SlowDown" || r.Code == "RequestTimeout"
+	}
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var netErr net.Error
+	var urlErr *url.Error
+	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}

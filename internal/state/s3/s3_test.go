@@ -1,0 +1,63 @@
+package s3_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	os.Exit(m.Run())
+}
+
+// gateway starts a real S3 server with an empty bucket.
+func gateway(t testing.TB) s3.Options {
+	t.Helper()
+	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
+		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet", NoSync: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return s3.Options{Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret"}
+}
+
+func open(t testing.TB, opts s3.Options) *s3.Objects {
+	t.Helper()
+	o, err := s3.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.EnsureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestObjects(t *testing.T) {
+	opts := gateway(t)
+	statetest.TestObjects(t, func(t *testing.T) state.Objects { return open(t, opts) })
+	opts.Prefix = "some/prefix"
+	t.Run("prefix", func(t *testing.T) {
+		statetest.TestObjects(t, func(t *testing.T) state.Objects { return open(t, opts) })
+	})
+}
+
+func TestStore(t *testing.T) {
+	opts := gateway(t)
+	statetest.TestStore(t, func(t *testing.T) state.Objects { return open(t, opts) })
+}
+
+func TestProbe(t *testing.T) {
+	caps, err := state.New(open(t, gateway(t)), state.Options{}).Probe(t.Context())
+	if err != nil || !caps.Verify || !caps.Fresh || !caps.Ranges {
+		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
+	}
+	t.Log(caps.Verdict)
+}

@@ -1,0 +1,165 @@
+// Package worker is one worker, wired: a pool of warm sandboxes, the pipeline that runs a task in
+// one of them, and the loop that takes tasks from the queue. It keeps nothing that matters: a worker
+// may be killed at any moment, and its tasks run elsewhere.
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+// Options are what a worker is made of. Queue, Store, Driver and Pool.Dir are required.
+type Options struct {
+	Name     string               // unique in the fleet
+	Version  string               // of the program, for lists
+	Pools    []string             // that it takes tasks from
+	Slots    int                  // tasks at a time
+	Attempts int                  // runs of a task that says nothing about it
+	AckWait  time.Duration        // the same in the whole fleet
+	Limits   executor.Limits      // of a task that says nothing about them
+	Policy   jobs.Policy          // nil: the queue client's
+	Pool     executor.PoolOptions // Owner and Log default to the worker's
+	Driver   executor.Driver
+	Queue    *jobs.Client
+	Store    *state.Store
+	Log      *slog.Logger
+	Tracer   trace.TracerProvider
+	Meter    metric.MeterProvider
+	Ready    func() // called once, when the first sandboxes are warm
+}
+
+// Run takes and runs tasks until take ends, then lets those that it has end; when work ends too, they
+// are cut and go back to the queue uncounted. At last it destroys its sandboxes. It returns an error
+// when sandboxes cannot be made on this host or the queue is gone for good.
+func Run(take, work context.Context, opts Options) error {
+	opts = opts.orDefaults()
+	pool, err := executor.NewPool(opts.Driver, opts.Pool)
+	if err != nil {
+		return err
+	}
+	unregister, err := observe(opts.Meter.Meter("codefleet/worker"), pool)
+	if err != nil {
+		return err
+	}
+	defer unregister()
+
+	boxes, closePool := context.WithCancel(context.WithoutCancel(take))
+	defer closePool()
+	take, stopTaking := context.WithCancel(take)
+	defer stopTaking()
+	var poolErr error
+	var running sync.WaitGroup
+	running.Go(func() {
+		poolErr = pool.Run(boxes)
+		stopTaking() // without boxes there is nothing to take tasks for
+	})
+	running.Go(func() {
+		select {
+		case <-pool.Ready():
+			opts.Ready()
+		case <-boxes.Done():
+		}
+	})
+	loopErr := opts.loop(take, work, pool)
+	closePool()
+	running.Wait()
+	return errors.Join(loopErr, poolErr)
+}
+
+func (o Options) orDefaults() Options {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Slots = max(1, o.Slots)
+	if o.Tracer == nil {
+		o.Tracer = nooptrace.NewTracerProvider()
+	}
+	if o.Meter == nil {
+		o.Meter = noopmetric.NewMeterProvider()
+	}
+	if o.Ready == nil {
+		o.Ready = func() {}
+	}
+	o.Pool.Owner = cmp.Or(o.Pool.Owner, o.Name)
+	o.Pool.Log = cmp.Or(o.Pool.Log, o.Log)
+	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+max(0, cmp.Or(o.Pool.MinReady, 3)))
+	return o
+}
+
+// loop takes tasks until take ends and waits for those it has.
+func (o Options) loop(take, work context.Context, pool *executor.Pool) error {
+	story := pipeline.New(pipeline.Stages{
+		Pool: pool, Store: o.Store, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+	})
+	w := jobs.NewWorker(o.Queue, jobs.WorkerOptions{
+		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
+		Policy: o.Policy, Handler: story.Handle, Log: o.Log,
+		Info: func() jobs.WorkerInfo { return info(o.Version, pool) },
+	})
+	if err := w.Run(take, work); err != nil {
+		return fmt.Errorf("worker %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// info is what the fleet's lists show of this worker's sandboxes.
+func info(version string, pool *executor.Pool) jobs.WorkerInfo {
+	box, s := pool.Info(), pool.Stats()
+	out := jobs.WorkerInfo{
+		Version: version,
+		Sandbox: map[string]any{
+			"driver": box.Driver, "engine_version": box.EngineVersion, "tier": box.Tier,
+			"limits": box.Limits, "environment": box.Environment, "multi_tenant": box.MultiTenant,
+		},
+		Boxes: map[string]int{
+			"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "leased": s.Leased,
+			"waiting": s.Waiting, "max": s.Max,
+		},
+	}
+	if s.LastError != "" {
+		out.Extra = map[string]any{"error": s.LastError}
+	}
+	return out
+}
+
+// observe shows the pool in metrics: boxes by state, and what has happened to them.
+func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error) {
+	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by state"))
+	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox"))
+	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		s := pool.Stats()
+		for state, n := range map[string]int{"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "leased": s.Leased} {
+			o.ObserveInt64(boxes, int64(n), metric.WithAttributes(attribute.String("state", state)))
+		}
+		o.ObserveInt64(waiting, int64(s.Waiting))
+		for event, n := range map[string]uint64{
+			"created": s.Created, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,
+			"died": s.Died, "leased": s.Leases, "leased_cold": s.ColdLeases,
+		} {
+			o.ObserveInt64(events, int64(n), metric.WithAttributes(attribute.String("event", event)))
+		}
+		return nil
+	}, boxes, waiting, events)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = reg.Unregister() }, nil
+}
