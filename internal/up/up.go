@@ -44,7 +44,7 @@ type Options struct {
 
 // Worker runs one worker until take ends, then lets running tasks finish until work ends. It calls
 // ready once, when a task would run at once. It may be called without any tenant's tasks waiting.
-type Worker func(take, work context.Context, c *config.Config, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
+type Worker func(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -224,7 +224,7 @@ func (f *Fleet) run(ctx context.Context) error {
 	}
 	f.o.Step("sandboxes")
 	part("the worker", func() error {
-		return f.o.Worker(life, work, f.o.Config, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
+		return f.o.Worker(life, work, f.o.Config, f.o.Version, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
 	})
 	part("the http interface", func() error { return server.Serve(life, f.listen) })
 	part("the object store", func() error {
