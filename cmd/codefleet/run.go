@@ -61,10 +61,11 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 		return nil // detached
 	}
 	output, stderr := r.rest(final.Result)
-	if err := r.save(ctx, final.Result); err != nil {
-		return err
+	err = a.showResult(*final.Result, output, stderr)
+	if failed := r.save(ctx, final.Result); failed != nil {
+		return failed
 	}
-	return a.showResult(*final.Result, output, stderr)
+	return err
 }
 
 // run is one task in the foreground.

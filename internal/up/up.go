@@ -254,22 +254,14 @@ func (f *Fleet) run(ctx context.Context) error {
 
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
-	c, t := f.o.Config, f.o.Telemetry
-	tokens, err := wire.Tokens(c, ingest.Token{
+	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.queue, ingest.Token{
 		Name: "up", SHA256: sha256.Sum256([]byte(f.File.Token)), Tenant: f.File.Tenant,
 		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
 	})
 	if err != nil {
 		return nil, err
 	}
-	conf, err := wire.ServerTLS(c)
-	if err != nil {
-		return nil, err
-	}
-	return ingest.New(ingest.Options{
-		Jobs: f.queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
-		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
-	}), nil
+	return ingest.New(o), nil
 }
 
 // announce writes fleet.json.

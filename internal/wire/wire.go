@@ -87,6 +87,22 @@ func Tokens(c *config.Config, more ...ingest.Token) ([]ingest.Token, error) {
 	return tokens, err
 }
 
+// Ingest are the options of the HTTP interface. more are tokens beside those of the settings.
+func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, more ...ingest.Token) (ingest.Options, error) {
+	tokens, err := Tokens(c, more...)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	conf, err := ServerTLS(c)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	return ingest.Options{
+		Jobs: queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+	}, nil
+}
+
 // Jobs says how to reach the queue. name is the program's, for the server's logs.
 func Jobs(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Options, error) {
 	conf, err := clientTLS(c.NATS.TLSCA, c.NATS.TLSCert, c.NATS.TLSKey)
