@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -88,8 +89,8 @@ func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.
 
 // lookup reads one variable of the environment.
 func (a *app) lookup(name string) string {
-	for i := len(a.env) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(a.env[i], name+"="); ok {
+	for _, e := range slices.Backward(a.env) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
 			return v
 		}
 	}

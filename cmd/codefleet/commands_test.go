@@ -182,13 +182,3 @@ func TestTiming(t *testing.T) {
 		t.Errorf("timing = %q, want %q", got, want)
 	}
 }
-
-func TestEngineAge(t *testing.T) {
-	m := pseudoTime.FindStringSubmatch("v0.0.0-20260905035102-160fafc42237")
-	if m == nil || m[1] != "20260905035102" {
-		t.Errorf("time of a pseudo-version = %v", m)
-	}
-	if m := releaseDay.FindStringSubmatch("release-20260810.0"); m == nil || m[1] != "20260810" {
-		t.Errorf("day of a release = %v", m)
-	}
-}

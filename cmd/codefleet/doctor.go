@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // finding is one row of doctor.
@@ -97,22 +98,21 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 
 // python finds the interpreter that boxes use: a real one of the system, not what PATH says first.
 func (p *patient) python(ctx context.Context) finding {
-	const name, install = "python", "apt-get install python3  (or set execution.python, or execution.sandbox_image)"
-	path := p.Execution.Python
-	if path == "" {
-		path = "/usr/bin/python3"
+	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
+	if p.Execution.Rootfs != "" {
+		return finding{name, good, "of execution.rootfs, " + p.Execution.Rootfs, ""}
 	}
 	out, err := exec.CommandContext(ctx, path, "-I", "-c", "import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], sys.version_info >= (3, 9))").Output()
-	real, version, ok := cut3(string(out))
+	target, version, ok := cut3(string(out))
 	switch {
 	case err != nil:
 		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
 	case ok != "True":
-		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", real, version), install}
-	case !strings.HasPrefix(real, "/usr/") || strings.HasPrefix(real, "/usr/local/"):
-		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, real), install}
+		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", target, version), install}
+	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
+		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, target), install}
 	}
-	return finding{name, good, fmt.Sprintf("%s, %s", version, real), ""}
+	return finding{name, good, fmt.Sprintf("%s, %s", version, target), ""}
 }
 
 func cut3(s string) (a, b, c string) {
@@ -120,29 +120,19 @@ func cut3(s string) (a, b, c string) {
 	return fields[0], fields[1], fields[2]
 }
 
-// findRunsc is the gVisor engine that a worker of these settings would use.
-func (p *patient) findRunsc() (string, error) {
-	if p.Execution.Runsc != "" {
-		return exec.LookPath(p.Execution.Runsc)
-	}
-	if self, err := os.Executable(); err == nil {
-		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "runsc")); err == nil {
-			return beside, nil
-		}
-	}
-	return exec.LookPath("runsc")
-}
-
 // tooOld is the age of an engine after which doctor asks for a newer one.
 const tooOld = 365 * 24 * time.Hour
 
-func (p *patient) engine(context.Context) finding {
+func (p *patient) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
-	path, err := p.findRunsc()
+	path, err := wire.Runsc(p.Config)
 	if err != nil {
 		return finding{name, problem, "the gVisor engine is not there", install}
 	}
-	version, made := engineVersion(path)
+	version, made, err := gvisor.EngineVersion(ctx, path)
+	if err != nil {
+		return finding{name, problem, err.Error(), install}
+	}
 	detail := fmt.Sprintf("%s, %s", version, path)
 	if made.IsZero() {
 		return finding{name, warning, detail + ", of unknown age", install}
@@ -155,62 +145,31 @@ func (p *patient) engine(context.Context) finding {
 	return finding{name, good, detail, ""}
 }
 
-// pseudoTime is the time in a module's pseudo-version.
-var pseudoTime = regexp.MustCompile(`-(?:0\.)?(\d{14})-[0-9a-f]{12}$`)
-
-// releaseDay is the day in the version of a released engine.
-var releaseDay = regexp.MustCompile(`release-(\d{8})`)
-
-// engineVersion is the version of a runsc and when its source was made, if it tells.
-func engineVersion(path string) (version string, made time.Time) {
-	version = "unknown version"
-	if out, err := exec.Command(path, "--version").Output(); err == nil { //nolint:noctx // prints and ends
-		version, _, _ = strings.Cut(strings.TrimPrefix(string(out), "runsc version "), "\n")
-	}
-	if m := releaseDay.FindStringSubmatch(version); m != nil {
-		made, _ = time.Parse("20060102", m[1])
-		return version, made
-	}
-	if module := builtFrom(path, "gvisor.dev/gvisor"); module != "" {
-		version = module
-		if m := pseudoTime.FindStringSubmatch(module); m != nil {
-			made, _ = time.Parse("20060102150405", m[1])
-		}
-	}
-	return version, made
-}
-
 // boot starts a real sandbox, which is the only proof that one starts.
 func (p *patient) boot(ctx context.Context) finding {
 	const name = "sandbox"
-	path, err := p.findRunsc()
+	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
-		return finding{name, problem, "not tried: no engine", ""}
+		return finding{name, problem, err.Error(), "set TMPDIR to a directory that can be written"}
 	}
-	args := []string{"--ignore-cgroups", "--network=none"}
-	if !p.root {
-		args = append(args, "--rootless")
-	}
-	dir, err := os.MkdirTemp("", "codefleet-doctor-")
+	defer os.RemoveAll(dir)
+	driver, err := wire.Driver(p.Config, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
-	defer os.RemoveAll(dir)
 	begun := time.Now()
-	out, err := exec.CommandContext(ctx, path, append(append([]string{"--root=" + dir}, args...), "do", "/bin/true")...).CombinedOutput()
+	info, err := driver.Probe(ctx)
 	if err != nil {
-		return finding{name, problem, fmt.Sprintf("a box does not boot: %v: %s", err, lastLine(out)), "see the row of user namespaces; the log of the engine: " + strings.Join(args, " ") + " --debug do true"}
+		return finding{name, problem, "a box does not boot: " + err.Error(), "see the rows of runsc, python and user namespaces"}
 	}
-	detail := fmt.Sprintf("gVisor boots a box in %s", short(time.Since(begun)))
-	if !p.root {
-		return finding{name, warning, detail + "; without root: one tenant, limits by rlimit only", "run workers as root for several tenants"}
+	f := finding{name, good, fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s", info.Driver, short(time.Since(begun)), info.Limits, info.Environment), ""}
+	if !info.MultiTenant {
+		f.Detail += "; one tenant only"
+		if !p.SingleTenant() {
+			f.Status, f.Fix = problem, "run as root with execution.rootfs, or name no tenants"
+		}
 	}
-	return finding{name, good, detail, ""}
-}
-
-func lastLine(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1]
+	return f
 }
 
 func (p *patient) queue(ctx context.Context) finding {

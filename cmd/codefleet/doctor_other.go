@@ -10,6 +10,7 @@ const clientOnly = "not looked at: workers run on Linux, this program is a clien
 func (p *patient) userNamespaces(context.Context) finding {
 	return finding{"user namespaces", warning, clientOnly, ""}
 }
+
 func (p *patient) cgroups(context.Context) finding {
 	return finding{"cgroups", warning, clientOnly, ""}
 }
@@ -17,4 +18,5 @@ func (p *patient) disk(context.Context) finding { return finding{"disk", warning
 func (p *patient) openFiles(context.Context) finding {
 	return finding{"open files", warning, clientOnly, ""}
 }
+
 func (p *patient) clock(context.Context) finding { return finding{"clock", warning, clientOnly, ""} }

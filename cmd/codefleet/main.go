@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // version is set at build time.
@@ -25,7 +26,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,
-		worker: runWorker, bench: noBench,
+		worker: wire.RunWorker, bench: noBench,
 	}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -2,30 +2,15 @@ package main
 
 import (
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/wire"
 )
-
-// builtFrom is the version of module that the program at path was built from, or "".
-func builtFrom(path, module string) string {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == module && strings.HasPrefix(m.Version, "v") {
-			return m.Version
-		}
-	}
-	return ""
-}
 
 // probeQueue connects to the queue that the settings name.
 func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
@@ -49,7 +34,16 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	return finding{name, warning, "answers; whether it writes to disk at once cannot be seen from here", "set sync_interval: always in the server's jetstream section"}
 }
 
-// probeStore looks at the object store that the settings name.
-func (a *app) probeStore(context.Context, *config.Config) finding {
-	return finding{"object store", warning, "named, and looked at when a worker starts", ""}
+// probeStore tries what the workspaces need of the object store that the settings name.
+func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
+	const name = "object store"
+	store, err := wire.Store(c, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return finding{name, problem, err.Error(), "codefleet config show"}
+	}
+	found, err := store.Probe(ctx)
+	if err != nil {
+		return finding{name, problem, err.Error(), "a store with conditional writes (If-Match, If-None-Match) is needed; check endpoint, bucket and keys"}
+	}
+	return finding{name, good, fmt.Sprintf("%s (%s a request)", found.Verdict, short(found.Latency)), ""}
 }

@@ -87,7 +87,7 @@ func (a *app) showError(r client.Result) {
 	}
 	fmt.Fprintf(a.stderr, "%s: %s%s\n", r.Status, e.Message, where)
 	if e.Cause != "" {
-		fmt.Fprintln(a.stderr, "  cause:", e.Cause)
+		fmt.Fprintln(a.stderr, "  "+strings.ReplaceAll(strings.TrimSpace(e.Cause), "\n", "\n  "))
 	}
 	if e.Hint != "" {
 		fmt.Fprintln(a.stderr, "  try:", e.Hint)

@@ -61,10 +61,11 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 		return nil // detached
 	}
 	output, stderr := r.rest(final.Result)
-	if err := r.save(ctx, final.Result); err != nil {
-		return err
+	err = a.showResult(*final.Result, output, stderr)
+	if failed := r.save(ctx, final.Result); failed != nil {
+		return failed
 	}
-	return a.showResult(*final.Result, output, stderr)
+	return err
 }
 
 // run is one task in the foreground.
@@ -244,7 +245,7 @@ func (r *run) show(e client.Event) error {
 func (r *run) rest(res *client.Result) (output, stderr string) {
 	output, ok := r.stdout.rest(res.Output)
 	stderr, ok2 := r.stderr.rest(res.Stderr)
-	if r.a.output != "json" && !(ok && ok2) {
+	if r.a.output != "json" && (!ok || !ok2) {
 		fmt.Fprintln(r.a.stderr, "note: parts of the output were lost on the way here; codefleet result", res.TaskID, "has all of it")
 	}
 	return output, stderr

@@ -60,8 +60,10 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		}
 	}
 	if given != 1 {
-		return s, &failure{code: exitUsage, message: "say what to do: either a task in words, or --code, or --file",
-			hint: "codefleet run --code 'print(6*7)'"}
+		return s, &failure{
+			code: exitUsage, message: "say what to do: either a task in words, or --code, or --file",
+			hint: "codefleet run --code 'print(6*7)'",
+		}
 	}
 	for _, read := range []func() error{
 		func() error { return f.readCode(&s, stdin) },

@@ -101,7 +101,7 @@ func showAddresses(w io.Writer, a addresses, took time.Duration) {
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)
 	row(w, "fleet", a.Fleet, "(credentials; other terminals find the fleet by it)")
-	row(w, fmt.Sprintf("ready after %s", short(took)))
+	row(w, "ready after "+short(took))
 	row(w, "ready")
 }
 

@@ -5,20 +5,22 @@
 //	ingest --fleet FILE …                                  a second door to a fleet that `codefleet up` runs
 //
 // It prints its address when it listens. SIGTERM and SIGINT end it when the requests under way are
-// answered. Exit codes: 0 asked to end, 1 it could not serve, 2 usage or configuration.
+// answered; a second signal ends it at once. Exit codes: 0 asked to end, 1 it could not serve, 2
+// usage or configuration.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // version is set at build time.
@@ -26,24 +28,34 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal is the system's again
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	s, err := settings(args, env, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
+	p, err := wire.Open(ctx, "ingest", version, args, env, stderr, map[string]string{"http": "http.addr"})
 	if err == nil {
-		err = serve(ctx, s, stdout, stderr)
+		err = errors.Join(serve(ctx, p, stdout), p.Close())
 	}
-	if err == nil {
-		return 0
+	return wire.Exit(ctx, "ingest", err, stderr)
+}
+
+func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
+	options, err := wire.Ingest(p.Config, p.Telemetry, p.Queue, p.Fleet)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintln(stderr, "ingest:", err)
-	if _, bad := errors.AsType[*config.InvalidError](err); bad || errors.Is(err, errUsage) {
-		return 2
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.Config.HTTP.Addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("address %s is in use: stop what listens there or give --http another", p.Config.HTTP.Addr)
 	}
-	return 1
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if options.TLS != nil {
+		scheme = "https"
+	}
+	fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())
+	return ingest.New(options).Serve(ctx, ln)
 }

@@ -13,12 +13,13 @@ type Execution struct {
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
 	// auto (the strongest that boots here), microsandbox or gvisor.
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
-	// OCI image of the box, by digest. Empty: the host's Python, for one tenant only.
+	// OCI image of boxes of microsandbox.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
+	// Directory that boxes of gVisor see as their root, read-only. Empty: the host's Python and its
+	// libraries, for one tenant only.
+	Rootfs string `yaml:"rootfs"`
 	// The state that sessions share.
 	State State `yaml:"state"`
-	// Python in the box when it is the host's. Empty: /usr/bin/python3.
-	Python string `yaml:"python"`
 	// The gVisor engine. Empty: `runsc` beside this program, else on PATH.
 	Runsc string `yaml:"runsc"`
 	// Boxes at most. 0: the worker's slots and sandbox_pool_size together.

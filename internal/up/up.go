@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,7 +43,7 @@ type Options struct {
 
 // Worker runs one worker until take ends, then lets running tasks finish until work ends. It calls
 // ready once, when a task would run at once. It may be called without any tenant's tasks waiting.
-type Worker func(take, work context.Context, c *config.Config, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
+type Worker func(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -224,7 +223,7 @@ func (f *Fleet) run(ctx context.Context) error {
 	}
 	f.o.Step("sandboxes")
 	part("the worker", func() error {
-		return f.o.Worker(life, work, f.o.Config, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
+		return f.o.Worker(life, work, f.o.Config, f.o.Version, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
 	})
 	part("the http interface", func() error { return server.Serve(life, f.listen) })
 	part("the object store", func() error {
@@ -254,22 +253,11 @@ func (f *Fleet) run(ctx context.Context) error {
 
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
-	c, t := f.o.Config, f.o.Telemetry
-	tokens, err := wire.Tokens(c, ingest.Token{
-		Name: "up", SHA256: sha256.Sum256([]byte(f.File.Token)), Tenant: f.File.Tenant,
-		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
-	})
+	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.queue, f.File)
 	if err != nil {
 		return nil, err
 	}
-	conf, err := wire.ServerTLS(c)
-	if err != nil {
-		return nil, err
-	}
-	return ingest.New(ingest.Options{
-		Jobs: f.queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
-		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
-	}), nil
+	return ingest.New(o), nil
 }
 
 // announce writes fleet.json.

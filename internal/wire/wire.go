@@ -5,6 +5,7 @@ package wire
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -85,6 +86,30 @@ func Tokens(c *config.Config, more ...ingest.Token) ([]ingest.Token, error) {
 		err = errors.New("authentication is on and there is no token: give tenants.NAME.tokens, or auth.enabled: false on a loopback address")
 	}
 	return tokens, err
+}
+
+// Ingest says what the HTTP interface needs. The token of a fleet file, where there is one, opens it
+// too.
+func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, fleet config.FleetFile) (ingest.Options, error) {
+	var own []ingest.Token
+	if fleet.Token != "" {
+		own = append(own, ingest.Token{
+			Name: "up", SHA256: sha256.Sum256([]byte(fleet.Token)), Tenant: fleet.Tenant,
+			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
+		})
+	}
+	tokens, err := Tokens(c, own...)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	conf, err := ServerTLS(c)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	return ingest.Options{
+		Jobs: queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+	}, nil
 }
 
 // Jobs says how to reach the queue. name is the program's, for the server's logs.

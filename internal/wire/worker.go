@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
@@ -19,13 +22,19 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ErrOneTenant is returned by Worker on a host whose sandboxes are good for one tenant only.
-var ErrOneTenant = errors.New("this host's sandboxes are for one tenant, and the settings name several")
-
-// Worker makes and runs one worker as the settings say, until take ends and its tasks have; see
-// worker.Run. It calls ready when the first sandboxes are warm.
-func Worker(take, work context.Context, c *config.Config, queue *jobs.Client, t *telemetry.Telemetry, version string, ready func()) error {
-	driver, err := Driver(c, t)
+// RunWorker runs one worker of the given settings until take ends, then lets running tasks finish
+// until work ends. It calls ready when its first sandboxes are warm.
+func RunWorker(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error {
+	dir, release, err := workerDir(c.Data)
+	if err != nil {
+		return err
+	}
+	defer release()
+	driver, err := Driver(c, filepath.Join(dir, "g"), t.Logger)
+	if err != nil {
+		return err
+	}
+	store, err := Store(c, filepath.Join(dir, "cache"), t.Logger)
 	if err != nil {
 		return err
 	}
@@ -33,89 +42,91 @@ func Worker(take, work context.Context, c *config.Config, queue *jobs.Client, t 
 	if err != nil {
 		return err
 	}
-	if !info.MultiTenant && !c.SingleTenant() {
-		return fmt.Errorf("%w: run the worker as root and give execution.sandbox_image, or serve one tenant here", ErrOneTenant)
+	if !info.MultiTenant && len(c.Tenants) > 1 {
+		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s) may serve one only: run as root with execution.rootfs", len(c.Tenants), info.Driver, info.Environment)
 	}
-	store, err := Store(c, t)
-	if err != nil {
-		return err
-	}
-	caps, err := store.Probe(take)
-	if err != nil {
-		return fmt.Errorf("object store %s: %w", c.S3.Endpoint, err)
-	}
-	t.Logger.InfoContext(take, "object store probed", "verdict", caps.Verdict, "latency_ms", float64(caps.Latency.Microseconds())/1000)
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
-		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: Policy(c),
-		Limits: executor.Limits{
-			Timeout: c.Guardrails.MaxExecutionTime, MemoryMB: c.Guardrails.MaxMemoryMB, CPUs: c.Limits.CPUs,
-			OutputBytes: c.Limits.OutputBytes, WorkspaceMB: c.Limits.WorkspaceMB,
-			Processes: c.Limits.Processes, OpenFiles: c.Limits.OpenFiles,
-		},
+		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: limits(c), Policy: Policy(c),
 		Pool: executor.PoolOptions{
 			MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
-			Dir: filepath.Join(c.Data, "boxes"), MemoryMBTotal: c.Execution.MemoryMBTotal, DiskMB: c.Limits.WorkspaceMB,
+			Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
+			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 		},
 		Driver: driver, Queue: queue, Store: store,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }
 
-// ProbingDriver is a driver that can say whether it works here.
-type ProbingDriver interface {
-	executor.Driver
-	executor.Prober
+// workerDir takes the first directory below data that no living worker has. So a worker that starts
+// after a crash finds, and cleans, what its predecessor left. Its name is short: sockets lie below.
+func workerDir(data string) (dir string, release func(), err error) {
+	const most = 64
+	for i := range most {
+		dir := filepath.Join(data, "w"+strconv.Itoa(i))
+		lock, err := hostdir.Acquire(dir)
+		if errors.Is(err, hostdir.ErrLocked) {
+			continue
+		}
+		return dir, lock.Release, err
+	}
+	return "", nil, fmt.Errorf("%d workers use the data directory %s already", most, data)
 }
 
-// Driver is the sandbox that the settings choose.
-func Driver(c *config.Config, t *telemetry.Telemetry) (ProbingDriver, error) {
-	switch c.Execution.SandboxType {
-	case "", "auto", "gvisor":
-	default:
-		return nil, fmt.Errorf("execution.sandbox_type %q is not in this build: use gvisor", c.Execution.SandboxType)
+func limits(c *config.Config) executor.Limits {
+	l := c.Limits
+	return executor.Limits{
+		Timeout: c.Guardrails.MaxExecutionTime, MemoryMB: c.Guardrails.MaxMemoryMB, CPUs: l.CPUs,
+		OutputBytes: l.OutputBytes, WorkspaceMB: l.WorkspaceMB, Processes: l.Processes, OpenFiles: l.OpenFiles,
+	}
+}
+
+// Driver is the sandbox of the settings. Whether it boots here is for its Probe to say. dir is for
+// the state of its boxes; the path should be short, because sockets lie below.
+func Driver(c *config.Config, dir string, log *slog.Logger) (*gvisor.Driver, error) {
+	if c.Execution.SandboxType == "microsandbox" {
+		return nil, errors.New("execution.sandbox_type microsandbox: this version has gvisor only")
 	}
 	runsc, err := Runsc(c)
 	if err != nil {
 		return nil, err
 	}
-	return gvisor.New(gvisor.Options{
-		Runsc: runsc, Rootfs: c.Execution.SandboxImage, Dir: filepath.Join(c.Data, "gvisor"), Log: t.Logger,
-	})
+	return gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Rootfs: c.Execution.Rootfs, Log: log})
 }
 
-// Runsc is the path of the gVisor engine: the one that the settings name, the one beside this
-// program, or the one on PATH.
+// Runsc finds the gVisor engine: the one of the settings, beside this program, or on PATH.
 func Runsc(c *config.Config) (string, error) {
 	if c.Execution.Runsc != "" {
-		return c.Execution.Runsc, nil
+		path, err := exec.LookPath(c.Execution.Runsc)
+		if err != nil {
+			return "", fmt.Errorf("execution.runsc: %w", err)
+		}
+		return path, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "runsc")
-		if info, err := os.Stat(beside); err == nil && !info.IsDir() {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "runsc")); err == nil {
 			return beside, nil
 		}
 	}
 	path, err := exec.LookPath("runsc")
 	if err != nil {
-		return "", errors.New("the gVisor engine runsc is neither beside this program nor on PATH: `make build` makes bin/runsc, or name it with execution.runsc")
+		return "", errors.New("the gVisor engine runsc is neither beside this program nor on PATH: make build, or set execution.runsc")
 	}
 	return path, nil
 }
 
-// Store is the workspace store in the settings' bucket, with its cache in the data directory.
-func Store(c *config.Config, t *telemetry.Telemetry) (*state.Store, error) {
+// Store is the workspace store of the settings. cache is a directory of this process, or empty.
+func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
 	objects, err := s3.Open(s3.Options{
 		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: c.S3.Bucket, Prefix: c.S3.Prefix,
 		AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("object store: %w", err)
+		return nil, err
 	}
-	opts := state.Options{CacheDir: filepath.Join(c.Data, "cache"), Log: t.Logger}
-	if os.Geteuid() == 0 {
-		guest := executor.DefaultGuest()
-		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
+	o := state.Options{CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}}
+	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user then
+		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
-	return state.New(objects, opts), nil
+	return state.New(objects, o), nil
 }
