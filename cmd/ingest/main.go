@@ -41,7 +41,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 }
 
 func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
-	options, err := wire.Ingest(p.Config, p.Telemetry, p.Queue, p.Fleet)
+	options, err := wire.Ingest(p.Config, p.Telemetry, p.Fleet)
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,10 @@ func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Connect(ctx, "ingest"); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	options.Jobs = p.Queue
 	scheme := "http"
 	if options.TLS != nil {
 		scheme = "https"

@@ -45,6 +45,9 @@ func serve(take, work context.Context, p *wire.Process) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Connect(take, "worker"); err != nil {
+		return err
+	}
 	log := p.Telemetry.Logger
 	log.InfoContext(take, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
 	if err := p.ServeHealth(work); err != nil {

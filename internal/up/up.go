@@ -253,10 +253,11 @@ func (f *Fleet) run(ctx context.Context) error {
 
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
-	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.queue, f.File)
+	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.File)
 	if err != nil {
 		return nil, err
 	}
+	o.Jobs = f.queue
 	return ingest.New(o), nil
 }
 

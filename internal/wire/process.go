@@ -29,8 +29,7 @@ type Process struct {
 // flushTime bounds the sending of the last spans.
 const flushTime = 5 * time.Second
 
-// Open reads the flags and settings of a program and connects to its queue, waiting for it until ctx
-// ends. Every program has --config FILE, --fleet FILE (a fleet.json to join) and --nats URL; more are
+// Open reads the flags and settings of a program and starts its telemetry. Every program has --config FILE, --fleet FILE (a fleet.json to join) and --nats URL; more are
 // flags of its own, by name with the setting that each one sets. The error is flag.ErrHelp after -h.
 func Open(ctx context.Context, program, version string, args, env []string, stderr io.Writer, more map[string]string) (*Process, error) {
 	p := &Process{}
@@ -45,13 +44,11 @@ func Open(ctx context.Context, program, version string, args, env []string, stde
 	for _, w := range p.Config.Warnings {
 		t.Logger.WarnContext(ctx, "setting without effect", "setting", w)
 	}
-	if err := p.connect(ctx, program); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
 	return p, nil
 }
 
-func (p *Process) connect(ctx context.Context, program string) error {
+// Connect connects to the queue, waiting for it until ctx ends.
+func (p *Process) Connect(ctx context.Context, program string) error {
 	o, err := Jobs(p.Config, p.Telemetry, "codefleet "+program)
 	if err != nil {
 		return err

@@ -88,9 +88,9 @@ func Tokens(c *config.Config, more ...ingest.Token) ([]ingest.Token, error) {
 	return tokens, err
 }
 
-// Ingest says what the HTTP interface needs. The token of a fleet file, where there is one, opens it
+// Ingest says what the HTTP interface needs, but for its queue. The token of a fleet file, where there is one, opens it
 // too.
-func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, fleet config.FleetFile) (ingest.Options, error) {
+func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
 	var own []ingest.Token
 	if fleet.Token != "" {
 		own = append(own, ingest.Token{
@@ -107,7 +107,7 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, fleet 
 		return ingest.Options{}, err
 	}
 	return ingest.Options{
-		Jobs: queue, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }
