@@ -20,7 +20,7 @@ func ExecuteTask(ctx context.Context, description string) (Result, string, error
 	if err != nil {
 		return Result{}, "", err
 	}
-	defer a.Close()
+	defer func() { _ = a.Close() }() // says nothing about the task
 	return a.ExecuteTask(ctx, description)
 }
 

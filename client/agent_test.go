@@ -37,8 +37,10 @@ func TestAgentFillsInWhatATaskLeavesOpen(t *testing.T) {
 	}
 	got.IdempotencyKey = ""
 	want := client.Submission{
-		Task: client.Task{Description: "Calculate 5 + 3", Model: "small", Tools: &client.ToolChoice{Allow: []string{"calculator/*"}},
-			Limits: &client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"}},
+		Task: client.Task{
+			Description: "Calculate 5 + 3", Model: "small", Tools: &client.ToolChoice{Allow: []string{"calculator/*"}},
+			Limits: &client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"},
+		},
 		Workspace: "lab", Session: "s-1", Priority: "low", Source: "codefleet/client",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

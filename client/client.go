@@ -54,6 +54,10 @@ type Options struct {
 	// alternative.
 	NATSCredentials        string
 	NATSUser, NATSPassword string
+	// NATSFleet says that the credentials over NATS are the fleet's own, which may do everything.
+	// Otherwise they are a tenant's, which may submit tasks (of up to 1 MiB), read their records and
+	// wait for them; for Watch, Cancel, List, Dead and Fleet it needs HTTP.
+	NATSFleet bool
 }
 
 // Client speaks to one fleet. It is safe for concurrent use. Close it when it is no longer needed.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -38,9 +39,10 @@ func newHTTPDoor(u *url.URL, o Options) (*httpDoor, error) {
 		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
 	}
 	if o.HTTPClient == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.TLSClientConfig = o.TLS
-		t.MaxIdleConnsPerHost = 16
+		t := &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16,
+		}
 		o.HTTPClient = &http.Client{Transport: t}
 	}
 	h := *o.HTTPClient // a fleet does not redirect, and a token must not travel
@@ -165,9 +167,7 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 	if err != nil {
 		return nil, backoff.Permanent(err)
 	}
-	for k, v := range c.header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, c.header)
 	if d.token != "" {
 		req.Header.Set("Authorization", "Bearer "+d.token)
 	}
@@ -205,8 +205,10 @@ func refused(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
-		e = &APIError{Code: "unexpected_answer", Message: "the address answered " + resp.Status + ", not as a fleet does",
-			Hint: "check the address of the fleet"}
+		e = &APIError{
+			Code: "unexpected_answer", Message: "the address answered " + resp.Status + ", not as a fleet does",
+			Hint: "check the address of the fleet",
+		}
 	}
 	e.Status = resp.StatusCode
 	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))

@@ -125,12 +125,18 @@ func TestRefusalsAreNotRepeated(t *testing.T) {
 		body   string
 		want   client.APIError
 	}{
-		"refused": {400, `{"code":"bad_data","message":"m","cause":"c","hint":"h","path":"/limits"}`,
-			client.APIError{Code: "bad_data", Message: "m", Cause: "c", Hint: "h", Path: "/limits", Status: 400}},
-		"not a fleet": {404, `<html>`, client.APIError{Code: "unexpected_answer",
-			Message: "the address answered 404 Not Found, not as a fleet does", Hint: "check the address of the fleet", Status: 404}},
-		"redirect": {302, ``, client.APIError{Code: "unexpected_answer",
-			Message: "the address answered 302 Found, not as a fleet does", Hint: "check the address of the fleet", Status: 302}},
+		"refused": {
+			400, `{"code":"bad_data","message":"m","cause":"c","hint":"h","path":"/limits"}`,
+			client.APIError{Code: "bad_data", Message: "m", Cause: "c", Hint: "h", Path: "/limits", Status: 400},
+		},
+		"not a fleet": {404, `<html>`, client.APIError{
+			Code:    "unexpected_answer",
+			Message: "the address answered 404 Not Found, not as a fleet does", Hint: "check the address of the fleet", Status: 404,
+		}},
+		"redirect": {302, ``, client.APIError{
+			Code:    "unexpected_answer",
+			Message: "the address answered 302 Found, not as a fleet does", Hint: "check the address of the fleet", Status: 302,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
@@ -228,7 +234,7 @@ func TestWatchEndsWithItsFunction(t *testing.T) {
 	enough := errors.New("enough")
 	n := 0
 	_, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { n++; return enough })
-	if err != enough || n != 1 {
+	if !errors.Is(err, enough) || n != 1 {
 		t.Errorf("Watch = %v after %d events, want its function's error after 1", err, n)
 	}
 }

@@ -23,16 +23,20 @@ type FleetFile struct {
 // else CODEFLEET_URL and CODEFLEET_TOKEN; else the fleet.json in CODEFLEET_DATA or in the default
 // data directory. It does not ask whether the fleet is there.
 func Locate(path string) (Options, error) {
+	return locate(path, os.Getenv) //nolint:forbidigo // to look there is what Locate is for
+}
+
+func locate(path string, env func(string) string) (Options, error) {
 	if path == "" {
-		path = os.Getenv("CODEFLEET_FLEET")
+		path = env("CODEFLEET_FLEET")
 	}
 	if path != "" {
 		return ReadFleetFile(path)
 	}
-	if u := os.Getenv("CODEFLEET_URL"); u != "" {
-		return Options{URL: u, Token: os.Getenv("CODEFLEET_TOKEN")}, nil
+	if u := env("CODEFLEET_URL"); u != "" {
+		return Options{URL: u, Token: env("CODEFLEET_TOKEN")}, nil
 	}
-	dir, err := dataDir()
+	dir, err := dataDir(env)
 	if err != nil {
 		return Options{}, ErrNoFleet
 	}
@@ -59,11 +63,11 @@ func ReadFleetFile(path string) (Options, error) {
 	return Options{URL: f.URL, Token: f.Token}, nil
 }
 
-func dataDir() (string, error) {
-	if d := os.Getenv("CODEFLEET_DATA"); d != "" {
+func dataDir(env func(string) string) (string, error) {
+	if d := env("CODEFLEET_DATA"); d != "" {
 		return d, nil
 	}
-	if d := os.Getenv("XDG_DATA_HOME"); d != "" {
+	if d := env("XDG_DATA_HOME"); d != "" {
 		return filepath.Join(d, "codefleet"), nil
 	}
 	home, err := os.UserHomeDir()

@@ -22,6 +22,7 @@ import (
 type natsDoor struct {
 	jobs     *jobs.Client
 	tenant   string
+	all      bool // the credentials are the fleet's
 	retryFor time.Duration
 }
 
@@ -38,11 +39,12 @@ func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
 		Token:     o.Token,
 		CredsFile: o.NATSCredentials,
 		TLS:       o.TLS,
+		Producer:  !o.NATSFleet,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &natsDoor{jobs: c, tenant: tenant, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
+	return &natsDoor{jobs: c, tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
 }
 
 func (d *natsDoor) close() error {
@@ -117,6 +119,9 @@ func (d *natsDoor) record(ctx context.Context, id string, wait time.Duration) (R
 }
 
 func (d *natsDoor) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+	if !d.all {
+		return Record{TaskID: id}, httpOnly()
+	}
 	var own error
 	err := d.jobs.Watch(ctx, d.tenant, id, after, func(seq uint64, p Progress) error {
 		own = fn(Event{Seq: seq, Progress: p})
@@ -132,16 +137,25 @@ func (d *natsDoor) watch(ctx context.Context, id string, after uint64, fn func(E
 }
 
 func (d *natsDoor) cancel(ctx context.Context, id string) (Record, error) {
+	if !d.all {
+		return Record{}, httpOnly()
+	}
 	r, err := d.jobs.Cancel(ctx, d.tenant, id)
 	return r, final(answer(err))
 }
 
 func (d *natsDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
+	if !d.all {
+		return nil, httpOnly()
+	}
 	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
 	return rs, final(answer(err))
 }
 
 func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+	if !d.all {
+		return nil, httpOnly()
+	}
 	found, err := d.jobs.Dead(ctx, d.tenant, limit)
 	if err != nil {
 		return nil, final(answer(err))
@@ -154,6 +168,9 @@ func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 }
 
 func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
+	if !d.all {
+		return Fleet{}, httpOnly()
+	}
 	workers, err := d.jobs.Workers(ctx)
 	if err != nil {
 		return Fleet{}, final(answer(err))
@@ -173,8 +190,14 @@ func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
 }
 
 func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {
-	return nil, &APIError{Code: "http_only", Message: "artifacts are served over HTTP only",
-		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented}
+	return nil, httpOnly()
+}
+
+func httpOnly() error {
+	return &APIError{
+		Code: "http_only", Message: "this is not to be had over NATS with these credentials",
+		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented,
+	}
 }
 
 // answer makes of an error of the queue what HTTP would have answered, permanent unless it may pass.

@@ -8,17 +8,28 @@ import (
 
 // The shapes that the fleet speaks; package schemas documents their fields.
 type (
-	Task       = schemas.Task
-	File       = schemas.File
+	// Task says what to do: exactly one of Description, Code, Skill and Workflow, and what goes with it.
+	Task = schemas.Task
+	// File is a file placed in the workspace before the program runs.
+	File = schemas.File
+	// ToolChoice narrows the tools a task may use.
 	ToolChoice = schemas.ToolChoice
-	Limits     = schemas.Limits
-	Network    = schemas.Network
-	Retry      = schemas.Retry
-	Record     = schemas.Record
-	Result     = schemas.Result
-	Progress   = schemas.Progress
-	Artifact   = schemas.Artifact
-	Status     = schemas.Status
+	// Limits bound one run of a program. Zero means the fleet's default.
+	Limits = schemas.Limits
+	// Network asks for outgoing connections to the named hosts.
+	Network = schemas.Network
+	// Retry says how often, after what, and with which pause a task is run again.
+	Retry = schemas.Retry
+	// Record is the single truth about a task: where it stands, and its result once it has ended.
+	Record = schemas.Record
+	// Result is how a task ended.
+	Result = schemas.Result
+	// Progress is one step or one piece of output of a running task.
+	Progress = schemas.Progress
+	// Artifact is one file that a task hands back.
+	Artifact = schemas.Artifact
+	// Status is where a task stands.
+	Status = schemas.Status
 )
 
 // The states of a task; see [Status.Terminal].

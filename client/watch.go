@@ -79,7 +79,10 @@ func (w *watcher) dispatch(m message) error {
 		return nil // of a newer fleet
 	}
 	seq, err := strconv.ParseUint(m.id, 10, 64)
-	if err != nil || seq <= w.after {
+	if err != nil {
+		return fmt.Errorf("id of an event: %w", err)
+	}
+	if seq <= w.after {
 		return nil // seen before a connection broke
 	}
 	e := Event{Seq: seq}

@@ -1,12 +1,19 @@
-// Command ingest is the HTTP interface of a fleet, until SIGINT or SIGTERM. Then it takes no new
-// requests and lets those under way end; a second signal ends it at once. It keeps nothing: any
-// number can serve side by side.
+// Command ingest is the HTTP interface of a fleet, as a process of its own in front of a queue. It
+// keeps no state; run as many as needed.
+//
+//	ingest [--config FILE] [--http ADDR] [--nats URL]      settings: docs/configuration.md
+//	ingest --fleet FILE …                                  a second door to a fleet that `codefleet up` runs
+//
+// It prints its address when it listens. SIGTERM and SIGINT end it when the requests under way are
+// answered; a second signal ends it at once. Exit codes: 0 asked to end, 1 it could not serve, 2
+// usage or configuration.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -22,30 +29,33 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal is the system's again
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "ingest:", err)
-		os.Exit(1)
-	}
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-func run(ctx context.Context, args []string) error {
-	p, err := wire.Open(ctx, "ingest", version, args, os.Environ(), os.Stderr)
+func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	p, err := wire.Open(ctx, "ingest", version, args, env, stderr, map[string]string{"http": "http.addr"})
+	if err == nil {
+		err = errors.Join(serve(ctx, p, stdout), p.Close())
+	}
+	return wire.Exit(ctx, "ingest", err, stderr)
+}
+
+func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
+	options, err := wire.Ingest(p.Config, p.Telemetry, p.Queue, p.Fleet)
 	if err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, p), p.Close())
-}
-
-func serve(ctx context.Context, p *wire.Process) error {
-	options, err := wire.Ingest(p.Config, p.Telemetry, p.Queue)
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.Config.HTTP.Addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("address %s is in use: stop what listens there or give --http another", p.Config.HTTP.Addr)
+	}
 	if err != nil {
 		return err
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", p.Config.HTTP.Addr)
-	if err != nil {
-		return fmt.Errorf("http.addr: %w", err)
+	scheme := "http"
+	if options.TLS != nil {
+		scheme = "https"
 	}
-	p.Telemetry.Logger.InfoContext(ctx, "ready", "http", l.Addr().String())
-	return ingest.New(options).Serve(ctx, l)
+	fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())
+	return ingest.New(options).Serve(ctx, ln)
 }

@@ -6,7 +6,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,21 +22,18 @@ var version = "dev"
 func main() {
 	take, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(take, stop) // the second signal is the system's again
-	if err := run(take, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	os.Exit(run(take, os.Args[1:], os.Environ(), os.Stderr))
 }
 
-func run(take context.Context, args []string) error {
-	p, err := wire.Open(take, "worker", version, args, os.Environ(), os.Stderr)
-	if err != nil {
-		return err
+func run(take context.Context, args, env []string, stderr io.Writer) int {
+	p, err := wire.Open(take, "worker", version, args, env, stderr, nil)
+	if err == nil {
+		work, cut := context.WithCancel(context.WithoutCancel(take))
+		defer cut()
+		context.AfterFunc(take, func() { time.AfterFunc(p.Config.Worker.Drain, cut) })
+		err = errors.Join(serve(take, work, p), p.Close())
 	}
-	work, cut := context.WithCancel(context.WithoutCancel(take))
-	defer cut()
-	context.AfterFunc(take, func() { time.AfterFunc(p.Config.Worker.Drain, cut) })
-	return errors.Join(serve(take, work, p), p.Close())
+	return wire.Exit(take, "worker", err, stderr)
 }
 
 func serve(take, work context.Context, p *wire.Process) error {

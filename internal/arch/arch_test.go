@@ -38,6 +38,7 @@ var imports = map[string][]string{
 	"internal/tools/pygen":           {"internal/tools"},
 	"internal/tools/broker":          {"internal/tools", "internal/guardrails/..."},
 	"internal/tools/builtin":         {"internal/tools"},
+	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
 	"internal/selection":             {"internal/tools"},
 	"internal/codegen":               {"internal/tools"},
 	"internal/guardrails":            {"internal/tools"},
@@ -76,7 +77,7 @@ var homes = map[string][]string{
 	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
 	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
-	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/bridge"},
+	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/bridge"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
@@ -84,7 +85,7 @@ var homes = map[string][]string{
 	"go.yaml.in/yaml/...":                                       {"internal/config"},
 	"github.com/joho/godotenv":                                  {"internal/config"},
 	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
-	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker"},
+	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker", "internal/tools/pygen"},
 	"github.com/cloudevents/sdk-go/v2/client":                   {}, // our own binding; only package event is used
 	"github.com/cloudevents/sdk-go/v2/protocol/...":             {},
 	"github.com/cloudevents/sdk-go/protocol/nats/...":           {},

@@ -49,11 +49,6 @@ func TestNobodyWithoutPassword(t *testing.T) {
 			t.Errorf("Connect = %v, %v, want %v", nc, err, nats.ErrAuthorization)
 		}
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(n.InProcess()), nats.Timeout(200*time.Millisecond))
-	if err == nil {
-		nc.Close()
-		t.Error("in-process Connect without a password = nil, want an error")
-	}
 }
 
 func TestListenErrors(t *testing.T) {

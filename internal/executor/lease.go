@@ -87,8 +87,11 @@ func (p *Pool) leave(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.withdraw(w) {
-		if a := <-w.answer; a.box != nil && a.box.state == leased {
-			p.giveBack(a.box)
+		if a := <-w.answer; a.box != nil {
+			a.box.held = false
+			if a.box.state == leased {
+				p.giveBack(a.box)
+			}
 		}
 	}
 	p.settle()
@@ -108,7 +111,8 @@ func (l *Lease) Dir() string { return l.box.dir }
 func (l *Lease) BoxID() string { return l.box.id }
 
 // Memory is a place where the users of a box keep what they know about it, as what its directory
-// holds. It is empty in a new box and dies with it.
+// holds. It is empty in a new box and dies with it: what is an io.Closer is closed then. It must not
+// be used after Release or Burn.
 func (l *Lease) Memory() *any { return &l.box.memory }
 
 // Boot is "cold" when the lease waited for its box to be made, else "warm".
@@ -212,13 +216,22 @@ func (l *Lease) end(burn bool) {
 		burn = true
 	}
 	p := l.pool
+	p.giveUp(l.box, burn)
+	if err := p.forget(l.box); err != nil {
+		p.log.Warn("memory of a burned box could not be closed", "box", l.box.id, "error", err)
+	}
+}
+
+// giveUp ends the lease of a box.
+func (p *Pool) giveUp(b *pooledBox, burn bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.box.state == leased { // else the pool was closed
-		p.trace("released", l.box, "")
-		p.giveBack(l.box)
-		if burn || p.opts.Reuse == ReuseNever || !l.box.runner.alive() {
-			p.burn(l.box)
+	b.held = false
+	if b.state == leased { // else the pool was closed
+		p.trace("released", b, "")
+		p.giveBack(b)
+		if burn || p.opts.Reuse == ReuseNever || !b.runner.alive() {
+			p.burn(b)
 		}
 	}
 	p.settle()

@@ -336,6 +336,39 @@ func TestReleaseWhileAProgramRuns(t *testing.T) {
 	})
 }
 
+type closeCounter struct{ closed *int }
+
+func (c closeCounter) Close() error { *c.closed++; return nil }
+
+func TestMemoryDiesWithTheBox(t *testing.T) {
+	for name, end := range map[string]func(tp *testPool, l *Lease){
+		"burned":              func(_ *testPool, l *Lease) { l.Burn() },
+		"died idle":           func(tp *testPool, l *Lease) { l.Release(); tp.host.boxes["w0"].die() },
+		"pool stopped":        func(tp *testPool, l *Lease) { l.Release(); tp.stop() },
+		"pool stopped before": func(tp *testPool, l *Lease) { tp.stop(); synctest.Wait(); l.Release() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
+				l := tp.lease("a")
+				closed := 0
+				*l.Memory() = closeCounter{&closed}
+				l.Release()
+				l = tp.lease("a")
+				if _, kept := (*l.Memory()).(closeCounter); !kept || closed != 0 {
+					t.Errorf("memory of a bound box is kept: %v, closed %d times", kept, closed)
+				}
+				end(tp, l)
+				wait(time.Second)
+				if closed != 1 {
+					t.Errorf("memory of a box that is gone was closed %d times, want once", closed)
+				}
+				tp.finish()
+			})
+		})
+	}
+}
+
 func TestLeaseLimitsRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,7 +39,8 @@ type pooledBox struct {
 	memoryMB int // leased
 	box      Box
 
-	memory any // of its users; only the lease touches it
+	memory any  // of its users; the lease's while held, else the pool's
+	held   bool // by a lease that is not over
 }
 
 // Times that the pool allows; a machine may be busy.
@@ -176,7 +178,22 @@ func (p *Pool) destroyOnce(ctx context.Context, b *pooledBox) error {
 	if err := b.runner.close(ctx); err != nil {
 		return err
 	}
-	return p.removeWorkspace(b)
+	return errors.Join(p.forget(b), p.removeWorkspace(b))
+}
+
+// forget closes what the users of a burned box remember of it: an open directory would
+// keep its disk mounted for ever. A lease that is not over does so at its end.
+func (p *Pool) forget(b *pooledBox) error {
+	p.mu.Lock()
+	var memory any
+	if !b.held && b.state == burning {
+		memory, b.memory = b.memory, nil
+	}
+	p.mu.Unlock()
+	if closer, ok := memory.(io.Closer); ok {
+		return closer.Close()
+	}
+	return nil
 }
 
 // workspaces is where the pool keeps the workspaces of its boxes.

@@ -196,7 +196,7 @@ func (p *Pool) pick(key Key) *pooledBox {
 func (p *Pool) lend(b *pooledBox, w *waiter, now time.Time) {
 	b.cold = b.used.After(w.since) && b.state == ready
 	b.state, b.key, b.used = leased, w.key, now
-	b.memoryMB = w.memoryMB
+	b.memoryMB, b.held = w.memoryMB, true
 	p.memoryMB += w.memoryMB
 	p.pace.busy = now
 	p.stats.Leases++

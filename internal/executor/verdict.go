@@ -119,8 +119,9 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 	}), nil
 }
 
-// broken is the verdict on a program whose runner does not keep to the protocol.
+// broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.
 func (t *task) broken(err error) Verdict {
+	t.runner.kill() // now, so that nothing that is being written to it blocks for ever
 	v := t.base()
 	v.Dirty = true
 	f := channelBroken()

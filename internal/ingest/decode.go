@@ -179,11 +179,11 @@ func scalar(raw json.RawMessage) (any, error) {
 	case json.Number:
 		n, err := strconv.ParseInt(v.String(), 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("a number here is an integer of 32 bits")
+			return nil, errors.New("a number here is an integer of 32 bits")
 		}
 		return int32(n), nil
 	}
-	return nil, fmt.Errorf("an attribute is a string, a boolean or an integer")
+	return nil, errors.New("an attribute is a string, a boolean or an integer")
 }
 
 // decodeBatch splits a batch. Members are decoded one by one, so that a bad one spoils only itself.
@@ -227,7 +227,7 @@ func build(attrs map[string]any, data []byte) (event.Event, *refusal.Error) {
 
 func set(ev *event.Event, name string, value any) error {
 	if !attributeName(name) {
-		return fmt.Errorf("the name of an attribute is lower-case letters and digits")
+		return errors.New("the name of an attribute is lower-case letters and digits")
 	}
 	s, isString := value.(string)
 	if isString {
@@ -256,7 +256,7 @@ func set(ev *event.Event, name string, value any) error {
 		return ev.Context.SetExtension(name, value)
 	}
 	if err == nil && !isString {
-		err = fmt.Errorf("it has to be a string")
+		err = errors.New("it has to be a string")
 	}
 	return err
 }
@@ -264,7 +264,7 @@ func set(ev *event.Event, name string, value any) error {
 func setTime(ev *event.Event, s string) error {
 	t, err := types.ParseTime(s)
 	if err != nil {
-		return fmt.Errorf("a time is as in 2006-01-02T15:04:05Z")
+		return errors.New("a time is as in 2006-01-02T15:04:05Z")
 	}
 	return ev.Context.SetTime(t)
 }
@@ -280,9 +280,9 @@ func checkText(s string) error {
 	case len(s) > maxAttribute:
 		return fmt.Errorf("it is longer than %d bytes", maxAttribute)
 	case !utf8.ValidString(s):
-		return fmt.Errorf("it is not UTF-8")
+		return errors.New("it is not UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return fmt.Errorf("it has a control character")
+		return errors.New("it has a control character")
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func badEvent(path, format string, args ...any) *refusal.Error {
 
 // invalidEvent reports the first attribute, by name, that breaks the specification.
 func invalidEvent(err error) *refusal.Error {
-	broken, ok := err.(event.ValidationError)
+	broken, ok := errors.AsType[event.ValidationError](err)
 	if !ok {
 		return badEvent("", "%v", err)
 	}

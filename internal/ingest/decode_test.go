@@ -102,9 +102,9 @@ func TestDecodeStructured(t *testing.T) {
 func TestDecodeStructuredRefuses(t *testing.T) {
 	const attrs = `"specversion":"1.0","id":"1","source":"/test","type":"codefleet.task.v1"`
 	long := strings.Repeat("x", maxAttribute+1)
-	many := ""
+	var many strings.Builder
 	for i := range maxAttributes {
-		many += `,"e` + strings.Repeat("x", i) + `":1`
+		many.WriteString(`,"e` + strings.Repeat("x", i) + `":1`)
 	}
 	for name, tt := range map[string]struct {
 		body, code, path string
@@ -129,7 +129,7 @@ func TestDecodeStructuredRefuses(t *testing.T) {
 		"beyond 32 bits":          {`{` + attrs + `,"ext":2147483648}`, "bad_event", "/ext"},
 		"control character":       {`{` + attrs + `,"ext":"a\u0007"}`, "bad_event", "/ext"},
 		"long attribute":          {`{` + attrs + `,"ext":"` + long + `"}`, "bad_event", "/ext"},
-		"many attributes":         {`{` + attrs + many + `}`, "bad_event", ""},
+		"many attributes":         {`{` + attrs + many.String() + `}`, "bad_event", ""},
 		"both data":               {`{` + attrs + `,"data":1,"data_base64":"MQ=="}`, "bad_event", "/data_base64"},
 		"base64 number (panic)":   {`{"specversion":"1.0","data_base64":1}`, "bad_event", "/data_base64"},
 		"base64 broken":           {`{` + attrs + `,"data_base64":"?"}`, "bad_event", "/data_base64"},

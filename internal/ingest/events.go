@@ -109,16 +109,20 @@ func (s *Server) member(ctx context.Context, body []byte, down **refusal.Error) 
 	return batchItem{Status: e.Status, Error: e}
 }
 
-// submit puts the caller's trace on the event, unless a producer further away has put one, and
-// queues it.
+// submit queues an event. An event without a trace gets the request's; of a request without one, the
+// trace goes on that the event brings.
 func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
-	if _, there := ev.Extensions()["traceparent"]; !there {
-		trace := propagation.MapCarrier{}
-		propagation.TraceContext{}.Inject(ctx, trace)
-		for _, name := range []string{"traceparent", "tracestate"} {
-			if trace[name] != "" {
-				ev.SetExtension(name, trace[name])
-			}
+	carrier := propagation.MapCarrier{}
+	brought, _ := ev.Extensions()["traceparent"].(string)
+	if v := visitOf(ctx); brought != "" && (v == nil || !v.traced) {
+		carrier["traceparent"] = brought
+		carrier["tracestate"], _ = ev.Extensions()["tracestate"].(string)
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	}
+	if brought == "" {
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		for name, value := range carrier {
+			ev.SetExtension(name, value)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.o.QueueTime)

@@ -54,7 +54,7 @@ func (s *Server) needs(scope string, h handler) http.Handler {
 // fail answers with an error. What the queue did not explain is logged; the caller does not see it.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := refusal.Of(err)
-	if e.Status >= 500 {
+	if e.Status >= 500 && r.Context().Err() == nil { // else nobody is there to hear the answer
 		s.o.Log.WarnContext(r.Context(), "request not answered", "code", e.Code, "error", err.Error())
 	}
 	h := w.Header()
@@ -141,6 +141,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 type visit struct {
 	id          identity
 	route, code string
+	traced      bool // the caller sent a trace
 }
 
 type visitKey struct{}
@@ -155,8 +156,8 @@ func visitOf(ctx context.Context) *visit {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		v := &visit{}
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		v := &visit{traced: trace.SpanContextFromContext(ctx).IsValid()}
 		ctx, span := s.o.Tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		r = r.WithContext(context.WithValue(ctx, visitKey{}, v))

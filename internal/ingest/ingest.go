@@ -71,7 +71,7 @@ type Options struct {
 type Server struct {
 	o        Options
 	handler  http.Handler
-	stopping context.Context // done once the server drains: waiters return with what they have
+	stopping context.Context //nolint:containedctx // of the server itself, not of a call. Done once the server drains: waiters return with what they have
 	stop     context.CancelFunc
 }
 
@@ -109,8 +109,7 @@ var errOpen = errors.New("beyond loopback a token is required: configure tenants
 // within Grace, or when ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Tokens) == 0 && !loopback(ln.Addr()) {
-		ln.Close()
-		return fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen)
+		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
 	}
 	srv := &http.Server{
 		Handler:           s.handler,
@@ -140,7 +139,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		err = errors.Join(fmt.Errorf("drain http: %w", err), srv.Close())
 	}
-	<-ended
+	if stopped := <-ended; !errors.Is(stopped, http.ErrServerClosed) {
+		err = errors.Join(err, stopped)
+	}
 	return err
 }
 

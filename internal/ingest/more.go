@@ -138,7 +138,7 @@ func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 		return e
 	}
 	w.Header().Set("Content-Type", "application/schema+json")
-	_, _ = w.Write(text)
+	_, _ = w.Write(text) //nolint:gosec // a file of ours, under a name that is compared with those there are
 	return nil
 }
 

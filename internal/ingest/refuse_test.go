@@ -64,7 +64,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown task, cancelling", "DELETE", "/v1/tasks/" + unknownID, nil, "", 404, "unknown_task", ""},
 		{"not an id", "GET", "/v1/tasks/%3E", nil, "", 404, "unknown_task", ""},
 		{"not an id, cancelling", "DELETE", "/v1/tasks/a.b.%2a", nil, "", 404, "unknown_task", ""},
-		{"unknown schema", "GET", "/v1/schemas/..%2fgo.mod", nil, "", 404, "unknown_schema", ""},
+		{"unknown schema", "GET", "/v1/schemas/go.mod", nil, "", 404, "unknown_schema", ""},
 		{"wait", "GET", "/v1/tasks/" + unknownID + "?wait=soon", nil, "", 400, "bad_parameter", "wait"},
 		{"wait below zero", "POST", "/v1/tasks?wait=-1s", plain, "{}", 400, "bad_parameter", "wait"},
 		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},
@@ -95,8 +95,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, got := ask(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
-			var e struct{ Code, Message, Path string }
-			e = decode[struct{ Code, Message, Path string }](t, got)
+			e := decode[struct{ Code, Message, Path string }](t, got)
 			if resp.StatusCode != tt.status || e.Code != tt.code || tt.at != "*" && e.Path != tt.at {
 				t.Errorf("%s %s = %d %s; want %d %s at %q", tt.method, tt.path, resp.StatusCode, got, tt.status, tt.code, tt.at)
 			}
@@ -169,8 +168,13 @@ func TestQueueAway(t *testing.T) {
 	r := submit(t, f, "", `{"code":"print 1"}`)
 	f.NATS.Close()
 	for _, req := range [][3]string{
-		{"POST", "/v1/tasks", `{"code":"print 2"}`}, {"GET", "/v1/tasks", ""}, {"GET", "/v1/tasks/" + r.TaskID, ""},
-		{"DELETE", "/v1/tasks/" + r.TaskID, ""}, {"GET", "/v1/fleet", ""}, {"GET", "/v1/dead", ""}, {"GET", "/readyz", ""},
+		{"POST", "/v1/tasks", `{"code":"print 2"}`},
+		{"GET", "/v1/tasks", ""},
+		{"GET", "/v1/tasks/" + r.TaskID, ""},
+		{"DELETE", "/v1/tasks/" + r.TaskID, ""},
+		{"GET", "/v1/fleet", ""},
+		{"GET", "/v1/dead", ""},
+		{"GET", "/readyz", ""},
 	} {
 		resp, got := ask(t, f, req[0], req[1], plain, strings.NewReader(req[2]))
 		if e := decode[map[string]string](t, got); resp.StatusCode != 503 || e["code"] != "unavailable" || resp.Header.Get("Retry-After") == "" {

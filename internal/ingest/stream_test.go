@@ -22,7 +22,7 @@ import (
 type message struct{ id, event, data string }
 
 // follow opens the event stream of a task from behind last.
-func follow(t *testing.T, f *ingesttest.Fleet, id, last string) (*http.Response, *bufio.Scanner) {
+func follow(t *testing.T, f *ingesttest.Fleet, id, last string) (answered, *bufio.Scanner) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
 	t.Cleanup(cancel)
@@ -39,7 +39,7 @@ func follow(t *testing.T, f *ingesttest.Fleet, id, last string) (*http.Response,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { resp.Body.Close() })
-	return resp, bufio.NewScanner(resp.Body)
+	return answered{resp.StatusCode, resp.Header}, bufio.NewScanner(resp.Body)
 }
 
 // next reads the next message; false at the end of the stream. A comment is a message of its own.

@@ -37,12 +37,19 @@ func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
 	}
 }
 
-func TestTraceOfTheProducerStays(t *testing.T) {
+func TestTraceOfTheEvent(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const origin = "11111111111111111111111111111111"
-	_, got := ask(t, f, "POST", "/v1/events", map[string]string{"Content-Type": structured, "Traceparent": parent},
-		strings.NewReader(`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`))
-	if r := decode[schemas.Record](t, got); r.TraceID != origin {
-		t.Errorf("trace of the task = %q, want the one on the event", r.TraceID)
+	for name, tt := range map[string]struct{ header, want string }{
+		"goes on in a request without one": {"", origin},
+		"is not the request's":             {parent, traceID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, got := ask(t, f, "POST", "/v1/events", map[string]string{"Content-Type": structured, "Traceparent": tt.header},
+				strings.NewReader(`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"`+name+`","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`))
+			if r := decode[schemas.Record](t, got); r.TraceID != tt.want {
+				t.Errorf("trace of the task = %q, want %q", r.TraceID, tt.want)
+			}
+		})
 	}
 }

@@ -66,21 +66,12 @@ func (c *Client) order(tenant string, ev event.Event, policy Policy) (order, err
 	return o, o.fill(c.opts.AnyInbox, policy)
 }
 
-// fill checks o.ev and o.data and derives the rest. A lane that comes with pool and priority (those
-// of the subject) must agree with the event's.
+// fill checks o.ev and o.data and derives the rest; what is wrong gets its default, so that a refused
+// event has a record and an answer too. A lane that comes with pool and priority (those of the
+// subject) must agree with the event's. The error is the first one.
 func (o *order) fill(anyInbox bool, policy Policy) error {
 	o.id = eventTaskID(o.tenant, o.ev)
-	for _, check := range []func() error{
-		o.attributes,
-		func() error { return o.reply(anyInbox) },
-		o.decode,
-		func() error { return o.allowed(policy) },
-	} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(o.attributes(), o.reply(anyInbox), o.decode(), o.allowed(policy))
 }
 
 // eventTaskID is the id of the task that ev asks for, whether or not it is a good one.
@@ -102,39 +93,53 @@ func extension(ev event.Event, name string) string {
 }
 
 func (o *order) attributes() error {
+	names := o.names()
+	priority := extension(o.ev, "priority")
+	known := slices.Contains(priorities, priority)
+	inQueue := o.priority
+	if o.priority == "" {
+		o.priority = defaultPriority
+		if known {
+			o.priority = priority
+		}
+	}
+	expires, badTime := types.ParseTime(cmp.Or(extension(o.ev, "expirytime"), "0001-01-01T00:00:00Z"))
+	if badTime == nil {
+		o.expires = expires.UTC()
+	}
+	switch t := extension(o.ev, "tenant"); {
+	case o.ev.Type() != schemas.TypeTask:
+		return refuse("bad_event", "type", "an event of type %q is no task: want %s", head(o.ev.Type()), schemas.TypeTask)
+	case t != "" && t != o.tenant:
+		return refuse("tenant_mismatch", "tenant", "the event is of another tenant than its sender")
+	case len(extension(o.ev, "idempotencykey")) > maxKey:
+		return refuse("bad_event", "idempotencykey", "longer than %d bytes", maxKey)
+	case names != nil:
+		return names
+	case priority != "" && !known:
+		return refuse("bad_event", "priority", "%q is not one of high, normal, low", head(priority))
+	case priority != "" && inQueue != "" && priority != inQueue:
+		return refuse("bad_event", "priority", "the event says %s, its subject %s", priority, inQueue)
+	case badTime != nil:
+		return refuse("bad_event", "expirytime", "not a time as in RFC 3339")
+	}
+	return nil
+}
+
+func (o *order) names() error {
 	if err := schemas.CheckName("tenant", o.tenant); err != nil {
 		return refuse("bad_name", "tenant", "%s", err)
 	}
-	if o.ev.Type() != schemas.TypeTask {
-		return refuse("bad_event", "type", "an event of type %q is no task: want %s", head(o.ev.Type()), schemas.TypeTask)
-	}
-	if t := extension(o.ev, "tenant"); t != "" && t != o.tenant {
-		return refuse("tenant_mismatch", "tenant", "the event is of another tenant than its sender")
-	}
-	if len(extension(o.ev, "idempotencykey")) > maxKey {
-		return refuse("bad_event", "idempotencykey", "longer than %d bytes", maxKey)
-	}
-	o.workspace = cmp.Or(extension(o.ev, "workspace"), defaultWorkspace)
-	o.session = extension(o.ev, "session")
-	for what, s := range map[string]string{"workspace": o.workspace, "session": o.session} {
-		if err := schemas.CheckName(what, s); err != nil && s != "" {
+	o.workspace = defaultWorkspace
+	for what, to := range map[string]*string{"workspace": &o.workspace, "session": &o.session} {
+		s := extension(o.ev, what)
+		if s == "" {
+			continue
+		}
+		if err := schemas.CheckName(what, s); err != nil {
 			return refuse("bad_name", what, "%s", err)
 		}
-	}
-	priority := extension(o.ev, "priority")
-	if priority != "" && !slices.Contains(priorities, priority) {
-		return refuse("bad_event", "priority", "%q is not one of high, normal, low", head(priority))
-	}
-	if o.priority != "" && priority != "" && priority != o.priority {
-		return refuse("bad_event", "priority", "the event says %s, its subject %s", priority, o.priority)
-	}
-	o.priority = cmp.Or(o.priority, priority, defaultPriority)
-	if s := extension(o.ev, "expirytime"); s != "" {
-		t, err := types.ParseTime(s)
-		if err != nil {
-			return refuse("bad_event", "expirytime", "not a time as in RFC 3339")
-		}
-		o.expires = t.UTC()
+		*to = s
 	}
 	return nil
 }

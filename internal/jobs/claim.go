@@ -77,25 +77,35 @@ func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.D
 // open fetches the data of an event and checks it all. A refusal is for the task's record; an error
 // means that it could not be looked at.
 func (w *Worker) open(ctx context.Context, o *order) (*RefusedError, error) {
-	o.id = eventTaskID(o.tenant, o.ev)
-	if ref := extension(o.ev, "dataref"); ref != "" && len(o.data) == 0 {
-		name, err := objectName(o.tenant, ref)
-		if err != nil {
-			return refuse("bad_event", "dataref", "%s", err), nil
-		}
-		o.data, err = w.c.getObject(ctx, name)
-		if objectMissing(err) {
-			return refuse("bad_data", "dataref", "the data are no longer in the store"), nil
-		}
-		if err != nil {
+	err := w.fetchData(ctx, o)
+	refused, isRefused := errors.AsType[*RefusedError](err)
+	if err != nil && !isRefused {
+		return nil, err
+	}
+	if err := o.fill(w.c.opts.AnyInbox, w.opts.Policy); err != nil && !isRefused {
+		refused, isRefused = errors.AsType[*RefusedError](err)
+		if !isRefused {
 			return nil, err
 		}
 	}
-	err := o.fill(w.c.opts.AnyInbox, w.opts.Policy)
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return refused, nil
+	return refused, nil
+}
+
+// fetchData gets the data of an event that only names them.
+func (w *Worker) fetchData(ctx context.Context, o *order) error {
+	ref := extension(o.ev, "dataref")
+	if ref == "" || len(o.data) > 0 {
+		return nil
 	}
-	return nil, err
+	name, err := objectName(o.tenant, ref)
+	if err != nil {
+		return refuse("bad_event", "dataref", "%s", err)
+	}
+	o.data, err = w.c.getObject(ctx, name)
+	if objectMissing(err) {
+		return refuse("bad_data", "dataref", "the data are no longer in the store")
+	}
+	return err
 }
 
 // read gets the record, or makes one for an event that nobody recorded, and reports whether this
@@ -118,9 +128,7 @@ func (r *run) read(ctx context.Context) (mine bool, err error) {
 	case r.w.holds(r.tenant, r.id): // the server forgot that it is being run here
 		return false, nil
 	case rec.Status.Terminal():
-		if rec.QueueSeq == 0 || rec.QueueSeq == r.d.seq {
-			r.w.announce(ctx, r)
-		}
+		r.w.announce(ctx, r) // whoever sent the event again wants to hear of it too
 		return false, r.d.ack(ctx, r.w.c)
 	case !r.owns(rec):
 		return false, r.d.ack(ctx, r.w.c)

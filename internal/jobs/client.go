@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +20,8 @@ type Client struct {
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	tel  *telemetry
+
+	misses atomic.Int32 // of the latest submissions, that no worker claimed at once
 }
 
 const (
@@ -42,6 +45,7 @@ func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, defaultRetention)
 	o.MaxBacklog = cmp.Or(o.MaxBacklog, defaultBacklog)
 	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.History = cmp.Or(o.History, 1)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }

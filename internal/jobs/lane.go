@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,7 +25,7 @@ const (
 	defaultCap     = 1024      // tasks of one lane running at once in the whole fleet
 	laneIdle       = time.Hour // a consumer that nobody asked for this long is removed by the server
 	fetchPatience  = 20 * time.Millisecond
-	fetchAllowance = 10 * time.Second // for the answer; the server answers after fetchPatience
+	fetchAllowance = time.Second // for the answer, which comes after fetchPatience
 )
 
 // laneOf reads a lane from the tail of a subject: <first>.<pool>.<priority>.<tenant>.
@@ -56,8 +55,9 @@ type lanes struct {
 	ackWait time.Duration
 	limit   func(tenant string) int
 
-	mu   sync.Mutex
-	made map[lane]bool
+	mu      sync.Mutex
+	made    map[lane]bool
+	inboxes []*nats.Subscription // free ones
 }
 
 // fetch asks for one entry. nil: there is none to have now.
@@ -74,9 +74,10 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*delivery, error) {
 		}
 	}
 	if err != nil {
+		ls.forget(l)
 		return nil, fmt.Errorf("fetch a task of %s: %w", l.subject(), err)
 	}
-	if msg.Header.Get("Status") != "" && len(msg.Data) == 0 && msg.Reply == "" {
+	if msg.Reply == "" { // a status: there is nothing, or nothing more for this tenant now
 		return nil, nil
 	}
 	meta, err := msg.Metadata()
@@ -89,17 +90,53 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*delivery, error) {
 	}, nil
 }
 
-// pull is one request for one message, on the connection's shared inbox: the server answers with the
-// message, or after fetchPatience with a status. It is not cut when the worker stops taking, since
-// the server may just have sent a message that nobody else gets before the ack wait.
+// pull is one request for one message: the server answers with the message, or after fetchPatience
+// with a status. It is not cut when the worker stops taking, since the server may just have sent a
+// message that nobody else gets before the ack wait.
+//
+// Every slot has an inbox of its own. The connection's shared one cannot be used: it tells answers
+// apart by their subject, and that of a pulled message is the one it was published on.
 func (ls *lanes) pull(ctx context.Context, l lane) (*nats.Msg, error) {
-	request, err := json.Marshal(map[string]any{"batch": 1, "expires": fetchPatience.Nanoseconds()})
+	inbox, err := ls.inbox()
 	if err != nil {
 		return nil, err
 	}
+	request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, fetchPatience.Nanoseconds())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchAllowance)
 	defer cancel()
-	return ls.c.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.MSG.NEXT."+streamTasks+"."+l.consumer(), request)
+	err = ls.c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamTasks+"."+l.consumer(), inbox.Subject, request)
+	var msg *nats.Msg
+	if err == nil {
+		msg, err = inbox.NextMsgWithContext(ctx)
+	}
+	if err != nil { // an answer may still come: not into the next one's inbox
+		return nil, errors.Join(err, inbox.Unsubscribe())
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.inboxes = append(ls.inboxes, inbox)
+	return msg, nil
+}
+
+func (ls *lanes) inbox() (*nats.Subscription, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if n := len(ls.inboxes); n > 0 {
+		inbox := ls.inboxes[n-1]
+		ls.inboxes = ls.inboxes[:n-1]
+		return inbox, nil
+	}
+	return ls.c.nc.SubscribeSync(ls.c.nc.NewInbox())
+}
+
+// close ends the inboxes, when no pull is under way any more.
+func (ls *lanes) close() error {
+	var errs []error
+	for _, inbox := range ls.inboxes {
+		errs = append(errs, inbox.Unsubscribe())
+	}
+	ls.inboxes = nil
+	return errors.Join(errs...)
 }
 
 func (ls *lanes) make(ctx context.Context, l lane) error {

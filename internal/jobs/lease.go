@@ -77,7 +77,7 @@ func (l *lease) fence() time.Duration { return l.w.opts.AckWait * 9 / 10 }
 func (l *lease) overdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.last) > l.fence()
+	return time.Since(l.last) > l.fence() && l.w.opts.Mutant != mutantNoCAS
 }
 
 func (l *lease) keep() {
@@ -121,7 +121,7 @@ func (l *lease) beat() error {
 	l.mu.Lock()
 	left := l.fence() - time.Since(l.last)
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(l.done, min(left, l.w.opts.AckWait/3))
+	ctx, cancel := context.WithTimeout(l.done, max(time.Millisecond, min(left, l.w.opts.AckWait/3)))
 	defer cancel()
 	if err := l.r.d.inProgress(l.w.c); err != nil {
 		return err
@@ -133,6 +133,8 @@ func (l *lease) beat() error {
 	switch {
 	case err != nil && !errors.Is(err, ErrUnknownTask):
 		return err
+	case l.w.opts.Mutant == mutantNoCAS:
+		return nil
 	case err != nil, rec.Run != l.number, rec.Worker != l.w.opts.Name:
 		return ErrLeaseLost
 	case rec.CancelRequested:

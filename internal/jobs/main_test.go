@@ -5,8 +5,26 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/codefleet/codefleet/internal/faulttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	faulttest.Main(leakChecked{m}, map[string]faulttest.Role{"nats": natsRole, "worker": workerRole})
+}
+
+// leakChecked fails when tests that passed left goroutines behind.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println(err.Error())
+			return 1
+		}
+	}
+	return code
+}
 
 func rand6() string { return rand.Text()[:6] }

@@ -33,6 +33,7 @@ type Options struct {
 	Retention  time.Duration // how long a terminal record is kept; default 7 days
 	MaxBacklog int64         // queued tasks per pool, priority and tenant, then ErrBacklogFull; default 100,000
 	Replicas   int           // of each stream; default 1
+	History    int64         // versions of each record to keep, for audits; default 1
 	AnyServer  bool          // accept servers older than MinServer
 	AnyInbox   bool          // allow any _INBOX.> as replyto: authentication is off
 

@@ -57,7 +57,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 		RePublish: &jetstream.RePublish{Source: "tasks.>", Destination: "wake.>", HeadersOnly: true},
 	}, {
 		Name: streamRecords, Description: "one record per task, the truth about it",
-		Subjects: []string{recordPrefix + ">"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		Subjects: []string{recordPrefix + ">"}, MaxMsgsPerSubject: c.opts.History, Discard: jetstream.DiscardNew,
 		AllowMsgTTL: true, AllowRollup: true, DenyDelete: true, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: recordPrefix + ">", Destination: "notify.>"},
 	}, {

@@ -66,7 +66,7 @@ func (r *run) execute(work context.Context) {
 	result, err := r.w.call(ctx, job)
 	tel.run.Record(ctx, time.Since(began).Seconds(), pool)
 	cause := context.Cause(ctx)
-	if l.overdue() && r.w.opts.Mutant != mutantNoCAS {
+	if l.overdue() {
 		cause = ErrLeaseLost
 	}
 	settle, done := context.WithTimeout(context.WithoutCancel(ctx), r.w.opts.AckWait)

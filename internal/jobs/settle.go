@@ -23,7 +23,7 @@ const (
 const (
 	defaultBackoff = time.Second
 	maxBackoff     = 10 * time.Minute
-	shortDelay     = 2 * time.Second // up to which a retry keeps its place below the tenant's cap
+	shortDelay     = time.Second // up to which a retry keeps its place below the tenant's cap
 )
 
 // settle brings the end of a run on record: the result, or another attempt. It does nothing when the
@@ -44,6 +44,7 @@ func (r *run) settle(ctx context.Context, job *Job, l *lease, cause error, resul
 	r.complete(result)
 	if err := validResult(result); err != nil {
 		result = r.blank(schemas.Dead, &schemas.Error{Code: "invalid_result", Message: "the result breaks its schema", Cause: err.Error()})
+		r.complete(result)
 	}
 	job.emit.Lock()
 	emitted := job.emitted

@@ -32,6 +32,9 @@ const (
 // after the latter the task may or may not be queued, and Submit may be called again.
 // Data above 256 KiB travels through the object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = extract(ctx, nil, ev)
+	}
 	ctx, span := c.tel.Start(ctx, "task.publish", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("codefleet.tenant", tenant)))
 	defer span.End()
@@ -57,12 +60,20 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event) (sch
 	if found, err := c.existing(ctx, rec); !errors.Is(err, ErrUnknownTask) {
 		return found, err
 	}
+	claimed, err := c.listen(&rec)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	defer claimed.stop()
 	// The entry first, the record second: a crash between them leaves a task that simply runs, the
 	// other way round would leave a record that nobody works on.
 	if rec.QueueSeq, err = c.enqueue(ctx, &o); err != nil {
 		return schemas.Record{}, err
 	}
 	c.tel.submitted.Add(ctx, 1, attrPool(o.pool))
+	if e, ok := claimed.wait(ctx); ok {
+		return e.Record, nil
+	}
 	if c.opts.Producer {
 		return rec.Record, nil
 	}
@@ -109,6 +120,9 @@ func (c *Client) enqueue(ctx context.Context, o *order) (uint64, error) {
 		return 0, refuse("bad_event", "", "%s", err)
 	}
 	inject(ctx, header)
+	if origin := header.Get("traceparent"); origin != "" && header.Get("ce-traceparent") == "" {
+		header.Set("ce-traceparent", origin)
+	}
 	msg := &nats.Msg{Subject: taskSubject(o.pool, o.priority, o.tenant), Header: header, Data: data}
 	return c.publishTask(ctx, msg, o.id, 0)
 }

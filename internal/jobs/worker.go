@@ -138,5 +138,6 @@ func (w *Worker) Run(take, work context.Context) error {
 	side.Go(func() { f.scan(take) })
 	side.Go(func() { w.promote(take) })
 	f.dispatch(take, work)
+	w.logged(work, "unsubscribe", w.lanes.close())
 	return nil
 }

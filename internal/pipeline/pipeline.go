@@ -149,6 +149,9 @@ type heldTree struct {
 	tree *state.Tree
 }
 
+// Close lets go of the directory; the pool calls it when the box is gone.
+func (h heldTree) Close() error { return h.tree.Close() }
+
 func (p *Pipeline) tree(lease *executor.Lease, ref state.Ref) (*state.Tree, error) {
 	memory := lease.Memory()
 	if held, ok := (*memory).(heldTree); ok {

@@ -58,6 +58,9 @@ func Of(err error) *Error {
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		e := &Error{Status: status[r.Code], Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
+		if e.Path == "/" { // how jobs writes the whole; as a JSON Pointer it would be a field without a name
+			e.Path = ""
+		}
 		if e.Status == 0 {
 			e.Status = http.StatusBadRequest
 		}
@@ -65,18 +68,28 @@ func Of(err error) *Error {
 	}
 	switch {
 	case errors.Is(err, jobs.ErrUnknownTask):
-		return &Error{Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no such task",
-			Hint: "ended tasks are kept for some days only"}
+		return &Error{
+			Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no such task",
+			Hint: "ended tasks are kept for some days only",
+		}
 	case errors.Is(err, jobs.ErrOtherData):
-		return &Error{Status: http.StatusConflict, Code: "other_data", Message: "this source and key were used for another task",
-			Hint: "use a new id or idempotency key for a new task"}
+		return &Error{
+			Status: http.StatusConflict, Code: "other_data", Message: "this source and key were used for another task",
+			Hint: "use a new id or idempotency key for a new task",
+		}
 	case errors.Is(err, jobs.ErrBacklogFull):
-		return &Error{Status: http.StatusTooManyRequests, Code: "backlog_full", Message: "too many tasks of this tenant are waiting",
-			Hint: "try again later, or add workers", RetryAfter: 5}
+		return &Error{
+			Status: http.StatusTooManyRequests, Code: "backlog_full", Message: "too many tasks of this tenant are waiting",
+			Hint: "try again later, or add workers", RetryAfter: 5,
+		}
 	case errors.Is(err, context.Canceled):
-		return &Error{Status: http.StatusServiceUnavailable, Code: "stopping", Message: "the request was cut short",
-			Hint: "send it again", RetryAfter: 1}
+		return &Error{
+			Status: http.StatusServiceUnavailable, Code: "stopping", Message: "the request was cut short",
+			Hint: "send it again", RetryAfter: 1,
+		}
 	}
-	return &Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the queue did not answer",
-		Hint: "try again; submissions with an idempotency key or event id are safe to repeat", RetryAfter: 1}
+	return &Error{
+		Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the queue did not answer",
+		Hint: "try again; submissions with an idempotency key or event id are safe to repeat", RetryAfter: 1,
+	}
 }

@@ -40,8 +40,19 @@ func (s *Store) fetch(ctx context.Context, tenant string, wants []want, to deliv
 	for i := range cap(workers) {
 		workers <- i
 	}
+	buffers := make(chan []byte, fetchAhead)
+	for range fetchAhead {
+		buffers <- nil
+	}
 	for _, seg := range segments {
-		g.Go(func() error { return s.fetchSegment(ctx, tenant, seg, workers, to) })
+		g.Go(func() error {
+			buf := <-buffers
+			defer func() { buffers <- buf }()
+			if int64(cap(buf)) < seg.length {
+				buf = make([]byte, 0, seg.length)
+			}
+			return s.fetchSegment(ctx, tenant, seg, buf, workers, to)
+		})
 	}
 	return g.Wait()
 }
@@ -101,10 +112,9 @@ func coalesce(p *pack, sorted []want) []segment {
 	return ranges
 }
 
-func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, workers chan int, to deliver) error {
-	if data := s.readLocal(seg); data != nil {
+func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
+	if data := s.readLocal(seg, buf); data != nil {
 		err := s.deliverAll(ctx, seg, data, workers, to)
-		s.buffers.Put(&data)
 		if !errors.Is(err, ErrCorrupt) {
 			return err
 		}
@@ -112,8 +122,6 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, wo
 		s.cache.drop(seg.pack.ID)
 	}
 	key := packKey(tenant, seg.pack.ID)
-	buf := s.buffer()
-	defer s.buffers.Put(&buf)
 	opts := GetOptions{Buffer: buf}
 	whole := seg.offset == 0 && seg.length == seg.pack.Size
 	if !whole {
@@ -123,7 +131,6 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, wo
 	if err != nil {
 		return err
 	}
-	buf = obj.Data
 	if int64(len(obj.Data)) != seg.length {
 		return fmt.Errorf("%s: %w: %d bytes, want %d", key, ErrCorrupt, len(obj.Data), seg.length)
 	}
@@ -136,16 +143,15 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, wo
 	return nil
 }
 
-// readLocal returns the segment from the cache, or nil.
-func (s *Store) readLocal(seg segment) []byte {
+// readLocal returns the segment from the cache in buf, or nil.
+func (s *Store) readLocal(seg segment, buf []byte) []byte {
 	f := s.cache.open(seg.pack.ID)
 	if f == nil {
 		return nil
 	}
 	defer f.Close()
-	data := slices.Grow(s.buffer()[:0], int(seg.length))[:seg.length]
+	data := buf[:seg.length]
 	if _, err := f.ReadAt(data, seg.offset); err != nil {
-		s.buffers.Put(&data)
 		s.cache.drop(seg.pack.ID)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -99,16 +100,31 @@ func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, strin
 
 func decodeHead(data []byte) (head, error) {
 	var h head
-	if len(data) > maxHead {
-		return h, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(data))
+	body, ok := unseal(data)
+	if len(data) > maxHead || !ok {
+		return h, fmt.Errorf("%w: %d bytes with another digest", ErrCorrupt, len(data))
 	}
-	if err := json.Unmarshal(data, &h); err != nil {
+	if err := json.Unmarshal(body, &h); err != nil {
 		return h, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if h.Format != headFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
 		return h, fmt.Errorf("%w: format %d, generation %d", ErrCorrupt, h.Format, h.Generation)
 	}
 	return h, nil
+}
+
+// seal puts the digest of a mutable object on a line below it: unlike the others
+// its name does not say what it holds.
+func seal(body []byte) []byte {
+	return fmt.Appendf(body, "\n%s\n", Sum(body))
+}
+
+func unseal(data []byte) (body []byte, ok bool) {
+	i := len(data) - 2*len(Digest{}) - 2
+	if i < 0 {
+		return nil, false
+	}
+	return data[:i], bytes.Equal(seal(bytes.Clone(data[:i])), data)
 }
 
 // encode drops the oldest task ids that are neither among the last headRecent
@@ -120,8 +136,11 @@ func (h *head) encode() ([]byte, error) {
 	}
 	for {
 		data, err := json.Marshal(h)
-		if err != nil || len(data) <= maxHead {
-			return data, err
+		if err != nil {
+			return nil, err
+		}
+		if data = seal(data); len(data) <= maxHead {
+			return data, nil
 		}
 		h.dropOldest()
 	}

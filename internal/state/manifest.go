@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -29,6 +31,16 @@ const (
 type link struct {
 	Name   string `json:"name"` // generation-first 16 digits of the digest
 	Digest Digest `json:"digest"`
+}
+
+// generation returns the number that the name begins with, or 0.
+func (l link) generation() int64 {
+	digits, _, _ := strings.Cut(l.Name, "-")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // header is the first line of a manifest.

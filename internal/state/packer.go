@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/PlakarKorp/go-cdc-chunkers"
@@ -26,6 +27,7 @@ type packer struct {
 	group  *errgroup.Group
 	ctx    context.Context // of the group
 	slots  chan struct{}
+	free   chan []byte // buffers of uploaded packs
 
 	stored func(Digest) (blob, bool) // content that the workspace has already
 
@@ -41,6 +43,7 @@ func (s *Store) newPacker(ctx context.Context, tenant string, stored func(Digest
 	g, ctx := errgroup.WithContext(ctx)
 	return &packer{
 		store: s, tenant: tenant, group: g, ctx: ctx, slots: make(chan struct{}, uploadAhead),
+		free:   make(chan []byte, uploadAhead+1),
 		stored: stored, added: map[Digest]blob{},
 	}
 }
@@ -64,13 +67,40 @@ func (p *packer) add(data, scratch []byte) (blob, error) {
 		}
 	}
 	if p.open == nil {
-		p.open, p.body = &pack{}, p.store.buffer()[:0]
+		p.open, p.body = &pack{}, p.buffer()
 	}
+	p.reserve(len(stored))
 	b := blob{id, p.open, int64(len(p.body)), int64(len(stored)), int64(len(data))}
 	p.body = append(p.body, stored...)
 	p.blobs = append(p.blobs, b)
 	p.added[id] = b
 	return b, nil
+}
+
+// buffer returns an empty buffer, a used one if there is any.
+func (p *packer) buffer() []byte {
+	select {
+	case buf := <-p.free:
+		return buf
+	default:
+		return nil
+	}
+}
+
+// reserve makes room in body: small packs grow by doubling, others are given
+// their full size at once.
+func (p *packer) reserve(n int) {
+	const small = 256 << 10
+	need := len(p.body) + n
+	switch {
+	case need <= cap(p.body):
+	case need <= small:
+		p.body = slices.Grow(p.body, n)
+	default:
+		body := make([]byte, len(p.body), packTarget)
+		copy(body, p.body)
+		p.body = body
+	}
 }
 
 func (p *packer) lookup(id Digest) (blob, bool) {
@@ -102,7 +132,7 @@ func (p *packer) seal() error {
 	p.sent += int64(len(data))
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
-		defer p.store.buffers.Put(&data)
+		defer func() { p.free <- data[:0] }()
 		open.ID, open.Size = Sum(data), int64(len(data))
 		if err := p.store.objects.Put(p.ctx, packKey(p.tenant, open.ID), data, open.ID); err != nil {
 			return err

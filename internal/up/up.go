@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -254,10 +253,7 @@ func (f *Fleet) run(ctx context.Context) error {
 
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
-	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.queue, ingest.Token{
-		Name: "up", SHA256: sha256.Sum256([]byte(f.File.Token)), Tenant: f.File.Tenant,
-		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
-	})
+	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.queue, f.File)
 	if err != nil {
 		return nil, err
 	}

@@ -15,73 +15,107 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
+// ErrUsage is wrapped by errors of the command line and of the settings.
+var ErrUsage = errors.New("usage")
+
 // Process is what a program of a fleet with servers of its own begins with.
 type Process struct {
 	Config    *config.Config
 	Telemetry *telemetry.Telemetry
 	Queue     *jobs.Client
+	Fleet     config.FleetFile // of --fleet; zero without
 }
 
 // flushTime bounds the sending of the last spans.
 const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a program and connects to its queue, waiting for it until ctx
-// ends. The program's flags are --config FILE and --fleet FILE, a fleet.json to join.
-func Open(ctx context.Context, program, version string, args, env []string, stderr io.Writer) (*Process, error) {
-	c, err := settings(program, args, env, stderr)
+// ends. Every program has --config FILE, --fleet FILE (a fleet.json to join) and --nats URL; more are
+// flags of its own, by name with the setting that each one sets. The error is flag.ErrHelp after -h.
+func Open(ctx context.Context, program, version string, args, env []string, stderr io.Writer, more map[string]string) (*Process, error) {
+	p := &Process{}
+	if err := p.settings(program, args, env, stderr, more); err != nil {
+		return nil, err
+	}
+	t, err := telemetry.Setup(ctx, Telemetry(p.Config, program, version, stderr))
 	if err != nil {
 		return nil, err
 	}
-	t, err := telemetry.Setup(ctx, Telemetry(c, program, version, stderr))
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range c.Warnings {
+	p.Telemetry = t
+	for _, w := range p.Config.Warnings {
 		t.Logger.WarnContext(ctx, "setting without effect", "setting", w)
 	}
-	p := &Process{Config: c, Telemetry: t}
-	o, err := Jobs(c, t, "codefleet "+program)
-	if err != nil {
+	if err := p.connect(ctx, program); err != nil {
 		return nil, errors.Join(err, p.Close())
-	}
-	o.WaitForServer = true
-	t.Logger.InfoContext(ctx, "connecting to the queue", "program", program, "version", version)
-	if p.Queue, err = jobs.Connect(ctx, o); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to the queue: %w", err), p.Close())
-	}
-	if err := p.Queue.Provision(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the streams: %w", err), p.Close())
 	}
 	return p, nil
 }
 
-func settings(program string, args, env []string, stderr io.Writer) (*config.Config, error) {
+func (p *Process) connect(ctx context.Context, program string) error {
+	o, err := Jobs(p.Config, p.Telemetry, "codefleet "+program)
+	if err != nil {
+		return err
+	}
+	o.WaitForServer = true
+	if p.Queue, err = jobs.Connect(ctx, o); err != nil {
+		return fmt.Errorf("connect to the queue: %w", err)
+	}
+	if err := p.Queue.Provision(ctx); err != nil {
+		return fmt.Errorf("make the streams: %w", err)
+	}
+	return nil
+}
+
+func (p *Process) settings(program string, args, env []string, stderr io.Writer, more map[string]string) error {
+	source := config.Source{Env: env}
 	flags := flag.NewFlagSet(program, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	file := flags.String("config", "", "configuration `file` (CODEFLEET_CONFIG)")
-	fleet := flags.String("fleet", "", "`fleet.json` of the fleet to join, instead of nats.* and s3.*")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
+	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
+	fleet := flags.String("fleet", "", "`FILE` fleet.json of the fleet to join, instead of nats.* and s3.*")
+	setting := func(name, key string) {
+		flags.Func(name, key+" of the configuration", func(v string) error {
+			source.Flags = append(source.Flags, config.Flag{Key: key, Value: v, Name: "--" + name})
+			return nil
+		})
 	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%q is one word too many", flags.Arg(0))
+	setting("nats", "nats.url")
+	for name, key := range more {
+		setting(name, key)
 	}
-	source := config.Source{File: *file, Env: env}
-	if *fleet != "" {
-		f, err := config.ReadFleetFile(*fleet)
-		if err != nil {
-			return nil, err
-		}
-		source.Flags = f.Settings("--fleet")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return err
 	}
-	c, err := config.Load(source)
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if err == nil && *fleet != "" {
+		p.Fleet, err = config.ReadFleetFile(*fleet)
+		source.Flags = append(p.Fleet.Settings("--fleet "+*fleet), source.Flags...)
+	}
+	if err == nil {
+		p.Config, err = config.Load(source)
+	}
+	if err == nil && p.Config.NATS.URL == "" {
+		err = errors.New("the address of the queue is missing: give --nats, nats.url or --fleet; `codefleet up` needs none of them")
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	if c.NATS.URL == "" {
-		return nil, errors.New("nats.url is not set: give it (CODEFLEET_NATS_URL), or --fleet FILE; `codefleet up` runs a fleet that needs neither")
+	return nil
+}
+
+// Exit is the exit code for what a program of the fleet ended with, which it prints: 0 when it was
+// asked to end or to help, 2 for usage and configuration, 1 for the rest.
+func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		return 0
 	}
-	return c, nil
+	fmt.Fprintf(stderr, "%s: %v\n", program, err)
+	if errors.Is(err, ErrUsage) {
+		return 2
+	}
+	return 1
 }
 
 // Close ends the connection and sends the last spans.

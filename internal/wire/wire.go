@@ -5,6 +5,7 @@ package wire
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -87,9 +88,17 @@ func Tokens(c *config.Config, more ...ingest.Token) ([]ingest.Token, error) {
 	return tokens, err
 }
 
-// Ingest are the options of the HTTP interface. more are tokens beside those of the settings.
-func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, more ...ingest.Token) (ingest.Options, error) {
-	tokens, err := Tokens(c, more...)
+// Ingest says what the HTTP interface needs. The token of a fleet file, where there is one, opens it
+// too.
+func Ingest(c *config.Config, t *telemetry.Telemetry, queue *jobs.Client, fleet config.FleetFile) (ingest.Options, error) {
+	var own []ingest.Token
+	if fleet.Token != "" {
+		own = append(own, ingest.Token{
+			Name: "up", SHA256: sha256.Sum256([]byte(fleet.Token)), Tenant: fleet.Tenant,
+			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
+		})
+	}
+	tokens, err := Tokens(c, own...)
 	if err != nil {
 		return ingest.Options{}, err
 	}

@@ -5,13 +5,15 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,12 +26,13 @@ func main() {
 	code := flag.String("code", "print(6*7)", "the program")
 	flag.Parse()
 	if err := run(*addr, *user, *password, *tenant, *code); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
 func run(addr, user, password, tenant, code string) error {
-	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -40,9 +43,11 @@ func run(addr, user, password, tenant, code string) error {
 	inbox := "_INBOX." + tenant + "." + rand.Text()
 	login, _ := json.Marshal(map[string]any{"user": user, "pass": password, "headers": true, "verbose": false, "pedantic": false})
 	data, _ := json.Marshal(map[string]any{"code": code})
-	header := strings.Join([]string{"NATS/1.0",
+	header := strings.Join([]string{
+		"NATS/1.0",
 		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand", "ce-id: " + rand.Text(),
-		"ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", ""}, "\r\n")
+		"ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", "",
+	}, "\r\n")
 	fmt.Fprintf(conn, "CONNECT %s\r\nSUB %s.> 1\r\nHPUB tasks.default.normal.%s %s.stored %d %d\r\n%s%s\r\n",
 		login, inbox, tenant, inbox, len(header), len(header)+len(data), header, data)
 
@@ -71,10 +76,13 @@ func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
 		case strings.HasPrefix(line, "-ERR"):
 			return nil, fmt.Errorf("server: %s", strings.TrimSpace(line))
 		case strings.HasPrefix(line, "MSG "), strings.HasPrefix(line, "HMSG "): // … [header size] size
-			var size, head int
-			fmt.Sscan(f[len(f)-1], &size)
-			if f[0] == "HMSG" {
-				fmt.Sscan(f[len(f)-2], &head)
+			size, err := strconv.Atoi(f[len(f)-1])
+			head := 0
+			if err == nil && f[0] == "HMSG" {
+				head, err = strconv.Atoi(f[len(f)-2])
+			}
+			if err != nil {
+				return nil, err
 			}
 			body := make([]byte, size+2)
 			if _, err := io.ReadFull(in, body); err != nil {

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log"
+	"os"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -20,7 +20,8 @@ func main() {
 	code := flag.String("code", "print(6*7)", "the program")
 	flag.Parse()
 	if err := run(*url, *tenant, *code); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 

@@ -96,6 +96,10 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if killed in its probe
+	if err := os.MkdirAll(probe, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32})
 	if err != nil {

@@ -90,6 +90,9 @@ func New(opts Options) (*Driver, error) {
 
 // Create makes the box's directory and cgroup. The sandbox boots with the first Exec.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	if !plainName(spec.Name) || !plainName(spec.Owner) {
+		return nil, fmt.Errorf("create gvisor box: name %q and owner %q must be plain file names", spec.Name, spec.Owner)
+	}
 	b, err := d.create(ctx, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor box %s: %w", spec.Name, err)
@@ -100,9 +103,6 @@ func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
-	}
-	if !plainName(spec.Name) || !plainName(spec.Owner) {
-		return nil, fmt.Errorf("name %q and owner %q must be plain file names", spec.Name, spec.Owner)
 	}
 	o, dir, err := d.claim(spec.Owner, spec.Name)
 	if err != nil {
@@ -115,6 +115,7 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
 	return b, nil
 }
 
+// plainName keeps names inside their directories, and those that begin with a dot for us.
 func plainName(s string) bool {
 	return s != "" && s[0] != '.' && !strings.ContainsAny(s, "/\x00,: \n")
 }

@@ -13,7 +13,7 @@ import (
 
 // probeOwner begins the owner names of probes. Each is one process's, so what a dead
 // one left belongs to nobody and goes with the next sweep, whoever sweeps.
-const probeOwner = "probe-"
+const probeOwner = ".probe-"
 
 // Sweep destroys what boxes of an earlier process of this owner left. Boxes made by
 // this driver are spared. Another living process with the same owner is an error,

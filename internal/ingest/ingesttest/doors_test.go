@@ -21,7 +21,7 @@ func doors(t *testing.T, f *ingesttest.Fleet) map[string]*client.Client {
 	all := map[string]*client.Client{}
 	for name, o := range map[string]client.Options{
 		"http": {URL: f.URL, Token: ingesttest.Token},
-		"nats": {URL: f.NATS.URL(), NATSUser: user.User, NATSPassword: user.Password},
+		"nats": {URL: f.NATS.URL(), NATSUser: user.User, NATSPassword: user.Password, NATSFleet: true},
 	} {
 		c, err := client.New(t.Context(), o)
 		if err != nil {
@@ -155,7 +155,35 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if got, _ := io.ReadAll(a); string(got) != "1,2\n" {
 		t.Errorf("Artifact = %q", got)
 	}
-	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil || !strings.Contains(err.Error(), "HTTP") {
-		t.Errorf("Artifact over NATS = %v, want a refusal that says HTTP", err)
+	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil || !strings.Contains(err.Error(), "http_only") {
+		t.Errorf("Artifact over NATS = %v, want http_only", err)
+	}
+}
+
+// TestClientAsATenantOverNATS: its user may submit, read and wait, and nothing else.
+func TestClientAsATenantOverNATS(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "print 42"}})
+	if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
+		t.Fatalf("Run = %+v, %v", r, err)
+	}
+	if again, err := c.Get(t.Context(), r.TaskID); err != nil || again.Result == nil || again.Result.Output != "42\n" {
+		t.Errorf("Get = %+v, %v", again, err)
+	}
+	for name, try := range map[string]func() error{
+		"watch":  func() error { _, err := c.Watch(t.Context(), r.TaskID, 0, nil); return err },
+		"cancel": func() error { _, err := c.Cancel(t.Context(), r.TaskID); return err },
+		"list":   func() error { _, err := c.List(t.Context(), client.ListOptions{}); return err },
+		"dead":   func() error { _, err := c.Dead(t.Context(), 1); return err },
+		"fleet":  func() error { _, err := c.Fleet(t.Context()); return err },
+	} {
+		if e, ok := errors.AsType[*client.APIError](try()); !ok || e.Code != "http_only" {
+			t.Errorf("%s = %v, want http_only", name, e)
+		}
 	}
 }

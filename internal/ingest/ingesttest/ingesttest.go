@@ -13,7 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"testing"
+	"testing" //nolint:depguard // a fixture of tests
 	"time"
 
 	"github.com/codefleet/codefleet/internal/embedded"
@@ -49,18 +49,18 @@ type Fleet struct {
 
 // Start starts a fleet. change, if not nil, may change the options of the HTTP interface and of the
 // queue before that. Workers is how many tasks run at once; 0: nothing is run.
-func Start(t testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
-	t.Helper()
+func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
+	tb.Helper()
 	f := &Fleet{Log: &Log{}}
 	log := slog.New(slog.NewJSONHandler(f.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	if f.NATS, err = embedded.StartNATS(t.Context(), embedded.NATSOptions{
-		Dir: t.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"default": {User: NATSUser, Password: NATSPassword}},
+	if f.NATS, err = embedded.StartNATS(tb.Context(), embedded.NATSOptions{
+		Dir: tb.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"default": {User: NATSUser, Password: NATSPassword}},
 	}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(f.NATS.Close)
+	tb.Cleanup(f.NATS.Close)
 	user := f.NATS.Fleet()
 	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
 	door := ingest.Options{Log: log, Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
@@ -72,35 +72,36 @@ func Start(t testing.TB, workers int, change func(*ingest.Options, *jobs.Options
 	if change != nil {
 		change(&door, &queue)
 	}
-	if f.Jobs, err = jobs.Connect(t.Context(), queue); err != nil {
-		t.Fatal(err)
+	if f.Jobs, err = jobs.Connect(tb.Context(), queue); err != nil {
+		tb.Fatal(err)
 	}
-	t.Cleanup(f.Jobs.Close)
-	if err := f.Jobs.Provision(t.Context()); err != nil {
-		t.Fatal(err)
+	tb.Cleanup(f.Jobs.Close)
+	if err := f.Jobs.Provision(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 	if workers > 0 {
-		f.work(t, workers)
+		f.work(tb, workers)
 	}
 	door.Jobs = f.Jobs
 	f.Ingest = ingest.New(door)
 	f.HTTP = httptest.NewServer(f.Ingest.Handler())
-	t.Cleanup(f.HTTP.Close)
-	t.Cleanup(f.Ingest.Drain)
+	tb.Cleanup(f.HTTP.Close)
+	tb.Cleanup(f.Ingest.Drain)
 	f.URL = f.HTTP.URL
 	return f
 }
 
-func (f *Fleet) work(t testing.TB, slots int) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (f *Fleet) work(tb testing.TB, slots int) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	w := jobs.NewWorker(f.Jobs, jobs.WorkerOptions{Name: "test-worker", Slots: slots, Handler: Run})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := w.Run(ctx, ctx); err != nil {
-			t.Errorf("worker: %v", err)
+			tb.Errorf("worker: %v", err)
 		}
 	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	tb.Cleanup(func() { cancel(); wg.Wait() })
 }
 
 // Run is the handler of the worker. Of a task's code it knows the first word: "print" prints the

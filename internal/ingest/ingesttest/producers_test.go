@@ -3,7 +3,6 @@ package ingesttest_test
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -30,7 +29,7 @@ func run(t *testing.T, env []string, name string, args ...string) []string {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*ingesttest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(cmd.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)

@@ -1,6 +1,8 @@
 package s3_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"testing"
 
@@ -12,6 +14,17 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
+	if text := os.Getenv(killVariable); text != "" {
+		var plan killPlan
+		if err := json.Unmarshal([]byte(text), &plan); err == nil {
+			err = killWorker(plan)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/embedded"
+)
+
+var environment = []string{"HOME=/nonexistent"}
+
+func startNATS(t *testing.T) *embedded.NATS {
+	t.Helper()
+	n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// start runs the program and returns the address that it prints, and how to end it.
+func start(t *testing.T, args ...string) (url string, end func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r, w := io.Pipe()
+	var log bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, args, environment, w, &log)
+		w.Close()
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatalf("it ended with %d: %s", <-code, log.String())
+	}
+	return strings.TrimSpace(line), func() int { cancel(); return <-code }
+}
+
+func TestServesWithSettings(t *testing.T) {
+	n := startNATS(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	sum := sha256.Sum256([]byte("secret"))
+	conf := "nats: {url: '" + n.URL() + "', user: " + n.Fleet().User + ", password: '" + n.Fleet().Password + "'}\n" +
+		"http: {addr: '127.0.0.1:0'}\ntenants: {acme: {tokens: [{name: ci, sha256: " + hex.EncodeToString(sum[:]) + "}]}}\n"
+	if err := os.WriteFile("config.yaml", []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, end := start(t, "--config", filepath.Join(dir, "config.yaml"))
+	c, err := client.New(t.Context(), client.Options{URL: url, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(6*7)"}}); err != nil || r.Tenant != "acme" || r.Status != client.Queued {
+		t.Errorf("Submit = %+v, %v", r, err)
+	}
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("metrics without a token = %d, want 401", resp.StatusCode)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestJoinsAFleet(t *testing.T) {
+	n := startNATS(t)
+	t.Chdir(t.TempDir())
+	file := config.FleetFile{
+		URL: "http://127.0.0.1:1", Token: "of-up", Tenant: "default",
+		NATS: config.FleetNATS{URL: n.URL(), User: n.Fleet().User, Password: n.Fleet().Password},
+		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "b", AccessKey: "k", SecretKey: "s"},
+	}
+	if err := file.Write("fleet.json"); err != nil {
+		t.Fatal(err)
+	}
+	url, end := start(t, "--fleet", "fleet.json", "--http", "127.0.0.1:0")
+	c, err := client.New(t.Context(), client.Options{URL: url, Token: "of-up"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if fleet, err := c.Fleet(t.Context()); err != nil || len(fleet.Workers) != 0 {
+		t.Errorf("Fleet = %+v, %v; want no workers", fleet, err)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestRefusesToStart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := os.WriteFile("open.yaml", []byte("auth: {enabled: false}\nnats: {url: 'nats://127.0.0.1:1'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"flag":          {[]string{"--nonsense"}, 2, "nonsense"},
+		"argument":      {[]string{"now"}, 2, `unexpected argument "now"`},
+		"no queue":      {nil, 2, "address of the queue is missing"},
+		"no file":       {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},
+		"no fleet file": {[]string{"--fleet", "absent.json"}, 2, "absent.json"},
+		"no token":      {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "there is no token"},
+		"port in use":   {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 1, "is in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, log bytes.Buffer
+			if code := run(t.Context(), tt.args, environment, &out, &log); code != tt.code || !strings.Contains(log.String(), tt.says) || out.Len() > 0 {
+				t.Errorf("exit code %d, output %q, log %q; want %d and a log that says %q", code, out.String(), log.String(), tt.code, tt.says)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var log bytes.Buffer
+	if code := run(t.Context(), []string{"-h"}, environment, io.Discard, &log); code != 0 || !strings.Contains(log.String(), "-fleet") {
+		t.Errorf("help = %d %q", code, log.String())
+	}
+}
+
+func TestWaitsForItsQueueUntilAskedToEnd(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log bytes.Buffer
+	if code := run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, &log); code != 0 {
+		t.Errorf("exit code %d (%s), want 0", code, log.String())
+	}
+}

@@ -1,0 +1,194 @@
+package codegen
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// form is one kind of clause. read emits its program and returns false when the clause does not fit after all; it must
+// take every value of the clause into account.
+type form struct {
+	name    string
+	pattern *regexp.Regexp
+	read    func(p *planner, m []string, c clause) bool
+}
+
+func re(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) }
+
+const (
+	markRe   = `(⟦[qjp]\d+⟧)`
+	pathRe   = `(⟦p\d+⟧)`
+	quoteRe  = `(⟦q\d+⟧)`
+	docNoun  = `(?:the |that |this )?(?:current |updated? |final |modified |workflow |json |whole |entire |saved )*(?:state|contents?|file|document|data|json|workflow|it)(?: file| data)?`
+	session  = `(?: that was saved)?(?: in| from)?(?: (?:the|a|an))?(?: (?:previous|earlier|last) (?:session|run|task))?`
+	calcVerb = `(?:calculate|compute|evaluate|what is|what's|how much is|work out|solve|do)`
+)
+
+// allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
+func allForms() []form {
+	return slices.Concat(documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, numberForms, printForms, schemaForms)
+}
+
+var numberForms = []form{
+	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
+	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`), readListOf},
+	{"take away", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
+		return p.calculate("(" + m[2] + ") - (" + m[1] + ")")
+	}},
+	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool { return p.calculate("(" + m[2] + ") + " + m[1]) }},
+	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
+		operator := map[string]string{"multiply": " * ", "divide": " / "}[strings.ToLower(m[1])]
+		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
+	}},
+	{"scale", re(`(double|triple|halve|square|negate) (.+)`), func(p *planner, m []string, _ clause) bool {
+		operator := map[string]string{"double": " * 2", "triple": " * 3", "halve": " / 2", "square": " ** 2", "negate": " * (-1)"}[strings.ToLower(m[1])]
+		return p.calculate("(" + m[2] + ")" + operator)
+	}},
+	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`), readCalculate},
+}
+
+func readCalculate(p *planner, m []string, _ clause) bool {
+	if !strings.ContainsAny(m[1], "0123456789") && p.number == "" {
+		return false
+	}
+	if !p.calculate(m[1]) {
+		return false
+	}
+	if m[2] != "" {
+		claim := number(strings.TrimRight(m[2], ",."))
+		p.emit("if %s != %s:", p.number, claim)
+		p.emit("    raise ValueError(%s %% %s)", quote("the task says "+p.lits.restore(m[1])+" = "+claim+", but it is %s"), p.number)
+	}
+	return true
+}
+
+// calculate emits the value of an arithmetic text and makes it the last number.
+func (p *planner) calculate(text string) bool {
+	e, ok := parseArithmetic(text)
+	if !ok || e.single || e.refers && p.number == "" {
+		return false
+	}
+	variable := p.fresh("value")
+	python := strings.ReplaceAll(e.python, previous, p.number)
+	calculator := p.tool(func(t *Tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
+	switch {
+	case e.plain && calculator != nil:
+		p.helper("number")
+		p.emit("%s = number(%s)", variable, p.call(calculator, quote(python)))
+	default:
+		p.emit("%s = %s", variable, python)
+	}
+	p.number = variable
+	p.emit("print(%s, %s)", quote(python+" ="), variable)
+	p.output("calculation", variable)
+	return true
+}
+
+func readListOf(p *planner, m []string, _ clause) bool {
+	var numbers []string
+	for _, n := range regexp.MustCompile(`-?\d[\d,]*(?:\.\d+)?`).FindAllString(strings.ReplaceAll(m[2], ", ", " "), -1) {
+		numbers = append(numbers, number(strings.TrimRight(n, ",")))
+	}
+	if len(numbers) < 2 || strings.Contains(m[2], "-") {
+		return false
+	}
+	joined := strings.Join(numbers, ", ")
+	switch op := strings.ToLower(m[1]); op {
+	case "sum", "total", "add":
+		return p.calculate(strings.Join(numbers, " + "))
+	case "product", "multiply":
+		return p.calculate(strings.Join(numbers, " * "))
+	case "average", "mean":
+		return p.calculate("(" + strings.Join(numbers, " + ") + ") / " + strconv.Itoa(len(numbers)))
+	default:
+		variable := p.fresh("value")
+		p.emit("%s = %s([%s])", variable, op[:3], joined)
+		p.emit("print(%s, %s)", quote(op+" of "+joined+":"), variable)
+		p.number = variable
+		p.output("calculation", variable)
+	}
+	return true
+}
+
+var months = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"}
+
+var monthDay = regexp.MustCompile(`(?i)^(?:(january|february|march|april|may|june|july|august|september|october|november|december) (\d{1,2})(?:st|nd|rd|th)?|(\d{1,2})(?:st|nd|rd|th)?(?: of)? (january|february|march|april|may|june|july|august|september|october|november|december))$`)
+
+func readDaysUntil(p *planner, m []string, _ clause) bool {
+	when := strings.ToLower(strings.TrimSuffix(m[1], "?"))
+	fixed := map[string]string{"christmas": "12, 25", "new year": "1, 1", "new year's day": "1, 1", "new years day": "1, 1", "halloween": "10, 31"}
+	variable := p.fresh("days")
+	switch {
+	case slices.Contains([]string{"spring", "summer", "autumn", "fall", "winter"}, when):
+		season := strings.Replace(when, "fall", "autumn", 1)
+		p.helper("days_until_season")
+		p.emit("%s = days_until_season(%s)", variable, quote(season))
+	case fixed[when] != "":
+		p.helper("days_until")
+		p.emit("%s = days_until(%s)", variable, fixed[when])
+	default:
+		d := monthDay.FindStringSubmatch(when)
+		if d == nil {
+			return false
+		}
+		month, day := slices.Index(months, d[1]+d[4])+1, d[2]+d[3]
+		p.helper("days_until")
+		p.emit("%s = days_until(%d, %s)", variable, month, number(day))
+	}
+	p.emit("print(%s, %s)", quote("Days until "+when+":"), variable)
+	p.number = variable
+	p.output("days until "+when, variable)
+	return true
+}
+
+var skillForms = []form{
+	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`), func(p *planner, m []string, _ clause) bool {
+		return p.importSkill(m[1])
+	}},
+	{"use skill", re(`(?:use|call|run|apply) (?:the )?(?:skill )?([A-Za-z_]\w*)(?: skill)? (?:to|on|with|for) (?:[a-z]+ )?(-?[\d.]+(?:(?:, | and )-?[\d.]+)*)`), func(p *planner, m []string, _ clause) bool {
+		if name := strings.ToLower(m[1]); name != "it" && name != "that" && !p.importSkill(m[1]) {
+			return false
+		}
+		return p.callSkill(regexp.MustCompile(`-?\d+(?:\.\d+)?`).FindAllString(m[2], -1))
+	}},
+}
+
+// importSkill imports a skill's entry under the skill's name. When the skills are known it must be one of them.
+func (p *planner) importSkill(name string) bool {
+	if p.skill == name {
+		return true
+	}
+	entry := ""
+	if p.request.Skills != nil {
+		i := slices.IndexFunc(p.request.Skills, func(s Skill) bool { return s.Name == name })
+		if i < 0 {
+			return false
+		}
+		entry = orElse(p.request.Skills[i].Entry, "run")
+	} else if !strings.Contains(name, "_") {
+		return false // "import pandas": not known to be a skill
+	}
+	p.skill = name
+	if entry != "" {
+		p.emit("from skills.%s import %s as %s", name, entry, name)
+		return true
+	}
+	p.modules["importlib"] = true
+	p.emit("module = importlib.import_module(%s)", quote("skills."+name))
+	p.emit("%s = getattr(module, \"run\", None) or getattr(module, %s)", name, quote(name))
+	return true
+}
+
+func (p *planner) callSkill(numbers []string) bool {
+	if p.skill == "" || len(numbers) == 0 || slices.ContainsFunc(numbers, func(n string) bool { return !numeral.MatchString(n) }) {
+		return false
+	}
+	variable := p.fresh("value")
+	p.emit("%s = %s(%s)", variable, p.skill, strings.Join(numbers, ", "))
+	p.emit("print(%s, %s)", quote(p.skill+"("+strings.Join(numbers, ", ")+") ="), variable)
+	p.number = variable
+	p.output(p.skill, variable)
+	return true
+}

@@ -1,0 +1,105 @@
+package codegen
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const comparison = `(above|over|greater than|more than|higher than|warmer than|>|below|under|less than|lower than|colder than|<|at least|>=|at most|<=|equal to|equals|exactly|==|not)`
+
+var conditionForms = []form{
+	{"if", re(`if (?:the |its |their )?(?:current )?(\w+)(?: there)? (?:is |are |was )?` + comparison + ` (-?[\d.]+)\s*(?:°|degrees)?\s*(celsius|fahrenheit|c|f|%)?(?:,? then)?(?:[,:]? (.+))?`), readIf},
+}
+
+var operators = map[string]string{
+	"above": ">", "over": ">", "greater than": ">", "more than": ">", "higher than": ">", "warmer than": ">",
+	"below": "<", "under": "<", "less than": "<", "lower than": "<", "colder than": "<", "at least": ">=", "at most": "<=",
+	"equal to": "==", "equals": "==", "exactly": "==", "not": "!=",
+}
+
+func readIf(p *planner, m []string, c clause) bool {
+	subject, operator, limit := strings.ToLower(m[1]), orElse(operators[strings.ToLower(m[2])], m[2]), m[3]
+	if !numeral.MatchString(limit) || m[4] != "" { // a unit would have to be compared too
+		return false
+	}
+	var value string
+	switch {
+	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) && p.number != "":
+		value = p.number
+	case p.record != "":
+		value = p.fresh("measured")
+		p.helper("number", "field")
+		p.emit("%s = number(field(%s, %s))", value, p.record, quote(subject))
+	default:
+		return false
+	}
+	then, otherwise := p.branches(c, m[5])
+	if len(then) == 0 {
+		return false
+	}
+	outcome := p.fresh("condition")
+	text := subject + " " + strings.ToLower(m[2]) + " " + limit
+	p.emit("%s = %s %s %s", outcome, value, operator, limit)
+	p.emit("print(%s, %s, %s)", quote(text+":"), outcome, "\"(\" + str("+value+") + \")\"")
+	p.output(text, outcome)
+	at, outputs := len(p.body), len(p.outputs)
+	p.branch("if "+outcome+":", then)
+	if len(otherwise) > 0 {
+		p.branch("else:", otherwise)
+	}
+	var none []string // what the branch not taken would have found
+	for _, o := range p.outputs[outputs:] {
+		none = append(none, strings.Repeat("    ", p.depth)+o.variable+" = None")
+	}
+	p.body = slices.Insert(p.body, at, none...)
+	return true
+}
+
+// branches takes the clauses that hang on a condition: the rest of its sentence, and what "otherwise" begins.
+func (p *planner) branches(c clause, first string) (then, otherwise []clause) {
+	if first != "" {
+		then = append(then, clause{text: tidy(first), sentence: c.sentence})
+	}
+	inElse := false
+	for ; p.at < len(p.clauses); p.at++ {
+		next := p.clauses[p.at]
+		rest := elseWord.ReplaceAllString(next.text, "")
+		starts := rest != next.text
+		if next.sentence != c.sentence && !starts {
+			break
+		}
+		if starts {
+			inElse, c.sentence, next.text = true, next.sentence, tidy(rest)
+		}
+		if inElse {
+			otherwise = append(otherwise, next)
+		} else {
+			then = append(then, next)
+		}
+	}
+	return then, otherwise
+}
+
+var elseWord = regexp.MustCompile(`(?i)^(?:otherwise|else|if not)\b[, ]*`)
+
+// branch reads clauses into an indented block. What only one branch makes known is not known after it.
+func (p *planner) branch(head string, clauses []clause) {
+	before := *p
+	p.emit("%s", head)
+	p.depth++
+	start := len(p.body)
+	p.clauses, p.at = clauses, 0
+	for p.at < len(p.clauses) {
+		p.step()
+	}
+	if p.dirty {
+		p.saveDocument()
+	}
+	if !slices.ContainsFunc(p.body[start:], func(l string) bool { return !strings.HasPrefix(strings.TrimSpace(l), "#") }) {
+		p.emit("pass")
+	}
+	p.depth--
+	p.clauses, p.at = before.clauses, before.at
+	p.number, p.record, p.text, p.rows, p.doc, p.path = before.number, before.record, before.text, before.rows, before.doc, before.path
+}

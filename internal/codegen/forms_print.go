@@ -1,0 +1,106 @@
+package codegen
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var printForms = []form{
+	{"print", re(`(?:print|show|display|report|output|return|give me|tell me) (?:out )?(?:a |an |the )?(?:(?:short |brief |success )?(?:confirmation|success)(?: message)?)(?: (?:that|when|once|of|if) .+)?`), func(p *planner, _ []string, _ clause) bool {
+		if p.file == "" && p.path == "" {
+			return false
+		}
+		if p.dirty {
+			p.saveDocument()
+		}
+		p.emit("print(\"Done:\", %s)", orElse(p.file, p.path))
+		return true
+	}},
+	{"print", re(`(?:print|show|display|report|output|return|summari[sz]e)(?: out)? (?:a |an |the |its |all |that |this )*(?:current |completed? |updated? |final |brief |short )*(?:summary|state|status|contents?|results?|data|it|answer|statistics|workflow|file|output|value|number)(?: (?:of|from|in) (?:the |all |its )?(?:[a-z]+ )?(?:file|state|workflow|results?|data|document|content))?(?: \([^)]*\))?`), readPrint},
+}
+
+func readPrint(p *planner, m []string, _ clause) bool {
+	subject := strings.ToLower(m[0])
+	switch {
+	case p.doc != "" && p.text == "":
+		p.helper("show")
+		p.emit("show(\"State\", %s)", p.doc)
+	case p.text != "" && !strings.Contains(subject, "state"):
+		p.emit("print(%s)", p.text)
+	case p.number != "":
+		p.emit("print(%s)", p.number)
+	case len(p.outputs) > 0:
+		p.helper("show")
+		last := p.outputs[len(p.outputs)-1]
+		p.emit("show(%s, %s)", quote(last.key), last.variable)
+	default:
+		return false
+	}
+	return true
+}
+
+var schemaForms = []form{{"tool", regexp.MustCompile(`^.+$`), readSchema}}
+
+var (
+	wordPattern = regexp.MustCompile(`[A-Za-z]+`)
+	smallWords  = wordSet(`a an the of for to in on at with and my me all please current it is`)
+)
+
+// readSchema understands "verb noun [parameter value]…" for any tool whose name says exactly that: every word of the
+// clause must belong to the tool's name, to a parameter or to a value, and every required parameter must be given.
+func readSchema(p *planner, _ []string, c clause) bool {
+	for i := range p.request.Tools {
+		t := &p.request.Tools[i]
+		arguments, rest, ok := p.arguments(t, c.text)
+		if !ok || !sameWords(rest, t) {
+			continue
+		}
+		variable := p.fresh("answer")
+		p.helper("show")
+		p.emit("%s = %s", variable, p.call(t, arguments...))
+		p.emit("show(%s, %s)", quote(t.Name), variable)
+		p.record = variable
+		p.output(t.Name, variable)
+		return true
+	}
+	return false
+}
+
+// arguments takes "parameter value" pairs out of a clause.
+func (p *planner) arguments(t *Tool, text string) (arguments []string, rest string, ok bool) {
+	rest = text
+	for _, q := range t.Params {
+		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(q.Name), "_", "[_ ]") + `\s*(?:[:=]|is|as)?\s*(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?)`)
+		m := pattern.FindStringSubmatchIndex(rest)
+		if m == nil {
+			if q.Required {
+				return nil, "", false
+			}
+			continue
+		}
+		value, understood := p.value(rest[m[2]:m[3]])
+		if !understood || len(q.Enum) > 0 && !slices.Contains(q.Enum, strings.Trim(value, `"`)) {
+			return nil, "", false
+		}
+		arguments = append(arguments, q.Name+"="+value)
+		rest = rest[:m[0]] + rest[m[1]:]
+	}
+	return arguments, rest, !strings.ContainsAny(rest, "⟦0123456789")
+}
+
+// sameWords tells whether a clause's words are those of the tool's name, small words aside.
+func sameWords(clause string, t *Tool) bool {
+	words := func(s string) []string {
+		var out []string
+		for _, w := range wordPattern.FindAllString(strings.ToLower(s), -1) {
+			if !smallWords[w] && w != strings.ToLower(t.Server) {
+				out = append(out, strings.TrimSuffix(w, "s"))
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	name := words(strings.ReplaceAll(t.Name, "_", " "))
+	return len(name) > 0 && slices.Equal(name, words(clause))
+}

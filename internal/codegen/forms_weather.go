@@ -1,0 +1,179 @@
+package codegen
+
+import (
+	_ "embed"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const units = `(?: in (celsius|fahrenheit|°?c|°?f))?`
+
+var weatherForms = []form{
+	{"weather of many", re(`(?:get|check|fetch|show|find)(?: me)?(?: the)?(?: current)? weather (?:for|in|of|at) (that many|this many|that number of|the same number of|\d+) (?:other |different |more )?cities,? (?:starting|beginning) (?:with|from|at|in) (.+)`), readWeatherMany},
+	{"forecast", re(`(?:get|check|fetch|show|find|give me|what is|what's)?(?: me)?(?: the| a)?(?: (\d+)[- ]day)?(?: weather)? forecast (?:for|in|of|at) (.+?)(?: for(?: the)?(?: next| coming)? (\d+) days)?` + units), readForecast},
+	{"weather", re(`(?:get|check|fetch|show|find|tell me|give me|what is|what's|how is|report)?(?: me)?(?: the)?(?: current)?(?: (?:weather|temperature|climate|conditions?))(?: (?:conditions?|report|information|like))? (?:for|in|of|at) (.+?)(?: (?:right now|now|today|currently))?` + units + `\??`), readWeather},
+}
+
+func locationTool(words ...string) func(*Tool) bool {
+	return func(t *Tool) bool {
+		return t.named(words...) && (t.requires("location") || t.requires("city") || t.requires("place"))
+	}
+}
+
+func (t *Tool) requiredParam() string {
+	for _, p := range t.Params {
+		if p.Required {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+func (t *Tool) has(param string) bool {
+	return slices.ContainsFunc(t.Params, func(p Param) bool { return p.Name == param })
+}
+
+func currentWeather(t *Tool) bool {
+	return locationTool("weather", "current")(t) && !t.named("forecast")
+}
+
+var (
+	placePattern = regexp.MustCompile(`^[\p{L}][\p{L}\p{M} .'’-]*(?:, ?[\p{L}][\p{L} .]*)?$`)
+	vague        = wordSet(`here there me my our your their his her its it that this those these each every all any many some several the a an where home work
+today tomorrow yesterday weekend week month cities city places place locations then if and or not`)
+)
+
+// places reads "Paris", "San Francisco, CA", "Paris, London and Rome".
+func places(s string) ([]string, bool) {
+	s = strings.TrimRight(strings.TrimSpace(s), "?.! ")
+	parts := []string{s}
+	if and := regexp.MustCompile(`,? and `); and.MatchString(s) {
+		parts = nil
+		for part := range strings.SplitSeq(and.ReplaceAllString(s, ", "), ", ") {
+			if n := len(parts); n > 0 && len(part) == 2 && strings.ToUpper(part) == part {
+				parts[n-1] += ", " + part
+				continue
+			}
+			parts = append(parts, part)
+		}
+	}
+	for _, part := range parts {
+		words := strings.Fields(strings.ToLower(part))
+		if !placePattern.MatchString(part) || len(words) > 6 || slices.ContainsFunc(words, func(w string) bool { return vague[w] }) {
+			return nil, false
+		}
+	}
+	return parts, true
+}
+
+func unitArgument(t *Tool, word string) []string {
+	if word == "" || !t.has("units") {
+		return nil
+	}
+	unit := map[byte]string{'c': "celsius", 'f': "fahrenheit"}[strings.TrimPrefix(strings.ToLower(word), "°")[0]]
+	return []string{"units=" + quote(unit)}
+}
+
+func readWeather(p *planner, m []string, _ clause) bool {
+	where, ok := places(m[1])
+	now := p.tool(currentWeather)
+	if !ok || now == nil || m[2] != "" && !now.has("units") {
+		return false
+	}
+	p.helper("show")
+	conditional := p.at < len(p.clauses) && strings.HasPrefix(strings.ToLower(p.clauses[p.at].text), "if ")
+	for _, place := range where {
+		p.record, p.place = p.fresh("weather"), place
+		p.emit("%s = %s", p.record, p.call(now, append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
+		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
+		p.output(named("weather", place, len(where)), p.record)
+		ahead := p.tool(locationTool("forecast"))
+		if ahead == nil || conditional || p.depth > 0 || !strings.Contains(strings.ToLower(m[0]), "weather") || p.asksForecast() {
+			continue // a bare "weather" also wants to know what comes
+		}
+		p.forecast(ahead, place, "", m[2], named("forecast", place, len(where)))
+	}
+	return true
+}
+
+func named(what, place string, of int) string {
+	if of > 1 {
+		return what + " " + place
+	}
+	return what
+}
+
+func (p *planner) asksForecast() bool {
+	return slices.ContainsFunc(p.clauses, func(c clause) bool { return strings.Contains(strings.ToLower(c.text), "forecast") })
+}
+
+func readForecast(p *planner, m []string, _ clause) bool {
+	where, ok := places(m[2])
+	t := p.tool(locationTool("forecast"))
+	days := m[1] + m[3]
+	if !ok || t == nil || m[1] != "" && m[3] != "" || days != "" && !t.has("days") || m[4] != "" && !t.has("units") {
+		return false
+	}
+	for _, place := range where {
+		p.place = place
+		p.forecast(t, place, days, m[4], named("forecast", place, len(where)))
+	}
+	return true
+}
+
+func (p *planner) forecast(t *Tool, place, days, unit, key string) {
+	arguments := []string{t.requiredParam() + "=" + quote(place)}
+	if days != "" {
+		arguments = append(arguments, "days="+number(days))
+	}
+	variable := p.fresh("forecast")
+	p.helper("show")
+	p.emit("%s = %s", variable, p.call(t, append(arguments, unitArgument(t, unit)...)...))
+	p.emit("show(%s, %s)", quote("Forecast for "+place), variable)
+	p.output(key, variable)
+}
+
+//go:embed cities.txt
+var cityText string
+
+// readWeatherMany loops over as many cities as a number says. The task names the first and leaves the others open;
+// they come from a fixed list, and the program says so.
+func readWeatherMany(p *planner, m []string, _ clause) bool {
+	first, ok := places(m[2])
+	t := p.tool(currentWeather)
+	if !ok || len(first) != 1 || t == nil {
+		return false
+	}
+	count := p.number
+	if m[1][0] >= '0' && m[1][0] <= '9' {
+		count = number(m[1])
+	}
+	if count == "" {
+		return false
+	}
+	cities := []string{quote(first[0])}
+	for c := range strings.SplitSeq(strings.TrimSpace(cityText), "\n") {
+		if c != first[0] {
+			cities = append(cities, quote(c))
+		}
+	}
+	p.helper("show")
+	p.emit("cities = [")
+	for i := 0; i < len(cities); i += 8 {
+		p.emit("    %s,", strings.Join(cities[i:min(i+8, len(cities))], ", "))
+	}
+	p.emit("]")
+	p.emit("count = %s", count)
+	p.emit("if not isinstance(count, int) or not 0 < count <= len(cities):")
+	p.emit("    raise ValueError(\"%%s is not a number of cities from 1 to %%d\" %% (count, len(cities)))")
+	p.emit("print(\"The task names only\", cities[0] + \"; the others are large cities of a fixed list.\")")
+	variable := p.fresh("reports")
+	p.emit("%s = []", variable)
+	p.emit("for city in cities[:count]:")
+	p.emit("    report = %s", p.call(t, t.requiredParam()+"=city"))
+	p.emit("    show(city, report)")
+	p.emit("    %s.append(report)", variable)
+	p.output("weather", variable)
+	return true
+}

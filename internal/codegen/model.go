@@ -1,0 +1,117 @@
+package codegen
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Model is a language model behind some wire. *OpenAI is one.
+type Model interface {
+	// Complete answers a conversation. progress gets the text as it arrives; it may be nil. The error is a *ModelError
+	// except when ctx ended. One call is one attempt: Complete does not retry what the endpoint turned down for load.
+	Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error)
+	Name() string
+}
+
+// Answer is what a model said.
+type Answer struct {
+	Text  string
+	Cut   bool // the model ran into the limit
+	Usage Usage
+}
+
+// Usage counts model tokens, over all calls for a task.
+type Usage struct {
+	Model            string
+	PromptTokens     int
+	CompletionTokens int
+	Estimated        bool // counted by Tokens: the endpoint did not say
+}
+
+func (u *Usage) add(o Usage) {
+	u.Model = o.Model
+	u.PromptTokens += o.PromptTokens
+	u.CompletionTokens += o.CompletionTokens
+	u.Estimated = u.Estimated || o.Estimated
+}
+
+// Kind says why a model gave no program.
+type Kind string
+
+// The kinds of a ModelError; the strings are outcome codes.
+const (
+	Unauthorised Kind = "model_unauthorised" // 401, 403: the key
+	UnknownModel Kind = "model_unknown"      // 404: model, deployment or URL
+	RateLimited  Kind = "model_rate_limited" // 429
+	Unavailable  Kind = "model_unavailable"  // 5xx, no connection
+	BadRequest   Kind = "model_bad_request"  // other 4xx
+	TimedOut     Kind = "model_timeout"      // no whole answer within the time
+	BadAnswer    Kind = "model_bad_answer"   // not the protocol
+	Refused      Kind = "model_refused"      // a refusal or a content filter
+	NoProgram    Kind = "model_no_program"   // nothing, prose, another language
+	TooLong      Kind = "model_too_long"     // the answer was cut
+	OverBudget   Kind = "model_over_budget"  // the task's or tenant's tokens are used up
+)
+
+// ModelError says why a model gave no program. It holds no key and no URL.
+type ModelError struct {
+	Kind       Kind
+	Status     int // of HTTP, 0 without
+	Message    string
+	RetryAfter time.Duration // as the endpoint asked, 0 when it did not
+}
+
+func (e *ModelError) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("%s (%d): %s", e.Kind, e.Status, e.Message)
+	}
+	return fmt.Sprintf("%s: %s", e.Kind, e.Message)
+}
+
+// again tells whether asking once more may help.
+func (e *ModelError) again() bool {
+	return e.Kind == RateLimited || e.Kind == Unavailable || e.Kind == BadAnswer
+}
+
+// Budget bounds the tokens of a task or a tenant. It may be shared; a nil Budget is unbounded.
+type Budget struct {
+	mu    sync.Mutex
+	limit int
+	used  int
+}
+
+// NewBudget returns a budget of limit tokens.
+func NewBudget(limit int) *Budget { return &Budget{limit: limit} }
+
+// Left returns the tokens that are not spent or reserved.
+func (b *Budget) Left() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit - b.used
+}
+
+// reserve takes tokens before a call; false when there are not as many.
+func (b *Budget) reserve(tokens int) bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+tokens > b.limit {
+		return false
+	}
+	b.used += tokens
+	return true
+}
+
+// settle replaces a reservation by what the call really took.
+func (b *Budget) settle(reserved, spent int) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += spent - reserved
+}

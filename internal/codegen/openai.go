@@ -1,0 +1,263 @@
+package codegen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+)
+
+// OpenAIOptions name a chat endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any server
+// that speaks its protocol. Nothing is read from the environment.
+type OpenAIOptions struct {
+	BaseURL     string // default OpenAI's; for Azure the resource's endpoint
+	APIKey      string
+	Model       string // for Azure only a label
+	Deployment  string
+	APIVersion  string // Azure; default 2024-10-21
+	Temperature *float64
+	Client      *http.Client
+}
+
+// OpenAI is a Model over the chat completions protocol, streamed. Which parameters the endpoint takes is found out at
+// the first call that it turns down for one, and remembered.
+type OpenAI struct {
+	service openai.ChatCompletionService
+	opts    OpenAIOptions
+
+	mu     sync.Mutex
+	params capabilities
+}
+
+// capabilities are what an endpoint's model takes.
+type capabilities struct {
+	oldLimit      bool // max_tokens, not max_completion_tokens
+	noTemperature bool
+	noUsage       bool // no stream_options
+}
+
+const maxAnswer = 256 << 10 // bytes; an endless answer ends here
+
+// NewOpenAI checks the options; it does not call.
+func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
+	if o.Client == nil {
+		o.Client = http.DefaultClient
+	}
+	settings := []option.RequestOption{option.WithHTTPClient(o.Client), option.WithMaxRetries(0), option.WithEnvironmentProduction()}
+	base := o.BaseURL
+	switch {
+	case o.Deployment != "":
+		base = strings.TrimSuffix(base, "/") + "/openai/deployments/" + url.PathEscape(o.Deployment) + "/"
+		settings = append(settings, option.WithQuery("api-version", orElse(o.APIVersion, "2024-10-21")), option.WithHeader("Api-Key", o.APIKey))
+	case o.APIKey != "":
+		settings = append(settings, option.WithAPIKey(o.APIKey))
+	}
+	o.Model = orElse(o.Model, o.Deployment)
+	if o.Model == "" {
+		return nil, errors.New("no model is named")
+	}
+	if base != "" {
+		if u, err := url.Parse(base); err != nil || u.Host == "" {
+			return nil, fmt.Errorf("model endpoint %q is not a URL", o.BaseURL)
+		}
+		settings = append(settings, option.WithBaseURL(base))
+	}
+	m := &OpenAI{service: openai.NewChatCompletionService(settings...), opts: o}
+	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // servers that only speak the protocol know the old name
+	return m, nil
+}
+
+// Name implements Model.
+func (m *OpenAI) Name() string { return m.opts.Model }
+
+// Complete implements Model. A parameter that the endpoint turns down costs one more request, once.
+func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error) {
+	for tries := 0; ; tries++ {
+		m.mu.Lock()
+		params := m.params
+		m.mu.Unlock()
+		answer, err := m.stream(ctx, m.request(messages, limit, params), progress)
+		if err == nil {
+			return answer, nil
+		}
+		next, ok := adapt(params, err)
+		if !ok || tries == 3 {
+			return Answer{}, modelError(ctx, err)
+		}
+		m.mu.Lock()
+		m.params = next
+		m.mu.Unlock()
+	}
+}
+
+func (m *OpenAI) request(messages []Message, limit int, params capabilities) openai.ChatCompletionNewParams {
+	r := openai.ChatCompletionNewParams{Model: m.opts.Model}
+	for _, message := range messages {
+		switch message.Role {
+		case "system":
+			r.Messages = append(r.Messages, openai.SystemMessage(message.Text))
+		case "assistant":
+			r.Messages = append(r.Messages, openai.AssistantMessage(message.Text))
+		default:
+			r.Messages = append(r.Messages, openai.UserMessage(message.Text))
+		}
+	}
+	if params.oldLimit {
+		r.MaxTokens = openai.Int(int64(limit))
+	} else {
+		r.MaxCompletionTokens = openai.Int(int64(limit))
+	}
+	if m.opts.Temperature != nil && !params.noTemperature {
+		r.Temperature = openai.Float(*m.opts.Temperature)
+	}
+	if !params.noUsage {
+		r.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
+	}
+	return r
+}
+
+func (m *OpenAI) stream(ctx context.Context, request openai.ChatCompletionNewParams, progress func(string)) (Answer, error) {
+	stream := m.service.NewStreaming(ctx, request)
+	defer func() { _ = stream.Close() }() // what matters of it, Err says
+	var text, refusal strings.Builder
+	answer := Answer{Usage: Usage{Model: m.opts.Model}}
+	for stream.Next() {
+		chunk := stream.Current()
+		if chunk.Usage.TotalTokens > 0 {
+			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = int(chunk.Usage.PromptTokens), int(chunk.Usage.CompletionTokens)
+		}
+		if len(chunk.Choices) == 0 {
+			continue
+		}
+		choice := chunk.Choices[0]
+		text.WriteString(choice.Delta.Content)
+		refusal.WriteString(choice.Delta.Refusal)
+		if progress != nil && choice.Delta.Content != "" {
+			progress(choice.Delta.Content)
+		}
+		answer.Cut = answer.Cut || choice.FinishReason == "length"
+		if choice.FinishReason == "content_filter" {
+			refusal.WriteString("the endpoint's content filter stopped the answer")
+		}
+		if text.Len() > maxAnswer {
+			answer.Cut = true
+			break
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return Answer{}, err
+	}
+	if refusal.Len() > 0 {
+		return Answer{}, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
+	}
+	answer.Text = text.String()
+	return answer, nil
+}
+
+// adapt says which parameter to leave out after a refusal, by the error's param; servers that do not say get the
+// other name for the limit once.
+func adapt(params capabilities, err error) (capabilities, bool) {
+	api, ok := errors.AsType[*openai.Error](err)
+	if !ok || api.StatusCode != http.StatusBadRequest && api.StatusCode != http.StatusUnprocessableEntity {
+		return params, false
+	}
+	next := params
+	switch api.Param {
+	case "max_tokens":
+		next.oldLimit = false
+	case "max_completion_tokens":
+		next.oldLimit = true
+	case "temperature":
+		next.noTemperature = true
+	case "stream_options", "stream_options.include_usage":
+		next.noUsage = true
+	case "":
+		next.oldLimit, next.noUsage = !params.oldLimit, true
+		return next, !params.noUsage && api.Code != "content_filter"
+	}
+	return next, next != params
+}
+
+// modelError maps what went wrong to a kind. Messages of endpoints may repeat the key: only known-safe parts are kept.
+func modelError(ctx context.Context, err error) error {
+	if known, ok := errors.AsType[*ModelError](err); ok {
+		return known
+	}
+	if api, ok := errors.AsType[*openai.Error](err); ok {
+		return statusError(api)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &ModelError{Kind: TimedOut, Message: "no whole answer within the time"}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return &ModelError{Kind: Unavailable, Message: "no connection: " + u.Err.Error()}
+	}
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return &ModelError{Kind: BadAnswer, Message: "the endpoint answered with invalid JSON"}
+	}
+	return &ModelError{Kind: BadAnswer, Message: "the answer broke off or is not the protocol's: " + excerpt(err.Error())}
+}
+
+func statusError(api *openai.Error) *ModelError {
+	e := &ModelError{Status: api.StatusCode, Message: orElse(excerpt(redact(api.Message)), http.StatusText(api.StatusCode))}
+	if api.Response != nil {
+		e.RetryAfter = retryAfter(api.Response.Header, time.Now())
+	}
+	switch code := api.StatusCode; {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key" // its own words repeat part of the key
+	case code == http.StatusNotFound:
+		e.Kind = UnknownModel
+	case code == http.StatusTooManyRequests && api.Code == "insufficient_quota":
+		e.Kind = OverBudget
+	case code == http.StatusTooManyRequests:
+		e.Kind = RateLimited
+	case code >= 500 || code == http.StatusRequestTimeout:
+		e.Kind = Unavailable
+	case api.Code == "content_filter":
+		e.Kind = Refused
+	case api.Code == "context_length_exceeded":
+		e.Kind = TooLong
+	default:
+		e.Kind = BadRequest
+	}
+	return e
+}
+
+// redact drops words of a message that look like a key.
+func redact(s string) string {
+	words := strings.Fields(s)
+	for i, w := range words {
+		if strings.HasPrefix(w, "sk-") || strings.Contains(w, "://") || len(w) > 30 && !strings.ContainsAny(w, "_.'/") {
+			words[i] = "…"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// retryAfter reads the wait that an endpoint asks for: milliseconds, seconds, or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e9 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && seconds < 1e6 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	if at, err := http.ParseTime(value); err == nil && at.After(now) {
+		return at.Sub(now)
+	}
+	return 0
+}

@@ -1,0 +1,258 @@
+package codegen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	maxTask    = 20_000 // bytes of a task that the rules read
+	maxClauses = 100
+)
+
+// WriteRules writes a program without a model. The error is a *CodeRequiredError when it does not understand all of the task.
+func WriteRules(r Request) (Program, error) {
+	p := newPlanner(r)
+	if strings.TrimSpace(r.Task) == "" {
+		return Program{}, p.codeRequired("the task is empty")
+	}
+	if len(r.Task) > maxTask {
+		return Program{}, p.codeRequired(fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask))
+	}
+	clauses, lits := split(r.Task)
+	p.lits = lits
+	if len(clauses) > maxClauses {
+		return Program{}, p.codeRequired(fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses))
+	}
+	p.clauses = clauses
+	p.plan()
+	if len(p.unknown) > 0 {
+		return Program{}, p.codeRequired("no rule understands a part of the task")
+	}
+	if len(p.body) == 0 {
+		return Program{}, p.codeRequired("the task asks for nothing that the rules know")
+	}
+	return Program{Code: p.program(), By: ByRules, Tools: p.used.sorted(), Understood: p.understood}, nil
+}
+
+// planner holds what the clauses so far have established. The string fields are names of Python variables.
+type planner struct {
+	request Request
+	forms   []form
+	lits    *literals
+	clauses []clause
+	at      int // the clause being read
+
+	imports map[string]set // module → functions
+	used    set            // tool ids
+	modules set            // of the standard library
+	helpers set
+	names   map[string]int
+	body    []string
+	depth   int // of indentation
+
+	number string // the last number
+	record string // the last record of a tool
+	place  string // the last place, as it was written
+	rows   string // the last rows of a query
+	text   string // the last text
+	path   string // the last file, a Python expression
+	doc    string // the open JSON document
+	file   string // its path, a Python expression
+	dirty  bool   // the document has changes that are not saved
+	skill  string
+
+	outputs    []output
+	understood []string
+	unknown    []string
+}
+
+// output is one part of the result.
+type output struct{ key, variable string }
+
+func newPlanner(r Request) *planner {
+	return &planner{request: r, forms: allForms(), lits: &literals{}, imports: map[string]set{}, used: set{}, modules: set{}, helpers: set{}, names: map[string]int{}}
+}
+
+func (p *planner) plan() {
+	for p.at < len(p.clauses) {
+		p.step()
+	}
+	if p.dirty {
+		p.saveDocument()
+	}
+}
+
+// step reads one clause, and with a condition also the clauses that hang on it.
+func (p *planner) step() {
+	c := p.clauses[p.at]
+	p.at++
+	readable := p.lits.restore(c.text)
+	before := len(p.body)
+	p.emit("%s", comment(readable))
+	for _, f := range p.forms {
+		m := f.pattern.FindStringSubmatch(c.text)
+		if m == nil {
+			continue
+		}
+		body, depth := len(p.body), p.depth
+		if f.read(p, m, c) {
+			p.understood = append(p.understood, f.name+": "+readable)
+			if len(p.body) == before+1 {
+				p.body = p.body[:before] // nothing to do needs no comment
+			}
+			return
+		}
+		p.body, p.depth = p.body[:body], depth
+	}
+	p.body = p.body[:before]
+	p.unknown = append(p.unknown, readable)
+	p.emit("%s", comment("TODO: "+readable))
+}
+
+func (p *planner) emit(format string, args ...any) {
+	p.body = append(p.body, strings.Repeat("    ", p.depth)+fmt.Sprintf(format, args...))
+}
+
+// fresh returns a variable name that is not in use: base, base_2, …
+func (p *planner) fresh(base string) string {
+	p.names[base]++
+	if n := p.names[base]; n > 1 {
+		return fmt.Sprintf("%s_%d", base, n)
+	}
+	return base
+}
+
+func (p *planner) helper(names ...string) {
+	for _, n := range names {
+		p.helpers[n] = true
+	}
+}
+
+// output adds a variable to the result.
+func (p *planner) output(key, variable string) {
+	for i := 2; slices.ContainsFunc(p.outputs, func(o output) bool { return o.key == key }); i++ {
+		key = fmt.Sprintf("%s %d", strings.TrimSuffix(key, fmt.Sprintf(" %d", i-1)), i)
+	}
+	p.outputs = append(p.outputs, output{key, variable})
+}
+
+// tool returns the first selected tool that fits.
+func (p *planner) tool(fits func(*Tool) bool) *Tool {
+	for i := range p.request.Tools {
+		if fits(&p.request.Tools[i]) {
+			return &p.request.Tools[i]
+		}
+	}
+	return nil
+}
+
+// call returns the Python text of a call and imports the function. Arguments go by name.
+func (p *planner) call(t *Tool, arguments ...string) string {
+	if p.imports[t.module()] == nil {
+		p.imports[t.module()] = set{}
+	}
+	p.imports[t.module()][t.function()] = true
+	p.used[t.Server+"/"+t.Name] = true
+	return t.function() + "(" + strings.Join(arguments, ", ") + ")"
+}
+
+// requires tells whether the tool's required parameters are exactly these.
+func (t *Tool) requires(names ...string) bool {
+	n := 0
+	for _, p := range t.Params {
+		if p.Required {
+			if !slices.Contains(names, p.Name) {
+				return false
+			}
+			n++
+		}
+	}
+	return n == len(names)
+}
+
+func (t *Tool) named(words ...string) bool {
+	name := strings.ToLower(t.Name)
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
+}
+
+// program puts the parts together.
+func (p *planner) program() string {
+	var b strings.Builder
+	b.WriteString("# Written by rules. Every value below stands in the task or comes from a tool.\n")
+	b.WriteString(p.head())
+	b.WriteString(strings.Join(p.body, "\n") + "\n\n")
+	b.WriteString("result = " + p.result() + "\n")
+	return b.String()
+}
+
+func (p *planner) head() string {
+	var b, functions strings.Builder
+	for _, h := range helpers {
+		if p.helpers[h.name] {
+			for m := range strings.FieldsSeq(h.imports) {
+				p.modules[m] = true
+			}
+			functions.WriteString("\n\n" + h.code)
+		}
+	}
+	for _, m := range p.modules.sorted() {
+		b.WriteString("import " + m + "\n")
+	}
+	modules := set{}
+	for m := range p.imports {
+		modules[m] = true
+	}
+	if len(p.modules) > 0 && len(modules) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, m := range modules.sorted() {
+		b.WriteString("from servers." + m + " import " + strings.Join(p.imports[m].sorted(), ", ") + "\n")
+	}
+	b.WriteString(functions.String())
+	b.WriteString("\n\n")
+	return b.String()
+}
+
+// result is the document when the task is about one, the only output when there is one, else all of them by name.
+func (p *planner) result() string {
+	otherThanNumbers := func(o output) bool {
+		return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
+	}
+	if p.doc != "" && !slices.ContainsFunc(p.outputs, otherThanNumbers) {
+		return p.doc
+	}
+	if p.doc != "" {
+		p.output("state", p.doc)
+	}
+	switch len(p.outputs) {
+	case 0:
+		return "None"
+	case 1:
+		return p.outputs[0].variable
+	}
+	var parts []string
+	for _, o := range p.outputs {
+		parts = append(parts, quote(o.key)+": "+o.variable)
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// codeRequired makes the outcome for a task that the rules do not understand.
+func (p *planner) codeRequired(reason string) *CodeRequiredError {
+	e := &CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
+	for i := range p.request.Tools {
+		t := &p.request.Tools[i]
+		e.Signatures = append(e.Signatures, "from servers."+t.module()+" import "+t.function()+"  # "+t.signature())
+		if len(p.body) == 0 {
+			p.call(t)
+		}
+	}
+	if len(p.unknown) == 0 {
+		p.emit("%s", comment("TODO: "+reason))
+	}
+	p.emit("raise NotImplementedError(%s)", quote("write the parts marked TODO, then drop this line"))
+	e.Skeleton = p.head() + strings.Join(p.body, "\n") + "\n\nresult = " + p.result() + "\n"
+	return e
+}

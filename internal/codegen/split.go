@@ -1,0 +1,216 @@
+package codegen
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A task is cut into clauses, one request each. Before that, values that may hold any character are taken out and
+// replaced by marks like ⟦q3⟧, so that no rule ever reads into a quotation, a path or a JSON block.
+
+// literal kinds
+const (
+	quoted   = 'q'
+	jsonText = 'j'
+	pathText = 'p'
+)
+
+type literals struct{ texts []string }
+
+func (l *literals) mark(kind rune, text string) string {
+	l.texts = append(l.texts, text)
+	return fmt.Sprintf("⟦%c%d⟧", kind, len(l.texts)-1)
+}
+
+var mark = regexp.MustCompile(`⟦([qjp])(\d+)⟧`)
+
+// text returns what a mark stands for.
+func (l *literals) text(m string) (kind rune, text string, ok bool) {
+	found := mark.FindStringSubmatch(m)
+	if found == nil || found[0] != strings.TrimSpace(m) {
+		return 0, "", false
+	}
+	n, err := strconv.Atoi(found[2])
+	if err != nil || n >= len(l.texts) {
+		return 0, "", false
+	}
+	return rune(found[1][0]), l.texts[n], true
+}
+
+// restore puts the values back, for people to read.
+func (l *literals) restore(s string) string {
+	return mark.ReplaceAllStringFunc(s, func(m string) string {
+		kind, text, ok := l.text(m)
+		if ok && kind == quoted {
+			return "'" + text + "'"
+		}
+		return text
+	})
+}
+
+// clause is one request of a task.
+type clause struct {
+	text     string
+	sentence int
+	fields   []fieldValue // of the bullet list that follows it
+	data     string       // mark of the JSON block that follows it
+}
+
+type fieldValue struct{ name, value string }
+
+var (
+	pathPattern  = regexp.MustCompile(`(?:^|[\s(:,])((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*|\b[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))`)
+	bullet       = regexp.MustCompile(`^[-*•]\s+(.*)$`)
+	numbered     = regexp.MustCompile(`^\(?\d{1,2}[.)]\s+`)
+	fieldPattern = regexp.MustCompile(`^(⟦q\d+⟧|[\w\-]+)\s*:\s*(.*\S)$`)
+	sentenceEnd  = regexp.MustCompile(`[.;!?]+(?:\s+|$)`)
+	connector    = regexp.MustCompile(`(?i)(?:,?\s*\band\s+then\s+|,?\s*\bthen,?\s+|,\s*and\s+|,\s+|\s+and\s+)`)
+	thenWord     = regexp.MustCompile(`(?i)\bthen\b`)
+	firstWord    = regexp.MustCompile(`^\w+`)
+)
+
+// verbs begin a new clause after "and" or a comma.
+var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple square average get fetch
+check show tell find give query select run execute filter keep sort order count list read open load write create save
+store append print display report output verify confirm ensure update set increment change import use call return if
+otherwise else for insert delete remove rename convert send search
+email mail post notify publish upload download translate summarize summarise remind sort plot draw`)
+
+func wordSet(s string) map[string]bool {
+	set := map[string]bool{}
+	for w := range strings.FieldsSeq(s) {
+		set[w] = true
+	}
+	return set
+}
+
+// split cuts a task into clauses.
+func split(task string) ([]clause, *literals) {
+	lits := &literals{}
+	task = strings.NewReplacer("⟦", "[", "⟧", "]", "\r\n", "\n", "“", `"`, "”", `"`, "‘", "'", "’", "'").Replace(task)
+	task = takePaths(takeQuotes(takeJSON(task, lits), lits), lits)
+	var out []clause
+	sentence := 0
+	for line := range strings.Lines(task) {
+		line = strings.TrimSpace(line)
+		last := len(out) - 1
+		item := bullet.FindStringSubmatch(line)
+		switch kind, _, isMark := lits.text(line); {
+		case line == "":
+		case isMark && kind == jsonText && last >= 0:
+			out[last].data = line
+		case item != nil && last >= 0 && fieldPattern.MatchString(item[1]):
+			f := fieldPattern.FindStringSubmatch(item[1])
+			name := f[1]
+			if _, text, ok := lits.text(name); ok {
+				name = text
+			}
+			out[last].fields = append(out[last].fields, fieldValue{name, f[2]})
+		default:
+			if item != nil {
+				line = item[1]
+			}
+			line = numbered.ReplaceAllString(line, "")
+			for _, s := range sentenceEnd.Split(line, -1) {
+				sentence++
+				for _, c := range splitSentence(s) {
+					out = append(out, clause{text: c, sentence: sentence})
+				}
+			}
+		}
+	}
+	return out, lits
+}
+
+// splitSentence cuts at "then", and at "and" or a comma where a verb follows, never inside parentheses.
+func splitSentence(s string) []string {
+	var out []string
+	from := 0
+	for _, at := range connector.FindAllStringIndex(s, -1) {
+		if strings.Count(s[from:at[0]], "(") > strings.Count(s[from:at[0]], ")") {
+			continue
+		}
+		verb := strings.ToLower(firstWord.FindString(s[at[1]:]))
+		if verbs[verb] || thenWord.MatchString(s[at[0]:at[1]]) {
+			out = append(out, s[from:at[0]])
+			from = at[1]
+		}
+	}
+	out = append(out, s[from:])
+	kept := out[:0]
+	for _, c := range out {
+		if c = tidy(c); c != "" {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|first(?:ly)?|next|lastly|and|then|can you|could you|would you|i want(?: you)? to|i need(?: you)? to|i would like(?: you)? to|let's|just)[\s,]+`)
+
+// tidy drops what carries no request: blanks, politeness, a colon at the end.
+func tidy(c string) string {
+	c = strings.Join(strings.Fields(c), " ")
+	for {
+		shorter := strings.TrimRight(politeness.ReplaceAllString(c, ""), " :,.")
+		if shorter == c {
+			return c
+		}
+		c = shorter
+	}
+}
+
+// takeJSON replaces blocks in braces or brackets that are valid JSON.
+func takeJSON(task string, lits *literals) string {
+	var out strings.Builder
+	for task != "" {
+		at := strings.IndexAny(task, "{[")
+		if at < 0 {
+			break
+		}
+		out.WriteString(task[:at])
+		task = task[at:]
+		decoder := json.NewDecoder(strings.NewReader(task))
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			out.WriteByte(task[0])
+			task = task[1:]
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, value); err == nil {
+			out.WriteString(lits.mark(jsonText, compact.String()))
+		}
+		task = task[decoder.InputOffset():]
+	}
+	return out.String() + task
+}
+
+var quotePattern = regexp.MustCompile(`"([^"\n]*)"|` + "`([^`\n]*)`" + `|(^|[\s(:,=])'([^'\n]*)'`)
+
+// takeQuotes replaces quotations; an apostrophe inside a word opens none.
+func takeQuotes(task string, lits *literals) string {
+	return quotePattern.ReplaceAllStringFunc(task, func(m string) string {
+		parts := quotePattern.FindStringSubmatch(m)
+		return parts[3] + lits.mark(quoted, parts[1]+parts[2]+parts[4])
+	})
+}
+
+func takePaths(task string, lits *literals) string {
+	return pathPattern.ReplaceAllStringFunc(task, func(m string) string {
+		p := pathPattern.FindStringSubmatch(m)[1]
+		before := strings.TrimSuffix(m, p)
+		rest := ""
+		for strings.HasSuffix(p, ".") { // the end of a sentence
+			p, rest = p[:len(p)-1], rest+"."
+		}
+		if strings.Count(p, "/") == 1 && len(p) < 3 {
+			return m
+		}
+		return before + lits.mark(pathText, p) + rest
+	})
+}

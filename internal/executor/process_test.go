@@ -1,0 +1,125 @@
+package executor_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+)
+
+// impostor is a driver in whose boxes a script of ours takes the runner's place.
+type impostor struct {
+	executortest.Host
+	script string
+}
+
+type impostorBox struct {
+	executor.Box
+	script string
+}
+
+func (d impostor) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := d.Host.Create(ctx, spec)
+	return impostorBox{box, d.script}, err
+}
+
+func (b impostorBox) Exec(ctx context.Context, argv []string) (executor.Session, error) {
+	return b.Box.Exec(ctx, []string{argv[0], "-I", "-c", prelude + b.script})
+}
+
+const prelude = `
+import json, os, sys
+def send(header, body=b''):
+    data = json.dumps(header).encode() + b'\n' + body
+    os.write(1, len(data).to_bytes(4, 'big') + data)
+def read():
+    return os.read(0, 1 << 20) or sys.exit()
+def hello():
+    read()
+    send({'t': 'hello', 'version': 1, 'python': '3'})
+`
+
+func TestRunnerThatDoesNotStart(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"ends", "sys.exit(9)", "runner ended with code 9"},
+		{"complains", "sys.exit('no modules here')", "no modules here"},
+		{"is not the runner", "print('Hello, world, this is not a frame')", "bad frame"},
+		{"has another version", "send({'t': 'hello', 'version': 2}); read()\nwhile True: read()", "version 2, not 1"},
+		{"is early", "send({'t': 'ready'})\nwhile True: read()", `"ready" before hello`},
+		{"says nothing", "while True: read()", "not in time"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("not in time"))
+			if c.name == "says nothing" {
+				ctx, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("not in time"))
+			}
+			defer cancel()
+			_, err := executor.NewSingle(ctx, impostor{script: c.script}, executor.Spec{Workspace: t.TempDir()})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("NewSingle() = %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestRunnerThatMisbehaves(t *testing.T) {
+	const wait = "\nwhile True: read()"
+	for _, c := range []struct{ name, script, code string }{
+		{"garbage", "os.write(1, b'garbage of some length')" + wait, executor.CodeChannel},
+		{"too long a frame", "os.write(1, b'\\xff' * 8)" + wait, executor.CodeChannel},
+		{"hello again", "send({'t': 'hello', 'version': 1})" + wait, executor.CodeChannel},
+		{"ready too early", "send({'t': 'ready'})" + wait, executor.CodeChannel},
+		{"facts that nobody asked for", "send({'t': 'checked'}, b'{}')" + wait, executor.CodeChannel},
+		{"the same call twice", "for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, executor.CodeChannel},
+		{"too many calls", "for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, executor.CodeChannel},
+		{"cancelled by nobody", "send({'t': 'done', 'how': 'cancelled'})" + wait, executor.CodeChannel},
+		{"the end of everything", "sys.exit('gone')", executor.CodeSandboxDied},
+		{"half a frame", "os.write(1, b'\\x00\\x00')", executor.CodeSandboxDied},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			single, err := executor.NewSingle(t.Context(), impostor{script: "hello()\nread()\n" + c.script}, executor.Spec{Workspace: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := single.Run(t.Context(), executor.Program{TaskID: "x", Code: "1"}, executor.Hooks{
+				Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				},
+			})
+			if err != nil || v.Status != executor.Failed || v.Error.Code != c.code || !v.Dirty || single.Alive() {
+				t.Errorf("Run() = %+v, %+v, %v, alive %v, want a failed, dirty verdict %s", v, v.Error, err, single.Alive(), c.code)
+			}
+			if err := single.Close(t.Context()); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+	}
+}
+
+func TestRunnerThatFloods(t *testing.T) {
+	const script = "hello()\nread()\nwhile True: send({'t': 'out', 'stream': 'stdout'}, b'x' * 1000)"
+	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := executor.Program{TaskID: "x", Code: "1", Limits: executor.Limits{OutputBytes: 5000}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	seen := 0
+	_, err = single.Run(ctx, p, executor.Hooks{Output: func(_ string, data []byte) {
+		if seen += len(data); seen == 5000 {
+			cancel(errors.New("enough"))
+		}
+	}})
+	if err == nil || err.Error() != "run program: enough" || seen != 5000 {
+		t.Errorf("Run() = %v after %d bytes, want the cause after 5000", err, seen)
+	}
+	if err := single.Close(t.Context()); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+}

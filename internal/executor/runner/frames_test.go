@@ -1,0 +1,124 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// frame is what the runner would send.
+func frame(header, body string) string {
+	data := header + "\n" + body
+	return string(binary.BigEndian.AppendUint32(nil, uint32(len(data)))) + data
+}
+
+func TestRead(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     Frame
+		err      error
+	}{
+		{"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""), Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil},
+		{"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"), Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil},
+		{"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"), Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil},
+		{"done", frame(`{"t":"done","how":"exit","signal":"SIGSEGV","cpu_ms":1.5,"peak_kb":2,"dropped":3}`, ""),
+			Frame{Type: "done", How: "exit", Signal: "SIGSEGV", CPUMS: 1.5, PeakKB: 2, Dropped: 3}, nil},
+		{"the largest", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-30)),
+			Frame{Type: "out", Stream: "stdout", Body: bytes.Repeat([]byte("x"), MaxFrame-30)}, nil},
+		{"too large", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-29)), Frame{}, ErrFrame},
+		{"a length without frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
+		{"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""), Frame{}, ErrFrame},
+		{"no header", "\x00\x00\x00\x02{}", Frame{}, ErrFrame},
+		{"an unknown type", frame(`{"t":"bye"}`, ""), Frame{}, ErrFrame},
+		{"an unknown field", frame(`{"t":"ready","x":1}`, ""), Frame{}, ErrFrame},
+		{"two headers", frame(`{"t":"ready"}{}`, ""), Frame{}, ErrFrame},
+		{"a stream of its own", frame(`{"t":"out","stream":"log"}`, "x"), Frame{}, ErrFrame},
+		{"facts that are not JSON", frame(`{"t":"checked"}`, "{"), Frame{}, ErrFrame},
+		{"a call without id", frame(`{"t":"call","server":"s","tool":"t"}`, "{}"), Frame{}, ErrFrame},
+		{"an end of its own", frame(`{"t":"done","how":"well"}`, ""), Frame{}, ErrFrame},
+		{"negative time", frame(`{"t":"done","how":"end","cpu_ms":-1}`, ""), Frame{}, ErrFrame},
+		{"the end", "", Frame{}, io.EOF},
+		{"half a length", "\x00\x00", Frame{}, io.ErrUnexpectedEOF},
+		{"half a frame", "\x00\x00\x00\x09{\"t\":", Frame{}, io.ErrUnexpectedEOF},
+		{"a length and no more", "\x00\x00\x00\x09", Frame{}, io.ErrUnexpectedEOF},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.want.Type != "" && c.want.Body == nil {
+				c.want.Body = []byte{}
+			}
+			got, err := Read(strings.NewReader(c.in))
+			if diff := cmp.Diff(c.want, got); diff != "" || !errors.Is(err, c.err) {
+				t.Errorf("Read() = %v, want %v; frame (-want +got):\n%s", err, c.err, diff)
+			}
+		})
+	}
+}
+
+func TestWriteSplitsLongMessages(t *testing.T) {
+	for _, size := range []int{0, 1, MaxFrame - 100, MaxFrame, 3*MaxFrame + 5} {
+		body := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
+		var out bytes.Buffer
+		if err := Write(&out, Reply{Type: "reply", Size: size, ID: 1, OK: true}, body); err != nil {
+			t.Fatalf("Write(%d bytes) = %v", size, err)
+		}
+		var got []byte
+		for out.Len() > 0 {
+			data := out.Next(int(binary.BigEndian.Uint32(out.Next(4))))
+			if len(data) > MaxFrame {
+				t.Errorf("a frame of %d bytes", len(data))
+			}
+			_, part, _ := bytes.Cut(data, []byte("\n"))
+			got = append(got, part...)
+		}
+		if !bytes.Equal(got, body) {
+			t.Errorf("%d bytes became %d", size, len(got))
+		}
+	}
+	if err := Write(io.Discard, Signal{Task: strings.Repeat("x", MaxHeader)}, nil); !errors.Is(err, ErrFrame) {
+		t.Errorf("Write(a large header) = %v, want %v", err, ErrFrame)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{
+		"", "\x00\x00\x00\x02{}", "\xff\xff\xff\xff",
+		frame(`{"t":"hello","version":1}`, ""), frame(`{"t":"ready"}`, "") + frame(`{"t":"checked"}`, "{}"),
+		frame(`{"t":"done","how":"end","error":{"code":"exception","message":"x","line":1}}`, "[1]"),
+		frame(`{"t":"call","id":1,"server":"s","tool":"t","hash":""}`, "{"),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bytes.NewReader(data)
+		for {
+			before := in.Len()
+			frame, err := Read(in)
+			if err != nil {
+				if !errors.Is(err, ErrFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("Read() = %v", err)
+				}
+				return
+			}
+			if len(frame.Body) > before-in.Len() || !frame.valid() {
+				t.Errorf("Read() = %+v of %d bytes", frame, before-in.Len())
+			}
+		}
+	})
+}
+
+func FuzzHeader(f *testing.F) {
+	f.Add([]byte(`{"t":"out","stream":"stdout"}`))
+	f.Add([]byte(`{"t":"done","how":"exit","code":-1,"cpu_ms":1e400}`))
+	f.Add([]byte(`{"T":"ready"}`))
+	f.Fuzz(func(t *testing.T, header []byte) {
+		frame, err := decode(append(header, '\n', '1'))
+		if (err == nil) == (frame.Type == "") || err != nil && !errors.Is(err, ErrFrame) {
+			t.Errorf("decode(%q) = %+v, %v", header, frame, err)
+		}
+	})
+}

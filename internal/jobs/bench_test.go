@@ -1,0 +1,75 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func noop(context.Context, *Job) (*schemas.Result, error) {
+	return &schemas.Result{Status: schemas.Succeeded}, nil
+}
+
+// BenchmarkTask is one task from Submit to the result in the caller's hands, one at a time, on a
+// server that syncs every write. Beside ns/op it reports where the time goes, as medians.
+func BenchmarkTask(b *testing.B) {
+	for _, tcp := range []bool{false, true} {
+		b.Run(map[bool]string{false: "inprocess", true: "tcp"}[tcp], func(b *testing.B) {
+			f := newFleet(b)
+			worker := f
+			if tcp {
+				opts := f.opts
+				opts.InProcess, opts.URL = nil, f.srv.URL()
+				f = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
+				worker = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
+			}
+			worker.work(b, WorkerOptions{Handler: noop, Slots: 2})
+			var write, submit, queued, total []time.Duration // write: the yardstick, one durable write
+			n := 0
+			for b.Loop() {
+				n++
+				began := time.Now()
+				if _, err := f.js.Publish(b.Context(), "dlq.bench.x", make([]byte, 500)); err != nil {
+					b.Fatal(err)
+				}
+				write = append(write, time.Since(began))
+				began = time.Now()
+				rec := f.submit(b, fmt.Sprint(n), `{"code":"x"}`)
+				submit = append(submit, time.Since(began))
+				rec = f.end(b, rec.TaskID)
+				total = append(total, time.Since(began))
+				queued = append(queued, rec.StartedAt.Sub(began))
+			}
+			report(b, "write", write)
+			report(b, "submit", submit)
+			report(b, "claimed", queued)
+			report(b, "total", total)
+		})
+	}
+}
+
+func report(b *testing.B, what string, d []time.Duration) {
+	slices.Sort(d)
+	b.ReportMetric(float64(d[len(d)/2].Microseconds()), what+"-p50-µs")
+	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), what+"-p99-µs")
+}
+
+// BenchmarkThroughput drains a backlog.
+func BenchmarkThroughput(b *testing.B) {
+	f := newFleet(b)
+	n := 0
+	var last schemas.Record
+	for b.Loop() {
+		n++
+		last = f.submit(b, fmt.Sprint(n), `{"code":"x"}`)
+	}
+	began := time.Now()
+	f.work(b, WorkerOptions{Handler: noop, Slots: 8})
+	f.end(b, last.TaskID)
+	f.empty(b)
+	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "tasks/s")
+}

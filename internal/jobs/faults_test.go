@@ -1,0 +1,292 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+var (
+	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0: a new one")
+	faultTasks = flag.Int("faults.tasks", 300, "tasks of the fault test, about 20 a second")
+)
+
+const (
+	faultAckWait = 1500 * time.Millisecond
+	faultWorkers = 4
+	counters     = 8 // workspaces, so to say: each effect is a compare-and-swap on one of them
+)
+
+func natsRole(ctx context.Context, ready func()) error {
+	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
+		Dir: os.Getenv("DIR"), Addr: os.Getenv("ADDR"), Log: quiet, Fleet: embedded.NATSUser{User: "fleet", Password: "f"},
+	})
+	if err != nil {
+		return err
+	}
+	ready()
+	<-ctx.Done()
+	srv.Close()
+	return nil
+}
+
+func faultClient(ctx context.Context, addr string) (*Client, error) {
+	return Connect(ctx, Options{
+		URL: "nats://" + addr, User: "fleet", Password: "f", WaitForServer: true,
+		AckWait: faultAckWait, History: 1000, Log: quiet,
+	})
+}
+
+func workerRole(ctx context.Context, ready func()) error {
+	c, err := faultClient(ctx, os.Getenv("ADDR"))
+	if err != nil {
+		return err
+	}
+	ready()
+	return NewWorker(c, WorkerOptions{
+		Slots: 4, Mutant: os.Getenv("MUTANT"),
+		Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+			if !sleep(ctx, time.Duration(20+rand.IntN(300))*time.Millisecond) {
+				return nil, context.Cause(ctx)
+			}
+			return succeedWith(ctx, j, c.applyEffect(ctx, j.Record.TaskID))
+		},
+	}).Run(ctx, ctx)
+}
+
+func succeedWith(ctx context.Context, j *Job, err error) (*schemas.Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	return succeed(ctx, j)
+}
+
+// counter is what tasks have an effect on, as a workspace's HEAD: how many were applied, and which.
+type counter struct {
+	N     int
+	Tasks []string
+}
+
+// applyEffect counts the task in its counter once, by compare-and-swap: a later attempt finds it.
+func (c *Client) applyEffect(ctx context.Context, id string) error {
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	subject := "$KV.EFFECTS." + strconv.Itoa(int(h.Sum32()%counters))
+	for {
+		n, rev, err := c.readCounter(ctx, subject)
+		if err != nil || slices.Contains(n.Tasks, id) {
+			return err
+		}
+		n.N++
+		n.Tasks = append(n.Tasks, id)
+		data, err := json.Marshal(n)
+		if err != nil {
+			return err
+		}
+		_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data}, jetstream.WithExpectLastSequencePerSubject(rev))
+		if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+			return err
+		}
+	}
+}
+
+func (c *Client) readCounter(ctx context.Context, subject string) (n counter, rev uint64, err error) {
+	stream, err := c.js.Stream(ctx, "KV_EFFECTS")
+	if err != nil {
+		return n, 0, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return n, 0, nil
+	}
+	if err != nil {
+		return n, 0, err
+	}
+	return n, m.Sequence, json.Unmarshal(m.Data, &n)
+}
+
+// faultFleet is a server and workers in processes of their own.
+type faultFleet struct {
+	*fleet
+	seed    uint64
+	nats    *faulttest.Process
+	workers []*faulttest.Process
+}
+
+func newFaultFleet(t *testing.T, env ...string) *faultFleet {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := &faultFleet{seed: *faultSeed}
+	for f.seed == 0 {
+		f.seed = rand.Uint64() >> 32
+	}
+	t.Logf("seed %d (again: -faults.seed %d)", f.seed, f.seed)
+	env = append(env, "ADDR="+addr, "DIR="+t.TempDir())
+	f.nats = faulttest.Start(t, "nats", env...)
+	c, err := faultClient(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	f.fleet = &fleet{Client: c}
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "EFFECTS"}); err != nil {
+		t.Fatal(err)
+	}
+	for range faultWorkers {
+		f.workers = append(f.workers, faulttest.Start(t, "worker", env...))
+	}
+	return f
+}
+
+// submitAll submits n tasks over some time, each until it is accepted, and returns their ids.
+func (f *faultFleet) submitAll(t *testing.T, n int, every time.Duration) []string {
+	t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		eventually(t, "submit", func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			rec, err := f.Submit(ctx, "acme", taskEvent(strconv.Itoa(i), `{"code":"x","retry":{"attempts":100}}`))
+			ids[i] = rec.TaskID
+			return err
+		})
+		sleep(t.Context(), every)
+	}
+	return ids
+}
+
+// audit is what was wrong, by the story of every record and by the counters.
+func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice, runs int) {
+	t.Helper()
+	ends := map[string]int{}
+	err := f.from(t.Context(), streamRecords, recordPrefix+">", 1, func(m *nats.Msg) error {
+		var e entry
+		if err := json.Unmarshal(m.Data, &e); err != nil {
+			return err
+		}
+		if e.Status.Terminal() {
+			ends[e.TaskID]++
+			runs += e.Run
+			if e.Status != schemas.Succeeded {
+				problems = append(problems, fmt.Sprintf("task %s ended %s: %v", e.TaskID, e.Status, e.Result.Error))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		twice += max(0, ends[id]-1)
+		if ends[id] != 1 {
+			problems = append(problems, fmt.Sprintf("task %s has %d terminal records, want 1", id, ends[id]))
+		}
+	}
+	applied, total := map[string]int{}, 0
+	for i := range counters {
+		n, _, err := f.readCounter(t.Context(), "$KV.EFFECTS."+strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n.N
+		for _, id := range n.Tasks {
+			applied[id]++
+		}
+	}
+	for _, id := range ids {
+		twice += max(0, applied[id]-1)
+		if applied[id] != 1 {
+			problems = append(problems, fmt.Sprintf("task %s was applied %d times, want 1", id, applied[id]))
+		}
+	}
+	if total != len(ids) {
+		problems = append(problems, fmt.Sprintf("counters say %d, want %d", total, len(ids)))
+	}
+	return problems, twice, runs
+}
+
+func (f *faultFleet) waitAll(t *testing.T, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		eventually(t, "end of "+id, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := f.Wait(ctx, "acme", id)
+			return err
+		})
+	}
+}
+
+// Whatever is killed, stopped or restarted: every task ends once, and its effect is there once.
+func TestFaults(t *testing.T) {
+	f := newFaultFleet(t)
+	storm, calm := context.WithCancel(t.Context())
+	defer calm()
+	faults := []faulttest.Fault{{Name: "restart of the server", Weight: 1, Do: f.nats.KillAndRestart}}
+	for _, w := range f.workers {
+		faults = append(faults,
+			faulttest.Fault{Name: "kill -9", Weight: 1, Do: w.KillAndRestart},
+			faulttest.Fault{Name: "SIGSTOP", Weight: 1, Do: w.Freeze(faultAckWait, 2*faultAckWait)})
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 700*time.Millisecond, faults...))
+	})
+	ids := f.submitAll(t, *faultTasks, 45*time.Millisecond)
+	calm()
+	wg.Wait()
+	f.waitAll(t, ids)
+	problems, twice, runs := f.audit(t, ids)
+	t.Logf("%d tasks, %d runs, %d twice, %d problems", len(ids), runs, twice, len(problems))
+	for _, p := range problems {
+		t.Error(p)
+	}
+	f.empty(t)
+}
+
+// Without compare-and-swap and fence the same test finds tasks that ended twice.
+func TestFaultsMutant(t *testing.T) {
+	f := newFaultFleet(t, "MUTANT="+mutantNoCAS)
+	ids := f.submitAll(t, 40, 0)
+	storm, calm := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer calm()
+	freeze := f.workers[0].Freeze(2*faultAckWait, 2*faultAckWait)
+	faulttest.Storm(storm, t, f.seed, 20*time.Millisecond, faulttest.Fault{Name: "SIGSTOP", Weight: 1, Do: func(_ context.Context, rng *rand.Rand) error {
+		return freeze(t.Context(), rng)
+	}})
+	eventually(t, "the mutant ends a task twice", func() error {
+		if _, twice, _ := f.audit(t, ids); twice == 0 {
+			return errors.New("each ended at most once")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,170 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// What the protocol leans on in the server, or is built around. When one of these fails with a new
+// server, read it as: look at that part of the protocol again.
+
+// deliver submits a task and takes its entry, as a worker does.
+func (f *fleet) deliver(t *testing.T, id string) (*lanes, *delivery) {
+	t.Helper()
+	f.submit(t, id, `{"code":"x"}`)
+	ls := NewWorker(f.Client, WorkerOptions{}).lanes
+	t.Cleanup(func() { _ = ls.close() })
+	return ls, f.fetch(t, ls)
+}
+
+func (f *fleet) fetch(t *testing.T, ls *lanes) (d *delivery) {
+	t.Helper()
+	eventually(t, "delivery", func() (err error) {
+		if d, err = ls.fetch(t.Context(), lane{"default", "normal", "acme"}); err == nil && d == nil {
+			err = errors.New("nothing")
+		}
+		return err
+	})
+	return d
+}
+
+// A late ack of a lost worker removes the entry below its new owner: only the record fences.
+func TestServerTakesLateAck(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.AckWait = 300 * time.Millisecond })
+	ls, first := f.deliver(t, "1")
+	second := f.fetch(t, ls)
+	if second.seq != first.seq || second.msg.Reply == first.msg.Reply {
+		t.Fatalf("delivered %d then %d", first.seq, second.seq)
+	}
+	if err := first.ack(t.Context(), f.Client); err != nil {
+		t.Errorf("late ack = %v", err)
+	}
+	f.empty(t)
+}
+
+// Deduplication forgets acknowledged entries on restart: idempotency must live in the record.
+func TestServerForgetsDuplicates(t *testing.T) {
+	dir := t.TempDir()
+	user := embedded.NATSUser{User: "fleet", Password: "p"}
+	publish := func() (dup, dupAcked bool) {
+		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: dir, Fleet: user, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Close()
+		c, err := Connect(t.Context(), Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for id, got := range map[string]*bool{"kept": &dup, "acked": &dupAcked} {
+			msg := &nats.Msg{Subject: "tasks.default.normal." + id}
+			ack, err := c.js.PublishMsg(t.Context(), msg, jetstream.WithMsgID(id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			*got = ack.Duplicate
+		}
+		stream, err := c.js.Stream(t.Context(), streamTasks)
+		if err == nil {
+			err = stream.Purge(t.Context(), jetstream.WithPurgeSubject("tasks.default.normal.acked"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dup, dupAcked
+	}
+	publish()
+	if dup, dupAcked := publish(); !dup || dupAcked {
+		t.Errorf("after restart: duplicate of a kept entry %v, of a removed one %v, want true, false", dup, dupAcked)
+	}
+}
+
+// Notifications come from storing, not from publishing: a write that loses is never seen.
+func TestServerRepublishesWhatIsStored(t *testing.T) {
+	f := newFleet(t)
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	sub, err := f.nc.SubscribeSync("notify.acme." + rec.TaskID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rev := range []uint64{0, 1} {
+		e := entry{Record: rec, rev: rev}
+		e.Worker = fmt.Sprint(rev)
+		if err := f.swap(t.Context(), &e); (rev == 0) != errors.Is(err, errStale) {
+			t.Errorf("swap at %d = %v", rev, err)
+		}
+	}
+	msg, err := sub.NextMsg(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := decodeEntry(rec.TaskID, 0, msg.Data); err != nil || e.Worker != "1" {
+		t.Errorf("first notification is of write %q, %v, want 1", e.Worker, err)
+	}
+}
+
+// A cap holds in the whole fleet, an entry put off by nak counts against it, and a worker that
+// comes up empty at the cap is told so quickly.
+func TestServerCap(t *testing.T) {
+	f := newFleet(t, func(o *Options) {
+		o.Policy = func(string) (TenantPolicy, bool) { return TenantPolicy{MaxRunning: 1}, true }
+	})
+	f.submit(t, "2", `{"code":"x"}`)
+	ls, d := f.deliver(t, "1")
+	if err := d.nak(f.Client, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if d, err := ls.fetch(t.Context(), lane{"default", "normal", "acme"}); d != nil || err != nil {
+		t.Errorf("fetch at the cap = %+v, %v", d, err)
+	}
+	if took := time.Since(began); took > 500*time.Millisecond {
+		t.Errorf("fetch at the cap took %v", took)
+	}
+}
+
+// A consumer that the server removed for idleness is made again, and nothing is lost.
+func TestServerDropsConsumer(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: succeed})
+	f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
+	f.empty(t)
+	if err := f.js.DeleteConsumer(t.Context(), streamTasks, "default_normal_acme"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if rec := f.end(t, f.submit(t, "2", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
+		t.Errorf("record = %+v", rec)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a task for a removed consumer took %v", took)
+	}
+}
+
+// A delivery does not wait while a slot is free (nats.go's own iterators stall now and then).
+func TestNoStall(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})
+	for i := range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		rec := f.submit(t, fmt.Sprint(i), `{"code":"x"}`)
+		rec, err := f.Wait(ctx, "acme", rec.TaskID)
+		cancel()
+		if waited := rec.StartedAt.Sub(rec.SubmittedAt); err != nil || waited > time.Second {
+			t.Fatalf("task %d waited %v with a free slot: %v", i, waited, err)
+		}
+	}
+}

@@ -1,0 +1,598 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func ceHeader(id string, more ...string) nats.Header {
+	h := nats.Header{
+		"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {"/foreign"}, "ce-type": {schemas.TypeTask},
+		"ce-datacontenttype": {"application/json"},
+	}
+	for i := 0; i < len(more); i += 2 {
+		h[more[i]] = []string{more[i+1]}
+	}
+	return h
+}
+
+// Events of producers that know nothing but NATS and CloudEvents.
+func TestForeignProducer(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: succeed, Pools: []string{"default", "gpu"}})
+	f.publish(t, "tasks.gpu.high.acme", ceHeader("binary"), `{"code":"b"}`)
+	f.publish(t, "tasks.default.low.acme", nats.Header{"Content-Type": {"application/cloudevents+json"}},
+		`{"specversion":"1.0","id":"structured","source":"/foreign","type":"codefleet.task.v1","data":{"code":"s"}}`)
+	f.publish(t, "tasks.default.normal.acme", ceHeader("binary"), `{"code":"b"}`) // again, elsewhere
+	for id, want := range map[string]string{"binary": "gpu high b", "structured": "default low s"} {
+		rec := f.arrive(t, "/foreign", id)
+		if got := rec.Pool + " " + rec.Priority + " " + rec.Result.Output; got != want || rec.Run != 1 {
+			t.Errorf("task %s = %q run %d, want %q run 1", id, got, rec.Run, want)
+		}
+	}
+	f.empty(t)
+}
+
+// arrive waits for a task that was not submitted through this client.
+func (f *fleet) arrive(t testing.TB, source, key string) schemas.Record {
+	t.Helper()
+	id := TaskID("acme", source, key)
+	eventually(t, "record of "+key, func() error { _, err := f.Record(t.Context(), "acme", id); return err })
+	return f.end(t, id)
+}
+
+// What cannot be accepted is kept with its reason, and answered where that is possible.
+func TestRefused(t *testing.T) {
+	policy := func(tenant string) (TenantPolicy, bool) {
+		return TenantPolicy{Pools: []string{"default"}, MaxMemory: 100}, tenant == "acme"
+	}
+	f := newFleet(t, func(o *Options) { o.Policy = policy })
+	f.work(t, WorkerOptions{Handler: succeed, Pools: []string{"default", "gpu"}})
+	to, replies := f.inbox(t)
+	for id, c := range map[string]struct {
+		header  nats.Header
+		data    string
+		subject string
+		want    string
+	}{
+		"schema":    {ceHeader("schema", "ce-replyto", to), `{"code":1}`, "", "bad_data: /code: "},
+		"json":      {ceHeader("json", "ce-replyto", to), `{"code"`, "", "bad_data: not valid JSON"},
+		"none":      {ceHeader("none", "ce-replyto", to), ``, "", "bad_data: the event has no data"},
+		"two":       {ceHeader("two", "ce-replyto", to), `{"code":"x","description":"y"}`, "", "bad_data: /: "},
+		"type":      {ceHeader("type", "ce-replyto", to, "ce-type", "other"), `{"code":"x"}`, "", "bad_event: type: "},
+		"tenant":    {ceHeader("tenant", "ce-replyto", to, "ce-tenant", "other"), `{"code":"x"}`, "", "tenant_mismatch: tenant: "},
+		"workspace": {ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "", "bad_name: workspace: "},
+		"priority":  {ceHeader("priority", "ce-replyto", to, "ce-priority", "high"), `{"code":"x"}`, "", "bad_event: priority: "},
+		"pool":      {ceHeader("pool", "ce-replyto", to), `{"code":"x","pool":"gpu"}`, "", "bad_data: /pool: "},
+		"policy":    {ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme", "not_allowed: /pool: "},
+		"memory":    {ceHeader("memory", "ce-replyto", to), `{"code":"x","limits":{"memory_mb":101}}`, "", "not_allowed: /limits/memory_mb: "},
+		"dataref":   {ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "", "bad_event: dataref: "},
+		"content":   {ceHeader("content", "ce-replyto", to, "ce-datacontenttype", "text/plain"), `{"code":"x"}`, "", "bad_data: datacontenttype: "},
+	} {
+		f.publish(t, cmpOr(c.subject, "tasks.default.normal.acme"), c.header, c.data)
+		rec := f.arrive(t, "/foreign", id)
+		if rec.Status != schemas.Blocked || rec.Run != 0 || !strings.HasPrefix(rec.Result.Error.Error(), c.want) {
+			t.Errorf("task %s = %s, %v, want blocked, %q…", id, rec.Status, rec.Result.Error, c.want)
+		}
+		var res schemas.Result
+		if ev := reply(t, replies); schemas.Decode(schemas.ResultV1, ev.Data(), &res) != nil || res.Status != schemas.Blocked || res.EventID != id {
+			t.Errorf("reply of %s = %v", id, ev)
+		}
+	}
+
+	// No answer to a subject that is not the tenant's; no record for what is no event.
+	stolen, err := f.nc.SubscribeSync("_INBOX.other.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, "tasks.default.normal.acme", ceHeader("steal", "ce-replyto", "_INBOX.other.x"), `{"code":"x"}`)
+	if rec := f.arrive(t, "/foreign", "steal"); rec.Status != schemas.Blocked || rec.Result.Error.Code != "bad_replyto" {
+		t.Errorf("task steal = %+v", rec)
+	}
+	f.publish(t, "tasks.default.normal.acme", nil, "garbage")
+	f.empty(t)
+	if msg, err := stolen.NextMsg(time.Millisecond); err == nil {
+		t.Errorf("reply to a foreign inbox: %s", msg.Data)
+	}
+	dead, err := f.Dead(t.Context(), "acme", 0)
+	if err != nil || len(dead) != 15 {
+		t.Fatalf("Dead = %d letters, %v, want 15", len(dead), err)
+	}
+	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
+		t.Errorf("dead letter of garbage = %+v", d)
+	}
+	if d := dead[1]; d.TaskID == "" || d.Error.Code != "bad_replyto" || d.Event["id"] != "steal" {
+		t.Errorf("dead letter of steal = %+v", d)
+	}
+	if _, err := f.Submit(t.Context(), "nobody", taskEvent("1", `{"code":"x"}`)); refusal(err) != "unknown_tenant" {
+		t.Errorf("Submit for an unknown tenant = %v", err)
+	}
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func refusal(err error) string {
+	if r, ok := errors.AsType[*RefusedError](err); ok {
+		return r.Code
+	}
+	return fmt.Sprint(err)
+}
+
+func TestSubmitRefuses(t *testing.T) {
+	f := newFleet(t)
+	past := time.Now().Add(-time.Second).Format(time.RFC3339)
+	for _, c := range []struct{ tenant, data, attr, value, want string }{
+		{"acme", `{"code":1}`, "", "", "bad_data: /code"},
+		{"acme", `{}`, "", "", "bad_data: /"},
+		{"acme", `{"code":"x"}`, "tenant", "other", "tenant_mismatch: tenant"},
+		{"acme", `{"code":"x"}`, "replyto", "tasks.default.normal.acme", "bad_replyto: replyto"},
+		{"acme", `{"code":"x"}`, "replyto", "notify.acme.reply.>", "bad_replyto: replyto"},
+		{"acme", `{"code":"x"}`, "replyto", "_INBOX.x", "bad_replyto: replyto"},
+		{"acme", `{"code":"x"}`, "expirytime", past, "expired: expirytime"},
+		{"acme", `{"code":"x"}`, "expirytime", "soon", "bad_event: expirytime"},
+		{"acme", `{"code":"x"}`, "session", "A", "bad_name: session"},
+		{"acme", `{"code":"x"}`, "dataref", "file:///etc/passwd", "bad_event: dataref"},
+		{"acme", `{"code":"` + strings.Repeat("x", MaxData) + `"}`, "", "", "too_large"},
+		{"A.b", `{"code":"x"}`, "", "", "bad_name: tenant"},
+	} {
+		ev := taskEvent("1", c.data)
+		if c.attr != "" {
+			ev.SetExtension(c.attr, c.value)
+		}
+		_, err := f.Submit(t.Context(), c.tenant, ev)
+		if _, ok := errors.AsType[*RefusedError](err); !ok || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("Submit(%s %s=%s) = %v, want %s", head(c.data), c.attr, c.value, err, c.want)
+		}
+	}
+	f.empty(t)
+}
+
+func TestBacklogFull(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.MaxBacklog = 2 })
+	f.submit(t, "1", `{"code":"x"}`)
+	f.submit(t, "2", `{"code":"x"}`)
+	if _, err := f.Submit(t.Context(), "acme", taskEvent("3", `{"code":"x"}`)); !errors.Is(err, ErrBacklogFull) {
+		t.Errorf("Submit = %v, want %v", err, ErrBacklogFull)
+	}
+	if _, err := f.Submit(t.Context(), "other", taskEvent("3", `{"code":"x"}`)); err != nil {
+		t.Errorf("Submit of another tenant = %v", err)
+	}
+}
+
+// Data and results above the limit of a message travel through the store, unseen.
+func TestLarge(t *testing.T) {
+	f := newFleet(t)
+	to, replies := f.inbox(t)
+	f.work(t, WorkerOptions{Handler: succeed})
+	code := strings.Repeat("x", 3<<20)
+	rec := f.end(t, f.submit(t, "1", `{"code":"`+code+`"}`, "replyto", to).TaskID)
+	if rec.Status != schemas.Succeeded || rec.Result.Output != code || rec.Result.ResultRef == "" {
+		t.Errorf("result = %s with %d bytes at %q", rec.Status, len(rec.Result.Output), rec.Result.ResultRef)
+	}
+	ev := reply(t, replies)
+	if extension(ev, "dataref") != rec.Result.ResultRef || len(ev.Data()) > inlineMax {
+		t.Errorf("reply = %d bytes, dataref %q", len(ev.Data()), extension(ev, "dataref"))
+	}
+	if again := f.submit(t, "1", `{"code":"`+code+`"}`); again.Result.Output != code {
+		t.Errorf("Submit again = %d bytes of output", len(again.Result.Output))
+	}
+}
+
+func TestRetries(t *testing.T) {
+	f := newFleet(t)
+	var runs atomic.Int32
+	to, replies := f.inbox(t)
+	f.work(t, WorkerOptions{Slots: 4, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		switch n := j.Record.Run; j.Task.Code {
+		case "flaky", "slow-flaky":
+			if n < 3 {
+				return nil, errors.New("no box")
+			}
+		case "broken":
+			return nil, errors.New("no box")
+		case "permanent":
+			return nil, Permanent(errors.New("no engine"))
+		case "panic":
+			panic("oops")
+		case "failed":
+			if n < 2 {
+				return &schemas.Result{Status: schemas.Failed, Error: &schemas.Error{Code: "exit", Message: "1"}}, nil
+			}
+		case "invalid":
+			return &schemas.Result{Status: schemas.Succeeded, Tools: schemas.ToolsUsed{Share: 2}}, nil
+		case "nothing":
+			return nil, nil
+		}
+		runs.Add(1)
+		return succeed(ctx, j)
+	}})
+	for _, c := range []struct {
+		code, more string
+		status     schemas.Status
+		run        int
+		err        string
+		outcomes   string
+	}{
+		{"flaky", `"retry":{"backoff_s":0.01}`, schemas.Succeeded, 3, "", "error error succeeded"},
+		{"slow-flaky", `"retry":{"backoff_s":2.1}`, schemas.Succeeded, 3, "", "error error succeeded"},
+		{"broken", `"retry":{"backoff_s":0.01,"attempts":2}`, schemas.Dead, 2, "attempts_exhausted", "error dead"},
+		{"panic", `"retry":{"backoff_s":0.01,"attempts":1}`, schemas.Dead, 1, "attempts_exhausted", "dead"},
+		{"nothing", `"retry":{"attempts":1}`, schemas.Dead, 1, "attempts_exhausted", "dead"},
+		{"permanent", `"retry":{}`, schemas.Dead, 1, "fleet_error", "dead"},
+		{"failed", `"retry":{"backoff_s":0.01,"on":["failed"]}`, schemas.Succeeded, 2, "", "failed succeeded"},
+		{"failed", `"retry":{"backoff_s":0.01}`, schemas.Failed, 1, "exit", "failed"},
+		{"invalid", `"retry":{}`, schemas.Dead, 1, "invalid_result", "dead"},
+	} {
+		t.Run(c.code+string(c.status), func(t *testing.T) {
+			t.Parallel()
+			rec := f.end(t, f.submit(t, t.Name(), `{"code":"`+c.code+`",`+c.more+`}`, "replyto", to).TaskID)
+			var outcomes []string
+			for _, a := range rec.Attempts {
+				outcomes = append(outcomes, a.Outcome)
+			}
+			var code string
+			if rec.Result.Error != nil {
+				code = rec.Result.Error.Code
+			}
+			if rec.Status != c.status || rec.Run != c.run || code != c.err || strings.Join(outcomes, " ") != c.outcomes {
+				t.Errorf("ended %s after run %d with %q, %v; want %s %d %q %s", rec.Status, rec.Run, code, outcomes, c.status, c.run, c.err, c.outcomes)
+			}
+			reply(t, replies)
+		})
+	}
+	t.Cleanup(func() {
+		dead, err := f.Dead(context.Background(), "acme", 0)
+		if err != nil || len(dead) != 5 {
+			t.Errorf("Dead = %+v, %v, want 5", dead, err)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	f := newFleet(t)
+	to, replies := f.inbox(t)
+	queued := f.submit(t, "queued", `{"code":"x"}`, "replyto", to)
+	later := f.submit(t, "later", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`, "replyto", to)
+	rec, err := f.Cancel(t.Context(), "acme", queued.TaskID)
+	if err != nil || rec.Status != schemas.Cancelled || rec.Result == nil {
+		t.Errorf("Cancel queued = %+v, %v", rec, err)
+	}
+	reply(t, replies)
+
+	started := make(chan struct{}, 1)
+	f.work(t, WorkerOptions{Slots: 2, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}})
+	eventually(t, "timer", func() error {
+		rec, err := f.Record(t.Context(), "acme", later.TaskID)
+		if err == nil && rec.QueueSeq != 0 {
+			err = errors.New("still in TASKS")
+		}
+		return err
+	})
+	if rec, err = f.Cancel(t.Context(), "acme", later.TaskID); err != nil || rec.Status != schemas.Cancelled {
+		t.Errorf("Cancel delayed = %+v, %v", rec, err)
+	}
+	reply(t, replies)
+
+	running := f.submit(t, "running", `{"code":"x"}`, "replyto", to)
+	<-started
+	began := time.Now()
+	if rec, err = f.Cancel(t.Context(), "acme", running.TaskID); err != nil || !rec.CancelRequested || rec.Status != schemas.Running {
+		t.Errorf("Cancel running = %+v, %v", rec, err)
+	}
+	rec = f.end(t, running.TaskID)
+	if rec.Status != schemas.Cancelled || rec.Result.Error.Code != "cancelled" {
+		t.Errorf("cancelled = %+v", rec)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("cancelling took %v: the bell was not heard", took)
+	}
+	reply(t, replies)
+	if rec, err := f.Cancel(t.Context(), "acme", running.TaskID); err != nil || rec.Status != schemas.Cancelled {
+		t.Errorf("Cancel again = %+v, %v", rec, err)
+	}
+	if _, err := f.Cancel(t.Context(), "acme", TaskID("acme", "x", "y")); !errors.Is(err, ErrUnknownTask) {
+		t.Errorf("Cancel unknown = %v", err)
+	}
+	f.empty(t)
+}
+
+func TestDeadlines(t *testing.T) {
+	f := newFleet(t)
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	queued := f.submit(t, "queued", `{"code":"x"}`, "expirytime", in(300*time.Millisecond))
+	eventually(t, "expiry", func() error {
+		if time.Now().Before(queued.ExpiresAt) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		if j.Task.Code == "hang" {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return succeed(ctx, j)
+	}})
+	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(500*time.Millisecond))
+	for id, run := range map[string]int{queued.TaskID: 0, running.TaskID: 1} {
+		if rec := f.end(t, id); rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
+			t.Errorf("record = %+v, want expired in run %d", rec, run)
+		}
+	}
+	at := time.Now().Add(700 * time.Millisecond)
+	rec := f.end(t, f.submit(t, "later", `{"code":"x","not_before":"`+at.UTC().Format(time.RFC3339Nano)+`"}`).TaskID)
+	if rec.Status != schemas.Succeeded || rec.Run != 1 || rec.StartedAt.Before(at) {
+		t.Errorf("task for %v began at %v: %+v", at, rec.StartedAt, rec)
+	}
+	f.empty(t)
+}
+
+// A worker that shuts down gives its tasks back, and they do not count as an attempt.
+func TestDrain(t *testing.T) {
+	f := newFleet(t)
+	started := make(chan struct{}, 2)
+	hang := func(ctx context.Context, _ *Job) (*schemas.Result, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	w := NewWorker(f.Client, WorkerOptions{Handler: hang, Name: "first"})
+	take, stop := context.WithCancel(t.Context())
+	work, cut := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(take, work) }()
+	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`)
+	<-started
+	stop()
+	eventually(t, "draining", func() error {
+		if info := w.Info(); info.State != "draining" || info.Busy != 1 {
+			return fmt.Errorf("%+v", info)
+		}
+		return nil
+	})
+	cut()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	waiting, err := f.Record(t.Context(), "acme", rec.TaskID)
+	if err != nil || waiting.Status != schemas.RetryWait || waiting.Attempts[0].Outcome != "drained" {
+		t.Errorf("record = %+v, %v", waiting, err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed, Name: "second"})
+	if rec := f.end(t, rec.TaskID); rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Worker != "second" {
+		t.Errorf("record = %+v", rec)
+	}
+}
+
+// A task that takes its worker with it is dead before it takes the next one after its attempts.
+func TestPoison(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
+	var runs atomic.Int32
+	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":2}}`)
+	for range 2 { // claims as a worker does, and is never heard of again
+		w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
+		eventually(t, "claim", func() error {
+			d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
+			if err != nil || d == nil {
+				return fmt.Errorf("fetch = %v, %v", d, err)
+			}
+			r, err := w.claim(t.Context(), d, nil)
+			if err != nil || r == nil {
+				t.Fatalf("claim = %v, %v", r, err)
+			}
+			return nil
+		})
+		if err := w.lanes.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		runs.Add(1)
+		return succeed(ctx, j)
+	}})
+	rec = f.end(t, rec.TaskID)
+	if rec.Status != schemas.Dead || rec.Result.Error.Code != "worker_lost" || runs.Load() != 0 {
+		t.Errorf("record = %+v after %d more runs", rec, runs.Load())
+	}
+	dead, err := f.Dead(t.Context(), "acme", 1)
+	if err != nil || len(dead) != 1 || dead[0].TaskID != rec.TaskID || dead[0].Error.Code != "worker_lost" {
+		t.Errorf("Dead = %+v, %v", dead, err)
+	}
+}
+
+// Whoever crashed between record and reply left the reply to the next.
+func TestReplyAgain(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
+	to, replies := f.inbox(t)
+	rec := f.submit(t, "1", `{"code":"x"}`, "replyto", to)
+	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
+	d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
+	if err != nil || d == nil {
+		t.Fatalf("fetch = %v, %v", d, err)
+	}
+	r, err := w.claim(t.Context(), d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := &schemas.Result{Status: schemas.Succeeded}
+	r.complete(res)
+	if err := r.update(t.Context(), func(e *entry) { e.Status, e.EndedAt, e.Result = res.Status, res.EndedAt, res }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.lanes.close(); err != nil {
+		t.Error(err)
+	}
+	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) { t.Error("ran again"); return nil, nil }})
+	if ev := reply(t, replies); ev.Subject() != rec.TaskID {
+		t.Errorf("reply = %v", ev)
+	}
+	f.empty(t)
+}
+
+func TestWatch(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		j.Emit(ctx, schemas.Progress{Stage: "run"})
+		for i := range 5 {
+			j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: fmt.Sprint(i)})
+		}
+		return succeed(ctx, j)
+	}})
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	watch := func(from uint64) (seqs []uint64, text string) {
+		err := f.Watch(t.Context(), "acme", rec.TaskID, from, func(seq uint64, p schemas.Progress) error {
+			seqs, text = append(seqs, seq), text+p.Stage+p.Text+" "
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return seqs, text
+	}
+	seqs, text := watch(0)
+	if want := "run 0 1 2 3 4 succeeded "; text != want {
+		t.Errorf("Watch = %q, want %q", text, want)
+	}
+	if _, text := watch(seqs[3]); text != "3 4 succeeded " {
+		t.Errorf("Watch from %d = %q", seqs[3], text)
+	}
+	enough := errors.New("enough")
+	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0, func(uint64, schemas.Progress) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("Watch = %v, want the callback's error", err)
+	}
+	if err := f.Watch(t.Context(), "acme", TaskID("a", "b", "c"), 0, nil); !errors.Is(err, ErrUnknownTask) {
+		t.Errorf("Watch = %v, want %v", err, ErrUnknownTask)
+	}
+}
+
+func TestListsAndNumbers(t *testing.T) {
+	f := newFleet(t)
+	var want []string
+	for i := range 5 {
+		want = append([]string{f.submit(t, fmt.Sprint(i), `{"code":"x"}`).TaskID}, want...)
+	}
+	if _, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"x","pool":"gpu"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Cancel(t.Context(), "acme", want[0]); err != nil {
+		t.Fatal(err)
+	}
+	list := func(o ListOptions) (ids []string) {
+		all, err := f.List(t.Context(), "acme", o)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, r := range all {
+			ids = append(ids, r.TaskID)
+		}
+		return ids
+	}
+	if d := cmp.Diff(want, list(ListOptions{})); d != "" {
+		t.Errorf("List (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(want[1:3], list(ListOptions{Limit: 2, Status: []schemas.Status{schemas.Queued}})); d != "" {
+		t.Errorf("List queued (-want +got):\n%s", d)
+	}
+	backlog, err := f.Backlog(t.Context())
+	if err != nil || len(backlog) != 2 || backlog[0].Pool != "default" || backlog[0].Queued != 4 || backlog[1].Queued != 1 || backlog[0].OldestAgeS <= 0 {
+		t.Errorf("Backlog = %+v, %v", backlog, err)
+	}
+	release := make(chan struct{})
+	stop := f.work(t, WorkerOptions{Name: "a worker", Slots: 3, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		<-release
+		return succeed(ctx, j)
+	}, Info: func() WorkerInfo { return WorkerInfo{Version: "v1"} }})
+	eventually(t, "running", func() error {
+		backlog, err := f.Backlog(t.Context())
+		if err == nil && (backlog[0].Running != 3 || backlog[0].Queued != 1) {
+			err = fmt.Errorf("%+v", backlog)
+		}
+		return err
+	})
+	workers, err := f.Workers(t.Context())
+	if err != nil || len(workers) != 1 || workers[0].Name != "a worker" || workers[0].Slots != 3 || workers[0].Version != "v1" {
+		t.Errorf("Workers = %+v, %v", workers, err)
+	}
+	close(release)
+	for _, id := range want {
+		f.end(t, id)
+	}
+	stop()
+	if workers, err := f.Workers(t.Context()); err != nil || len(workers) != 0 {
+		t.Errorf("Workers after the end = %+v, %v", workers, err)
+	}
+}
+
+// SaveProgram outlives the attempt.
+func TestSaveProgram(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		if j.Record.Code == "" {
+			return nil, errors.Join(j.SaveProgram(ctx, "print(2)", "llm"), errors.New("lost the box"))
+		}
+		return succeed(ctx, j)
+	}})
+	rec := f.end(t, f.submit(t, "1", `{"description":"d","retry":{"backoff_s":0.01}}`).TaskID)
+	if rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Code != "print(2)" || rec.Result.GeneratedBy != "llm" {
+		t.Errorf("record = %+v", rec)
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	f := newFleet(t)
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got, err := f.Wait(ctx, "acme", rec.TaskID); !errors.Is(err, context.DeadlineExceeded) || got.Status != schemas.Queued {
+		t.Errorf("Wait = %+v, %v", got, err)
+	}
+	for _, id := range []string{"", ">", TaskID("a", "b", "c")} {
+		if _, err := f.Wait(t.Context(), "acme", id); !errors.Is(err, ErrUnknownTask) {
+			t.Errorf("Wait(%q) = %v, want %v", id, err, ErrUnknownTask)
+		}
+	}
+}
+
+// A tenant's own user submits and waits with its few permissions.
+func TestProducer(t *testing.T) {
+	f := newFleet(t)
+	opts := f.opts
+	opts.InProcess, opts.URL, opts.User, opts.Password, opts.Producer = nil, f.srv.URL(), "acme", "a", true
+	p := connect(t, opts)
+	rec, err := p.Submit(t.Context(), "acme", taskEvent("1", `{"code":"x"}`, "replyto", "_INBOX.acme.me"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := p.nc.SubscribeSync("_INBOX.acme.me")
+	if err != nil || p.nc.Flush() != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if rec, err = p.Wait(ctx, "acme", rec.TaskID); err != nil || rec.Status != schemas.Succeeded {
+		t.Errorf("Wait = %+v, %v", rec, err)
+	}
+	if ev := reply(t, sub); ev.Subject() != rec.TaskID {
+		t.Errorf("reply = %v", ev)
+	}
+}

@@ -1,0 +1,216 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/selection/text"
+)
+
+// Report is what Run measured.
+type Report struct {
+	Sets  []SetReport `json:"sets"`
+	Macro Columns     `json:"macro"` // mean over the sets
+	Scale []Scale     `json:"scale"`
+	Notes []string    `json:"notes"`
+}
+
+// Columns are the ways a set is ranked.
+type Columns struct {
+	Local   Metrics `json:"local"`
+	History Metrics `json:"history"` // with the other nine tenths of the set's questions as the tenant's past
+	Hybrid  Metrics `json:"hybrid"`  // fused with a stand-in embedder: proves the plumbing, says nothing about quality
+}
+
+// SetReport is one data set's figures.
+type SetReport struct {
+	Name      string `json:"name"`
+	Tools     int    `json:"tools"`
+	Questions int    `json:"questions"`
+	Columns
+	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of each task's first sub-query, where tasks have several
+}
+
+// Scale is the cost at a size of catalogue.
+type Scale struct {
+	Tools   int       `json:"tools"`
+	BuildMS float64   `json:"build_ms"`
+	P50MS   float64   `json:"p50_ms"`
+	P99MS   float64   `json:"p99_ms"`
+	Samples []float64 `json:"samples_ms"`
+}
+
+const (
+	depth = 50 // of a measured ranking
+	folds = 10
+)
+
+// Run measures every data set below dir, in order of name, and the cost at 10,000 and 50,000 tools made of theirs.
+// A directory without a catalogue is passed over.
+func Run(ctx context.Context, dir string) (Report, error) {
+	return run(ctx, dir, 10_000, 50_000)
+}
+
+func run(ctx context.Context, dir string, scales ...int) (Report, error) {
+	report := Report{Notes: []string{
+		"hybrid uses a deterministic stand-in for the embedding model: it shows that the lists are fused, not what a model is worth",
+		"history is cross-validated: a question never sees itself, and tools count as used when they are among the right answers",
+	}}
+	sets, err := loadAll(dir)
+	if err != nil {
+		return Report{}, err
+	}
+	for _, set := range sets {
+		r, err := measureSet(ctx, set)
+		if err != nil {
+			return Report{}, fmt.Errorf("data set %s: %w", set.Name, err)
+		}
+		report.Sets = append(report.Sets, r)
+		weight := 1 / float64(len(sets))
+		report.Macro.Local.add(r.Local, weight)
+		report.Macro.History.add(r.History, weight)
+		report.Macro.Hybrid.add(r.Hybrid, weight)
+	}
+	for _, n := range scales {
+		report.Scale = append(report.Scale, measureScale(sets, n))
+	}
+	return report, ctx.Err()
+}
+
+func loadAll(dir string) ([]Set, error) {
+	catalogues, err := filepath.Glob(filepath.Join(dir, "*", "catalogue.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	if len(catalogues) == 0 {
+		return nil, fmt.Errorf("no data set in %s: %w", dir, os.ErrNotExist)
+	}
+	slices.Sort(catalogues)
+	var sets []Set
+	for _, c := range catalogues {
+		set, err := Load(filepath.Dir(c))
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
+}
+
+func measureSet(ctx context.Context, set Set) (SetReport, error) {
+	r := SetReport{Name: set.Name, Tools: len(set.Tools), Questions: len(set.Queries)}
+	snapshot := selection.Build(set.Tools)
+	hybrid := selection.NewHybrid(snapshot, standIn{}, selection.HybridOptions{Deadline: time.Minute})
+	if err := hybrid.Load(ctx, snapshot); err != nil {
+		return r, err
+	}
+	histories := crossFit(set.Queries)
+	weight := 1 / float64(max(1, len(set.Queries)))
+	firsts, firstHits := 0, 0.0
+	for _, q := range set.Queries {
+		local := measure(q, snapshot.Ranked(q.Text, nil, depth))
+		r.Local.add(local, weight)
+		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q.ID)], depth)), weight)
+		answer, err := hybrid.Select(ctx, selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.AtMost})
+		if err != nil {
+			return r, err
+		}
+		r.Hybrid.add(measure(q, answer.Queries[0].Tools), weight)
+		if q.Task != "" && strings.HasSuffix(q.ID, "-1") {
+			firsts, firstHits = firsts+1, firstHits+local.Hit3
+		}
+	}
+	if firsts > 0 {
+		r.FirstHit3 = firstHits / float64(firsts)
+	}
+	return r, ctx.Err()
+}
+
+// crossFit returns for each fold the history made of all other folds.
+func crossFit(queries []Query) [folds]*selection.History {
+	var past [folds][]selection.Past
+	for _, q := range queries {
+		for f := range folds {
+			if f != fold(q.ID) {
+				past[f] = append(past[f], selection.Past{Task: q.Text, Tools: q.Relevant})
+			}
+		}
+	}
+	var histories [folds]*selection.History
+	for f := range folds {
+		histories[f] = selection.NewHistory(past[f])
+	}
+	return histories
+}
+
+func fold(id string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return int(h.Sum32() % folds)
+}
+
+// measureScale repeats the sets' tools under other servers' names up to n, and asks the sets' questions.
+func measureScale(sets []Set, n int) Scale {
+	var tools []selection.Tool
+	var questions []string
+	var past []selection.Past
+	for _, set := range sets {
+		for _, q := range set.Queries {
+			questions = append(questions, q.Text)
+			past = append(past, selection.Past{Task: q.Text, Tools: q.Relevant})
+		}
+	}
+	for round := 0; len(tools) < n; round++ {
+		for _, set := range sets {
+			for _, t := range set.Tools {
+				if round > 0 {
+					t.Server = fmt.Sprintf("%s-%d", t.Server, round)
+					t.Description += fmt.Sprintf(" (edition %d)", round) // no two texts alike: the analysis must not profit
+				}
+				t.Server = set.Name + "-" + t.Server
+				tools = append(tools, t)
+			}
+		}
+	}
+	begin := time.Now()
+	snapshot := selection.Build(tools[:n])
+	s := Scale{Tools: snapshot.Len(), BuildMS: milliseconds(time.Since(begin))}
+	history := selection.NewHistory(past)
+	const asked = 400
+	for i := range asked {
+		begin := time.Now()
+		_, _ = snapshot.Select(selection.Request{Queries: []string{questions[i*len(questions)/asked]}, History: history})
+		s.Samples = append(s.Samples, milliseconds(time.Since(begin)))
+	}
+	sorted := slices.Sorted(slices.Values(s.Samples))
+	s.P50MS, s.P99MS = sorted[asked/2], sorted[asked*99/100]
+	return s
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// standIn is a deterministic embedder without a model: stems hashed into 256 numbers.
+type standIn struct{}
+
+func (standIn) Model() (string, int) { return "stand-in", 256 }
+
+func (standIn) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, s := range texts {
+		out[i] = make([]float32, 256)
+		out[i][255] = 0.1 // never all zero
+		for _, term := range text.Query(s) {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(term))
+			out[i][h.Sum32()%255]++
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// sparse is a square matrix in compressed rows.
+type sparse struct {
+	start  []int
+	column []int32
+	value  []float32
+}
+
+// times returns m·x, two halves of the rows at once.
+func (m *sparse) times(x *mat.Dense) *mat.Dense {
+	n, k := x.Dims()
+	out := mat.NewDense(n, k, nil)
+	var wg sync.WaitGroup
+	for _, part := range [][2]int{{0, n / 2}, {n / 2, n}} {
+		wg.Go(func() {
+			for i := part[0]; i < part[1]; i++ {
+				row := out.RawRowView(i)
+				for p := m.start[i]; p < m.start[i+1]; p++ {
+					v := float64(m.value[p])
+					for j, e := range x.RawRowView(int(m.column[p])) {
+						row[j] += v * e
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// embed returns one row of k numbers for each row of m: its largest eigenvectors, scaled by the root of their values.
+func embed(m *sparse, k int) [][]float32 {
+	const oversample, iterations = 20, 6
+	n := len(m.start) - 1
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a fixed seed, so that the file is always the same
+	x := mat.NewDense(n, k+oversample, nil)
+	x.Apply(func(_, _ int, _ float64) float64 { return random.NormFloat64() }, x)
+	basis := orthonormal(m.times(x))
+	for range iterations {
+		basis = orthonormal(m.times(basis))
+	}
+	var small mat.Dense
+	small.Mul(basis.T(), m.times(basis))
+	return project(basis, &small, k)
+}
+
+func orthonormal(x *mat.Dense) *mat.Dense {
+	n, k := x.Dims()
+	for j := range k {
+		for range 2 { // twice is enough: Kahan
+			for i := range j {
+				dot := 0.0
+				for r := range n {
+					dot += x.At(r, i) * x.At(r, j)
+				}
+				for r := range n {
+					x.Set(r, j, x.At(r, j)-dot*x.At(r, i))
+				}
+			}
+		}
+		norm := 0.0
+		for r := range n {
+			norm += x.At(r, j) * x.At(r, j)
+		}
+		for r := range n {
+			x.Set(r, j, x.At(r, j)/math.Sqrt(norm))
+		}
+	}
+	return x
+}
+
+func project(basis, small *mat.Dense, k int) [][]float32 {
+	n, l := basis.Dims()
+	symmetric := mat.NewSymDense(l, nil)
+	for i := range l {
+		for j := i; j < l; j++ {
+			symmetric.SetSym(i, j, (small.At(i, j)+small.At(j, i))/2)
+		}
+	}
+	var eigen mat.EigenSym
+	if !eigen.Factorize(symmetric, true) {
+		panic("eigendecomposition did not converge")
+	}
+	values := eigen.Values(nil)
+	var small2, full mat.Dense
+	eigen.VectorsTo(&small2)
+	full.Mul(basis, &small2)
+	order := make([]int, l)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(math.Abs(values[b]), math.Abs(values[a])) })
+	out := make([][]float32, n)
+	for r := range n {
+		out[r] = make([]float32, k)
+		for j, c := range order[:k] {
+			out[r][j] = float32(full.At(r, c) * math.Sqrt(math.Abs(values[c])))
+		}
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+// Command gen computes the word vectors that package gloss embeds, from the glosses of WordNet 3.0:
+//
+//	apt-get download wordnet-base && dpkg -x wordnet-base_*.deb wn
+//	go run ./internal/selection/gloss/gen -wordnet wn/usr/share/wordnet -out internal/selection/gloss/vectors.bin
+//
+// Method: co-occurrence of stems within a window in each synset's words and gloss, positive pointwise mutual
+// information, a randomised eigendecomposition of rank 100, eight bits a number. The seed is fixed, so the same
+// WordNet gives the same file. It takes about a minute and 2 GB of memory.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/selection/gloss"
+	"github.com/codefleet/codefleet/internal/selection/text"
+)
+
+func main() {
+	dir := flag.String("wordnet", "/usr/share/wordnet", "directory with WordNet's data.noun, data.verb, data.adj, data.adv")
+	out := flag.String("out", "vectors.bin", "file to write")
+	words := flag.Int("words", 25000, "stems kept, the most frequent first")
+	flag.Parse()
+	if err := run(*dir, *out, *words); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1) //nolint:forbidigo // this is a main
+	}
+}
+
+func run(dir, out string, words int) error {
+	sentences, err := readGlosses(dir)
+	if err != nil {
+		return err
+	}
+	vocabulary, counts := frequent(sentences, words)
+	matrix := ppmi(sentences, vocabulary)
+	vectors := embed(matrix, gloss.Dimensions)
+	return os.WriteFile(out, gloss.Encode(vocabulary, counts, vectors), 0o644)
+}
+
+// readGlosses returns one sentence of stems for each synset: its words, then its gloss with the examples.
+func readGlosses(dir string) ([][]string, error) {
+	var sentences [][]string
+	for _, part := range []string{"noun", "verb", "adj", "adv"} {
+		file, err := os.Open(filepath.Join(dir, "data."+part))
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			if s := sentence(lines.Text()); len(s) > 1 {
+				sentences = append(sentences, s)
+			}
+		}
+		if err := errors.Join(lines.Err(), file.Close()); err != nil {
+			return nil, fmt.Errorf("read data.%s: %w", part, err)
+		}
+	}
+	return sentences, nil
+}
+
+// sentence reads "offset lexfile type count(hex) word lexid word lexid … | gloss"; the licence's lines begin with a blank.
+func sentence(line string) []string {
+	head, glossText, ok := strings.Cut(line, " | ")
+	if !ok || strings.HasPrefix(line, " ") {
+		return nil
+	}
+	fields := strings.Fields(head)
+	var count int
+	if _, err := fmt.Sscanf(fields[3], "%x", &count); err != nil {
+		return nil
+	}
+	var b strings.Builder
+	for i := range count {
+		b.WriteString(strings.ReplaceAll(fields[4+2*i], "_", " "))
+		b.WriteByte(' ')
+	}
+	return text.Document(b.String() + glossText)
+}
+
+func frequent(sentences [][]string, n int) ([]string, []int) {
+	count := map[string]int{}
+	for _, s := range sentences {
+		for _, w := range s {
+			count[w]++
+		}
+	}
+	words := make([]string, 0, len(count))
+	for w := range count {
+		words = append(words, w)
+	}
+	slices.SortFunc(words, func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	})
+	words = words[:min(n, len(words))]
+	counts := make([]int, len(words))
+	for i, w := range words {
+		counts[i] = count[w]
+	}
+	return words, counts
+}
+
+const (
+	window    = 8
+	smoothing = 0.75 // of the context's distribution: tames rare words
+)
+
+// ppmi returns the symmetric matrix of positive pointwise mutual information.
+func ppmi(sentences [][]string, vocabulary []string) *sparse {
+	index := make(map[string]int32, len(vocabulary))
+	for i, w := range vocabulary {
+		index[w] = int32(i)
+	}
+	pairs := map[uint64]float32{}
+	for _, s := range sentences {
+		for i, w := range s {
+			a, ok := index[w]
+			if !ok {
+				continue
+			}
+			for j := i + 1; j <= i+window && j < len(s); j++ {
+				if b, ok := index[s[j]]; ok && a != b {
+					pairs[uint64(a)<<32|uint64(b)]++
+					pairs[uint64(b)<<32|uint64(a)]++
+				}
+			}
+		}
+	}
+	return weigh(pairs, len(vocabulary))
+}
+
+func weigh(pairs map[uint64]float32, n int) *sparse {
+	row, total, smoothed := make([]float64, n), 0.0, 0.0
+	for key, c := range pairs {
+		row[key>>32] += float64(c)
+		total += float64(c)
+	}
+	context := make([]float64, n)
+	for i, r := range row {
+		context[i] = math.Pow(r, smoothing)
+		smoothed += context[i]
+	}
+	keys := make([]uint64, 0, len(pairs))
+	for key := range pairs {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	m := &sparse{start: make([]int, n+1)}
+	for _, key := range keys {
+		a, b := key>>32, key&0xffffffff
+		p := float64(pairs[key]) / total
+		// The mean of both directions keeps the matrix symmetric under the smoothing.
+		v := (math.Log(p/(row[a]/total*context[b]/smoothed)) + math.Log(p/(row[b]/total*context[a]/smoothed))) / 2
+		if v > 0 {
+			m.column = append(m.column, int32(b))
+			m.value = append(m.value, float32(v))
+			m.start[a+1] = len(m.column)
+		}
+	}
+	for i := 1; i <= n; i++ {
+		m.start[i] = max(m.start[i], m.start[i-1])
+	}
+	return m
+}

@@ -1,0 +1,103 @@
+package selection
+
+import (
+	"math"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/selection/text"
+)
+
+// Past is one task that succeeded and the ids of the tools that really ran in it.
+type Past struct {
+	Task  string
+	Tools []string
+}
+
+// History is one tenant's past tasks, ready to be asked "which tools did tasks like this one use?". Immutable, and
+// never shared between tenants. A nil History knows nothing. Tools that left the catalogue drop out by themselves.
+type History struct {
+	tasks *index
+	used  [][]string
+	self  []float32 // what a task scores against itself
+}
+
+const (
+	neighbours     = 10
+	imagined       = 20   // past tasks, see index.prior
+	similarityLow  = 0.05 // below it the past says nothing
+	similarityHigh = 0.4  // above it the past has its full weight
+)
+
+// NewHistory indexes past tasks; tasks without tools are left out.
+func NewHistory(past []Past) *History {
+	h := &History{}
+	var terms [][]string
+	for _, p := range past {
+		if len(p.Tools) > 0 {
+			terms = append(terms, text.Query(p.Task))
+			h.used = append(h.used, p.Tools)
+		}
+	}
+	if len(terms) == 0 {
+		return nil
+	}
+	h.tasks = newIndex(len(terms), imagined, func(d int) []field { return []field{{1, terms[d]}} })
+	h.self = make([]float32, len(terms))
+	for t := range h.tasks.idf {
+		for i := h.tasks.start[t]; i < h.tasks.start[t+1]; i++ {
+			h.self[h.tasks.doc[i]] += h.tasks.impact[i]
+		}
+	}
+	return h
+}
+
+// votes returns for each tool that similar tasks used how much they speak for it, 0 … 1; nil when nothing is similar.
+func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
+	if h == nil {
+		return nil
+	}
+	scores := make([]float32, len(h.used))
+	var mass float32
+	for _, t := range terms {
+		if id, ok := h.tasks.ids[t]; ok {
+			h.tasks.add(scores, id, 1)
+			mass += h.tasks.idf[id]
+		} else {
+			mass += float32(math.Log(1 + float64(2*(len(h.used)+imagined))))
+		}
+	}
+	best := newTop(neighbours)
+	for d, v := range scores {
+		if v > 0 {
+			// Cosine-like: shared worth against the geometric mean of both sides' own worth.
+			c := candidate{tool: int32(d), score: v / float32(math.Sqrt(float64(mass*h.self[d])+1e-9))}
+			if best.wants(c) {
+				best.put(c)
+			}
+		}
+	}
+	return h.poll(s, best.sorted())
+}
+
+func (h *History) poll(s *Snapshot, similar []candidate) map[int32]float32 {
+	if len(similar) == 0 || similar[0].score < similarityLow {
+		return nil
+	}
+	gate := min(1, (similar[0].score-similarityLow)/(similarityHigh-similarityLow))
+	gate += max(0, similar[0].score-similarityHigh) // nearly the same task: the past outweighs the words
+	votes := map[int32]float32{}
+	var largest float32
+	for _, c := range similar {
+		weight := c.score * c.score
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(h.used[c.tool]))) {
+			if tool, ok := s.position[id]; ok {
+				votes[tool] += weight
+				largest = max(largest, votes[tool])
+			}
+		}
+	}
+	for tool, v := range votes {
+		votes[tool] = gate * v / largest
+	}
+	return votes
+}

@@ -1,0 +1,221 @@
+package selection
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Embedder turns texts into vectors. Implementations: OpenAI and everything that speaks its protocol; a fake in tests.
+type Embedder interface {
+	// Embed returns one vector a text, all of the same length. It may be called from several goroutines.
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	// Model names what the vectors depend on: the model and the length asked for (0: the model's own).
+	Model() (name string, dimensions int)
+}
+
+// Cache keeps vectors by the hash of text, model and length. *MemoryCache and *FileCache are caches.
+type Cache interface {
+	Get(key [sha256.Size]byte) ([]float32, bool)
+	Put(key [sha256.Size]byte, vector []float32) error
+}
+
+// HybridOptions are the settings of a Hybrid; zero values mean the defaults.
+type HybridOptions struct {
+	Deadline time.Duration // for the embedding of one Select's queries; 300 ms
+	Batch    int           // texts a request; 256
+	Trip     int           // failures in a row that open the breaker; 3
+	Pause    time.Duration // how long the breaker stays open; 30 s
+	Cache    Cache         // a new MemoryCache
+}
+
+// Hybrid ranks with a Snapshot and, when it can, with the vectors of an Embedder. It never answers later than the
+// local ranking plus the deadline, and it never fails because of the network: the answer says Degraded then.
+type Hybrid struct {
+	embedder Embedder
+	opts     HybridOptions
+	breaker  breaker
+
+	mu       sync.RWMutex
+	snapshot *Snapshot
+	vectors  [][]float32 // by tool; nil while unknown
+	missing  int         // tools without a vector
+}
+
+// NewHybrid starts with a snapshot and no vectors; Load brings them.
+func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
+	if opts.Deadline <= 0 {
+		opts.Deadline = 300 * time.Millisecond
+	}
+	if opts.Batch <= 0 {
+		opts.Batch = 256
+	}
+	if opts.Trip <= 0 {
+		opts.Trip = 3
+	}
+	if opts.Pause <= 0 {
+		opts.Pause = 30 * time.Second
+	}
+	if opts.Cache == nil {
+		opts.Cache = NewMemoryCache(100_000)
+	}
+	return &Hybrid{
+		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, snapshot: s,
+		vectors: make([][]float32, s.Len()), missing: s.Len(),
+	}
+}
+
+// Load embeds what the cache does not know of a snapshot's tools and swaps the snapshot in when it is complete. Until
+// then, and for ever when it fails, Select goes on with what it had. Call it again to retry; what was embedded is
+// cached. Run it in the background: it takes as long as the endpoint does.
+func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
+	texts := make([]string, s.Len())
+	for i := range s.tools {
+		texts[i] = s.tools[i].content()
+	}
+	vectors := make([][]float32, len(texts))
+	for from := 0; from < len(texts); from += h.opts.Batch {
+		to := min(from+h.opts.Batch, len(texts))
+		if err := h.embed(ctx, texts[from:to], vectors[from:to]); err != nil {
+			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.snapshot, h.vectors, h.missing = s, vectors, 0
+	return nil
+}
+
+// Swap replaces the snapshot at once, keeping the vectors that are cached; Load completes them.
+func (h *Hybrid) Swap(s *Snapshot) {
+	model, dimensions := h.embedder.Model()
+	vectors, missing := make([][]float32, s.Len()), 0
+	for i := range s.tools {
+		v, ok := h.opts.Cache.Get(contentKey(model, dimensions, s.tools[i].content()))
+		if ok {
+			vectors[i] = v
+		} else {
+			missing++
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.snapshot, h.vectors, h.missing = s, vectors, missing
+}
+
+// Select ranks like Snapshot.Select, with the embeddings' list fused in where there is one.
+func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
+	h.mu.RLock()
+	snapshot, vectors, missing := h.snapshot, h.vectors, h.missing
+	h.mu.RUnlock()
+	dense, reason := h.dense(ctx, r.Queries, vectors, missing)
+	response, err := snapshot.selectWith(r, dense)
+	response.Degraded = reason
+	return response, err
+}
+
+// dense returns one list a query, or the reason why there are none.
+func (h *Hybrid) dense(ctx context.Context, queries []string, vectors [][]float32, missing int) ([][]scored, string) {
+	if missing == len(vectors) {
+		return nil, "the tools have no embeddings yet"
+	}
+	if !h.breaker.closed() {
+		return nil, "the embedding endpoint failed several times; it is asked again soon"
+	}
+	bounded, cancel := context.WithTimeout(ctx, h.opts.Deadline)
+	defer cancel()
+	asked := make([]string, len(queries))
+	for i, q := range queries {
+		asked[i] = strings.Join(strings.Fields(q), " ")
+	}
+	found := make([][]float32, len(queries))
+	if err := h.embed(bounded, asked, found); err != nil {
+		if ctx.Err() == nil { // a caller who went away says nothing about the endpoint
+			h.breaker.failed()
+		}
+		return nil, "embed the query: " + reason(err)
+	}
+	h.breaker.succeeded()
+	lists := make([][]scored, len(queries))
+	for i, v := range found {
+		lists[i] = nearest(v, vectors, rankDepth)
+	}
+	if missing > 0 {
+		return lists, fmt.Sprintf("%d of %d tools have no embedding yet", missing, len(vectors))
+	}
+	return lists, ""
+}
+
+func reason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer within the deadline"
+	}
+	return err.Error()
+}
+
+// embed fills out with unit vectors, from the cache where it can.
+func (h *Hybrid) embed(ctx context.Context, texts []string, out [][]float32) error {
+	model, dimensions := h.embedder.Model()
+	var wanted []string
+	var places []int
+	for i, t := range texts {
+		if v, ok := h.opts.Cache.Get(contentKey(model, dimensions, t)); ok {
+			out[i] = v
+			continue
+		}
+		wanted, places = append(wanted, t), append(places, i)
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	vectors, err := h.embedder.Embed(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	if len(vectors) != len(wanted) {
+		return fmt.Errorf("%s returned %d vectors for %d texts", model, len(vectors), len(wanted))
+	}
+	for i, v := range vectors {
+		if len(v) != len(vectors[0]) || !normalise(v) {
+			return fmt.Errorf("%s returned a vector of %d numbers that cannot be used", model, len(v))
+		}
+		out[places[i]] = v
+		if err := h.opts.Cache.Put(contentKey(model, dimensions, wanted[i]), v); err != nil {
+			return fmt.Errorf("cache a vector: %w", err)
+		}
+	}
+	return nil
+}
+
+// breaker stops asking an endpoint that keeps failing.
+type breaker struct {
+	trip  int
+	pause time.Duration
+
+	mu       sync.Mutex
+	failures int
+	until    time.Time
+}
+
+func (b *breaker) closed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failures < b.trip || !time.Now().Before(b.until)
+}
+
+func (b *breaker) failed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures++
+	b.until = time.Now().Add(b.pause)
+}
+
+func (b *breaker) succeeded() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures = 0
+}

@@ -1,0 +1,193 @@
+package selection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// topics is a fake embedder: one number for each topic, set when one of its words occurs.
+type topics struct {
+	words [][]string
+	err   error
+	hang  bool
+	calls atomic.Int64
+}
+
+func (f *topics) Model() (string, int) { return "topics", len(f.words) + 1 }
+
+func (f *topics) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	f.calls.Add(1)
+	if f.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		v := make([]float32, len(f.words)+1)
+		v[len(f.words)] = 0.01
+		for j, words := range f.words {
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(text), w) }) {
+				v[j] = 1
+			}
+		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+func newTopics() *topics { return &topics{words: [][]string{{"umbrella", "weather"}, {"file"}}} }
+
+func TestHybridFusesAndKeepsTheLocalList(t *testing.T) {
+	s := Build(catalogue())
+	h := NewHybrid(s, newTopics(), HybridOptions{Deadline: time.Minute})
+	request := Request{Queries: []string{"do I need an umbrella to read"}}
+	before, err := h.Select(t.Context(), request)
+	if err != nil || before.Degraded == "" {
+		t.Fatalf("Select before Load: degraded %q, %v, want a reason and no error", before.Degraded, err)
+	}
+	if err := h.Load(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	after, err := h.Select(t.Context(), request)
+	if err != nil || after.Degraded != "" {
+		t.Fatalf("Select after Load: degraded %q, %v, want none", after.Degraded, err)
+	}
+	if got := after.Queries[0].Tools[:3]; !slices.Contains(got, "weather/get_weather") || !slices.Contains(got, "filesystem/read_file") {
+		t.Errorf("first tools = %v, want the embedder's get_weather and the local read_file", got)
+	}
+}
+
+func TestHybridDegrades(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Build(catalogue())
+		e := newTopics()
+		h := NewHybrid(s, e, HybridOptions{Trip: 2, Pause: time.Minute})
+		if err := h.Load(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(text string) string {
+			r, err := h.Select(t.Context(), Request{Queries: []string{text}})
+			if err != nil || len(r.IDs()) == 0 {
+				t.Fatalf("Select(%q) = %v, %v, want the local tools", text, r.IDs(), err)
+			}
+			return r.Degraded
+		}
+		e.hang = true
+		begin := time.Now()
+		if got := ask("read file a"); !strings.Contains(got, "deadline") || time.Since(begin) != 300*time.Millisecond {
+			t.Errorf("hanging endpoint: degraded %q after %v, want the deadline after 300ms", got, time.Since(begin))
+		}
+		e.hang, e.err = false, errors.New("endpoint answered 500")
+		if got := ask("read file b"); !strings.Contains(got, "500") {
+			t.Errorf("failing endpoint: degraded %q, want its status", got)
+		}
+		calls := e.calls.Load()
+		if got := ask("read file c"); !strings.Contains(got, "several times") || e.calls.Load() != calls {
+			t.Errorf("open breaker: degraded %q, %d more calls, want no call", got, e.calls.Load()-calls)
+		}
+		e.err = nil
+		<-time.After(time.Minute) // the bubble's clock
+		if got := ask("read file d"); got != "" {
+			t.Errorf("after the pause: degraded %q, want none", got)
+		}
+	})
+}
+
+func TestHybridEmbedsNewContentOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vectors")
+	cache, err := OpenFileCache(path, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newTopics()
+	s := Build(catalogue())
+	if err := NewHybrid(s, e, HybridOptions{Cache: cache}).Load(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	torn := append(whole, "a torn record"...)
+	if err := os.WriteFile(path, torn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if cache, err = OpenFileCache(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	calls := e.calls.Load()
+	h := NewHybrid(s, e, HybridOptions{Cache: cache})
+	h.Swap(s)
+	if r, _ := h.Select(t.Context(), Request{Queries: []string{"umbrella"}}); r.Degraded != "" || e.calls.Load() != calls+1 {
+		t.Errorf("after a restart: degraded %q, %d calls, want one for the query alone", r.Degraded, e.calls.Load()-calls)
+	}
+}
+
+func TestOpenAIEmbedder(t *testing.T) {
+	var path, key, version string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, key, version = r.URL.Path, r.Header.Get("Authorization")+r.Header.Get("Api-Key"), r.URL.Query().Get("api-version")
+		var body struct {
+			Input      []string
+			Dimensions int
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		if body.Input[0] == "busy" {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		type item struct {
+			Index     int       `json:"index"`
+			Embedding []float32 `json:"embedding"`
+		}
+		var data []item
+		for i := range body.Input { // answered in reverse: the index counts
+			at := len(body.Input) - 1 - i
+			data = append(data, item{at, []float32{float32(at), float32(body.Dimensions)}})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
+	}))
+	defer server.Close()
+	e, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: server.URL + "/v1/", APIKey: "k1", Dimensions: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Embed(t.Context(), []string{"a", "b"})
+	if err != nil || got[1][0] != 1 || got[1][1] != 512 || path != "/v1/embeddings" || key != "Bearer k1" {
+		t.Errorf("Embed = %v, %v at %s with %q, want the vectors in the order of the texts", got, err, path, key)
+	}
+	if _, err := e.Embed(t.Context(), []string{"busy"}); err == nil || !strings.Contains(err.Error(), "429") {
+		t.Errorf("Embed on 429 error = %v, want the status in it", err)
+	}
+	azure, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: server.URL, APIKey: "k2", Deployment: "emb", APIVersion: "v"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := azure.Embed(t.Context(), []string{"a"}); err != nil || path != "/openai/deployments/emb/embeddings" || key != "k2" || version != "v" {
+		t.Errorf("Azure: %v at %s?api-version=%s with %q", err, path, version, key)
+	}
+	if _, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: "not a url"}); err == nil {
+		t.Error("NewOpenAIEmbedder(bad URL) error = nil")
+	}
+}

@@ -1,0 +1,268 @@
+package selection
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/selection/text"
+)
+
+// What each signal is worth next to the best lexical score of the query.
+const (
+	synonymWeight  = 0.5
+	spellingWeight = 0.15 // times the likeness
+	serverWeight   = 0.05
+	clauseWeight   = 0.3
+	glossWeight    = 0.4
+	historyWeight  = 0.8 // up to 1.3 where the past task is nearly the same
+
+	repeatWeight   = 0.5 // of the logarithm of how often the query says a word
+	everydayWeight = 0.3 // taken from words that are frequent in English at large
+	rareIdf        = 8.0 // gloss idf above which a word is not an everyday word
+
+	minCosine  = 0.35 // of a tool that only the vectors find
+	maxTerms   = 256  // of a query; later ones do not count
+	maxClauses = 30
+)
+
+// scratch is the working memory of one ranking.
+type scratch struct {
+	lexical, clause, bestClause, server, total []float32
+}
+
+func newScratch(tools, servers int) *scratch {
+	f := func(n int) []float32 { return make([]float32, n) }
+	return &scratch{f(tools), f(tools), f(tools), f(servers), f(tools)}
+}
+
+// query is an analysed query.
+type query struct {
+	own       []string // distinct terms of the text, in order
+	terms     []weighted
+	unmatched []string // own terms that neither stand in the catalogue nor lead to a word of it
+	mass      float32  // what a tool that matched every own term once would score
+}
+
+func (s *Snapshot) analyse(sentence string) query {
+	q := query{}
+	times := map[string]int{}
+	for _, t := range text.Query(sentence) {
+		if times[t] == 0 && len(q.own) < maxTerms {
+			q.own = append(q.own, t)
+		}
+		times[t]++
+	}
+	weights := map[string]float32{}
+	for _, t := range q.own {
+		weight := s.ownWeight(t, times[t])
+		if !s.expand(t, weight, weights, times) {
+			q.unmatched = append(q.unmatched, t)
+		}
+		if id, ok := s.lexical.ids[t]; ok {
+			q.mass += weight * s.lexical.idf[id]
+		}
+	}
+	for t, w := range weights {
+		q.terms = append(q.terms, weighted{s.lexical.ids[t], w})
+	}
+	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) }) // sums of floats depend on the order
+	return q
+}
+
+func largest(scores []float32) float32 {
+	m := float32(0)
+	for _, v := range scores {
+		m = max(m, v)
+	}
+	return m
+}
+
+// ownWeight is what a word of the query itself weighs: more when it is repeated, less when it is an everyday word.
+func (s *Snapshot) ownWeight(term string, times int) float32 {
+	weight := 1 + repeatWeight*float32(math.Log(float64(times)))
+	if w, ok := s.table.Lookup(term); ok {
+		weight *= 1 - everydayWeight + everydayWeight*min(1, w.Idf/rareIdf)
+	}
+	return weight
+}
+
+// expand adds a term, its synonyms and its spelling neighbours to the weights; false when the catalogue has none.
+func (s *Snapshot) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
+	found := false
+	put := func(word string, share float32) {
+		weight := weight * share
+		if _, ok := s.lexical.ids[word]; ok && weights[word] < weight {
+			weights[word] = weight
+			found = true
+		}
+	}
+	put(term, 1)
+	for _, other := range synonyms[term] {
+		if own[other] == 0 {
+			put(other, synonymWeight)
+		}
+	}
+	known := found
+	for _, n := range s.spelling.near(term) {
+		if own[n.word] > 0 {
+			continue
+		}
+		share := spellingWeight * n.likeness
+		if !known {
+			share = synonymWeight * n.likeness
+		}
+		put(n.word, share)
+	}
+	return found
+}
+
+// candidate is one tool in a ranking and what its place is made of.
+type candidate struct {
+	tool                                            int32
+	score                                           float32
+	lexical, clause, server, gloss, history, fusion float32
+}
+
+// rank returns the best candidates for a sentence, best first, ties by id.
+func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
+	w, ok := s.scratch.Get().(*scratch)
+	if !ok {
+		panic("selection: the pool holds something else")
+	}
+	defer s.scratch.Put(w)
+	q := s.analyse(sentence)
+	s.lexical.score(w.lexical, q.terms)
+	top := largest(w.lexical)
+	vector := s.queryVector(q.own)
+	votes := history.votes(s, q.own)
+	if top == 0 && vector == nil && votes == nil {
+		return nil, q
+	}
+	s.scoreClauses(w, sentence)
+	s.scoreServers(w, q)
+	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed, limit), q
+}
+
+// shrink takes weight from the vectors where the best lexical hit already covers the query.
+func (s *Snapshot) shrink(top float32, q query) float32 {
+	if q.mass == 0 {
+		return 1
+	}
+	return 1 - min(1, top/(q.mass*(saturation+1)))*0.5
+}
+
+type signals struct {
+	top, gloss float32
+	vector     []int8
+	votes      map[int32]float32
+}
+
+func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
+	unit, floor := g.top, float32(0)
+	if unit == 0 {
+		unit, floor = 1, minCosine
+	}
+	best := newTop(limit)
+	for d := range s.tools {
+		c := candidate{
+			tool:    int32(d),
+			lexical: w.lexical[d],
+			clause:  clauseWeight * unit * w.bestClause[d],
+			server:  serverWeight * w.server[s.serverOf[d]],
+			history: historyWeight * unit * g.votes[int32(d)],
+		}
+		if g.vector != nil {
+			if like := cosine(g.vector, s.vectors[d*dims:]); like > floor {
+				c.gloss = g.gloss * unit * like
+			}
+		}
+		c.score = c.lexical + c.clause + c.server + c.gloss + c.history
+		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {
+			best.put(c)
+		}
+	}
+	return best.sorted()
+}
+
+// scoreClauses leaves in bestClause each tool's share of the best score in any single clause of the sentence.
+func (s *Snapshot) scoreClauses(w *scratch, sentence string) {
+	clear(w.bestClause)
+	parts := clauses(sentence)
+	if len(parts) < 2 {
+		return
+	}
+	for _, part := range parts {
+		q := s.analyse(part)
+		s.lexical.score(w.clause, q.terms)
+		if top := largest(w.clause); top > 0 {
+			for d, v := range w.clause {
+				w.bestClause[d] = max(w.bestClause[d], v/top)
+			}
+		}
+	}
+}
+
+func (s *Snapshot) scoreServers(w *scratch, q query) {
+	clear(w.server)
+	for _, t := range q.own {
+		if id, ok := s.servers.ids[t]; ok {
+			s.servers.add(w.server, id, 1)
+		}
+	}
+}
+
+// clauses cuts a sentence where one request ends and the next begins.
+func clauses(sentence string) []string {
+	sentence = text.Literals(sentence)
+	var out []string
+	for _, part := range strings.FieldsFunc(sentence, func(r rune) bool { return strings.ContainsRune(".;!?\n,:", r) }) {
+		for p := range strings.SplitSeq(strings.ReplaceAll(part, " then ", " and "), " and ") {
+			if len(strings.Fields(p)) >= 2 && len(out) < maxClauses {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// top keeps the best limit candidates in a heap whose root is the worst of them.
+type top struct {
+	limit int
+	heap  []candidate
+}
+
+func newTop(limit int) *top { return &top{limit: limit, heap: make([]candidate, 0, min(limit, 256))} }
+
+func better(a, b candidate) bool { return a.score > b.score || a.score == b.score && a.tool < b.tool }
+
+func (t *top) wants(c candidate) bool { return len(t.heap) < t.limit || better(c, t.heap[0]) }
+
+func (t *top) put(c candidate) {
+	if len(t.heap) < t.limit {
+		t.heap = append(t.heap, c)
+		for i := len(t.heap) - 1; i > 0 && better(t.heap[(i-1)/2], t.heap[i]); i = (i - 1) / 2 {
+			t.heap[i], t.heap[(i-1)/2] = t.heap[(i-1)/2], t.heap[i]
+		}
+		return
+	}
+	t.heap[0] = c
+	for i := 0; ; {
+		worst := i
+		for _, child := range []int{2*i + 1, 2*i + 2} {
+			if child < len(t.heap) && better(t.heap[worst], t.heap[child]) {
+				worst = child
+			}
+		}
+		if worst == i {
+			return
+		}
+		t.heap[i], t.heap[worst] = t.heap[worst], t.heap[i]
+		i = worst
+	}
+}
+
+func (t *top) sorted() []candidate {
+	sortBy(t.heap, better)
+	return t.heap
+}

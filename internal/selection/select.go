@@ -1,0 +1,227 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Detail says how much of each tool an answer carries.
+type Detail string
+
+// The levels of detail.
+const (
+	DetailName        Detail = "name"        // ids only
+	DetailDescription Detail = "description" // one line: signature and first sentence
+	DetailFull        Detail = "full"        // the whole definition
+)
+
+// ErrDetail is returned for a detail level that does not exist.
+var ErrDetail = errors.New("unknown detail level, want name, description or full")
+
+// The relative cut-off: every tool that scores at least CutOff of the best, but at least AtLeast and at most AtMost.
+const (
+	CutOff  = 0.5
+	AtLeast = 5 // the floor of a search; what a program imports may be one tool
+	AtMost  = 20
+)
+
+// Request asks for the tools of one or several queries. The zero value of every other field is a sensible default.
+type Request struct {
+	Queries []string         // an agent that knows its steps does better with one query a step
+	Detail  Detail           // default description
+	Limit   int              // tools in all; default AtMost for each query
+	Floor   int              // tools that a query gets whatever they score; default AtLeast, at least 1
+	History *History         // of the tenant; may be nil
+	Allow   func(*Tool) bool // nil allows all; must not depend on anything but the tool
+	Explain bool
+}
+
+// Response is what Select found.
+type Response struct {
+	Servers   []ServerGroup `json:"servers"`   // by their best tool
+	Available int           `json:"available"` // tools that were searched
+	Share     float64       `json:"share"`     // selected / available
+	Queries   []QueryReport `json:"queries"`
+	Degraded  string        `json:"degraded,omitempty"` // why the embeddings had no part in it, when they should have
+}
+
+// ServerGroup is the selected tools of one server, best first.
+type ServerGroup struct {
+	Server string `json:"server"`
+	Tools  []Hit  `json:"tools"`
+	More   int    `json:"more"` // other tools of this server
+}
+
+// Hit is one selected tool.
+type Hit struct {
+	ID          string       `json:"id"`
+	Tool        string       `json:"tool"`
+	Score       float64      `json:"score"` // next to the best tool of its query, which has 1
+	Signature   string       `json:"signature,omitempty"`
+	Description string       `json:"description,omitempty"`
+	Definition  *Tool        `json:"definition,omitempty"`
+	Why         *Explanation `json:"why,omitempty"`
+}
+
+// QueryReport says how well one query was understood.
+type QueryReport struct {
+	Query          string   `json:"query"`
+	Tools          []string `json:"tools"`           // ids, best first
+	Confidence     float64  `json:"confidence"`      // 0 … 1; low means that perhaps no tool fits
+	UnmatchedTerms []string `json:"unmatched_terms"` // stems that no tool knows
+}
+
+// Select ranks the catalogue for each query and returns the union, grouped by server. The order depends on the
+// request and the snapshot alone: by score, then by id. A query none of whose words any tool knows finds nothing.
+func (s *Snapshot) Select(r Request) (Response, error) {
+	return s.selectWith(r, nil)
+}
+
+// selectWith fuses each query's local list with a dense one; dense may be nil or have nil entries.
+func (s *Snapshot) selectWith(r Request, dense [][]scored) (Response, error) {
+	if err := r.complete(); err != nil {
+		return Response{}, err
+	}
+	response := Response{Available: s.Len()}
+	best := map[int32]candidate{}
+	for i, sentence := range r.Queries {
+		found, q := s.rank(sentence, r.History, r.Allow, rankDepth)
+		if i < len(dense) && dense[i] != nil {
+			found = fuse(found, dense[i], s, r.Allow)
+		}
+		report := QueryReport{Query: sentence, Tools: []string{}, UnmatchedTerms: q.unmatched, Confidence: confidence(found, q)}
+		for _, c := range cut(found, r.Floor) {
+			c.score /= found[0].score
+			report.Tools = append(report.Tools, s.tools[c.tool].ID())
+			if old, ok := best[c.tool]; !ok || better(c, old) {
+				best[c.tool] = c
+			}
+		}
+		response.Queries = append(response.Queries, report)
+	}
+	s.group(&response, best, r)
+	return response, nil
+}
+
+const rankDepth = 60
+
+func (r *Request) complete() error {
+	if r.Detail == "" {
+		r.Detail = DetailDescription
+	}
+	if r.Detail != DetailName && r.Detail != DetailDescription && r.Detail != DetailFull {
+		return fmt.Errorf("%q: %w", r.Detail, ErrDetail)
+	}
+	if r.Limit <= 0 {
+		r.Limit = AtMost * max(1, len(r.Queries))
+	}
+	if r.Floor <= 0 {
+		r.Floor = AtLeast
+	}
+	return nil
+}
+
+// cut applies the relative cut-off.
+func cut(found []candidate, floor int) []candidate {
+	n := 0
+	for n < len(found) && n < AtMost && (n < floor || found[n].score >= CutOff*found[0].score) {
+		n++
+	}
+	return found[:n]
+}
+
+// confidence compares the best score with what the query's words could have scored.
+func confidence(found []candidate, q query) float64 {
+	if len(found) == 0 || q.mass == 0 {
+		return 0
+	}
+	matched := 1 - float64(len(q.unmatched))/float64(len(q.own))
+	strength := float64(found[0].score) / (5 * math.Sqrt(float64(q.mass)))
+	return math.Round(100*math.Min(1, strength)*matched) / 100
+}
+
+func (s *Snapshot) group(response *Response, best map[int32]candidate, r Request) {
+	chosen := make([]candidate, 0, len(best))
+	for _, c := range best {
+		chosen = append(chosen, c)
+	}
+	sortBy(chosen, better)
+	chosen = chosen[:min(len(chosen), r.Limit)]
+	if s.Len() > 0 {
+		response.Share = float64(len(chosen)) / float64(s.Len())
+	}
+	response.Servers = []ServerGroup{}
+	for _, c := range chosen {
+		t := &s.tools[c.tool]
+		at := slices.IndexFunc(response.Servers, func(g ServerGroup) bool { return g.Server == t.Server })
+		if at < 0 {
+			at = len(response.Servers)
+			first, last := s.serverRange(c.tool)
+			response.Servers = append(response.Servers, ServerGroup{Server: t.Server, More: last - first})
+		}
+		g := &response.Servers[at]
+		g.Tools, g.More = append(g.Tools, s.hit(c, r)), g.More-1
+	}
+}
+
+// serverRange returns the positions [first, last) of the tools of a tool's server.
+func (s *Snapshot) serverRange(tool int32) (first, last int) {
+	server := s.serverOf[tool]
+	first, _ = slices.BinarySearch(s.serverOf, server)
+	last, _ = slices.BinarySearch(s.serverOf, server+1)
+	return first, last
+}
+
+func (s *Snapshot) hit(c candidate, r Request) Hit {
+	t := &s.tools[c.tool]
+	h := Hit{ID: t.ID(), Tool: t.Name, Score: math.Round(float64(c.score)*1000) / 1000}
+	switch r.Detail {
+	case DetailName:
+	case DetailDescription:
+		h.Signature, h.Description = t.Signature, firstSentence(t.Description)
+	case DetailFull:
+		copied := *t
+		h.Signature, h.Description, h.Definition = t.Signature, t.Description, &copied
+	}
+	if r.Explain {
+		h.Why = s.explain(c, r)
+	}
+	return h
+}
+
+// firstSentence returns the first sentence of a description, at most 120 characters.
+func firstSentence(d string) string {
+	d = strings.Join(strings.Fields(d), " ")
+	if i := strings.Index(d, ". "); i > 0 {
+		d = d[:i+1]
+	}
+	if runes := []rune(d); len(runes) > 120 {
+		d = string(runes[:119]) + "…"
+	}
+	return d
+}
+
+// IDs returns the ids of all selected tools: by server, best first.
+func (r Response) IDs() []string {
+	var ids []string
+	for _, g := range r.Servers {
+		for _, h := range g.Tools {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
+// Ranked returns the ids of the best tools for one sentence, best first, at most limit: the bare ranking, without
+// cut-off, for measurement.
+func (s *Snapshot) Ranked(sentence string, history *History, limit int) []string {
+	found, _ := s.rank(sentence, history, nil, limit)
+	ids := make([]string, len(found))
+	for i, c := range found {
+		ids[i] = s.tools[c.tool].ID()
+	}
+	return ids
+}

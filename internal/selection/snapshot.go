@@ -1,0 +1,108 @@
+package selection
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/selection/gloss"
+)
+
+// Snapshot is an analysed catalogue. It is immutable and safe for any number of readers; a changed catalogue is a
+// new Snapshot, swapped in by the caller.
+type Snapshot struct {
+	tools    []Tool // by id
+	position map[string]int32
+	lexical  *index // one document a tool
+	servers  *index // one document a server: all its tools
+	serverOf []int32
+	spelling *spelling
+	vectors  []int8    // gloss.Dimensions a tool
+	common   []float32 // the direction that all tools share, taken out of every vector
+	table    *gloss.Table
+	scratch  sync.Pool // *scratch
+}
+
+// Build analyses a catalogue. Of tools with the same id the last one counts. The order of tools does not matter.
+// It takes about 50 µs a tool.
+func Build(tools []Tool) *Snapshot {
+	s := &Snapshot{table: gloss.Load(), position: make(map[string]int32, len(tools))}
+	byID := make(map[string]Tool, len(tools))
+	for _, t := range tools {
+		byID[t.ID()] = t
+	}
+	for _, t := range byID {
+		s.tools = append(s.tools, t)
+	}
+	slices.SortFunc(s.tools, func(a, b Tool) int { return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name)) })
+	for i := range s.tools {
+		s.position[s.tools[i].ID()] = int32(i)
+	}
+	s.buildIndexes()
+	s.scratch.New = func() any { return newScratch(len(s.tools), s.servers.docs) }
+	return s
+}
+
+func (s *Snapshot) buildIndexes() {
+	analyse := analyser()
+	var serverTools [][]int
+	s.serverOf = make([]int32, len(s.tools))
+	for i := range s.tools {
+		if i == 0 || s.tools[i].Server != s.tools[i-1].Server {
+			serverTools = append(serverTools, nil)
+		}
+		last := len(serverTools) - 1
+		serverTools[last] = append(serverTools[last], i)
+		s.serverOf[i] = int32(last)
+	}
+	v := newVectorizer(s.table, len(s.tools))
+	s.lexical = newIndex(len(s.tools), 0, func(d int) []field {
+		fields := toolFields(&s.tools[d], analyse)
+		v.add(fields)
+		return fields
+	})
+	s.vectors, s.common = v.finish()
+	s.servers = newIndex(len(serverTools), 0, func(d int) []field {
+		first := &s.tools[serverTools[d][0]]
+		var names, described []string
+		for _, i := range serverTools[d] {
+			names = append(names, analyse(s.tools[i].Name)...)
+			described = append(described, analyse(s.tools[i].Description)...)
+		}
+		about := append(slices.Clone(analyse(first.Server)), analyse(first.ServerTitle)...)
+		return []field{{3, about}, {1, analyse(first.ServerDescription)}, {1, names}, {0.5, described}}
+	})
+	words := make([]string, 0, len(s.lexical.ids))
+	for w := range s.lexical.ids {
+		words = append(words, w)
+	}
+	slices.Sort(words)
+	s.spelling = newSpelling(words)
+}
+
+// Len returns the number of tools.
+func (s *Snapshot) Len() int { return len(s.tools) }
+
+// Tool returns the tool with an id.
+func (s *Snapshot) Tool(id string) (Tool, bool) {
+	i, ok := s.position[id]
+	if !ok {
+		return Tool{}, false
+	}
+	return s.tools[i], true
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func sortBy[T any](s []T, less func(a, b T) bool) {
+	slices.SortFunc(s, func(a, b T) int {
+		switch {
+		case less(a, b):
+			return -1
+		case less(b, a):
+			return 1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,44 @@
+package selection
+
+import (
+	"crypto/sha256"
+	"strings"
+)
+
+// Tool is what selection needs to know of one tool. Its id is "server/name".
+type Tool struct {
+	Server            string  `json:"server"`
+	Name              string  `json:"name"`
+	Description       string  `json:"description"`
+	Params            []Param `json:"params,omitempty"`
+	ServerTitle       string  `json:"server_title,omitempty"` // what people call the server, when it says
+	ServerDescription string  `json:"server_description,omitempty"`
+	Signature         string  `json:"signature,omitempty"` // one line, as the program would write it; shown, not searched
+}
+
+// Param is one parameter of a tool.
+type Param struct {
+	Name        string   `json:"name"`
+	Type        string   `json:"type,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Enum        []string `json:"enum,omitempty"`
+	Required    bool     `json:"required,omitempty"`
+}
+
+// ID returns "server/name".
+func (t *Tool) ID() string { return t.Server + "/" + t.Name }
+
+// content is the text that stands for the tool where one string is wanted: for an embedding model.
+func (t *Tool) content() string {
+	var b strings.Builder
+	b.WriteString(t.Server + "/" + t.Name + ": " + strings.TrimSpace(t.Description))
+	for i, p := range t.Params {
+		b.WriteString([]string{" | ", ", "}[min(i, 1)] + p.Name)
+	}
+	return b.String()
+}
+
+// contentKey names a text under a model and a length of vectors; equal keys have equal vectors.
+func contentKey(model string, dimensions int, content string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(model + "\x00" + itoa(dimensions) + "\x00" + content))
+}

@@ -1,0 +1,132 @@
+package state
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func FuzzManifest(f *testing.F) {
+	c := newCodec()
+	p := &pack{Sum([]byte("pack")), 100}
+	seed := &manifest{header: header{Generation: 1, Commit: "x"}, changes: []change{
+		{"a", &entry{Path: "a", Kind: kindDir, Mode: 0o755}},
+		{"a/\xff", &entry{Path: "a/\xff", Kind: kindFile, Mode: 0o644, Size: 5, Blobs: []blob{{Sum([]byte("hello")), p, 10, 5, 5}}}},
+		{"b", &entry{Path: "b", Kind: kindLink, Link: "../../etc"}},
+	}}
+	data, err := c.encodeManifest(seed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	plain, err := c.dec.DecodeAll(data, make([]byte, 0, 1<<16))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain)
+	f.Add(bytes.ReplaceAll(plain, []byte(`"p":"b"`), []byte(`"p":"../b"`)))
+	f.Add(bytes.ReplaceAll(plain, []byte(`"s":5`), []byte(`"s":500000000000`)))
+	f.Fuzz(func(t *testing.T, plain []byte) {
+		decodeManifest(plain, false) // not a zstd frame, most likely
+		m, err := decodeManifest(c.enc.EncodeAll(plain, nil), false)
+		if err != nil {
+			return
+		}
+		last := ""
+		for _, ch := range m.changes {
+			if err := checkPath(ch.path); err != nil || ch.path <= last {
+				t.Fatalf("accepted path %q after %q: %v", ch.path, last, err)
+			}
+			last = ch.path
+			if ch.entry == nil {
+				continue
+			}
+			for _, b := range ch.entry.Blobs {
+				if b.Offset < 0 || b.Stored < 1 || b.Offset+b.Stored > b.Pack.Size || b.Raw > maxBlob || b.Raw < b.Stored {
+					t.Fatalf("accepted blob %+v in a pack of %d bytes", b, b.Pack.Size)
+				}
+			}
+		}
+		again, err := c.encodeManifest(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m2, err := decodeManifest(again, false)
+		if err != nil {
+			t.Fatalf("own encoding: %v", err)
+		}
+		if diff := cmp.Diff(changedPaths(m.changes), changedPaths(m2.changes)); diff != "" {
+			t.Fatalf("round trip (-first +second):\n%s", diff)
+		}
+	})
+}
+
+func FuzzPackIndex(f *testing.F) {
+	blobs := []blob{{ID: Sum([]byte("a")), Stored: 1, Raw: 1}, {ID: Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2}}
+	f.Add(appendIndex([]byte("abb"), blobs))
+	f.Add(appendIndex(nil, nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		blobs, err := readIndex(data)
+		if err != nil {
+			return
+		}
+		var end int64
+		for _, b := range blobs {
+			if b.Offset != end || b.Stored < 0 || b.Raw < b.Stored {
+				t.Fatalf("accepted blob %+v at %d", b, end)
+			}
+			end += b.Stored
+		}
+		if got := appendIndex(bytes.Clone(data[:end]), blobs); !bytes.Equal(got, data) {
+			t.Fatalf("round trip of %d bytes gives %d others", len(data), len(got))
+		}
+	})
+}
+
+func FuzzPath(f *testing.F) {
+	for _, p := range []string{"a", "a/b", "../a", "/a", "a//b", "a/.", "", "a\x00b", "\xff/x"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		if checkPath(p) != nil {
+			return
+		}
+		for dir := p; dir != ""; dir = parent(dir) {
+			if err := checkPath(dir); err != nil {
+				t.Fatalf("accepted %q, but not its directory: %v", p, err)
+			}
+		}
+	})
+}
+
+func FuzzHead(f *testing.F) {
+	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` + Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		decodeHead(data)
+		h, err := decodeHead(seal(data))
+		if err != nil {
+			return
+		}
+		if out, err := h.encode(); err == nil && len(out) > maxHead {
+			t.Fatalf("encoded in %d bytes", len(out))
+		}
+	})
+}
+
+func TestHeadKeepsTasks(t *testing.T) {
+	h := &head{}
+	for i := range 500 {
+		m := header{Generation: int64(i + 1), Commit: newCommitID(), TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, maxTaskID)), Time: h.Time}
+		h = h.next(m, link{manifestName(int64(i+1), manifestDigits(Digest{})), Digest{}})
+		data, err := h.encode()
+		if err != nil || len(data) > maxHead {
+			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHead)
+		}
+		if want := min(i+1, headRecent); len(h.Recent) < want {
+			t.Fatalf("%d task ids after %d commits, want at least %d", len(h.Recent), i+1, want)
+		}
+		if h.Floor+int64(len(h.Recent)) != int64(i+1) {
+			t.Fatalf("floor %d with %d task ids at generation %d", h.Floor, len(h.Recent), i+1)
+		}
+	}
+}

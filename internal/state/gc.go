@@ -1,0 +1,287 @@
+package state
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Retention says which versions outlive their replacement; zero fields take the
+// defaults. Pinned versions and the newest one are always kept.
+type Retention struct {
+	Newest int           // 20
+	All    time.Duration // every version replaced less than this ago: 24 h
+	Daily  int           // the last version of each of so many days: 7
+}
+
+// CollectOptions configures Collect; zero fields take the defaults.
+type CollectOptions struct {
+	Retention Retention
+	// Grace must exceed twice the longest task: 24 h. What a commit under way
+	// may refer to is younger than that, or was referred to that long ago.
+	Grace time.Duration
+	// Inactive deletes workspaces without a commit for so long; 0: never.
+	Inactive time.Duration
+	DryRun   bool // report, change nothing
+}
+
+// Collected is what Collect did.
+type Collected struct {
+	Workspaces int      // looked at
+	Inactive   []string // deleted
+	Marked     int      // objects that the next run after the grace time may remove
+	Removed    int      // objects removed
+	Bytes      int64    // of them
+}
+
+// Collect removes what no kept version of a tenant needs, in two phases: a run
+// marks objects that are unreferenced and older than the grace time, and a run at
+// least the grace time later removes those that still are. One run at a time for
+// a tenant. It may be interrupted anywhere and run again.
+func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions) (Collected, error) {
+	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
+	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
+	opts.Retention.Daily = cmp.Or(opts.Retention.Daily, 7)
+	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
+	if !slug.MatchString(tenant) {
+		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
+	}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}}
+	if err := c.run(ctx); err != nil {
+		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
+	}
+	return c.out, nil
+}
+
+type collector struct {
+	store      *Store
+	tenant     string
+	opts       CollectOptions
+	now        time.Time
+	live       map[string]bool  // keys
+	candidates map[string]int64 // keys that nothing refers to, with their sizes
+	out        Collected
+}
+
+func (c *collector) run(ctx context.Context) error {
+	// Listed before HEADs are read: what is committed in between is younger than grace.
+	objects, workspaces, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ws := range workspaces {
+		if err := c.workspace(ctx, Ref{c.tenant, ws}); err != nil {
+			return err
+		}
+	}
+	for _, o := range objects {
+		if !c.live[o.Key] && c.now.Sub(o.Modified) >= c.opts.Grace {
+			c.candidates[o.Key] = o.Size
+		}
+	}
+	return c.sweep(ctx)
+}
+
+// list returns the collectable objects, and the workspaces.
+func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces []string, err error) {
+	for info, err := range c.store.objects.List(ctx, c.tenant+"/", "") {
+		if err != nil {
+			return nil, nil, err
+		}
+		parts := strings.Split(info.Key, "/")
+		switch {
+		case len(parts) == 4 && parts[1] == "p", len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
+			objects = append(objects, info)
+		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
+			workspaces = append(workspaces, parts[2])
+		}
+	}
+	return objects, workspaces, nil
+}
+
+// workspace marks everything that its kept versions need as live.
+func (c *collector) workspace(ctx context.Context, ref Ref) error {
+	c.out.Workspaces++
+	h, _, err := c.store.readHead(ctx, ref, "")
+	if err != nil {
+		return err
+	}
+	if c.opts.Inactive > 0 && !h.Deleted && c.now.Sub(h.Time) > c.opts.Inactive {
+		c.out.Inactive = append(c.out.Inactive, ref.Workspace)
+		if !c.opts.DryRun {
+			if err := c.store.Delete(ctx, ref); err != nil {
+				return err
+			}
+		}
+	}
+	kept, err := c.retained(ctx, ref)
+	if err != nil {
+		return err
+	}
+	for _, k := range kept {
+		c.live[ref.manifestKey(k.link.Name)] = true
+		c.markPacks(k.man)
+		for _, l := range k.man.header.Chain {
+			key := ref.manifestKey(l.Name)
+			if c.live[key] {
+				continue
+			}
+			m, err := c.store.headerOf(ctx, ref, l.Name, &l.Digest)
+			if err != nil {
+				return err
+			}
+			c.live[key] = true
+			c.markPacks(m)
+		}
+	}
+	return nil
+}
+
+func (c *collector) markPacks(m *manifest) {
+	for _, ch := range m.changes {
+		if ch.entry != nil {
+			c.markBlobs(ch.entry.Blobs)
+		}
+	}
+	c.markBlobs(m.result)
+}
+
+func (c *collector) markBlobs(blobs []blob) {
+	for _, b := range blobs {
+		c.live[packKey(c.tenant, b.Pack.ID)] = true
+	}
+}
+
+type keptManifest struct {
+	link link
+	man  *manifest
+}
+
+// retained returns the versions to keep, after noting those that parents will
+// no longer lead to.
+func (c *collector) retained(ctx context.Context, ref Ref) ([]keptManifest, error) {
+	var all []keptManifest
+	err := c.store.walk(ctx, ref, func(l link, m *manifest) bool {
+		all = append(all, keptManifest{l, m})
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	p, _, err := c.store.readPins(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	var kept []keptManifest
+	var orphans []link
+	replaced := c.now
+	days := map[string]bool{}
+	gap := false
+	for i, k := range all {
+		h := k.man.header
+		day := h.Time.Format(time.DateOnly)
+		daily := !days[day] && c.now.Sub(h.Time) <= time.Duration(c.opts.Retention.Daily)*24*time.Hour
+		pinned := slices.ContainsFunc(p.Pins, func(x pin) bool { return x.At == k.link })
+		if i < c.opts.Retention.Newest || c.now.Sub(replaced) < c.opts.Retention.All || daily || pinned {
+			kept = append(kept, k)
+			if gap && !pinned {
+				orphans = append(orphans, k.link)
+			}
+		} else {
+			gap = true
+		}
+		days[day] = true
+		replaced = h.Time
+	}
+	if c.opts.DryRun || slices.Equal(orphans, p.Kept) {
+		return kept, nil
+	}
+	return kept, c.store.changePins(ctx, ref, func(p *pins) { p.Kept = orphans })
+}
+
+// marks is the object that one run leaves for a later one.
+type marks struct {
+	Time time.Time `json:"time"`
+	Keys []string  `json:"keys"`
+}
+
+// sweep removes what an earlier run marked long enough ago and is still
+// unreferenced, and marks the rest.
+func (c *collector) sweep(ctx context.Context) error {
+	pending := map[string]bool{}
+	prefix := c.tenant + "/gc/"
+	var runs []string
+	for info, err := range c.store.objects.List(ctx, prefix, "") {
+		if err != nil {
+			return err
+		}
+		runs = append(runs, info.Key)
+	}
+	for _, run := range runs {
+		if err := c.sweepRun(ctx, run, pending); err != nil {
+			return err
+		}
+	}
+	var fresh []string
+	for key := range c.candidates {
+		if !pending[key] {
+			fresh = append(fresh, key)
+		}
+	}
+	c.out.Marked = len(fresh) + len(pending)
+	if len(fresh) == 0 || c.opts.DryRun {
+		return nil
+	}
+	slices.Sort(fresh)
+	data, err := json.Marshal(marks{c.now.UTC(), fresh})
+	if err != nil {
+		return err
+	}
+	key := prefix + fmt.Sprintf("%012d-%s", c.now.Unix(), strings.ToLower(newCommitID()))
+	return c.store.objects.Put(ctx, key, data, Sum(data))
+}
+
+func (c *collector) sweepRun(ctx context.Context, run string, pending map[string]bool) error {
+	obj, err := c.store.objects.Get(ctx, run, GetOptions{})
+	if err != nil {
+		return err
+	}
+	var m marks
+	if err := json.Unmarshal(obj.Data, &m); err != nil {
+		return fmt.Errorf("%s: %w: %w", run, ErrCorrupt, err)
+	}
+	ripe := c.now.Sub(m.Time) >= c.opts.Grace
+	var remove []string
+	for _, key := range m.Keys {
+		size, still := c.candidates[key]
+		switch {
+		case !still: // referred to again, or gone
+		case ripe:
+			remove = append(remove, key)
+			c.out.Bytes += size
+			delete(c.candidates, key)
+		default:
+			pending[key] = true
+		}
+	}
+	if !ripe || c.opts.DryRun {
+		return nil
+	}
+	// Manifests first: none may be left that refers to a pack that is gone.
+	slices.SortStableFunc(remove, func(a, b string) int {
+		return cmp.Compare(boolInt(strings.HasPrefix(a, c.tenant+"/p/")), boolInt(strings.HasPrefix(b, c.tenant+"/p/")))
+	})
+	c.out.Removed += len(remove)
+	return c.store.objects.Delete(ctx, append(remove, run)...)
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

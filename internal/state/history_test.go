@@ -1,0 +1,290 @@
+package state_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// committed makes a workspace of n generations: file "n" counts, file "keep" stays.
+func committed(t *testing.T, objects state.Objects, n int) *statetest.Worker {
+	t.Helper()
+	w := newWorker(t, objects)
+	for i := 1; i <= n; i++ {
+		w.Checkout()
+		w.Write("n", fmt.Sprint(i))
+		if i == 1 {
+			w.Write("keep", "kept")
+		}
+		w.Commit(fmt.Sprintf("task-%d", i))
+	}
+	return w
+}
+
+func TestHistory(t *testing.T) {
+	objects := mem.New()
+	w := committed(t, objects, 40)
+	other := state.New(objects, state.Options{})
+	log, err := other.Log(t.Context(), ref, 0)
+	if err != nil || len(log) != 40 {
+		t.Fatalf("Log() = %d commits, %v, want 40", len(log), err)
+	}
+	for i, c := range log {
+		if c.Generation != int64(40-i) || c.TaskID != fmt.Sprintf("task-%d", 40-i) {
+			t.Errorf("Log()[%d] = %+v, want generation %d", i, c, 40-i)
+		}
+		if want := []string{"n"}; i < 39 && cmp.Diff(want, c.Changed) != "" {
+			t.Errorf("Log()[%d] changed %v, want %v", i, c.Changed, want)
+		}
+	}
+	diff, err := other.Diff(t.Context(), ref, 3, 0)
+	if want := []state.PathChange{{Path: "n", Op: "modified", Bytes: 2}}; err != nil || cmp.Diff(want, diff) != "" {
+		t.Errorf("Diff(3, newest) = %v, %v, want %v", diff, err, want)
+	}
+	c, err := other.Restore(t.Context(), ref, 7, "back to 7")
+	if err != nil || c.Generation != 41 {
+		t.Fatalf("Restore(7) = %+v, %v, want generation 41", c, err)
+	}
+	w.Checkout()
+	w.Want(map[string]string{"n": "7", "keep": "kept"})
+	if _, err := other.Restore(t.Context(), ref, 99, ""); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Restore(99) = %v, want %v", err, state.ErrNotFound)
+	}
+
+	if _, err := other.Fork(t.Context(), ref, 12, "copy", ""); err != nil {
+		t.Fatal(err)
+	}
+	copied := statetest.NewWorker(t, objects, state.Ref{Tenant: "acme", Workspace: "copy"}, state.Options{})
+	copied.Checkout()
+	copied.Want(map[string]string{"n": "12", "keep": "kept"})
+	if _, err := other.Fork(t.Context(), ref, 1, "copy", ""); !errors.Is(err, state.ErrConflict) {
+		t.Errorf("Fork() onto a workspace = %v, want %v", err, state.ErrConflict)
+	}
+	if err := objects.Violations(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	content := statetest.Random(5, 10<<20)
+	w.Checkout()
+	w.Write("dir/large", content)
+	w.Write("small", "hello")
+	w.Commit("task-1")
+	s := state.New(objects, state.Options{})
+	infos, err := s.Ls(t.Context(), ref, 0, "dir")
+	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 || infos[0].Kind != "file" {
+		t.Errorf("Ls(dir) = %+v, %v, want the large file", infos, err)
+	}
+	r, info, err := s.Open(t.Context(), ref, 0, "dir/large")
+	if err != nil || info.Bytes != 10<<20 {
+		t.Fatalf("Open() = %+v, %v", info, err)
+	}
+	if _, err := r.Seek(-5<<20-3, io.SeekEnd); err != nil {
+		t.Fatal(err)
+	}
+	objects.Calls()
+	part := make([]byte, 7)
+	if _, err := io.ReadFull(r, part); err != nil || string(part) != content[5<<20-3:5<<20+4] {
+		t.Errorf("range read differs, %v", err)
+	}
+	if calls := len(objects.Calls()); calls > 2 {
+		t.Errorf("%d requests for 7 bytes, want at most 2", calls)
+	}
+	r.Seek(0, io.SeekStart)
+	all, err := io.ReadAll(r)
+	if err != nil || string(all) != content {
+		t.Errorf("read %d bytes, %v, want the whole file", len(all), err)
+	}
+	if _, _, err := s.Open(t.Context(), ref, 0, "dir"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("Open() of a directory = %v, want %v", err, state.ErrNotFound)
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	objects := mem.New()
+	committed(t, objects, 2)
+	w := newWorker(t, objects)
+	w.Write("mine", "1")
+	w.Write("keep", "kept")
+	if _, err := w.Store.Adopt(t.Context(), w.Tree); err != nil {
+		t.Fatal(err)
+	}
+	c := w.Commit("push")
+	if diff := cmp.Diff([]string{"mine", "n"}, c.Changed); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	other := newWorker(t, objects)
+	other.Checkout()
+	other.Want(map[string]string{"mine": "1", "keep": "kept"})
+}
+
+func TestDelete(t *testing.T) {
+	objects := mem.New()
+	w := committed(t, objects, 3)
+	w.Checkout()
+	w.Write("late", "1")
+	if err := w.Store.Delete(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	late := state.Change{TaskID: "late", Attempt: 1}
+	if _, err := w.Store.Commit(t.Context(), w.Tree, late); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("late Commit() = %v, want %v", err, state.ErrDeleted)
+	}
+	a, b := newWorker(t, objects), newWorker(t, objects)
+	for _, x := range []*statetest.Worker{a, b} {
+		if v := x.Checkout(); v.Files != 0 {
+			t.Errorf("Checkout() after Delete = %+v, want it empty", v)
+		}
+	}
+	a.Write("a", "1")
+	b.Write("b", "1")
+	a.Commit("new-a")
+	b.Commit("new-b") // both began after the deletion
+	a.Checkout()
+	a.Want(map[string]string{"a": "1", "b": "1"})
+	w.Checkout()
+	w.Want(map[string]string{"a": "1", "b": "1"})
+}
+
+func TestQuota(t *testing.T) {
+	objects := mem.New()
+	for name, c := range map[string]struct {
+		quota state.Quota
+		want  string
+	}{
+		"bytes":   {state.Quota{Bytes: 30}, "big/b (20)"},
+		"largest": {state.Quota{Largest: 19}, "big/b (20)"},
+		"files":   {state.Quota{Files: 4}, "big (3)"},
+		"depth":   {state.Quota{Depth: 2}, "deep/er/x"},
+	} {
+		w := statetest.NewWorker(t, objects, ref, state.Options{Quota: c.quota})
+		w.Checkout()
+		w.Write("big/b", strings.Repeat("b", 20))
+		w.Write("big/c", strings.Repeat("c", 10))
+		w.Write("big/d", "d")
+		if name == "depth" {
+			w.Write("deep/er/x", "")
+		}
+		objects.Calls()
+		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "t", Attempt: 1})
+		if name == "files" && err == nil {
+			w.Checkout()
+			w.Write("one-more", "")
+			_, err = w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "t2", Attempt: 1})
+		}
+		var quota *state.QuotaError
+		if !errors.As(err, &quota) || !errors.Is(err, state.ErrQuota) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: Commit() = %v, want a QuotaError that names %s", name, err, c.want)
+			continue
+		}
+		if calls := objects.Calls(); len(calls) != 0 && name != "files" {
+			t.Errorf("%s: %d requests before the refusal, want 0", name, len(calls))
+		}
+		if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
+			t.Errorf("Revert() = %v", err)
+		}
+	}
+}
+
+func TestCollect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 60)
+		s := w.Store
+		if err := s.Pin(t.Context(), ref, "release", 5); err != nil {
+			t.Fatal(err)
+		}
+		before := len(keys(t, objects))
+		collect := func() state.Collected {
+			out, err := s.Collect(t.Context(), "acme", state.CollectOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		if out := collect(); out.Marked != 0 || out.Removed != 0 {
+			t.Errorf("Collect() of fresh objects = %+v, want nothing", out)
+		}
+		advance(t, 10*24*time.Hour)
+		w.Checkout()
+		w.Write("n", "61")
+		w.Commit("task-61")
+		if out := collect(); out.Marked == 0 || out.Removed != 0 {
+			t.Errorf("first Collect() = %+v, want marks and no removal", out)
+		}
+		if out := collect(); out.Removed != 0 {
+			t.Errorf("second Collect() at once = %+v, want no removal", out)
+		}
+		advance(t, 25*time.Hour)
+		if out := collect(); out.Removed == 0 {
+			t.Errorf("Collect() after the grace time = %+v, want removals", out)
+		}
+		if after := len(keys(t, objects)); after >= before {
+			t.Errorf("%d objects, %d before", after, before)
+		}
+		fresh := state.New(objects, state.Options{})
+		report, err := fresh.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		if err != nil || len(report.Problems) > 0 || report.Versions < 21 || report.Versions > 40 {
+			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one, without problems", report, err)
+		}
+		if _, err := fresh.Restore(t.Context(), ref, 5, "the pinned one"); err != nil {
+			t.Errorf("Restore() of the pinned version = %v", err)
+		}
+		if _, err := fresh.Diff(t.Context(), ref, 6, 0); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Diff() with a collected version = %v, want %v", err, state.ErrNotFound)
+		}
+		if err := objects.Violations(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCheckFindsDamage(t *testing.T) {
+	objects := mem.New()
+	w := committed(t, objects, 2)
+	var pack string
+	for _, key := range keys(t, objects) {
+		if strings.Contains(key, "/p/") {
+			pack = key
+		}
+	}
+	if err := objects.Delete(t.Context(), pack); err != nil {
+		t.Fatal(err)
+	}
+	report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{})
+	if err != nil || len(report.Problems) != 1 || !strings.Contains(report.Problems[0], pack) {
+		t.Errorf("Check() without %s = %+v, %v, want one problem that names it", pack, report, err)
+	}
+}
+
+func keys(t *testing.T, objects state.Objects) []string {
+	t.Helper()
+	var all []string
+	for info, err := range objects.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, info.Key)
+	}
+	return all
+}
+
+// advance moves the clock of the synctest bubble.
+func advance(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	<-timer.C
+}

@@ -1,0 +1,182 @@
+package state_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// A program leaves links where the next version has directories and files.
+func TestNoEscape(t *testing.T) {
+	objects := mem.New()
+	a := newWorker(t, objects)
+	a.Checkout()
+	a.Write("dir/sub/file", "new")
+	a.Write("file", "new")
+	a.Commit("task-1")
+
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("victim"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newWorker(t, objects)
+	for link, target := range map[string]string{
+		"dir": outside, "file": filepath.Join(outside, "file"), state.IgnoreFile: filepath.Join(outside, "file"),
+	} {
+		if err := os.Symlink(target, filepath.Join(b.Dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Tree.ReadFile("dir/file", 10); err == nil {
+		t.Error("ReadFile() through a link out of the tree succeeded")
+	}
+	if err := b.Tree.WriteFile("dir/planted", nil, 0o644); err == nil {
+		t.Error("WriteFile() through a link out of the tree succeeded")
+	}
+	b.Checkout()
+	b.Want(a.Files())
+	entries, err := os.ReadDir(outside)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("outside: %v, %v, want it untouched", entries, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(outside, "file")); string(data) != "victim" {
+		t.Errorf("file outside = %q, %v, want it untouched", data, err)
+	}
+}
+
+// Hard links into a tree, and between its files, are never written through.
+func TestHardLinks(t *testing.T) {
+	objects := mem.New()
+	a, b := newWorker(t, objects), newWorker(t, objects)
+	a.Checkout()
+	a.Write("x", "1")
+	if err := os.Link(filepath.Join(a.Dir, "x"), filepath.Join(a.Dir, "y")); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit("task-1")
+	b.Checkout()
+	b.Want(map[string]string{"x": "1", "y": "1"})
+	b.Write("x", "2")
+	b.Commit("task-2")
+	a.Checkout()
+	a.Want(map[string]string{"x": "2", "y": "1"})
+}
+
+func TestOddFiles(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	w.Checkout()
+	w.Write("file", "1")
+	if err := syscall.Mkfifo(filepath.Join(w.Dir, "pipe"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(w.Dir, "file"), 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	c := w.Commit("task-1")
+	if got := strings.Join(c.Changed, " "); got != "file" {
+		t.Errorf("Commit() changed %q, want the file only", got)
+	}
+	other := newWorker(t, objects)
+	if err := syscall.Mkfifo(filepath.Join(other.Dir, "file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	other.Checkout()
+	other.Want(map[string]string{"file": "755 1"})
+	info, err := os.Stat(filepath.Join(other.Dir, "file"))
+	if err != nil || info.Mode()&os.ModeSetuid != 0 {
+		t.Errorf("mode = %v, %v, want no setuid bit", info.Mode(), err)
+	}
+}
+
+func TestIgnoreFile(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	w.Checkout()
+	w.Write(state.IgnoreFile, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
+	for _, path := range []string{"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean", "__pycache__/m.pyc", "node_modules/p/x"} {
+		w.Write(path, "x")
+	}
+	w.Commit("task-1")
+	other := newWorker(t, objects)
+	other.Checkout()
+	got := other.Files()
+	for path, want := range map[string]bool{
+		"a.log": false, "deep/b.log": false, "build": false, "deep/build/x": true, "data/raw": false, "data/clean": true,
+		"__pycache__": false, "node_modules": false, state.IgnoreFile: true,
+	} {
+		if (got[path] != "") != want {
+			t.Errorf("%s committed: %v, want %v", path, !want, want)
+		}
+	}
+}
+
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	objects := mem.New()
+	a := newWorker(t, objects)
+	a.Checkout()
+	a.Write("dir/file", "1")
+	if err := os.Symlink("file", filepath.Join(a.Dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit("task-1")
+	b := statetest.NewWorker(t, objects, ref, state.Options{Owner: &state.Owner{UID: 65534, GID: 65534}})
+	b.Write("dir/file", "1") // right content, wrong owner
+	b.Checkout()
+	if err := b.Tree.WriteFile("given/file", []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"dir", "dir/file", "link", "given", "given/file"} {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(b.Dir, path), &st); err != nil {
+			t.Fatal(err)
+		}
+		if st.Uid != 65534 || st.Gid != 65534 {
+			t.Errorf("%s belongs to %d:%d, want 65534:65534", path, st.Uid, st.Gid)
+		}
+	}
+}
+
+// The times of a file can be set back by a program; its change time cannot.
+func TestSetBackTimes(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	w.Checkout()
+	w.Write("file", "old")
+	w.Commit("task-1")
+	w.Checkout()
+	path := filepath.Join(w.Dir, "file")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write("file", "new")
+	if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.Commit("task-2"); c.NoChange {
+		t.Error("Commit() missed a change of the same size with its time set back")
+	}
+}
+
+func TestRefs(t *testing.T) {
+	s := state.New(mem.New(), state.Options{})
+	for _, name := range []string{"", "..", "a/b", "a\x00", "A", "-a", "ä", strings.Repeat("a", 64)} {
+		for _, bad := range []state.Ref{{Tenant: name, Workspace: "main"}, {Tenant: "acme", Workspace: name}} {
+			if _, err := s.Tree(t.TempDir(), bad); err == nil {
+				t.Errorf("Tree(%q) succeeded", bad)
+			}
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// answer makes of what a tool said what the program gets: its structured value, checked; or its
+// text, as JSON where it is an object or a list; files for images, sounds and whatever is large.
+func answer(cfg Config) func(Caller) Caller {
+	return func(next Caller) Caller {
+		return func(ctx context.Context, c Call) (Result, error) {
+			r, err := next(ctx, c)
+			if err != nil {
+				return r, err
+			}
+			if r.raw.IsError {
+				return Result{}, refusal(ctx, cfg, c, *r.raw)
+			}
+			s := &spiller{cfg: cfg, call: c}
+			v, err := value(ctx, s, *r.raw)
+			if err == nil {
+				v, err = tokenise(ctx, cfg, c, v)
+			}
+			if err == nil && len(v) > cfg.SpillAt {
+				v, err = s.spill(ctx, "all.json", "application/json", v)
+			}
+			if err != nil {
+				return Result{}, sent(asError(ctx, c, err))
+			}
+			return Result{Value: v, files: s.files}, nil
+		}
+	}
+}
+
+// sent marks an error that came after the call was made.
+func sent(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Sent = true
+	}
+	return err
+}
+
+// refusal is the tool's own error. Its text may hold what must not be seen, like any answer.
+func refusal(ctx context.Context, cfg Config, c Call, res tools.Result) error {
+	var parts []string
+	for _, b := range res.Content {
+		if b.Text != "" {
+			parts = append(parts, b.Text)
+		}
+	}
+	text := strings.Join(parts, "\n")
+	if text == "" {
+		text = "the tool failed and did not say why"
+	}
+	const most = 4000
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	if data, err := json.Marshal(text); err == nil {
+		if data, err = tokenise(ctx, cfg, c, data); err != nil || json.Unmarshal(data, &text) != nil {
+			text = "the tool failed; why cannot be shown"
+		}
+	}
+	e := fail(c, ToolFailed, "%s", tools.Visible(text))
+	e.Sent = true
+	return e
+}
+
+func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
+	if cfg.Hooks.Tokenise == nil {
+		return v, nil
+	}
+	out, err := cfg.Hooks.Tokenise(ctx, c, v)
+	if err == nil && !json.Valid(out) {
+		err = errors.New("the privacy filter left no JSON")
+	}
+	return out, err
+}
+
+func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
+	if res.Structured != nil {
+		return structured(s.cfg, s.call, res.Structured)
+	}
+	var values []json.RawMessage
+	for i, b := range res.Content {
+		v, err := content(ctx, s, i, b)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	switch len(values) {
+	case 0:
+		return json.RawMessage("null"), nil
+	case 1:
+		return values[0], nil
+	}
+	return json.Marshal(values)
+}
+
+func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
+	if s := cfg.Schemas.of(c.def).output; s != nil {
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
+		if err == nil {
+			err = s.Validate(doc)
+		}
+		if err != nil {
+			return nil, fail(c, Unavailable, "the tool's answer is not what it declares: %s", explain(err))
+		}
+	}
+	var mark struct {
+		Wrapped    bool                       `json:"x-fastmcp-wrap-result"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(c.def.OutputSchema, &mark) == nil && mark.Wrapped && len(mark.Properties) == 1 {
+		var wrapped struct {
+			Result json.RawMessage `json:"result"`
+		}
+		if json.Unmarshal(v, &wrapped) == nil && wrapped.Result != nil {
+			return wrapped.Result, nil
+		}
+	}
+	return v, nil
+}
+
+// content is one block: a text stays a text, unless it is a JSON object or list. (A text that merely
+// looks like a number stays one: a tool's answer has one type, whatever the answer is.)
+func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
+	switch {
+	case b.Data != nil:
+		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
+	case b.Type == "link":
+		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
+	}
+	text := strings.TrimSpace(b.Text)
+	if (strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")) && json.Valid([]byte(text)) {
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(b.Text)
+}
+
+// spiller makes files of parts of one answer.
+type spiller struct {
+	cfg   Config
+	call  Call
+	files []File
+}
+
+// spill makes a file of data, and returns what the program gets in its place.
+func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
+	c := s.call
+	if s.cfg.Hooks.Spill == nil {
+		return nil, fail(c, TooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
+	}
+	name := fmt.Sprintf("%s-%s-%s-%d-%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
+	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)
+	if err != nil {
+		return nil, fmt.Errorf("keep the answer as a file: %w", err)
+	}
+	s.files = append(s.files, File{Name: name, MediaType: mediaType, Data: data})
+	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})
+}
+
+// safe makes a part of a file name of a name from outside.
+func safe(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), 40)]
+}
+
+var extensions = map[string]string{
+	"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg",
+	"audio/wav": "wav", "audio/mpeg": "mp3", "audio/ogg": "ogg", "application/pdf": "pdf", "application/json": "json",
+	"text/plain": "txt", "text/html": "html", "text/csv": "csv",
+}
+
+func extension(mediaType string) string {
+	if e, ok := extensions[strings.ToLower(mediaType)]; ok {
+		return e
+	}
+	return "bin"
+}

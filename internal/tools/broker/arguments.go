@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// Schemas holds compiled schemas by definition, for all executions of a process.
+type Schemas struct {
+	mu       sync.Mutex
+	compiled map[string]*compiled // by hash of the definition
+}
+
+type compiled struct {
+	input, output *jsonschema.Schema // nil: anything
+	properties    []string           // of the input's top level
+}
+
+// maxCompiled bounds the memory of Schemas; at the bound it starts afresh.
+const maxCompiled = 10000
+
+// NewSchemas returns an empty Schemas.
+func NewSchemas() *Schemas { return &Schemas{compiled: map[string]*compiled{}} }
+
+func (s *Schemas) of(t tools.Tool) *compiled {
+	s.mu.Lock()
+	c := s.compiled[t.Hash]
+	s.mu.Unlock()
+	if c != nil {
+		return c
+	}
+	c = &compiled{input: compile(t.InputSchema), output: compile(t.OutputSchema)}
+	var top struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(t.InputSchema, &top) == nil {
+		c.properties = slices.Sorted(maps.Keys(top.Properties))
+	}
+	s.mu.Lock()
+	if len(s.compiled) >= maxCompiled {
+		clear(s.compiled)
+	}
+	s.compiled[t.Hash] = c
+	s.mu.Unlock()
+	return c
+}
+
+// noLoader keeps schemas from outside from making us read files or the network.
+type noLoader struct{}
+
+func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
+
+// compile returns nil for a schema that cannot be compiled: the server will have to judge by itself.
+func compile(raw json.RawMessage) *jsonschema.Schema {
+	if len(raw) == 0 {
+		return nil
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	if c.AddResource("tool.json", doc) != nil {
+		return nil
+	}
+	s, err := c.Compile("tool.json")
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// arguments refuses what does not fit the schema, and names what was perhaps meant.
+func arguments(schemas *Schemas) func(Caller) Caller {
+	return func(next Caller) Caller {
+		return func(ctx context.Context, c Call) (Result, error) {
+			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
+			given, isObject := doc.(map[string]any)
+			if err != nil || !isObject {
+				return Result{}, fail(c, BadArguments, "the arguments are no JSON object")
+			}
+			s := schemas.of(c.def)
+			if s.input == nil {
+				return next(ctx, c)
+			}
+			if problem := s.input.Validate(doc); problem != nil {
+				if e := unknownArgument(c, s, given); e != nil {
+					return Result{}, e
+				}
+				return Result{}, fail(c, BadArguments, "%s", explain(problem)).hint("the tool is %s", c.def.Signature)
+			}
+			return next(ctx, c)
+		}
+	}
+}
+
+func unknownArgument(c Call, s *compiled, given map[string]any) *Error {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
+			unknown := &tools.UnknownError{What: "argument", Name: tools.Visible(name), Nearest: tools.Nearest(name, s.properties, 3)}
+			return fail(c, Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
+		}
+	}
+	return nil
+}
+
+// explain lists the leaves of a validation error, without the values.
+func explain(err error) string {
+	ve, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return "they do not fit the schema"
+	}
+	p := message.NewPrinter(language.English)
+	var out []string
+	var walk func(*jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		for _, cause := range e.Causes {
+			walk(cause)
+		}
+		if len(e.Causes) == 0 {
+			out = append(out, fmt.Sprintf("%s: %s", strings.Join(append([]string{""}, e.InstanceLocation...), "/"), e.ErrorKind.LocalizedString(p)))
+		}
+	}
+	walk(ve)
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) > 5 {
+		out = append(out[:5], fmt.Sprintf("and %d more", len(out)-5))
+	}
+	return tools.Visible(strings.Join(out, "; "))
+}

@@ -1,0 +1,38 @@
+package broker
+
+import (
+	"context"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// authorise lets through what the task may use. Of the others it names none but those that the task
+// may use, so that the list is no way to learn what else the fleet has.
+func authorise(cfg Config) func(Caller) Caller {
+	return func(next Caller) Caller {
+		return func(ctx context.Context, c Call) (Result, error) {
+			if Allowed(cfg.Task.Allow, c.Server, c.Tool) {
+				return next(ctx, c)
+			}
+			var allowed []string
+			for _, t := range cfg.Catalogue.Tools {
+				if Allowed(cfg.Task.Allow, t.Server, t.Name) {
+					allowed = append(allowed, t.ID())
+				}
+			}
+			if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
+				unknown := &tools.UnknownError{What: "tool", Name: tools.Visible(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3)}
+				return Result{}, fail(c, Unknown, "%v", unknown)
+			}
+			return Result{}, fail(c, Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")
+		}
+	}
+}
+
+// Allowed reports whether a list of "server/tool", "server/*" and "*" names the tool.
+func Allowed(list []string, server, tool string) bool {
+	return slices.ContainsFunc(list, func(s string) bool {
+		return s == "*" || s == server+"/*" || s == server+"/"+tool
+	})
+}

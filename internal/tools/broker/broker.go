@@ -1,0 +1,185 @@
+// Package broker stands between a program in its box and the tools: every call goes through the
+// same layers, in the same order, and there is no other way. It knows no protocol and starts no
+// process; it is given the call of an upstream, a journal, and hooks. The key type is Execution.
+//
+// The layers, from the program to the tool and back, one file each:
+//
+//	audit      one entry before anything else and one at the end, and no call without them
+//	budget     how many calls, bytes, at once, and for how long
+//	authorise  the tools that the task and its tenant may use
+//	definition the module's definition is the catalogue's, and somebody has approved it
+//	replay     what an earlier attempt of the task recorded is the answer
+//	record     the answer, as the program gets it, goes into the journal
+//	restore    privacy tokens in the arguments become values again (hook)
+//	arguments  the arguments fit the tool's schema
+//	policy     destructive tools: allow, deny, or ask (hook)
+//	intent     a mutating call is in the journal before it is made
+//	answer     the tool's answer: validated, its files and large values spilled, tokenised (hook)
+//	upstream   the call
+//
+// Not here yet, and where it would go: taint tracking (what server a value came from, and whether it
+// may leave through an open-world tool) is a layer between restore and policy, fed by answer; a
+// circuit breaker is a layer between intent and upstream, so that a call it refuses is known not to
+// have been made.
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// Call is one tool call on its way.
+type Call struct {
+	Server, Tool string
+	Hash         string          // the definition that the program's module was made from; empty: not said
+	Args         json.RawMessage // a JSON object
+	Progress     func(message string, done, total float64)
+
+	def tools.Tool // set by definition
+	key Key        // set by replay
+}
+
+// ID is "server/tool".
+func (c Call) ID() string { return c.Server + "/" + c.Tool }
+
+// Result is what the program gets.
+type Result struct {
+	Value    json.RawMessage // any JSON value
+	Replayed bool            // from the journal
+
+	raw   *tools.Result // set by upstream, for answer
+	files []File        // spilled by answer, for record
+}
+
+// Caller makes a call, or hands it on.
+type Caller func(ctx context.Context, c Call) (Result, error)
+
+// Upstream makes the call of an MCP server; mcp.Manager's method Call is one.
+type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
+
+// Hooks are what other parts of the fleet do with a call. Nil ones do nothing.
+type Hooks struct {
+	Restore  func(ctx context.Context, c Call) (json.RawMessage, error)                    // tokens in the arguments become values
+	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error) // values in the answer become tokens
+	Approve  func(ctx context.Context, c Call) error                                       // asked for a destructive call under Ask; nil error: go
+	Spill    Spill                                                                         // keeps what is too large, or no JSON, for a frame
+}
+
+// Spill writes a file that the program can read, and returns its path as the program sees it: the
+// same for the same name, in a later attempt too, when a replayed answer's files are spilled again.
+type Spill func(ctx context.Context, name, mediaType string, data []byte) (path string, err error)
+
+// Task is the execution that calls belong to.
+type Task struct {
+	ID, Tenant, Session string
+	Attempt             int      // from 1; from the second on, the journal is read
+	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing
+	RepeatInDoubt       bool     // the task's author has said that unsure mutating calls may be made again
+}
+
+// Config is what an execution needs.
+type Config struct {
+	Task      Task
+	Catalogue *tools.Snapshot // of the version that the task pins
+	Upstream  Upstream
+	Journal   Journal
+	Audit     Audit
+	Hooks     Hooks
+	Budget    Budget
+	Policy    Policy
+	Schemas   *Schemas // compiled schemas, shared by executions; nil: its own
+	SpillAt   int      // bytes of an answer above which it becomes a file; 0: 256 KiB
+	Log       *slog.Logger
+}
+
+// Execution brokers the calls of one attempt of one task. It is safe for concurrent use; Close it
+// when the program has ended.
+type Execution struct {
+	cfg    Config
+	call   Caller
+	record *recorder
+
+	mu    sync.Mutex
+	calls []Entry
+}
+
+// New opens an execution. It reads the journal when an earlier attempt may have written to it.
+func New(ctx context.Context, cfg Config) (*Execution, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
+	}
+	e := &Execution{cfg: cfg, record: &recorder{journal: cfg.Journal, log: cfg.Log}}
+	past, err := openPast(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
+	}
+	e.call = chain(upstream(cfg),
+		audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.record),
+		restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), intent(cfg, e.record), answer(cfg))
+	return e, nil
+}
+
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Catalogue == nil || cfg.Upstream == nil || cfg.Journal == nil || cfg.Audit == nil:
+		return errors.New("it needs a catalogue, an upstream, a journal and an audit")
+	case cfg.Task.ID == "" || cfg.Task.Tenant == "" || cfg.Task.Attempt < 1:
+		return errors.New("it needs a task, a tenant and an attempt")
+	}
+	if err := cfg.Policy.check(); err != nil {
+		return err
+	}
+	cfg.Budget = cfg.Budget.withDefaults()
+	if cfg.Schemas == nil {
+		cfg.Schemas = NewSchemas()
+	}
+	if cfg.SpillAt == 0 {
+		cfg.SpillAt = 256 << 10
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return nil
+}
+
+// chain returns the call as the first layer sees it.
+func chain(inner Caller, layers ...func(Caller) Caller) Caller {
+	for _, layer := range slices.Backward(layers) {
+		inner = layer(inner)
+	}
+	return inner
+}
+
+// Call makes one call and returns the JSON value that the program gets. Every error is an *Error, or
+// that of ctx.
+func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
+	if len(c.Args) == 0 {
+		c.Args = json.RawMessage("{}")
+	}
+	r, err := e.call(ctx, c)
+	if err == nil {
+		return r, nil
+	}
+	return Result{}, asError(ctx, c, err)
+}
+
+// Calls returns the audit entries of the calls that have ended, in that order.
+func (e *Execution) Calls() []Entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]Entry(nil), e.calls...)
+}
+
+// Close waits until everything recorded is in the journal, or ctx ends.
+func (e *Execution) Close(ctx context.Context) error { return e.record.wait(ctx) }
+
+// since returns the milliseconds since t.
+func since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

@@ -1,0 +1,541 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+)
+
+// world is everything around an execution: a catalogue, tools that count their calls, a journal and
+// an audit that remember, and can fail.
+type world struct {
+	t   testing.TB
+	mu  sync.Mutex
+	cfg broker.Config
+
+	made    []string // calls that reached a tool
+	journal map[broker.Key]broker.Recorded
+	order   []broker.Key
+	log     []string // the order of effects
+	begun   []broker.Entry
+	ended   []broker.Entry
+	files   map[string][]byte
+
+	reply                   map[string]func(tools.Request) (tools.Result, error)
+	failIntent, failAudit   error
+	failRecord, failLookup  error
+	blockRecord, blockReply chan struct{}
+}
+
+func object(s string) json.RawMessage { return json.RawMessage(s) }
+
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{t: tb, journal: map[broker.Key]broker.Recorded{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
+	no, yes := false, true
+	add := func(name string, state tools.State, a tools.Annotations, in, out string) {
+		d := tools.Definition{Name: name, InputSchema: object(in), Annotations: a}
+		if out != "" {
+			d.OutputSchema = object(out)
+		}
+		w.cfg.Catalogue.Tools = append(w.cfg.Catalogue.Tools, tools.Tool{
+			Server: "s", Name: name, State: state, Module: "servers.s." + name, Function: name, Signature: name + "(...)",
+			InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Annotations: a, Hash: d.Hash(),
+		})
+	}
+	w.cfg.Catalogue = &tools.Snapshot{}
+	schema := `{"type":"object","properties":{"location":{"type":"string"},"count":{"type":"integer","maximum":5}},"required":["location"],"additionalProperties":false}`
+	add("get", tools.Approved, tools.Annotations{ReadOnly: true}, schema, "")
+	add("put", tools.Approved, tools.Annotations{Destructive: &no}, `{"type":"object"}`, "")
+	add("set", tools.Approved, tools.Annotations{Destructive: &no, Idempotent: true}, `{"type":"object"}`, "")
+	add("drop", tools.Approved, tools.Annotations{Destructive: &yes}, `{"type":"object"}`, "")
+	add("silent", tools.Approved, tools.Annotations{}, `{"type":"object"}`, "")
+	add("typed", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	add("wrapped", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"result":{"type":"number"}},"x-fastmcp-wrap-result":true}`)
+	add("remote", tools.Approved, tools.Annotations{ReadOnly: true}, `{"$ref":"file:///etc/passwd"}`, "")
+	add("new", tools.Pending, tools.Annotations{}, `{}`, "")
+	add("other", tools.Changed, tools.Annotations{}, `{}`, "")
+	add("local", tools.Local, tools.Annotations{}, ``, "")
+	w.cfg.Catalogue = tools.NewSnapshot(w.cfg.Catalogue.Tools)
+	w.cfg.Task = broker.Task{ID: "t1", Tenant: "acme", Session: "x", Attempt: 1, Allow: []string{"*"}}
+	w.cfg.Upstream, w.cfg.Journal, w.cfg.Audit = w.upstream, (*journal)(w), (*audit)(w)
+	w.cfg.Policy = broker.Policy{Destructive: broker.Allow}
+	w.cfg.Hooks.Spill = func(_ context.Context, name, mediaType string, data []byte) (string, error) {
+		w.files[name] = data
+		return "artifacts/" + name, nil
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+func (w *world) upstream(ctx context.Context, r tools.Request) (tools.Result, error) {
+	w.mu.Lock()
+	w.made = append(w.made, r.Tool+string(r.Args))
+	w.note("call %s", r.Tool)
+	f, block := w.reply[r.Tool], w.blockReply
+	w.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return tools.Result{}, context.Cause(ctx)
+		}
+	}
+	if f == nil {
+		return text("ok"), nil
+	}
+	return f(r)
+}
+
+func text(s string) tools.Result {
+	return tools.Result{Content: []tools.Content{{Type: "text", Text: s}}}
+}
+
+type journal world
+
+func (j *journal) Lookup(context.Context, string, string) ([]broker.Recorded, error) {
+	var out []broker.Recorded
+	for _, k := range j.order {
+		out = append(out, j.journal[k])
+	}
+	return out, j.failLookup
+}
+
+func (j *journal) put(r broker.Recorded) {
+	if _, there := j.journal[r.Key]; !there {
+		j.order = append(j.order, r.Key)
+	}
+	j.journal[r.Key] = r
+}
+
+func (j *journal) Intent(_ context.Context, r broker.Recorded) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	(*world)(j).note("intent %s", r.Key.Tool)
+	if j.failIntent == nil {
+		j.put(r)
+	}
+	return j.failIntent
+}
+
+func (j *journal) Record(_ context.Context, r broker.Recorded) error {
+	if j.blockRecord != nil {
+		<-j.blockRecord
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	(*world)(j).note("record %s %s", r.Key.Tool, r.State)
+	if j.failRecord == nil {
+		j.put(r)
+	}
+	return j.failRecord
+}
+
+type audit world
+
+func (a *audit) Begin(_ context.Context, e broker.Entry) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failAudit == nil {
+		a.begun = append(a.begun, e)
+		(*world)(a).note("audit begin")
+	}
+	return a.failAudit
+}
+
+func (a *audit) End(_ context.Context, e broker.Entry) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = append(a.ended, e)
+	(*world)(a).note("audit end")
+	return nil
+}
+
+func (w *world) open() *broker.Execution {
+	w.t.Helper()
+	e, err := broker.New(w.t.Context(), w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// next is the same task after a crash.
+func (w *world) next() *broker.Execution {
+	w.cfg.Task.Attempt++
+	w.made, w.log = nil, nil
+	return w.open()
+}
+
+func (w *world) call(e *broker.Execution, tool, args string) (string, error) {
+	w.t.Helper()
+	r, err := e.Call(w.t.Context(), broker.Call{Server: "s", Tool: tool, Args: object(args)})
+	return string(r.Value), err
+}
+
+func code(err error) broker.Code {
+	if e, ok := errors.AsType[*broker.Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+func TestOrderOfEffects(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Hooks.Restore = func(_ context.Context, c broker.Call) (json.RawMessage, error) {
+		w.note("restore")
+		return object(strings.ReplaceAll(string(c.Args), "[EMAIL_1]", "a@b.c")), nil
+	}
+	w.cfg.Hooks.Tokenise = func(_ context.Context, _ broker.Call, v json.RawMessage) (json.RawMessage, error) {
+		w.note("tokenise")
+		return object(strings.ReplaceAll(string(v), "a@b.c", "[EMAIL_1]")), nil
+	}
+	w.reply["put"] = func(tools.Request) (tools.Result, error) { return text("sent to a@b.c"), nil }
+	e := w.open()
+	got, err := w.call(e, "put", `{"to":"[EMAIL_1]"}`)
+	if err != nil || got != `"sent to [EMAIL_1]"` {
+		t.Errorf("put = %s, %v", got, err)
+	}
+	want := []string{"audit begin", "restore", "intent put", "call put", "tokenise", "record put answered", "audit end"}
+	if diff := cmp.Diff(want, w.log); diff != "" {
+		t.Errorf("order of effects (-want +got):\n%s", diff)
+	}
+	if w.made[0] != `put{"to":"a@b.c"}` {
+		t.Errorf("the tool got %s", w.made[0])
+	}
+	for _, r := range w.journal {
+		if string(r.Value) != `"sent to [EMAIL_1]"` {
+			t.Errorf("the journal holds %s", r.Value)
+		}
+	}
+	entry := w.ended[0]
+	if entry.Tenant != "acme" || entry.Server != "s" || entry.Tool != "put" || !entry.OK || entry.ArgsBytes != 18 || entry.ResultBytes != len(got) || len(e.Calls()) != 1 {
+		t.Errorf("audit = %+v", entry)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Task.Allow = []string{"s/*"}
+	w.cfg.Policy.Tools = map[string]broker.Decision{"s/set": broker.Deny}
+	e := w.open()
+	for _, test := range []struct {
+		server, tool, args string
+		code               broker.Code
+		text               string
+	}{
+		{"s", "gett", `{}`, broker.Unknown, `no tool "s/gett"; the nearest: s/get`},
+		{"z", "get", `{}`, broker.Unknown, `the nearest: s/get`},
+		{"s", "get", `{"locaton":"x"}`, broker.Unknown, `no argument "locaton"; the nearest: location`},
+		{"s", "get", `{"location":"x","unit":1}`, broker.Unknown, `no argument "unit"`},
+		{"s", "get", `{"location":1}`, broker.BadArguments, "/location: "},
+		{"s", "get", `{"location":"x","count":6}`, broker.BadArguments, "/count: "},
+		{"s", "get", `{}`, broker.BadArguments, "location"},
+		{"s", "get", `[1]`, broker.BadArguments, "no JSON object"},
+		{"s", "get", `{`, broker.BadArguments, "no JSON object"},
+		{"s", "new", `{}`, broker.Forbidden, "codefleet tools approve s/new"},
+		{"s", "other", `{}`, broker.ToolChanged, "changed after it was approved; it is now other(...)"},
+		{"s", "local", `{}`, broker.Unknown, "from servers.s import local"},
+		{"s", "set", `{}`, broker.Forbidden, "policy refuses"},
+	} {
+		r, err := e.Call(t.Context(), broker.Call{Server: test.server, Tool: test.tool, Args: object(test.args)})
+		if code(err) != test.code || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s/%s %s = %s, %v (%s), want %s with %q", test.server, test.tool, test.args, r.Value, err, code(err), test.code, test.text)
+		}
+	}
+	if len(w.made) != 0 || len(w.journal) != 0 {
+		t.Errorf("calls %v, journal %v: want none", w.made, w.journal)
+	}
+	if len(w.begun) != 13 || len(w.ended) != 13 {
+		t.Errorf("%d audited, %d ended, want all 13", len(w.begun), len(w.ended))
+	}
+	// A schema that we cannot compile is left to the server, and never read from elsewhere.
+	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
+		t.Error(err)
+	}
+	// A program written for another definition.
+	_, err := e.Call(t.Context(), broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
+	if code(err) != broker.ToolChanged || !strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
+		t.Errorf("an old hash: %v", err)
+	}
+}
+
+func TestAllowLists(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Task.Allow = []string{"s/get", "z/*"}
+	e := w.open()
+	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.call(e, "put", `{}`); code(err) != broker.Forbidden {
+		t.Errorf("put: %v", err)
+	}
+	// Nothing is said of tools that the task may not use.
+	if _, err := w.call(e, "putt", `{}`); code(err) != broker.Unknown || strings.Contains(err.Error(), "s/put;") || strings.Contains(err.Error(), "s/put,") {
+		t.Errorf("putt: %v", err)
+	}
+	w.cfg.Task.Allow = nil
+	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Forbidden {
+		t.Errorf("without a list: %v", err)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	for _, test := range []struct {
+		policy            broker.Policy
+		approve           error
+		hook              bool
+		drop, silent, put bool // is called
+	}{
+		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
+		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, drop: true, silent: true, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, approve: errors.New("no"), put: true},
+		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
+	} {
+		w := newWorld(t)
+		w.cfg.Policy = test.policy
+		if test.hook {
+			w.cfg.Hooks.Approve = func(context.Context, broker.Call) error { return test.approve }
+		}
+		e := w.open()
+		for tool, want := range map[string]bool{"drop": test.drop, "silent": test.silent, "put": test.put} {
+			_, err := w.call(e, tool, `{}`)
+			if (err == nil) != want || (err != nil && code(err) != broker.Forbidden) {
+				t.Errorf("%+v: %s: %v, want called %t", test.policy, tool, err, want)
+			}
+		}
+	}
+	w := newWorld(t)
+	w.cfg.Policy = broker.Policy{Destructive: "maybe"}
+	if _, err := broker.New(t.Context(), w.cfg); err == nil || !strings.Contains(err.Error(), "allow, deny and approve") {
+		t.Errorf("a policy that is none: %v", err)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.SpillAt = 100
+	e := w.open()
+	big := `{"rows":"` + strings.Repeat("x", 200) + `"}`
+	n := 0
+	for _, test := range []struct {
+		tool string
+		res  tools.Result
+		want string
+		code broker.Code
+	}{
+		{"put", text("hello"), `"hello"`, ""},
+		{"put", text("02134"), `"02134"`, ""},
+		{"put", text("42"), `"42"`, ""},
+		{"put", text(` {"a": [1]} `), `{"a": [1]}`, ""},
+		{"put", text(`{broken`), `"{broken"`, ""},
+		{"put", tools.Result{}, `null`, ""},
+		{"put", tools.Result{Content: []tools.Content{{Type: "text", Text: "a"}, {Type: "text", Text: "[1]"}}}, `["a",[1]]`, ""},
+		{"put", tools.Result{Structured: object(`{"a":1}`), Content: []tools.Content{{Type: "text", Text: "x"}}}, `{"a":1}`, ""},
+		{"typed", tools.Result{Structured: object(`{"n":1}`)}, `{"n":1}`, ""},
+		{"typed", tools.Result{Structured: object(`{"n":"x"}`)}, "", broker.Unavailable},
+		{"wrapped", tools.Result{Structured: object(`{"result":10}`)}, `10`, ""},
+		{"put", tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "no such\u202e row"}}}, "", broker.ToolFailed},
+		{"put", tools.Result{IsError: true}, "", broker.ToolFailed},
+		{"put", tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}}, "png", ""},
+		{"put", tools.Result{Structured: object(big)}, "json", ""},
+	} {
+		n++
+		w.reply[test.tool] = func(tools.Request) (tools.Result, error) { return test.res, nil }
+		got, err := w.call(e, test.tool, fmt.Sprintf(`{"n":%d}`, n))
+		if test.want == "png" || test.want == "json" {
+			var f struct {
+				Path, MediaType string
+				Bytes           int
+			}
+			if err != nil || json.Unmarshal([]byte(got), &f) != nil || !strings.HasSuffix(f.Path, test.want) {
+				t.Errorf("%d: %s, %v, want a file", n, got, err)
+				continue
+			}
+			if data := w.files[strings.TrimPrefix(f.Path, "artifacts/")]; len(data) != f.Bytes || (test.want == "json" && string(data) != big) {
+				t.Errorf("%d: file %s holds %q", n, f.Path, data)
+			}
+			continue
+		}
+		if got != test.want || code(err) != test.code {
+			t.Errorf("%d: %s, %v, want %s, %s", n, got, err, test.want, test.code)
+		}
+	}
+	if msg := w.ended[11]; msg.Code != broker.ToolFailed {
+		t.Errorf("audit of a failure: %+v", msg)
+	}
+	w.cfg.Hooks.Spill = nil
+	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != broker.TooLarge {
+		t.Errorf("too large without a place: %v", err)
+	}
+}
+
+func TestUpstreamErrors(t *testing.T) {
+	w := newWorld(t)
+	e := w.open()
+	i := 0
+	for reason, want := range map[tools.Reason]broker.Code{
+		tools.Down: broker.Unavailable, tools.Lost: broker.Unavailable, tools.Timeout: broker.TimedOut, tools.TooLarge: broker.TooLarge,
+		tools.Drifted: broker.ToolChanged, tools.Refused: broker.ToolFailed, tools.Protocol: broker.Unavailable, "": broker.Internal,
+	} {
+		i++
+		w.reply["put"] = func(tools.Request) (tools.Result, error) {
+			if reason == "" {
+				return tools.Result{}, errors.New("a bug")
+			}
+			return tools.Result{}, &tools.UpstreamError{Reason: reason, Err: errors.New("because"), Sent: reason == tools.Lost || reason == tools.Timeout}
+		}
+		if _, err := w.call(e, "put", fmt.Sprintf(`{"i":%d}`, i)); code(err) != want {
+			t.Errorf("%s: %v (%s), want %s", reason, err, code(err), want)
+		}
+	}
+	states := map[broker.RecordState]int{}
+	for _, r := range w.journal {
+		states[r.State]++
+	}
+	// Lost, Timeout and the bug stay in doubt; Refused is an answer; the others were not made.
+	if diff := cmp.Diff(map[broker.RecordState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4}, states); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		budget broker.Budget
+		calls  int // that are made before one is refused
+	}{
+		{"calls", broker.Budget{Calls: 3}, 3},
+		{"bytes", broker.Budget{Bytes: 100}, 4}, // 20 of arguments, then 4 of the answer
+	} {
+		w := newWorld(t)
+		w.cfg.Budget = test.budget
+		e := w.open()
+		for i := range 10 {
+			_, err := w.call(e, "put", fmt.Sprintf(`{"x":"%d-345678901"}`, i))
+			if (err == nil) != (i < test.calls) || (err != nil && code(err) != broker.OverBudget) {
+				t.Errorf("%s: call %d: %v", test.name, i+1, err)
+			}
+		}
+	}
+}
+
+func TestTimeBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.cfg.Budget = broker.Budget{PerCall: 3 * time.Second, Total: 10 * time.Second}
+		w.reply["put"] = func(tools.Request) (tools.Result, error) {
+			<-time.After(2 * time.Second)
+			return text("ok"), nil
+		}
+		w.blockReply = nil
+		e := w.open()
+		for i := range 7 {
+			_, err := w.call(e, "put", `{}`)
+			if (err == nil) != (i < 6) || (err != nil && code(err) != broker.OverBudget) {
+				t.Errorf("call %d: %v", i+1, err)
+			}
+		}
+		w.blockReply = make(chan struct{}) // never answers
+		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != broker.TimedOut || !strings.Contains(err.Error(), "3s") {
+			t.Errorf("a call that takes too long: %v", err)
+		}
+	})
+}
+
+func TestConcurrencyBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.cfg.Budget.Concurrent = 2
+		w.blockReply = make(chan struct{})
+		e := w.open()
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				if _, err := w.call(e, "get", fmt.Sprintf(`{"location":"%d"}`, i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if len(w.made) != 2 {
+			t.Errorf("%d calls at once, want 2", len(w.made))
+		}
+		close(w.blockReply)
+		wg.Wait()
+		if len(w.made) != 5 {
+			t.Errorf("%d calls, want 5", len(w.made))
+		}
+	})
+}
+
+func TestAuditIsNeverDropped(t *testing.T) {
+	w := newWorld(t)
+	w.failAudit = errors.New("disk full")
+	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Internal || len(w.made) != 0 {
+		t.Errorf("without an audit: %v, calls %v", err, w.made)
+	}
+	w.failAudit = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }
+	if _, err := w.open().Call(ctx, broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if len(w.begun) != 1 || len(w.ended) != 1 || w.ended[0].OK {
+		t.Errorf("audit: %d begun, %+v", len(w.begun), w.ended)
+	}
+}
+
+func TestRecordsOfReadOnlyCallsAreNotWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.blockRecord = make(chan struct{})
+	e := w.open()
+	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.journal) != 0 {
+		t.Fatal("the record did not wait")
+	}
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.Close(short); err == nil {
+		t.Error("Close did not wait for the record")
+	}
+	close(w.blockRecord)
+	if err := e.Close(t.Context()); err != nil || len(w.journal) != 1 {
+		t.Errorf("Close = %v, journal %v", err, w.journal)
+	}
+}
+
+func TestFailingJournal(t *testing.T) {
+	w := newWorld(t)
+	w.failIntent = errors.New("away")
+	if _, err := w.call(w.open(), "put", `{}`); code(err) != broker.Internal || len(w.made) != 0 {
+		t.Errorf("without an intent: %v, calls %v", err, w.made)
+	}
+	w.failIntent, w.failRecord = nil, errors.New("away")
+	_, err := w.call(w.open(), "put", `{}`)
+	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != broker.Internal || !e.Sent {
+		t.Errorf("without a record: %v", err)
+	}
+	w.failLookup, w.cfg.Task.Attempt = errors.New("away"), 2
+	if _, err := broker.New(t.Context(), w.cfg); err == nil {
+		t.Error("a retry began without its journal")
+	}
+}

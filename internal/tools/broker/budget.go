@@ -1,0 +1,102 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Budget bounds what one execution may ask of tools. Zero fields have the defaults.
+type Budget struct {
+	Calls      int           // 1,000
+	Bytes      int64         // of arguments and answers; 256 MiB
+	Concurrent int           // calls at once, further ones wait; 16
+	PerCall    time.Duration // 5 min
+	Total      time.Duration // of all calls together; 1 h
+}
+
+func (b Budget) withDefaults() Budget {
+	if b.Calls == 0 {
+		b.Calls = 1000
+	}
+	if b.Bytes == 0 {
+		b.Bytes = 256 << 20
+	}
+	if b.Concurrent == 0 {
+		b.Concurrent = 16
+	}
+	if b.PerCall == 0 {
+		b.PerCall = 5 * time.Minute
+	}
+	if b.Total == 0 {
+		b.Total = time.Hour
+	}
+	return b
+}
+
+var errCallTime = errors.New("the call's time is over")
+
+// meter counts what an execution has used.
+type meter struct {
+	Budget
+	mu    sync.Mutex
+	calls int
+	bytes int64
+	spent time.Duration
+}
+
+func (m *meter) admit(c Call) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	m.bytes += int64(len(c.Args))
+	switch {
+	case m.calls > m.Calls:
+		return fail(c, OverBudget, "the task may make %d tool calls", m.Calls)
+	case m.bytes > m.Bytes:
+		return fail(c, OverBudget, "the task may exchange %d bytes with tools", m.Bytes)
+	case m.spent > m.Total:
+		return fail(c, OverBudget, "the task may spend %s in tool calls", m.Total)
+	}
+	return nil
+}
+
+func (m *meter) used(d time.Duration, answer int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spent += d
+	m.bytes += int64(answer)
+}
+
+// budget counts before the call and after it: a call that begins within the budget may end beyond
+// it, by at most its own size and time.
+func budget(b Budget) func(Caller) Caller {
+	m := &meter{Budget: b}
+	slots := make(chan struct{}, b.Concurrent)
+	return func(next Caller) Caller {
+		return func(ctx context.Context, c Call) (Result, error) {
+			if err := m.admit(c); err != nil {
+				return Result{}, err
+			}
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-ctx.Done():
+				return Result{}, context.Cause(ctx)
+			}
+			limited, cancel := context.WithTimeoutCause(ctx, b.PerCall, errCallTime)
+			defer cancel()
+			started := time.Now()
+			r, err := next(limited, c)
+			m.used(time.Since(started), len(r.Value))
+			_, known := errors.AsType[*Error](err)
+			if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
+				late := fail(c, TimedOut, "the call took more than %s", b.PerCall)
+				late.Sent = true
+				err = late
+			}
+			return r, err
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Journal remembers the calls of a task over its attempts. Intent and Record are durable when they
+// return; a later entry with the same key replaces an earlier one. Both may be repeated.
+type Journal interface {
+	// Lookup returns the latest entry of every key of the task, those of the earliest calls first.
+	Lookup(ctx context.Context, tenant, task string) ([]Recorded, error)
+	Intent(ctx context.Context, r Recorded) error
+	Record(ctx context.Context, r Recorded) error
+}
+
+// Key names a call: the n-th of this tool with these arguments, as the program gave them, in a run
+// of the task.
+type Key struct {
+	Tenant   string `json:"tenant"`
+	Task     string `json:"task"`
+	Server   string `json:"server"`
+	Tool     string `json:"tool"`
+	ArgsHash string `json:"args_hash"`
+	N        int    `json:"n"` // from 1
+}
+
+// Recorded is one entry of the journal.
+type Recorded struct {
+	Key     Key             `json:"key"`
+	State   RecordState     `json:"state"`
+	Attempt int             `json:"attempt"`
+	At      time.Time       `json:"at"`
+	Value   json.RawMessage `json:"value,omitempty"` // of Answered
+	Error   *Error          `json:"error,omitempty"` // of Answered: the tool failed
+	Files   []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
+}
+
+// File is a part of an answer that the program gets as a file.
+type File struct {
+	Name      string `json:"name"`
+	MediaType string `json:"media_type"`
+	Data      []byte `json:"data"`
+}
+
+// RecordState says what is known of a call.
+type RecordState string
+
+// The states of a call in the journal.
+const (
+	Intended RecordState = "intended" // it was about to be made; whether it was is not known
+	Answered RecordState = "answered"
+	NotMade  RecordState = "not_made" // it was certainly not made
+)
+
+// argsHash is the digest of the arguments in canonical form.
+func argsHash(args json.RawMessage) string {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	canon := []byte(args)
+	var v any
+	if dec.Decode(&v) == nil {
+		if data, err := json.Marshal(v); err == nil {
+			canon = data
+		}
+	}
+	sum := sha256.Sum256(canon)
+	return hex.EncodeToString(sum[:])
+}
+
+// recorder writes to the journal, and waits for what it writes on the side.
+type recorder struct {
+	journal Journal
+	log     *slog.Logger
+	side    sync.WaitGroup
+
+	mu  sync.Mutex
+	err error
+}
+
+// recordGrace is how long an entry is tried to be written after its task was cancelled.
+const recordGrace = 10 * time.Second
+
+func (r *recorder) write(ctx context.Context, put func(context.Context, Recorded) error, entry Recorded) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
+	defer cancel()
+	entry.At = time.Now().UTC()
+	return put(ctx, entry)
+}
+
+// later writes without making the caller wait; wait returns what went wrong.
+func (r *recorder) later(ctx context.Context, entry Recorded) {
+	r.side.Go(func() {
+		if err := r.write(ctx, r.journal.Record, entry); err != nil {
+			r.mu.Lock()
+			r.err = errors.Join(r.err, err)
+			r.mu.Unlock()
+		}
+	})
+}
+
+func (r *recorder) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { // ends at the latest with recordGrace
+		r.side.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}

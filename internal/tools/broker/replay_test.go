@@ -1,0 +1,274 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+)
+
+// The worker dies after three of five calls; the next run replays three and makes two: the tool
+// saw five.
+func TestThreeOfFive(t *testing.T) {
+	w := newWorld(t)
+	n := 0
+	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(fmt.Sprint("answer ", n)), nil }
+	first := w.open()
+	for i := range 3 {
+		if got, err := w.call(first, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil || got != fmt.Sprintf(`"answer %d"`, i+1) {
+			t.Fatalf("call %d = %s, %v", i, got, err)
+		}
+	}
+	second := w.next()
+	for i := range 5 {
+		if got, err := w.call(second, "put", fmt.Sprintf(`{ "i": %d }`, i)); err != nil || got != fmt.Sprintf(`"answer %d"`, i+1) {
+			t.Errorf("again, call %d = %s, %v", i, got, err)
+		}
+	}
+	if n != 5 || len(w.made) != 2 {
+		t.Errorf("the tool saw %d calls, %d of them in the second run, want 5 and 2", n, len(w.made))
+	}
+	var replayed []bool
+	for _, c := range second.Calls() {
+		replayed = append(replayed, c.Replayed)
+	}
+	if want := []bool{true, true, true, false, false}; !slices.Equal(replayed, want) {
+		t.Errorf("replayed = %v, want %v", replayed, want)
+	}
+}
+
+func TestEqualCallsAreToldApart(t *testing.T) {
+	w := newWorld(t)
+	n := 0
+	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(strconv.Itoa(n)), nil }
+	first := w.open()
+	for range 2 {
+		if _, err := w.call(first, "put", `{}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := w.next()
+	for _, want := range []string{`"1"`, `"2"`, `"3"`} {
+		if got, err := w.call(second, "put", `{}`); err != nil || got != want {
+			t.Errorf("= %s, %v, want %s", got, err, want)
+		}
+	}
+}
+
+func TestFailuresAreReplayed(t *testing.T) {
+	w := newWorld(t)
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "full"}}}, nil
+	}
+	_, before := w.call(w.open(), "put", `{}`)
+	_, after := w.call(w.next(), "put", `{}`)
+	if code(after) != broker.ToolFailed || before.Error() != after.Error() || len(w.made) != 0 {
+		t.Errorf("%v, then %v, calls %v", before, after, w.made)
+	}
+}
+
+// A replayed answer brings its files along: the first attempt's may be on another host.
+func TestFilesAreReplayed(t *testing.T) {
+	w := newWorld(t)
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}}, nil
+	}
+	before, err := w.call(w.open(), "put", `{}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(w.files)
+	after, err := w.call(w.next(), "put", `{}`)
+	if err != nil || after != before || len(w.made) != 0 || len(w.files) != 1 {
+		t.Errorf("replayed: %s, %v, files %v, want %s", after, err, w.files, before)
+	}
+	for _, data := range w.files {
+		if string(data) != "png" {
+			t.Errorf("the file holds %q", data)
+		}
+	}
+}
+
+// crash is a call that was under way when the worker died.
+func (w *world) crash(tool, args string) {
+	w.t.Helper()
+	died := errors.New("died")
+	ctx, die := context.WithCancelCause(w.t.Context())
+	was := w.reply[tool]
+	w.reply[tool] = func(tools.Request) (tools.Result, error) { die(died); return tools.Result{}, died }
+	if _, err := w.open().Call(ctx, broker.Call{Server: "s", Tool: tool, Args: object(args)}); !errors.Is(err, died) {
+		w.t.Fatal(err)
+	}
+	w.reply[tool] = was
+}
+
+func TestInDoubt(t *testing.T) {
+	for _, test := range []struct {
+		tool   string
+		repeat bool
+		made   bool
+	}{{"put", false, false}, {"put", true, true}, {"set", false, true}, {"get", false, true}} {
+		w := newWorld(t)
+		w.crash(test.tool, `{"location":"x"}`)
+		w.cfg.Task.RepeatInDoubt = test.repeat
+		_, err := w.call(w.next(), test.tool, `{"location":"x"}`)
+		if (err == nil) != test.made || (len(w.made) == 1) != test.made || (err != nil && code(err) != broker.InDoubt) {
+			t.Errorf("%s, repeat %t: %v, calls %v, want made %t", test.tool, test.repeat, err, w.made, test.made)
+		}
+	}
+}
+
+func TestCallsThatWereNotMadeAreMade(t *testing.T) {
+	w := newWorld(t)
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{}, &tools.UpstreamError{Reason: tools.Down, Err: errors.New("refused")}
+	}
+	if _, err := w.call(w.open(), "put", `{}`); code(err) != broker.Unavailable {
+		t.Fatal(err)
+	}
+	w.reply["put"] = nil
+	if got, err := w.call(w.next(), "put", `{}`); err != nil || got != `"ok"` {
+		t.Errorf("the next run: %s, %v", got, err)
+	}
+}
+
+// A retry that makes other calls than were recorded must not change anything a second time.
+func TestDivergedRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.open()
+		for _, args := range []string{`{"file":"12:00"}`, `{"file":"b"}`} {
+			if _, err := w.call(first, "put", args); err != nil {
+				t.Fatal(err)
+			}
+		}
+		second := w.next()
+		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != broker.InDoubt || !strings.Contains(err.Error(), "other calls than the one before") {
+			t.Errorf("another call: %v", err)
+		}
+		if got, err := w.call(second, "get", `{"location":"x"}`); err != nil || got != `"ok"` {
+			t.Errorf("a read-only call: %s, %v", got, err)
+		}
+		if got, err := w.call(second, "put", `{"file":"b"}`); err != nil || got != `"ok"` || len(w.made) != 1 {
+			t.Errorf("a recorded call: %s, %v, calls %v", got, err, w.made)
+		}
+		w.cfg.Task.RepeatInDoubt = true
+		if _, err := w.call(w.next(), "put", `{"file":"12:02"}`); err != nil {
+			t.Errorf("where the task allows it: %v", err)
+		}
+	})
+}
+
+// Calls in parallel arrive in any order: a new one that comes before recorded ones waits for them.
+func TestParallelRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.open()
+		for i := range 3 {
+			if _, err := w.call(first, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		second := w.next()
+		var wg sync.WaitGroup
+		for _, i := range []int{4, 3, 2, 1, 0} {
+			wg.Go(func() {
+				<-time.After(time.Duration(4-i) * 10 * time.Millisecond)
+				if _, err := w.call(second, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil {
+					t.Errorf("call %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(w.made) != 2 {
+			t.Errorf("calls %v, want two new ones", w.made)
+		}
+	})
+}
+
+// However often the worker dies, and wherever: a mutating call is never made twice, and when the
+// program comes to its end without a call in doubt, each was made once.
+func TestNeverTwice(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t)
+		made := map[string]int{}
+		names := []string{"put", "drop", "get"}
+		for _, n := range names {
+			w.reply[n] = func(r tools.Request) (tools.Result, error) {
+				if n != "get" {
+					made[n+string(r.Args)]++
+				}
+				return text("ok"), nil
+			}
+		}
+		var program []broker.Call
+		for i := range rapid.IntRange(1, 6).Draw(rt, "length") {
+			program = append(program, broker.Call{Server: "s", Tool: rapid.SampledFrom(names).Draw(rt, "tool"), Args: object(fmt.Sprintf(`{"location":"%d"}`, i))})
+		}
+		doubt := false
+		for attempt := 1; ; attempt++ {
+			w.cfg.Task.Attempt = attempt
+			e := w.open()
+			dieAt := rapid.IntRange(0, 2*len(program)).Draw(rt, "die at") // 2n: before call n; 2n+1: within it
+			ended := true
+			for i, c := range program {
+				if attempt < 6 && dieAt == 2*i {
+					ended = false
+					break
+				}
+				if attempt < 6 && dieAt == 2*i+1 {
+					ctx, die := context.WithCancel(t.Context())
+					inner := w.reply[c.Tool]
+					w.reply[c.Tool] = func(r tools.Request) (tools.Result, error) {
+						die()
+						if rapid.Bool().Draw(rt, "carried out") {
+							_, _ = inner(r)
+						}
+						return tools.Result{}, ctx.Err()
+					}
+					_, err := e.Call(ctx, c)
+					w.reply[c.Tool] = inner
+					if code(err) == broker.InDoubt {
+						doubt = true
+					} else if err == nil {
+						continue // it was replayed
+					}
+					ended = false
+					break
+				}
+				if _, err := e.Call(t.Context(), c); code(err) == broker.InDoubt {
+					doubt = true
+				} else if err != nil {
+					rt.Fatal(err)
+				}
+			}
+			if err := e.Close(t.Context()); err != nil {
+				rt.Fatal(err)
+			}
+			if ended {
+				break
+			}
+		}
+		for call, n := range made {
+			if n > 1 {
+				rt.Fatalf("%s was made %d times", call, n)
+			}
+		}
+		for _, c := range program {
+			if !doubt && c.Tool != "get" && made[c.Tool+string(c.Args)] != 1 {
+				rt.Fatalf("%s%s was made %d times", c.Tool, c.Args, made[c.Tool+string(c.Args)])
+			}
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// upstream makes the call, and says of a failure what the layers need to know of it.
+func upstream(cfg Config) Caller {
+	return func(ctx context.Context, c Call) (Result, error) {
+		res, err := cfg.Upstream(ctx, tools.Request{
+			Server: c.Server, Tool: c.Tool, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Args: c.Args,
+			Hash: c.def.Hash, Repeatable: c.def.Annotations.Repeatable(), Progress: c.Progress,
+		})
+		if err == nil {
+			return Result{raw: &res}, nil
+		}
+		return Result{}, translate(ctx, c, err)
+	}
+}
+
+var codes = map[tools.Reason]Code{
+	tools.Down: Unavailable, tools.Lost: Unavailable, tools.Timeout: TimedOut, tools.TooLarge: TooLarge,
+	tools.Drifted: ToolChanged, tools.Refused: ToolFailed, tools.Protocol: Unavailable,
+}
+
+func translate(ctx context.Context, c Call, err error) error {
+	u, ok := errors.AsType[*tools.UpstreamError](err)
+	if !ok {
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // the call may be under way: neither an answer nor "not made"
+		}
+		return err
+	}
+	e := fail(c, codes[u.Reason], "%v", u.Err)
+	e.Sent = u.Sent
+	if e.Code == "" {
+		e.Code = Unavailable
+	}
+	switch u.Reason {
+	case tools.Drifted:
+		e.Hint = "its tools have to be generated and approved again"
+	case tools.Lost, tools.Timeout:
+		if c.def.Annotations.Mutates() {
+			e.Hint = "whether the call was carried out is not known"
+		}
+	case tools.Down, tools.TooLarge, tools.Refused, tools.Protocol:
+	}
+	return e
+}

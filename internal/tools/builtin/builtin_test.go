@@ -1,0 +1,240 @@
+package builtin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools/builtin"
+)
+
+func TestEvaluate(t *testing.T) {
+	for text, want := range map[string]float64{
+		"2*3+4": 10, "2+3*4": 14, "(2+3)*4": 20, "-2**2": -4, "2**-1": 0.5, "2**3**2": 512, "2^10": 1024, "7//2": 3, "-7//2": -4,
+		"7%3": 1, "-7%3": 2, "7 % -3": -2, "10/4": 2.5, "--3": 3, "+-+3": -3, "1e3": 1000, ".5+.5": 1, "1.": 1, "2e": math.NaN(),
+		"sqrt(16)": 4, "max(1, 2, 3)": 3, "min(4,-1)": -1, "pi": math.Pi, "abs(-3)*2": 6, "8-3-2": 3, "100/10/2": 5, "2*-3": -6,
+		"round(2.5)": 2, "((((1))))": 1, " 1 + 2 ": 3, "10 * 5": 50, "5 + 3": 8, "0.1+0.2": 0.30000000000000004, "2**0.5": math.Sqrt2,
+	} {
+		got, err := builtin.Evaluate(text)
+		if math.IsNaN(want) {
+			if err == nil {
+				t.Errorf("Evaluate(%q) = %v, want an error", text, got)
+			}
+			continue
+		}
+		if err != nil || got != want {
+			t.Errorf("Evaluate(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestEvaluateErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":             "ends too early: a number, a name or ( was expected at character 1",
+		"2+":           "ends too early",
+		"2*(3+4":       `ends too early: ")" was expected at character 7`,
+		"2 3":          `unexpected "3" at character 3: an operator or the end was expected`,
+		"abc":          `unknown name "abc" at character 1`,
+		"1/0":          "division by zero",
+		"5 % (1-1)":    "division by zero",
+		"(-8)**(1/3)":  "not a real number",
+		"0**-1":        "no negative power",
+		"sqrt(-1)":     "not a finite number",
+		"sqrt(1, 2)":   "takes one number, not 2",
+		"max()":        "unexpected",
+		"1 + é":        `unexpected "é" at character 5`,
+		"__import__(1": "unknown name",
+		"9e999":        "too large",
+		strings.Repeat("(", 200) + "1" + strings.Repeat(")", 200): "nested deeper than 100",
+		strings.Repeat("1+", 600) + "1":                           "longer than 1000",
+	} {
+		if got, err := builtin.Evaluate(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Evaluate(%.40q) = %v, %v, want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func FuzzEvaluate(f *testing.F) {
+	f.Add("2*3+4")
+	f.Add("max(1,-2)**(3")
+	f.Fuzz(func(t *testing.T, text string) {
+		if v, err := builtin.Evaluate(text); err == nil && v != v {
+			t.Errorf("Evaluate(%q) is not a number and no error", text)
+		}
+	})
+}
+
+// answer is what a tool said, as it is on the wire.
+type answer struct {
+	Structured json.RawMessage
+	Text       string
+	IsError    bool
+}
+
+// call asks a server of its own, on the first of July 2026.
+func call(t *testing.T, server, tool, args string) answer {
+	t.Helper()
+	s, err := builtin.New(server, builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := sdk.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), theirs, nil); err != nil {
+		t.Fatal(err)
+	}
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), ours, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	structured, err := json.Marshal(r.StructuredContent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{Structured: structured, Text: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
+}
+
+func TestCalculator(t *testing.T) {
+	for _, test := range []struct{ tool, args, want string }{
+		{"add", `{"a":2,"b":3}`, `{"result":5}`},
+		{"multiply", `{"a":4,"b":7}`, `{"result":28}`},
+		{"calculate", `{"expression":"2*3+4"}`, `{"result":10}`},
+	} {
+		if got := call(t, "calculator", test.tool, test.args); string(got.Structured) != test.want || got.IsError {
+			t.Errorf("%s(%s) = %s, want %s", test.tool, test.args, got.Structured, test.want)
+		}
+	}
+	for _, test := range []struct{ tool, args, want string }{
+		{"calculate", `{"expression":"1/0"}`, "division by zero"},
+		{"multiply", `{"a":1e308,"b":1e308}`, "not a finite number"},
+		{"add", `{"a":1}`, "b"},
+		{"add", `{"a":1,"b":2,"c":3}`, "c"},
+	} {
+		if got := call(t, "calculator", test.tool, test.args); !got.IsError || !strings.Contains(got.Text, test.want) {
+			t.Errorf("%s(%s) = %+v, want an error with %q", test.tool, test.args, got, test.want)
+		}
+	}
+}
+
+func TestWeatherSamples(t *testing.T) {
+	type report struct {
+		Location, Unit, Condition, Timestamp, Source string
+		Temperature, Humidity                        int
+		WindSpeed                                    float64 `json:"wind_speed"`
+	}
+	ask := func(args string) (r report) {
+		t.Helper()
+		if err := json.Unmarshal(call(t, "weather", "get_weather", args).Structured, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	celsius := ask(`{"location":"San Francisco, CA"}`)
+	if celsius != ask(`{"location":"San Francisco, CA","units":"celsius"}`) {
+		t.Error("the same question has two answers")
+	}
+	if celsius.Source != "sample" || celsius.Unit != "celsius" || celsius.Timestamp != "2026-07-01T12:00:00Z" {
+		t.Errorf("get_weather = %+v", celsius)
+	}
+	if celsius.Temperature < 15 || celsius.Temperature > 30 || celsius.Humidity < 40 || celsius.Humidity > 80 || celsius.WindSpeed < 5 || celsius.WindSpeed > 25 {
+		t.Errorf("get_weather = %+v: out of the ranges of the seed", celsius)
+	}
+	f := ask(`{"location":"San Francisco, CA","units":"fahrenheit"}`)
+	if want := int(math.Round(float64(celsius.Temperature)*9/5 + 32)); f.Temperature != want || f.Unit != "fahrenheit" {
+		t.Errorf("in fahrenheit %d %s, want %d", f.Temperature, f.Unit, want)
+	}
+	var fc struct {
+		Forecast []struct {
+			Date      string
+			High, Low int
+		}
+	}
+	for args, days := range map[string]int{`{"location":"Oslo"}`: 5, `{"location":"Oslo","days":3}`: 3, `{"location":"Oslo","days":16}`: 16} {
+		if err := json.Unmarshal(call(t, "weather", "get_forecast", args).Structured, &fc); err != nil {
+			t.Fatal(err)
+		}
+		if len(fc.Forecast) != days || fc.Forecast[0].Date != "2026-07-01" || fc.Forecast[2].Date != "2026-07-03" || fc.Forecast[1].High <= fc.Forecast[1].Low {
+			t.Errorf("get_forecast(%s) = %+v, want %d days from 2026-07-01", args, fc, days)
+		}
+	}
+	for _, args := range []string{`{"location":"Oslo","days":17}`, `{"location":""}`, `{"location":"Oslo","units":"kelvin"}`} {
+		if got := call(t, "weather", "get_forecast", args); !got.IsError {
+			t.Errorf("get_forecast(%s) = %s, want an error", args, got.Structured)
+		}
+	}
+}
+
+func TestWeatherLive(t *testing.T) {
+	ask := func(live builtin.Live) *sdk.CallToolResult {
+		t.Helper()
+		s, err := builtin.New("weather", builtin.Options{Live: live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := sdk.NewInMemoryTransports()
+		if _, err := s.Connect(t.Context(), theirs, nil); err != nil {
+			t.Fatal(err)
+		}
+		cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), ours, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cs.Close()
+		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_weather", Arguments: map[string]any{"location": "Oslo"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	day := builtin.Day{Date: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Now: -3.4, Condition: "snow", Humidity: 90, WindSpeed: 12.5}
+	got := ask(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
+		if location != "Oslo" || days != 1 {
+			t.Errorf("asked for %s, %d", location, days)
+		}
+		return []builtin.Day{day}, nil
+	})
+	want := map[string]any{"location": "Oslo", "temperature": -3.0, "unit": "celsius", "condition": "snow", "humidity": 90.0, "wind_speed": 12.5, "timestamp": "2026-01-02T12:00:00Z", "source": "live"}
+	if diff := cmp.Diff(want, got.StructuredContent); diff != "" {
+		t.Errorf("get_weather (-want +got):\n%s", diff)
+	}
+	down := ask(func(context.Context, string, int) ([]builtin.Day, error) {
+		return nil, errors.New("the service is down")
+	})
+	if !down.IsError || down.Content[0].(*sdk.TextContent).Text != "the service is down" {
+		t.Errorf("get_weather of a dead service = %+v", down)
+	}
+}
+
+func TestServeOnStreams(t *testing.T) {
+	inRead, inWrite := io.Pipe()
+	outRead, outWrite := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- builtin.Serve(t.Context(), "calculator", builtin.Options{}, inRead, outWrite) }()
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), &sdk.IOTransport{Reader: outRead, Writer: inWrite}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "add", Arguments: map[string]any{"a": 2, "b": 3}})
+	if err != nil || r.StructuredContent.(map[string]any)["result"] != 5.0 {
+		t.Errorf("add = %+v, %v", r, err)
+	}
+	_ = cs.Close()
+	if err := <-done; err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	if err := builtin.Serve(t.Context(), "nosuch", builtin.Options{}, inRead, outWrite); err == nil || !strings.Contains(err.Error(), "calculator, weather") {
+		t.Errorf("Serve of an unknown server: %v", err)
+	}
+}

@@ -1,0 +1,283 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Names of the files of a catalogue that are no modules.
+const (
+	IndexFile     = "definitions.json" // in a server's directory
+	ApprovalsFile = "approvals.json"   // in servers/
+)
+
+// Index is what is generated beside a server's modules: the definitions they were made from, and
+// the Python name of every tool the server ever had, so that a name never changes its meaning.
+type Index struct {
+	Server    string            `json:"server"`
+	Version   string            `json:"server_version,omitempty"`
+	Generator int               `json:"generator"`
+	Names     map[string]string `json:"names"` // the MCP tool's name → its function
+	Tools     []Definition      `json:"tools"` // by name
+}
+
+// Options are those of a Catalogue. The zero value is usable and checks no syntax beyond the
+// reader's own.
+type Options struct {
+	Check Checker // says which hand-written files are no Python; nil: nobody
+}
+
+// Catalogue reads a servers directory again and again. It keeps what it read by content, so that
+// a reading without a change costs one stat a file. It is safe for concurrent use.
+type Catalogue struct {
+	dir  string
+	opts Options
+
+	mu        sync.Mutex // one reading at a time
+	servers   map[string]*serverFiles
+	approvals cachedFile
+	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
+	last      *Snapshot
+}
+
+// OpenCatalogue returns the catalogue of the directory; it reads nothing yet.
+func OpenCatalogue(dir string, opts Options) *Catalogue {
+	return &Catalogue{dir: dir, opts: opts, servers: map[string]*serverFiles{}, checked: map[[32]byte]Broken{}}
+}
+
+// Dir is the servers directory.
+func (c *Catalogue) Dir() string { return c.dir }
+
+// Read returns the catalogue as it is now: the same Snapshot as before when no file changed. Files
+// that are no tools are in its Broken; an error means that the directory could not be read at all.
+// A directory that does not exist is an empty catalogue.
+func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	root, err := os.OpenRoot(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		clear(c.servers)
+		c.last = NewSnapshot(nil)
+		return c.last, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	changed, broken, err := c.readServers(ctx, root)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	approvalsChanged, err := c.readApprovals(root)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	if !changed && !approvalsChanged && c.last != nil {
+		return c.last, nil
+	}
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	snap, err := c.assemble(broken)
+	if err != nil {
+		return nil, err
+	}
+	c.last = snap
+	return snap, nil
+}
+
+func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return false, nil, err
+	}
+	present := map[string]bool{}
+	var names []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular():
+		case !e.IsDir():
+			broken = append(broken, Broken{Path: Visible(name), Message: "neither a directory nor a file; links are not followed"})
+		case !isIdentifier(name):
+			broken = append(broken, Broken{Path: Visible(name), Message: "a server's directory is a Python name"})
+		default:
+			names = append(names, name)
+			present[name] = true
+		}
+	}
+	for name := range c.servers {
+		if !present[name] {
+			delete(c.servers, name)
+			changed = true
+		}
+	}
+	for _, name := range names {
+		if c.servers[name] == nil {
+			c.servers[name] = &serverFiles{files: map[string]*cachedFile{}}
+			changed = true
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(2 * runtime.GOMAXPROCS(0))
+	dirty := make([]bool, len(names))
+	for i, name := range names {
+		g.Go(func() (err error) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			dirty[i], err = c.servers[name].refresh(root, name)
+			return err
+		})
+	}
+	err = g.Wait()
+	for _, d := range dirty {
+		changed = changed || d
+	}
+	return changed, broken, err
+}
+
+func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
+	info, err := root.Lstat(ApprovalsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		changed = c.approvals.data != nil
+		c.approvals = cachedFile{}
+		return changed, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if c.approvals.stat.same(info) {
+		return false, nil
+	}
+	next := readFile(root, ApprovalsFile, info)
+	if next.skipped != "" {
+		return false, fmt.Errorf("%s: %s", ApprovalsFile, next.skipped)
+	}
+	changed = next.sum != c.approvals.sum
+	c.approvals = *next
+	return changed, nil
+}
+
+// check asks opts.Check about every hand-written file whose content it has not seen.
+func (c *Catalogue) check(ctx context.Context) error {
+	if c.opts.Check == nil {
+		return nil
+	}
+	sources, sums := map[string][]byte{}, map[string][32]byte{}
+	for server, s := range c.servers {
+		for name, f := range s.files {
+			_, known := c.checked[f.sum]
+			if name == IndexFile || f.sealed || f.skipped != "" || known {
+				continue
+			}
+			key := path.Join(server, name)
+			sources[key], sums[key] = f.data, f.sum
+		}
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	bad, err := c.opts.Check(ctx, sources)
+	if err != nil {
+		return err
+	}
+	for key, sum := range sums {
+		c.checked[sum] = bad[key]
+	}
+	return nil
+}
+
+func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
+	approvals, err := parseApprovals(c.approvals.data)
+	if err != nil {
+		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
+	}
+	var all []Tool
+	var warnings []Finding
+	for dir, s := range c.servers {
+		index := &parsedIndex{}
+		if f := s.files[IndexFile]; f != nil {
+			index = f.index
+		}
+		if index.err != nil {
+			broken = append(broken, Broken{Path: path.Join(dir, IndexFile), Message: index.err.Error()})
+		}
+		warnings = append(warnings, index.lint...)
+		for name, f := range s.files {
+			if name == IndexFile {
+				continue
+			}
+			t, problem := c.tool(dir, name, f)
+			if problem != nil {
+				broken = append(broken, *problem)
+				continue
+			}
+			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {
+				describe(&t, index.Server, index.Tools[i], index.hashes[i], approvals)
+			}
+			all = append(all, t)
+		}
+	}
+	snap := NewSnapshot(all, broken...)
+	snap.Warnings = warnings
+	return snap, nil
+}
+
+// tool returns the tool of one module file, or why it is none. Where the checker and the reader
+// disagree, the checker is right: it is Python itself.
+func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
+	at := path.Join(dir, file)
+	base := strings.TrimSuffix(file, ".py")
+	verdict, checked := c.checked[f.sum]
+	switch {
+	case f.skipped != "":
+		return Tool{}, &Broken{Path: Visible(at), Message: f.skipped}
+	case !isIdentifier(base):
+		return Tool{}, &Broken{Path: Visible(at), Message: "a tool's file is a Python name and .py"}
+	case checked && verdict.Message != "":
+		return Tool{}, &Broken{Path: at, Line: verdict.Line, Message: verdict.Message}
+	case f.err != nil && (!checked || !strings.Contains(string(f.data), "def "+base)):
+		se := &syntaxError{}
+		errors.As(f.err, &se)
+		return Tool{}, &Broken{Path: at, Line: se.line, Message: se.message}
+	case f.err != nil:
+		f.fn = function{name: base, signature: base + "(...)"}
+	}
+	return Tool{
+		Server: dir, Name: base, State: Local, Module: "servers." + dir + "." + base, Path: at,
+		Function: f.fn.name, Signature: f.fn.signature, Doc: f.fn.doc, Description: f.fn.doc,
+	}, nil
+}
+
+// describe makes a module that stands for an MCP tool what its definition says.
+func describe(t *Tool, server string, d Definition, hash string, approvals Approvals) {
+	t.Server, t.Name = server, d.Name
+	t.Title, t.Description, t.Doc = d.Title, Visible(d.Description), ""
+	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
+	t.Hash, t.def = hash, d
+	t.State = approvals.State(t.ID(), t.Hash)
+}
+
+// isIdentifier says whether s is an ASCII or letter-only Python name; a looser test than Python's,
+// which refuses the rest at import.
+func isIdentifier(s string) bool {
+	for i, r := range s {
+		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+		if hidden(r) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 200
+}

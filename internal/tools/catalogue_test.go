@@ -1,0 +1,352 @@
+package tools_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+func write(tb testing.TB, dir, name, text string) {
+	tb.Helper()
+	at := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := tools.WriteFile(at, []byte(text)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func read(tb testing.TB, c *tools.Catalogue) *tools.Snapshot {
+	tb.Helper()
+	s, err := c.Read(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func ids(s *tools.Snapshot) []string {
+	var out []string
+	for _, tool := range s.Tools {
+		out = append(out, tool.ID())
+	}
+	return out
+}
+
+func TestFilesAreSeenAsTheyAre(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "servers")
+	c := tools.OpenCatalogue(dir, tools.Options{})
+	if got := read(t, c); len(got.Tools) != 0 {
+		t.Errorf("a directory that does not exist has %v", ids(got))
+	}
+	write(t, dir, "mine/hello.py", "def hello(name: str) -> str:\n    \"\"\"Greets.\n\n    Warmly.\n    \"\"\"\n    return name\n")
+	write(t, dir, "mine/_helper.py", "def x(): pass\n")
+	write(t, dir, "mine/__init__.py", "")
+	write(t, dir, "README.md", "hi")
+	first := read(t, c)
+	want := []tools.Tool{{
+		Server: "mine", Name: "hello", State: tools.Local, Module: "servers.mine.hello", Function: "hello",
+		Signature: "hello(name: str) -> str", Doc: "Greets.\n\nWarmly.", Description: "Greets.\n\nWarmly.", Path: "mine/hello.py",
+	}}
+	if diff := cmp.Diff(want, first.Tools, cmpopts.IgnoreUnexported(tools.Tool{})); diff != "" {
+		t.Errorf("tools (-want +got):\n%s", diff)
+	}
+	if first.Tools[0].Import() != "from servers.mine import hello" || first.Tools[0].Summary() != "Greets." {
+		t.Errorf("import %q, summary %q", first.Tools[0].Import(), first.Tools[0].Summary())
+	}
+	if read(t, c) != first {
+		t.Error("a reading without a change made another snapshot")
+	}
+	write(t, dir, "mine/second.py", "def second(): 'Two.'\n")
+	write(t, dir, "other/third.py", "async def third(*, a: int = 1): pass\n")
+	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second", "other/third"}) {
+		t.Errorf("after two new files: %v", got)
+	}
+	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // same size, perhaps the same time
+	if got := read(t, c).Tools[1].Doc; got != "Too." {
+		t.Errorf("a file of the same size was not read again: %q", got)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "other")); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second"}) {
+		t.Errorf("after a server went: %v", got)
+	}
+	if len(first.Tools) != 1 {
+		t.Error("a snapshot changed after it was made")
+	}
+}
+
+func TestBrokenFiles(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "secret.py")
+	write(t, filepath.Dir(outside), "secret.py", "def secret(): pass\n")
+	for name, text := range map[string]string{
+		"s/good.py": "def good(): pass\n", "s/bracket.py": "x = 1\ndef bracket(a:\n    return a\n", "s/string.py": "def string():\n    return 'x\n",
+		"s/triple.py": "def triple():\n    \"\"\"never\n", "s/nothing.py": "x = 1\n", "s/nocolon.py": "def nocolon()\n    pass\n",
+		"s/expr.py": "def expr():\n    return 1 +\n", "s/indent.py": "def indent():\nreturn 1\n", "s/not-a-name.py": "def f(): pass\n",
+		"s/nul.py": "def nul(): pass\x00\n", "s/latin.py": "# \xe9\ndef latin(): pass\n", "s/big.py": strings.Repeat("#", 1<<20) + "\n#",
+		"s/mismatch.py": "def mismatch():\n    return (1]\n", "bad-server/f.py": "def f(): pass\n",
+	} {
+		write(t, dir, name, text)
+	}
+	for link, target := range map[string]string{"s/link.py": outside, "linked": filepath.Dir(outside)} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := map[string]int{
+		"s/bracket.py": 2, "s/string.py": 2, "s/triple.py": 2, "s/nothing.py": 0, "s/nocolon.py": 1, "s/not-a-name.py": 0,
+		"s/nul.py": 0, "s/latin.py": 0, "s/big.py": 0, "s/mismatch.py": 2, "s/link.py": 0, "linked": 0, "bad-server": 0,
+	}
+	for _, check := range []tools.Checker{nil, tools.PythonChecker("")} {
+		if check != nil { // what only Python finds
+			lines["s/expr.py"], lines["s/indent.py"] = 2, 2
+		}
+		snap := read(t, tools.OpenCatalogue(dir, tools.Options{Check: check}))
+		for _, b := range snap.Broken {
+			want, listed := lines[b.Path]
+			if !listed || b.Message == "" || (b.Line != want && check == nil) || (want > 0 && b.Line == 0) {
+				t.Errorf("broken: %s, want line %d", b, want)
+			}
+		}
+		if len(snap.Broken) != len(lines) {
+			t.Errorf("%d broken, want %d: %v", len(snap.Broken), len(lines), snap.Broken)
+		}
+		if _, err := snap.Lookup("s", "good"); err != nil {
+			t.Errorf("the good file: %v", err)
+		}
+	}
+}
+
+// A file made to bring the parser down is broken, and the others are judged all the same.
+func TestCheckerSurvivesHostileFiles(t *testing.T) {
+	check := tools.PythonChecker("")
+	if check == nil {
+		t.Skip("no python3 on this host")
+	}
+	bad, err := check(t.Context(), map[string][]byte{
+		"deep": []byte("x = " + strings.Repeat("(", 100000) + "1" + strings.Repeat(")", 100000)),
+		"neg":  []byte("x = " + strings.Repeat("-", 200000) + "1"),
+		"runs": []byte("import os\nos.abort()\n"), "good": []byte("x = 1\n"), "wrong": []byte("x = 1\ny = = 2\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, isBad := range map[string]bool{"deep": true, "neg": true, "runs": false, "good": false, "wrong": true} {
+		if (bad[name].Message != "") != isBad {
+			t.Errorf("%s: %v, want broken %t", name, bad[name], isBad)
+		}
+	}
+	if bad["wrong"].Line != 2 {
+		t.Errorf("wrong: line %d, want 2", bad["wrong"].Line)
+	}
+}
+
+func TestConcurrentReads(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "s/a.py", "def a(): pass\n")
+	c := tools.OpenCatalogue(dir, tools.Options{})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 20 {
+				if i == 0 {
+					write(t, dir, fmt.Sprintf("s/f%d.py", j), "def f(): pass\n")
+				}
+				if s, err := c.Read(t.Context()); err != nil || len(s.Tools) == 0 {
+					t.Errorf("Read = %v, %v", s, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := len(read(t, c).Tools); got != 21 {
+		t.Errorf("%d tools, want 21", got)
+	}
+}
+
+func definition(name string) tools.Definition {
+	return tools.Definition{Name: name, Description: "Does " + name + ".", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}
+}
+
+// generated writes what a generated server looks like on disk.
+func generated(tb testing.TB, dir, server string, defs ...tools.Definition) {
+	tb.Helper()
+	index := tools.Index{Server: server, Generator: tools.Generator, Names: map[string]string{}, Tools: defs}
+	pkg := strings.ReplaceAll(server, "-", "_")
+	for _, d := range defs {
+		function := strings.ReplaceAll(d.Name, "-", "_")
+		index.Names[d.Name] = function
+		h := tools.Header{Generator: tools.Generator, Server: server, Tool: d.Name, Function: function, Hash: d.Hash(), Signature: function + "()"}
+		body := fmt.Sprintf("\"\"\"%s\"\"\"\n\ndef %s():\n    pass\n%s", d.Description, function, strings.Repeat("# filler to be like a real one\n", 60))
+		write(tb, dir, pkg+"/"+function+".py", string(tools.Seal(h, []byte(body))))
+	}
+	data, err := json.Marshal(index)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	write(tb, dir, pkg+"/"+tools.IndexFile, string(data))
+}
+
+func TestApprovals(t *testing.T) {
+	dir := t.TempDir()
+	d := definition("get-it")
+	generated(t, dir, "up-stream", d)
+	c := tools.OpenCatalogue(dir, tools.Options{})
+	tool, err := read(t, c).Lookup("up-stream", "get-it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tool.State != tools.Pending || tool.Module != "servers.up_stream.get_it" || tool.Hash != d.Hash() {
+		t.Errorf("a new tool: %+v", tool)
+	}
+	approvals, err := tools.LoadApprovals(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tool.Definition().Hash() != tool.Hash {
+		t.Error("the tool's definition is not the one of its hash")
+	}
+	approvals.Approve("up-stream", tool.Definition(), "alice", time.Now())
+	if err := approvals.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if tool, _ = read(t, c).Lookup("up-stream", "get-it"); tool.State != tools.Approved {
+		t.Errorf("after approval: %s", tool.State)
+	}
+	yes := true
+	next := d
+	next.Description = "Does more.\u200b"
+	next.InputSchema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{}}}`)
+	next.Annotations.Destructive = &yes
+	generated(t, dir, "up-stream", next)
+	snap := read(t, c)
+	if tool, _ = snap.Lookup("up-stream", "get-it"); tool.State != tools.Changed {
+		t.Errorf("after a change: %s", tool.State)
+	}
+	approvals, err = tools.LoadApprovals(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`+ annotations: {"destructiveHint":true}`,
+		`description: "Does get-it." → "Does more.<U+200B>"`,
+		`inputSchema.properties.a.type: "integer" → "string"`,
+		`+ inputSchema.properties.b: {}`,
+	}
+	if diff := cmp.Diff(want, approvals.Difference("up-stream", next)); diff != "" {
+		t.Errorf("Difference (-want +got):\n%s", diff)
+	}
+	if len(snap.Warnings) != 1 || snap.Warnings[0].Message != "hidden character U+200B, 1 times" {
+		t.Errorf("warnings = %+v", snap.Warnings)
+	}
+	if got := approvals.Difference("up-stream", d); got != nil {
+		t.Errorf("Difference of nothing = %q", got)
+	}
+	write(t, dir, tools.ApprovalsFile, "{")
+	if _, err := c.Read(t.Context()); err == nil {
+		t.Error("broken approvals were read as none")
+	}
+}
+
+func TestHash(t *testing.T) {
+	d := tools.Definition{Name: "n", InputSchema: json.RawMessage(`{"a":1,"b":[12345678901234567890]}`)}
+	same := d
+	same.InputSchema = json.RawMessage(` {"b": [12345678901234567890], "a": 1} `)
+	if d.Hash() != same.Hash() {
+		t.Error("order and blanks change the hash")
+	}
+	no := false
+	for name, change := range map[string]func(*tools.Definition){
+		"name": func(d *tools.Definition) { d.Name = "m" }, "title": func(d *tools.Definition) { d.Title = "t" },
+		"description": func(d *tools.Definition) { d.Description = "d" },
+		"input":       func(d *tools.Definition) { d.InputSchema = json.RawMessage(`{"a":1,"b":[12345678901234567891]}`) },
+		"output":      func(d *tools.Definition) { d.OutputSchema = json.RawMessage(`{}`) },
+		"annotations": func(d *tools.Definition) { d.Annotations.OpenWorld = &no }, "read only": func(d *tools.Definition) { d.Annotations.ReadOnly = true },
+	} {
+		other := d
+		if change(&other); other.Hash() == d.Hash() {
+			t.Errorf("a change of the %s does not change the hash", name)
+		}
+	}
+}
+
+func TestLookupNamesTheNearest(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []string{"add", "multiply", "calculate"} {
+		write(t, dir, "calculator/"+n+".py", "def "+n+"(): pass\n")
+	}
+	write(t, dir, "weather/get_weather.py", "def get_weather(): pass\n")
+	s := read(t, tools.OpenCatalogue(dir, tools.Options{}))
+	for in, want := range map[[2]string]string{{"calculator", "calc"}: "calculator/calculate", {"calculatr", "add"}: "calculator/add", {"wether", "get_wether"}: "weather/get_weather"} {
+		_, err := s.Lookup(in[0], in[1])
+		unknown, ok := errors.AsType[*tools.UnknownError](err)
+		if !ok || unknown.Nearest[0] != want {
+			t.Errorf("Lookup(%v) = %v, want %s the nearest", in, err, want)
+		}
+	}
+}
+
+func thousand(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	for s := range 20 {
+		var defs []tools.Definition
+		for i := range 45 {
+			defs = append(defs, definition(fmt.Sprintf("tool_%d", i)))
+		}
+		generated(tb, dir, fmt.Sprintf("server%d", s), defs...)
+		for i := range 5 {
+			name := fmt.Sprintf("own_%d", i)
+			write(tb, dir, fmt.Sprintf("server%d/%s.py", s, name), "import os\n\n\ndef "+name+"(a: int, b: str = 'x') -> dict:\n    \"\"\"Does it.\"\"\"\n    return {'a': [a, b]}\n"+strings.Repeat("# more\n", 100))
+		}
+	}
+	return dir
+}
+
+func BenchmarkCold(b *testing.B) {
+	for name, check := range map[string]tools.Checker{"reader": nil, "python": tools.PythonChecker("")} {
+		b.Run(name, func(b *testing.B) {
+			dir := thousand(b)
+			for b.Loop() {
+				s, err := tools.OpenCatalogue(dir, tools.Options{Check: check}).Read(b.Context())
+				if err != nil || len(s.Tools) != 1000 || len(s.Broken) != 0 {
+					b.Fatal(err, len(s.Tools), s.Broken)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWarm(b *testing.B) {
+	c := tools.OpenCatalogue(thousand(b), tools.Options{})
+	read(b, c)
+	for b.Loop() {
+		if s, err := c.Read(b.Context()); err != nil || len(s.Tools) != 1000 {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOneNewFile(b *testing.B) {
+	dir := thousand(b)
+	c := tools.OpenCatalogue(dir, tools.Options{})
+	read(b, c)
+	for i := 0; b.Loop(); i++ {
+		write(b, dir, "server1/new.py", fmt.Sprintf("def new(): '%d'\n", i))
+		read(b, c)
+	}
+}

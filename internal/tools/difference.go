@@ -1,0 +1,78 @@
+package tools
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Difference lists what changed between two definitions, as JSON paths with the old and the new
+// value, in a stable order. Texts are quoted, so that nothing in them is taken for our own words.
+func Difference(before, after Definition) []string {
+	var out []string
+	compare(&out, "", asTree(before), asTree(after))
+	return out
+}
+
+func asTree(d Definition) any {
+	data, err := json.Marshal(d)
+	if err != nil { // a schema that is no JSON
+		return Visible(fmt.Sprintf("%+v", d))
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return Visible(string(data))
+	}
+	return v
+}
+
+func compare(out *[]string, at string, before, after any) {
+	a, aMap := before.(map[string]any)
+	b, bMap := after.(map[string]any)
+	if !aMap || !bMap {
+		if was, is := show(before), show(after); was != is {
+			*out = append(*out, fmt.Sprintf("%s: %s → %s", cmp.Or(at, "."), was, is))
+		}
+		return
+	}
+	keys := slices.Collect(maps.Keys(a))
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		x, inOld := a[k]
+		y, inNew := b[k]
+		path := strings.TrimPrefix(at+"."+Visible(k), ".")
+		switch {
+		case !inOld:
+			*out = append(*out, fmt.Sprintf("+ %s: %s", path, show(y)))
+		case !inNew:
+			*out = append(*out, fmt.Sprintf("- %s: %s", path, show(x)))
+		default:
+			compare(out, path, x, y)
+		}
+	}
+}
+
+func show(v any) string {
+	if s, ok := v.(string); ok {
+		return strconv.QuoteToGraphic(Visible(s))
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
+		return "?"
+	}
+	return Visible(strings.TrimSpace(b.String()))
+}

@@ -1,0 +1,180 @@
+package tools
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+type serverFiles struct{ files map[string]*cachedFile }
+
+type cachedFile struct {
+	stat    fileStat
+	data    []byte
+	sum     [32]byte
+	header  Header
+	sealed  bool
+	fn      function
+	err     error // of the reader
+	skipped string
+	index   *parsedIndex
+}
+
+// parsedIndex is an Index with what is costly to find out about it.
+type parsedIndex struct {
+	Index
+	err    error
+	byFunc map[string]int // into Tools
+	hashes []string
+	lint   []Finding
+}
+
+type fileStat struct {
+	size  int64
+	mtime time.Time
+	read  time.Time
+}
+
+// racy is how long a modification time may stand still while a file is written again.
+const racy = 20 * time.Millisecond
+
+func (s fileStat) same(info fs.FileInfo) bool {
+	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racy
+}
+
+const (
+	maxModule = 1 << 20
+	maxIndex  = 64 << 20
+)
+
+// refresh brings the cached files of one server up to date. It is the only writer of its receiver
+// while readServers runs.
+func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
+	root, err = root.OpenRoot(server)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = root.Close() }()
+	dir, err := root.Open(".")
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return false, err
+	}
+	seen := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		name := e.Name()
+		if name != IndexFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, "_")) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
+		}
+		if err != nil {
+			return false, err
+		}
+		seen[name] = true
+		if s.file(root, name, info) {
+			changed = true
+		}
+	}
+	for name := range s.files {
+		if !seen[name] {
+			delete(s.files, name)
+			changed = true
+		}
+	}
+	return changed, nil
+}
+
+// file reads one file if it may have changed, and reports whether it has.
+func (s *serverFiles) file(root *os.Root, name string, info fs.FileInfo) (changed bool) {
+	old := s.files[name]
+	if old != nil && old.stat.same(info) {
+		return false
+	}
+	next := readFile(root, name, info)
+	if old != nil && old.sum == next.sum && old.skipped == next.skipped {
+		old.stat = next.stat
+		return false
+	}
+	switch {
+	case name == IndexFile:
+		next.index = parseIndex(next)
+	case next.skipped == "":
+		next.parse(strings.TrimSuffix(name, ".py"))
+	}
+	s.files[name] = next
+	return true
+}
+
+func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
+	most := int64(maxModule)
+	if path.Base(name) == IndexFile || path.Base(name) == ApprovalsFile {
+		most = maxIndex
+	}
+	f := &cachedFile{stat: fileStat{size: info.Size(), mtime: info.ModTime(), read: time.Now()}}
+	switch {
+	case !info.Mode().IsRegular():
+		f.skipped = "not a regular file; links are not followed"
+		return f
+	case info.Size() > most:
+		f.skipped = fmt.Sprintf("larger than %d bytes", most)
+		return f
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		f.skipped = "cannot be read"
+		return f
+	}
+	defer file.Close()
+	data := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(file, data)
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // or it has grown: next time
+		f.skipped, f.stat.read = "cannot be read", time.Time{}
+		return f
+	}
+	f.data, f.sum = data[:n], sha256.Sum256(data[:n])
+	if !utf8.Valid(f.data) || bytes.IndexByte(f.data, 0) >= 0 {
+		f.skipped = "not UTF-8 text"
+	}
+	return f
+}
+
+func (f *cachedFile) parse(name string) {
+	if f.header, f.sealed = readHeader(f.data); f.sealed {
+		f.fn = function{name: f.header.Function, signature: f.header.Signature}
+		return
+	}
+	f.fn, f.err = scanModule(f.data, name)
+}
+
+func parseIndex(f *cachedFile) *parsedIndex {
+	p := &parsedIndex{byFunc: map[string]int{}}
+	if f.skipped != "" {
+		p.err = errors.New(f.skipped)
+		return p
+	}
+	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
+		return p
+	}
+	for i, d := range p.Tools {
+		p.byFunc[p.Names[d.Name]] = i
+		p.hashes = append(p.hashes, d.Hash())
+		p.lint = append(p.lint, Lint(p.Server, d)...)
+	}
+	return p
+}

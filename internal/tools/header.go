@@ -1,0 +1,60 @@
+package tools
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// Generator is the version of the form of generated modules; a change of it regenerates them.
+const Generator = 1
+
+// Header is the first line of a generated module: a comment with JSON, so that a reader needs no
+// Python to know what the module calls.
+type Header struct {
+	Generator int    `json:"generator"`
+	Server    string `json:"server"`
+	Tool      string `json:"tool"`
+	Function  string `json:"function"`
+	Hash      string `json:"hash"` // of the definition
+	Version   string `json:"server_version,omitempty"`
+	Signature string `json:"signature"`
+	Body      string `json:"body"` // sha256 of all that follows the header line: unedited
+}
+
+const headerPrefix = "# codefleet: "
+
+// Seal puts the header line, with Body set, before the text of a generated module.
+func Seal(h Header, body []byte) []byte {
+	h.Body = digest(body)
+	var b bytes.Buffer
+	b.WriteString(headerPrefix)
+	enc := json.NewEncoder(&b) // one line: JSON escapes every line end
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(h); err != nil {
+		panic("tools: header does not encode: " + err.Error())
+	}
+	b.Write(body)
+	return b.Bytes()
+}
+
+// readHeader returns the header of a generated module whose text is as it was generated. Anything
+// else (no header, another version's, an edited body) is a hand-written module.
+func readHeader(src []byte) (Header, bool) {
+	rest, ok := bytes.CutPrefix(src, []byte(headerPrefix))
+	if !ok {
+		return Header{}, false
+	}
+	line, body, ok := bytes.Cut(rest, []byte("\n"))
+	var h Header
+	if !ok || json.Unmarshal(line, &h) != nil || h.Generator != Generator || h.Body != digest(body) {
+		return Header{}, false
+	}
+	return h, true
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}

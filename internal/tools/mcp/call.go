@@ -1,0 +1,298 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// live is one connection that has come up.
+type live struct {
+	up      *upstream
+	session *sdk.ClientSession
+	proc    *process // nil but for commands
+	cancel  context.CancelFunc
+	once    sync.Once
+	used    atomic.Bool // it has answered a call
+
+	token    atomic.Int64
+	progress sync.Map // progress token → func(*sdk.ProgressNotificationParams)
+
+	mu     sync.Mutex
+	listed map[string]tools.Definition
+	order  []tools.Definition
+	read   time.Time
+}
+
+// listTTL bounds how long a server that says nothing of a change is believed.
+const listTTL = 5 * time.Minute
+
+var errIdle = errors.New("no answer and no progress")
+
+func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
+	c, l, err := u.connection(ctx, r.Tenant, r.Session)
+	if err != nil {
+		return tools.Result{}, named(err, r.Tool)
+	}
+	defer c.release()
+	if err := l.verify(ctx, r); err != nil {
+		if ctx.Err() == nil && !isDrift(err) {
+			c.drop(l)
+		}
+		return tools.Result{}, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	timer := time.AfterFunc(u.CallTimeout, func() { stop(errIdle) })
+	defer timer.Stop()
+	params := &sdk.CallToolParams{Name: r.Tool, Arguments: r.Args}
+	token := l.token.Add(1)
+	params.SetProgressToken(token)
+	var report sync.Mutex // nothing is reported once the call has returned
+	ended := false
+	l.progress.Store(token, func(p *sdk.ProgressNotificationParams) {
+		report.Lock()
+		defer report.Unlock()
+		if ended {
+			return
+		}
+		timer.Reset(u.CallTimeout)
+		if r.Progress != nil {
+			r.Progress(tools.Visible(clip(p.Message)), p.Progress, p.Total)
+		}
+	})
+	defer func() {
+		l.progress.Delete(token)
+		report.Lock()
+		ended = true
+		report.Unlock()
+	}()
+	res, err := l.session.CallTool(ctx, params)
+	if err != nil {
+		return tools.Result{}, u.explain(ctx, c, l, r, err)
+	}
+	c.answered(l)
+	return convert(r, res)
+}
+
+func named(err error, tool string) error {
+	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok {
+		ue.Tool = tool
+	}
+	return err
+}
+
+func isDrift(err error) bool {
+	ue, ok := errors.AsType[*tools.UpstreamError](err)
+	return ok && ue.Reason == tools.Drifted
+}
+
+// explain classifies an error of the SDK. Only an answer of the server itself leaves the connection
+// in use: whatever else went wrong, the next call starts afresh.
+func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Request, err error) error {
+	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
+	wire, isWire := errors.AsType[*jsonrpc.Error](err)
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errIdle):
+		out.Reason, out.Err = tools.Timeout, fmt.Errorf("no answer and no progress in %s", u.CallTimeout)
+	case cause != nil:
+		return cause
+	case isWire && wire.Code == codeTooLarge:
+		out.Reason, out.Err = tools.TooLarge, errors.New(wire.Message)
+	case isWire && !transportCode(wire.Code):
+		l.forget()
+		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(tools.Visible(clip(wire.Message)))
+		c.answered(l)
+	case errors.Is(err, errTooLarge):
+		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.MaxResultBytes)
+		c.drop(l)
+	default:
+		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", tools.Visible(clip(l.reason(err))))
+		c.drop(l)
+	}
+	return out
+}
+
+// transportCode reports the codes by which the SDK says that the connection, not the server, has
+// refused: closing, unknown, rejected.
+func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
+
+func clip(s string) string {
+	const most = 2000
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// reason says why the connection ended, as far as the process knows better than the stream.
+func (l *live) reason(err error) string {
+	if l.proc != nil {
+		timer := time.NewTimer(200 * time.Millisecond) // the stream ends a little before the process
+		defer timer.Stop()
+		select {
+		case <-l.proc.done:
+		case <-timer.C:
+		}
+		if exit := l.proc.exit(); exit != nil {
+			return exit.Error()
+		}
+	}
+	if err == nil {
+		return "closed"
+	}
+	return err.Error()
+}
+
+func (l *live) version() string {
+	if info := l.session.InitializeResult(); info != nil && info.ServerInfo != nil {
+		return tools.Visible(clip(info.ServerInfo.Name + " " + info.ServerInfo.Version))
+	}
+	return ""
+}
+
+func (l *live) close() {
+	l.once.Do(func() {
+		if l.proc != nil {
+			l.proc.stop()
+		}
+		l.cancel()
+		_ = l.session.Close() // the process and the connection are gone: nothing to tell
+	})
+}
+
+// verify compares the definition that the caller relies on with what the server lists.
+func (l *live) verify(ctx context.Context, r tools.Request) error {
+	if r.Hash == "" {
+		return nil
+	}
+	if _, err := l.definitions(ctx); err != nil {
+		return named(err, r.Tool)
+	}
+	l.mu.Lock()
+	now, there := l.listed[r.Tool]
+	l.mu.Unlock()
+	if there && now.Hash() == r.Hash {
+		return nil
+	}
+	out := &tools.UpstreamError{Server: l.up.Name, Tool: r.Tool, Reason: tools.Drifted, Err: errors.New("the server no longer has this tool")}
+	if there {
+		out.Now, out.Err = &now, errors.New("the server has changed the tool's definition")
+	}
+	return out
+}
+
+func (l *live) forget() {
+	l.mu.Lock()
+	l.listed = nil
+	l.mu.Unlock()
+}
+
+// Limits of what one server may list.
+const (
+	maxListed      = 5000
+	maxListedBytes = 32 << 20
+)
+
+// definitions lists the tools, or returns what it has listed lately.
+func (l *live) definitions(ctx context.Context) ([]tools.Definition, error) {
+	l.mu.Lock()
+	order, fresh := l.order, l.listed != nil && time.Since(l.read) < listTTL
+	l.mu.Unlock()
+	if fresh {
+		return order, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.up.ConnectTimeout)
+	defer cancel()
+	listed, size := map[string]tools.Definition{}, 0
+	order = nil
+	for t, err := range l.session.Tools(ctx, nil) {
+		if err != nil {
+			return nil, &tools.UpstreamError{Server: l.up.Name, Reason: tools.Down, Err: fmt.Errorf("list its tools: %w", err)}
+		}
+		d, err := definition(t)
+		if err != nil {
+			continue // a tool that cannot be described cannot be called either
+		}
+		size += len(d.Description) + len(d.InputSchema) + len(d.OutputSchema)
+		if len(order) == maxListed || size > maxListedBytes {
+			return nil, &tools.UpstreamError{Server: l.up.Name, Reason: tools.Protocol, Err: errors.New("it lists too many tools")}
+		}
+		if _, twice := listed[d.Name]; !twice {
+			listed[d.Name] = d
+			order = append(order, d)
+		}
+	}
+	l.mu.Lock()
+	l.listed, l.order, l.read = listed, order, time.Now()
+	l.mu.Unlock()
+	return order, nil
+}
+
+func definition(t *sdk.Tool) (tools.Definition, error) {
+	d := tools.Definition{Name: t.Name, Title: t.Title, Description: t.Description}
+	var err error
+	if d.InputSchema, err = json.Marshal(t.InputSchema); err != nil {
+		return d, err
+	}
+	if t.OutputSchema != nil {
+		if d.OutputSchema, err = json.Marshal(t.OutputSchema); err != nil {
+			return d, err
+		}
+	}
+	if a := t.Annotations; a != nil {
+		d.Annotations = tools.Annotations{
+			Title: a.Title, ReadOnly: a.ReadOnlyHint, Idempotent: a.IdempotentHint,
+			Destructive: a.DestructiveHint, OpenWorld: a.OpenWorldHint,
+		}
+	}
+	return d, nil
+}
+
+func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
+	bad := func(err error) (tools.Result, error) {
+		return tools.Result{}, &tools.UpstreamError{Server: r.Server, Tool: r.Tool, Reason: tools.Protocol, Sent: true, Err: err}
+	}
+	if res.NeedsInput() {
+		return bad(errors.New("the tool asks its user for input, which a program cannot give"))
+	}
+	out := tools.Result{IsError: res.IsError}
+	if res.StructuredContent != nil {
+		data, err := json.Marshal(res.StructuredContent)
+		if err != nil {
+			return bad(err)
+		}
+		out.Structured = data
+	}
+	for _, c := range res.Content {
+		out.Content = append(out.Content, block(c))
+	}
+	return out, nil
+}
+
+func block(c sdk.Content) tools.Content {
+	switch c := c.(type) {
+	case *sdk.TextContent:
+		return tools.Content{Type: "text", Text: c.Text}
+	case *sdk.ImageContent:
+		return tools.Content{Type: "image", Data: c.Data, MediaType: c.MIMEType}
+	case *sdk.AudioContent:
+		return tools.Content{Type: "audio", Data: c.Data, MediaType: c.MIMEType}
+	case *sdk.ResourceLink:
+		return tools.Content{Type: "link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}
+	case *sdk.EmbeddedResource:
+		if c.Resource != nil {
+			return tools.Content{Type: "resource", URI: c.Resource.URI, Text: c.Resource.Text, Data: c.Resource.Blob, MediaType: c.Resource.MIMEType}
+		}
+	}
+	return tools.Content{Type: "text", Text: "(content of an unknown kind)"}
+}

@@ -1,0 +1,117 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// codeTooLarge is the error code of the answers that lines puts in place of over-long ones.
+const codeTooLarge = -32099
+
+// lines passes on the messages of a server, a line each, and keeps what would end the connection
+// away from it: lines that are no JSON (servers print to the wrong stream) are logged, and a line
+// over the limit becomes an error answer to the request that it answered, so that one large result
+// costs one call and no memory.
+type lines struct {
+	source io.ReadCloser
+	in     *bufio.Reader
+	most   int
+	odd    func(line string)
+	out    []byte // not yet read
+}
+
+func newLines(source io.ReadCloser, most int, odd func(string)) *lines {
+	return &lines{source: source, in: bufio.NewReaderSize(source, 64<<10), most: most, odd: odd}
+}
+
+func (l *lines) Close() error { return l.source.Close() }
+
+func (l *lines) Read(p []byte) (int, error) {
+	for len(l.out) == 0 {
+		line, err := l.next()
+		if err != nil {
+			return 0, err
+		}
+		l.out = line
+	}
+	n := copy(p, l.out)
+	l.out = l.out[n:]
+	return n, nil
+}
+
+// next returns one message with its newline, or nothing for a line that is none.
+func (l *lines) next() ([]byte, error) {
+	line, tail, size, err := l.readLine()
+	if err != nil {
+		return nil, err
+	}
+	if size > l.most {
+		return l.replace(line, tail, size)
+	}
+	trimmed := bytes.TrimSpace(line)
+	if len(trimmed) == 0 {
+		return nil, nil
+	}
+	if (trimmed[0] != '{' && trimmed[0] != '[') || !json.Valid(trimmed) {
+		l.odd(tools.Visible(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
+		return nil, nil
+	}
+	return line, nil
+}
+
+const tailBytes = 256
+
+// readLine reads to the end of the line. Of one over the limit it keeps the beginning and the last
+// bytes.
+func (l *lines) readLine() (line, tail []byte, size int, err error) {
+	for {
+		part, err := l.in.ReadSlice('\n')
+		if size += len(part); size <= l.most {
+			line = append(line, part...)
+		} else {
+			if line == nil {
+				line = append(line, part...)
+			} else if tail == nil {
+				tail = append(tail, line[max(0, len(line)-tailBytes):]...)
+			}
+			tail = append(tail, part...)
+			if len(tail) > tailBytes {
+				tail = append(tail[:0], tail[len(tail)-tailBytes:]...)
+			}
+		}
+		switch {
+		case err == nil:
+			return line, tail, size, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && size > 0:
+			return append(line, '\n'), tail, size, nil
+		default:
+			return nil, nil, 0, err
+		}
+	}
+}
+
+// Where the id of an answer stands: before the result, or after everything.
+var (
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,`)
+	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+)
+
+func (l *lines) replace(line, tail []byte, size int) ([]byte, error) {
+	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
+	if id == nil {
+		id = idLast.FindSubmatch(tail)
+	}
+	if id == nil {
+		return nil, fmt.Errorf("a message of %d bytes, over the limit of %d, answers nothing that can be told", size, l.most)
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"the answer has %d bytes; the limit is %d"}}`+"\n",
+		id[1], codeTooLarge, size, l.most), nil
+}

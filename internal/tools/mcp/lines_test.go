@@ -1,0 +1,50 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestLines(t *testing.T) {
+	const most = 100
+	long := strings.Repeat("x", 200000)
+	for _, test := range []struct{ in, want, odd string }{
+		{`{"a":1}` + "\n" + `{"b":2}`, `{"a":1}` + "\n" + `{"b":2}` + "\n", ""},
+		{"\n\nhello\n{\"a\":1}\n{oops\n", "{\"a\":1}\n", "hello,{oops"},
+		{`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n", `{"jsonrpc":"2.0","id":5,"error":{"code":-32099,"message":"the answer has 200043 bytes; the limit is 100"}}` + "\n{}\n", ""},
+		{`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n", `{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,"message":"the answer has 200047 bytes; the limit is 100"}}` + "\n{}\n", ""},
+	} {
+		var odd []string
+		l := newLines(io.NopCloser(strings.NewReader(test.in)), most, func(line string) { odd = append(odd, line) })
+		got, err := io.ReadAll(l)
+		if err != nil || string(got) != test.want || strings.Join(odd, ",") != test.odd {
+			t.Errorf("%.40q: %.200q, %v, odd %q, want %q", test.in, got, err, odd, test.want)
+		}
+	}
+	l := newLines(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), most, func(string) {})
+	if got, err := io.ReadAll(l); err == nil {
+		t.Errorf("a long line that answers nothing: %.100q and no error", got)
+	}
+}
+
+// Whatever comes in: what goes out is JSON, a line each, none over the limit.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":1}` + "\nx\n"))
+	f.Add([]byte(`{"result":"` + strings.Repeat("x", 300) + `","id":7}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		out, err := io.ReadAll(newLines(io.NopCloser(bytes.NewReader(in)), 200, func(string) {}))
+		if err != nil {
+			return
+		}
+		lines := bufio.NewScanner(bytes.NewReader(out))
+		for lines.Scan() {
+			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 201 || !json.Valid(line) {
+				t.Errorf("passed on %q", line)
+			}
+		}
+	})
+}

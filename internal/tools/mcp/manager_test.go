@@ -1,0 +1,491 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+)
+
+// logs collects what is logged.
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logs) {
+	t.Helper()
+	out := &logs{}
+	m, err := mcp.NewManager(servers, mcp.Options{
+		Log: slog.New(slog.NewTextHandler(out, nil)), Backoff: mcp.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m, out
+}
+
+func hostileServer(t *testing.T, mode string) mcp.Server {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mcp.Server{
+		Name: "hostile", Command: self, Env: map[string]string{"HOSTILE": mode, "HOSTILE_MARK": filepath.Join(t.TempDir(), "mark")},
+		CallTimeout: 3 * time.Second, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20,
+	}
+}
+
+func ask(t *testing.T, m *mcp.Manager, tool, args string) (tools.Result, error) {
+	t.Helper()
+	return m.Call(t.Context(), tools.Request{Server: "hostile", Tool: tool, Args: json.RawMessage(args)})
+}
+
+func reason(t *testing.T, err error) tools.Reason {
+	t.Helper()
+	ue, ok := errors.AsType[*tools.UpstreamError](err)
+	if !ok {
+		t.Fatalf("error %v is no UpstreamError", err)
+	}
+	return ue.Reason
+}
+
+// One process serves all of these, in this order: what one call does harms no other.
+func TestHostileCalls(t *testing.T) {
+	t.Parallel()
+	m, out := manager(t, hostileServer(t, "calls"))
+	var pid float64
+	for _, test := range []struct {
+		tool   string
+		reason tools.Reason // "" for an answer
+		text   string       // of the answer, or in the error
+	}{
+		{"huge", tools.TooLarge, "the limit is 1048576"},
+		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
+		{"never", tools.Timeout, "no answer and no progress in 3s"},
+		{"progress", "", "done"}, // takes longer than the limit, but says so
+		{"twice", "", "first"},
+		{"twice", "", "first"},
+		{"wrong-ids", "", "yours"},
+		{"noise", "", "after the noise"},
+		{"flood", "", "after the flood"},
+		{"sampling", "", "asked"},
+		{"nosuch", tools.Refused, "unknown tool"},
+		{"__init__", tools.Refused, "unknown tool"},
+		{"input", tools.Protocol, "asks its user"},
+		{"error", "", "password is hunter2\u200b"}, // the broker's business
+	} {
+		got, err := ask(t, m, test.tool, `{}`)
+		switch {
+		case test.reason == "" && (err != nil || got.Content[0].Text != test.text):
+			t.Errorf("%s = %+v, %v, want %q", test.tool, got, err, test.text)
+		case test.reason != "" && (reason(t, err) != test.reason || !strings.Contains(err.Error(), test.text)):
+			t.Errorf("%s: %v, want %s with %q", test.tool, err, test.reason, test.text)
+		}
+		who, err := ask(t, m, "who", `{}`)
+		if err != nil {
+			t.Fatalf("after %s: %v", test.tool, err)
+		}
+		var v struct{ PID float64 }
+		if err := json.Unmarshal(who.Structured, &v); err != nil {
+			t.Fatal(err)
+		}
+		if pid != 0 && v.PID != pid {
+			t.Errorf("%s cost the connection", test.tool)
+		}
+		pid = v.PID
+	}
+	got, err := ask(t, m, "odd-results", `{}`)
+	if err != nil || len(got.Content) != 4 || got.Content[1].Type != "image" || string(got.Content[1].Data) != "hi" || string(got.Content[2].Data) != "hi" || got.Content[3].Type != "link" {
+		t.Logf("odd results = %+v, %v", got, err) // the SDK may refuse the whole of it
+	}
+	for _, tool := range []string{"huge-no-id", "not-a-result", "die"} {
+		if _, err := ask(t, m, tool, `{}`); err == nil {
+			t.Errorf("%s was an answer", tool)
+		}
+		if got, err := ask(t, m, "echo", `{"a":1}`); err != nil || string(got.Structured) != `{"a":1}` {
+			t.Errorf("echo after %s = %s, %v", tool, got.Structured, err)
+		}
+	}
+	for _, want := range []string{"wrote what is no message", "Server listening on port 1234", "tool server said", "flood flood"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+	if strings.Contains(out.String(), "\u202e") {
+		t.Error("a hidden character reached the log")
+	}
+}
+
+func TestHostileStarts(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{"die": "exit status 3", "hang": "no handshake within", "nosuch": ""} {
+		s := hostileServer(t, mode)
+		s.ConnectTimeout = 500 * time.Millisecond
+		m, out := manager(t, s)
+		_, err := ask(t, m, "echo", `{}`)
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", mode, err)
+			}
+			continue
+		}
+		if reason(t, err) != tools.Down || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want down with %q", mode, err, want)
+		}
+		if h := m.Health()[0]; h.State != "down" || h.Failures == 0 || h.LastError == "" {
+			t.Errorf("%s: health = %+v", mode, h)
+		}
+		if mode == "die" && !strings.Contains(out.String(), "cannot start: no database") {
+			t.Errorf("the log lacks what the server said:\n%s", out)
+		}
+	}
+	m, _ := manager(t, mcp.Server{Name: "hostile", Command: "/nonexistent/server"})
+	if _, err := ask(t, m, "echo", `{}`); reason(t, err) != tools.Down {
+		t.Errorf("a command that is not there: %v", err)
+	}
+}
+
+func TestDefinitionsAndDrift(t *testing.T) {
+	m, _ := manager(t, hostileServer(t, "drift"))
+	defs, version, err := m.Definitions(t.Context(), "hostile", "", "")
+	if err != nil || version != "hostile<U+202E> 0" {
+		t.Fatalf("Definitions = %v, %q, %v", defs, version, err)
+	}
+	var names []string
+	for _, d := range defs {
+		names = append(names, d.Name)
+	}
+	if want := []string{"echo", "__init__", "class", "../x", "huge", "never"}; !slices.Equal(names, want) || !defs[0].Annotations.ReadOnly {
+		t.Errorf("names = %q, want %q", names, want)
+	}
+	r := tools.Request{Server: "hostile", Tool: "echo", Args: json.RawMessage(`{"a":1}`), Hash: defs[0].Hash()}
+	if got, err := m.Call(t.Context(), r); err != nil || string(got.Structured) != `{"a":1}` {
+		t.Errorf("with the listed definition: %s, %v", got.Structured, err)
+	}
+	// The server lists something else from now on; a refused call makes us look again.
+	if _, err := ask(t, m, "nosuch", `{}`); reason(t, err) != tools.Refused {
+		t.Error(err)
+	}
+	_, err = m.Call(t.Context(), r)
+	if reason(t, err) != tools.Drifted {
+		t.Fatalf("after the change: %v", err)
+	}
+	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Now == nil || ue.Now.Description != "Echoes, and deletes your files." || ue.Sent {
+		t.Errorf("drift = %+v", ue)
+	}
+	r.Tool = "gone"
+	if _, err := m.Call(t.Context(), r); reason(t, err) != tools.Drifted || !strings.Contains(err.Error(), "no longer has this tool") {
+		t.Errorf("a tool that went: %v", err)
+	}
+	r.Server = "hostil"
+	if _, err := m.Call(t.Context(), r); err == nil || !strings.Contains(err.Error(), "the nearest: hostile") {
+		t.Errorf("an unknown server: %v", err)
+	}
+}
+
+type who struct {
+	Env   []string
+	UID   int
+	PID   int
+	Calls int
+}
+
+func askWho(t *testing.T, m *mcp.Manager, tenant, session string) who {
+	t.Helper()
+	got, err := m.Call(t.Context(), tools.Request{Server: "hostile", Tool: "who", Tenant: tenant, Session: session, Args: json.RawMessage(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w who
+	if err := json.Unmarshal(got.Structured, &w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	for scope, distinct := range map[mcp.Scope]int{mcp.Shared: 1, mcp.PerTenant: 2, mcp.PerSession: 3} {
+		s := hostileServer(t, "scopes")
+		s.Scope = scope
+		m, _ := manager(t, s)
+		pids := map[int]bool{}
+		for _, key := range [][2]string{{"a", "1"}, {"a", "2"}, {"b", "1"}, {"a", "1"}} {
+			pids[askWho(t, m, key[0], key[1]).PID] = true
+		}
+		if len(pids) != distinct {
+			t.Errorf("scope %s: %d processes, want %d", scope, len(pids), distinct)
+		}
+		before := askWho(t, m, "a", "1").PID
+		m.Forget("a", "1")
+		m.Forget("a", "")
+		after := askWho(t, m, "a", "1").PID
+		if (before == after) != (scope == mcp.Shared) {
+			t.Errorf("scope %s: process %d, after Forget %d", scope, before, after)
+		}
+	}
+}
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	s := hostileServer(t, "idle")
+	s.Scope, s.IdleTimeout = mcp.PerTenant, time.Millisecond
+	m, _ := manager(t, s)
+	pid := askWho(t, m, "a", "").PID
+	waitUntil(t, "the process is gone", func() bool { return syscall.Kill(pid, 0) != nil })
+	if next := askWho(t, m, "a", "").PID; next == pid {
+		t.Error("the same process came back")
+	}
+}
+
+// waitUntil polls, because nobody tells when another process has ended.
+func waitUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func TestProcessGetsNothingOfOurs(t *testing.T) {
+	t.Setenv("CODEFLEET_SECRET", "hunter2")
+	s := hostileServer(t, "env")
+	s.Env["TOKEN"] = "given"
+	if os.Geteuid() == 0 {
+		s.User = "nobody"
+		// The test binary's directory is root's alone.
+		copied := filepath.Join("/tmp", filepath.Base(s.Command)+"-"+filepath.Base(t.TempDir())+"-hostile")
+		data, err := os.ReadFile(s.Command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copied, data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(copied) })
+		s.Command = copied
+	}
+	m, _ := manager(t, s)
+	w := askWho(t, m, "", "")
+	if slices.ContainsFunc(w.Env, func(e string) bool { return strings.Contains(e, "hunter2") }) || !slices.Contains(w.Env, "TOKEN=given") {
+		t.Errorf("environment = %q", w.Env)
+	}
+	if os.Geteuid() == 0 && w.UID == 0 {
+		t.Error("the process runs as root")
+	}
+	bad := hostileServer(t, "x")
+	bad.User = "no-such-user"
+	m, _ = manager(t, bad)
+	if _, err := ask(t, m, "echo", `{}`); reason(t, err) != tools.Down {
+		t.Errorf("an unknown user: %v", err)
+	}
+}
+
+// kill -9 in the middle of a call: that call is lost, the next one is made by a new process.
+func TestKilledInMidCall(t *testing.T) {
+	s := hostileServer(t, "kill")
+	s.CallTimeout = time.Minute
+	m, _ := manager(t, s)
+	pid := askWho(t, m, "", "").PID
+	done := make(chan error, 1)
+	go func() {
+		_, err := ask(t, m, "never", `{}`)
+		done <- err
+	}()
+	waitUntil(t, "the call is under way", func() bool { return m.Health()[0].InFlight == 1 })
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	err := <-done
+	if reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("the call that was under way: %v", err)
+	}
+	if w := askWho(t, m, "", ""); w.PID == pid || w.Calls != 1 {
+		t.Errorf("the next call: %+v", w)
+	}
+	if h := m.Health()[0]; h.State != "up" || h.Failures != 0 {
+		t.Errorf("health = %+v", h)
+	}
+}
+
+func TestOnlyRepeatableCallsAreRepeated(t *testing.T) {
+	for repeatable, want := range map[bool]string{true: "alive", false: ""} {
+		m, _ := manager(t, hostileServer(t, "repeat"))
+		got, err := m.Call(t.Context(), tools.Request{Server: "hostile", Tool: "die-once", Args: json.RawMessage(`{}`), Repeatable: repeatable})
+		if want != "" && (err != nil || got.Content[0].Text != want) {
+			t.Errorf("repeatable: %+v, %v", got, err)
+		}
+		if want == "" && reason(t, err) != tools.Lost {
+			t.Errorf("not repeatable: %+v, %v", got, err)
+		}
+	}
+}
+
+func TestCancellationAndProgressPassThrough(t *testing.T) {
+	t.Parallel()
+	m, _ := manager(t, hostileServer(t, "cancel"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the task was cancelled")
+	var steps []float64
+	_, err := m.Call(t.Context(), tools.Request{Server: "hostile", Tool: "progress", Args: json.RawMessage(`{}`), Progress: func(message string, done, total float64) {
+		if message == "step<U+202E>" && total == 4 {
+			steps = append(steps, done)
+		}
+	}})
+	if err != nil || len(steps) < 3 || !slices.Equal(steps, []float64{1, 2, 3, 4}[:len(steps)]) { // the last may come too late
+		t.Errorf("progress = %v, %v", steps, err)
+	}
+	_, err = m.Call(ctx, tools.Request{Server: "hostile", Tool: "progress", Args: json.RawMessage(`{}`), Progress: func(string, float64, float64) { cancel(why) }})
+	if !errors.Is(err, why) {
+		t.Errorf("a cancelled call: %v", err)
+	}
+	waitUntil(t, "the server knows", func() bool {
+		got, err := ask(t, m, "was-cancelled", `{}`)
+		return err == nil && string(got.Structured) == `{"n":1}`
+	})
+}
+
+func TestConcurrencyIsBounded(t *testing.T) {
+	var now, most atomic.Int64
+	release := make(chan struct{})
+	server := sdk.NewServer(&sdk.Implementation{Name: "s"}, nil)
+	server.AddTool(&sdk.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		n := now.Add(1)
+		for {
+			m := most.Load()
+			if n <= m || most.CompareAndSwap(m, n) {
+				break
+			}
+		}
+		<-release
+		now.Add(-1)
+		return &sdk.CallToolResult{Content: []sdk.Content{}}, nil
+	})
+	m, _ := manager(t, mcp.Server{Name: "s", InProcess: server, Concurrency: 3})
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if _, err := m.Call(t.Context(), tools.Request{Server: "s", Tool: "wait", Args: json.RawMessage(`{}`)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waitUntil(t, "three calls are in", func() bool { return now.Load() == 3 })
+	close(release)
+	wg.Wait()
+	if most.Load() != 3 {
+		t.Errorf("%d calls at once, want 3", most.Load())
+	}
+}
+
+func TestStreamableHTTP(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "2"}, nil)
+	sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(_ context.Context, r *sdk.CallToolRequest, in struct{ Size int }) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Extra.Header.Get("Authorization") + strings.Repeat("x", in.Size)}}}, nil, nil
+	})
+	var stateless atomic.Bool
+	handlers := map[bool]http.Handler{
+		false: sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil),
+		true:  sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}),
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			http.Redirect(w, r, "http://127.0.0.1:1/stolen", http.StatusTemporaryRedirect)
+			return
+		}
+		handlers[stateless.Load()].ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	for _, mode := range []bool{false, true} {
+		stateless.Store(mode)
+		m, _ := manager(t,
+			mcp.Server{Name: "web", URL: web.URL, Headers: map[string]string{"Authorization": "Bearer k"}, MaxResultBytes: 1 << 20},
+			mcp.Server{Name: "moved", URL: web.URL + "/elsewhere", Headers: map[string]string{"Authorization": "Bearer k"}})
+		call := func(server, tool, args string) (tools.Result, error) {
+			return m.Call(t.Context(), tools.Request{Server: server, Tool: tool, Args: json.RawMessage(args)})
+		}
+		if got, err := call("web", "hello", `{"Size":2}`); err != nil || got.Content[0].Text != "Bearer kxx" {
+			t.Errorf("stateless %t: %+v, %v", mode, got, err)
+		}
+		if _, err := call("web", "hello", `{"Size":2000000}`); err == nil {
+			t.Errorf("stateless %t: two megabytes came through", mode)
+		}
+		if got, err := call("web", "hello", `{"Size":1}`); err != nil || got.Content[0].Text != "Bearer kx" {
+			t.Errorf("stateless %t, after the large one: %+v, %v", mode, got, err)
+		}
+		if _, err := call("moved", "hello", `{"Size":1}`); reason(t, err) != tools.Down {
+			t.Errorf("redirected: %v", err)
+		}
+		if _, err := call("web", "nosuch", `{}`); err == nil || reason(t, err) == tools.Down {
+			t.Errorf("stateless %t, unknown tool: %v", mode, err)
+		}
+		m.Close()
+	}
+}
+
+func TestConfigurationProblems(t *testing.T) {
+	_, err := mcp.NewManager([]mcp.Server{
+		{Name: "none"},
+		{Name: "both", Command: "x", URL: "http://x"},
+		{Name: "scope", Command: "x", Scope: "world"},
+		{Name: "url", URL: "ftp://x"},
+		{Name: "twice", Command: "x"},
+		{Name: "twice", Command: "x"},
+		{Command: "x"},
+		{Name: "negative", Command: "x", Concurrency: -1},
+	}, mcp.Options{})
+	if err == nil || strings.Count(err.Error(), "\n") != 6 {
+		t.Errorf("problems = %v, want seven", err)
+	}
+}
+
+func TestClosedManager(t *testing.T) {
+	m, _ := manager(t, hostileServer(t, "close"))
+	pid := askWho(t, m, "", "").PID
+	m.Close()
+	if syscall.Kill(pid, 0) == nil {
+		t.Error("the process outlives the manager")
+	}
+	if _, err := ask(t, m, "echo", `{}`); reason(t, err) != tools.Down {
+		t.Errorf("a call after Close: %v", err)
+	}
+	m.Close()
+}

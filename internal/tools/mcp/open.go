@@ -1,0 +1,152 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// open starts or reaches the server and shakes hands. ctx is not cancelled by any caller; the
+// connection lives until it is closed.
+func (u *upstream) open(ctx context.Context, log *slog.Logger) (*live, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &live{up: u, cancel: cancel}
+	late := time.AfterFunc(u.ConnectTimeout, cancel)
+	transport, err := u.transport(ctx, l, log)
+	if err == nil {
+		l.session, err = u.client(l).Connect(ctx, transport, nil)
+	}
+	if err == nil && late.Stop() {
+		return l, nil
+	}
+	if err == nil || ctx.Err() != nil {
+		err = errors.Join(fmt.Errorf("no handshake within %s", u.ConnectTimeout), err)
+	}
+	if l.session != nil {
+		_ = l.session.Close() // it never came up
+	}
+	if l.proc != nil {
+		l.proc.stop()
+		if exit := l.proc.exit(); exit != nil {
+			err = fmt.Errorf("%w (%w)", err, exit)
+		}
+	}
+	cancel()
+	return nil, err
+}
+
+func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sdk.Transport, error) {
+	switch {
+	case u.InProcess != nil:
+		ours, theirs := sdk.NewInMemoryTransports()
+		_, err := u.InProcess.Connect(ctx, theirs, nil)
+		return ours, err
+	case u.URL != "":
+		return &sdk.StreamableClientTransport{
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
+		}, nil
+	}
+	proc, err := start(ctx, u.Server, u.manager.path, log)
+	if err != nil {
+		return nil, err
+	}
+	l.proc = proc
+	in := newLines(proc.stdout, u.MaxResultBytes, func(line string) {
+		log.WarnContext(ctx, "tool server wrote what is no message", "line", line)
+	})
+	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
+}
+
+func (u *upstream) client(l *live) *sdk.Client {
+	opts := &sdk.ClientOptions{
+		Capabilities: &sdk.ClientCapabilities{}, // neither roots nor sampling nor elicitation: nobody answers
+		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
+			l.forget()
+		},
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			f, _ := l.progress.Load(token(r.Params.ProgressToken))
+			if report, ok := f.(func(*sdk.ProgressNotificationParams)); ok {
+				report(r.Params)
+			}
+		},
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+	}
+	if u.URL != "" {
+		opts.KeepAlive, opts.KeepAliveFailureThreshold = 30*time.Second, 2
+	}
+	return sdk.NewClient(&sdk.Implementation{Name: "codefleet", Version: "1"}, opts)
+}
+
+// token undoes what JSON does to a number.
+func token(v any) any {
+	if f, ok := v.(float64); ok {
+		return int64(f)
+	}
+	return v
+}
+
+// httpClient sends the configured headers to the configured host only, and reads no answer beyond
+// the limit.
+func httpClient(s Server) *http.Client {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		panic("mcp: a checked url does not parse") // check has parsed it
+	}
+	base := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: s.Concurrency,
+		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}
+	return &http.Client{
+		Transport: &roundTripper{base: base, host: u.Host, headers: s.Headers, most: int64(s.MaxResultBytes)},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if r.URL.Host != u.Host || len(via) > 3 {
+				return errors.New("redirected to another host")
+			}
+			return nil
+		},
+	}
+}
+
+type roundTripper struct {
+	base    http.RoundTripper
+	host    string
+	headers map[string]string
+	most    int64
+}
+
+func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if len(t.headers) > 0 && r.URL.Host == t.host {
+		r = r.Clone(r.Context())
+		for k, v := range t.headers {
+			r.Header.Set(k, v)
+		}
+	}
+	resp, err := t.base.RoundTrip(r)
+	if err == nil && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // events have a limit each
+		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.most}
+	}
+	return resp, err
+}
+
+var errTooLarge = errors.New("the answer is too large")
+
+type limitedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}

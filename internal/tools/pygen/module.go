@@ -1,0 +1,253 @@
+package pygen
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// module is one generated file.
+type module struct {
+	source    Source
+	function  string
+	def       tools.Definition
+	params    []parameter
+	types     map[string]string // wire name → type
+	extra     string            // type of further arguments; "" for none
+	result    string
+	wrapped   bool
+	output    any
+	typer     *typer
+	signature string
+}
+
+func newModule(s Source, function string, d tools.Definition) *module {
+	m := &module{source: s, function: function, def: d, types: map[string]string{}}
+	m.typer = &typer{taken: map[string]bool{function: true}, used: map[string]bool{"Any": true, "Dict": true}}
+	class := pascal(function)
+	in := m.typer.view(decode(d.InputSchema), true)
+	params, extra := in.parameters()
+	taken := map[string]bool{}
+	for _, exact := range []bool{true, false} {
+		for i, p := range params {
+			if id := Identifier(p.wire); (id == p.wire) == exact {
+				params[i].python = unique(cmp.Or(id, "argument_"+short(p.wire)), taken)
+			}
+		}
+	}
+	m.params = params
+	for _, p := range params {
+		m.types[p.wire] = in.expr(p.schema, class+pascal(p.wire), 1)
+	}
+	if extra != nil {
+		m.extra = in.expr(extra, class+"Extra", 1)
+	}
+	m.result = "Any"
+	if len(d.OutputSchema) > 0 {
+		m.output, m.wrapped = Unwrap(decode(d.OutputSchema))
+		out := m.typer.view(decode(d.OutputSchema), false)
+		m.result = out.expr(m.output, class+"Result", 0)
+	}
+	m.signature = m.oneLineSignature()
+	return m
+}
+
+// Unwrap returns the schema of the value that a program gets: servers that may only answer with
+// objects say so by "x-fastmcp-wrap-result", and the value is the property "result".
+func Unwrap(output any) (schema any, wrapped bool) {
+	s, _ := output.(object)
+	properties, _ := s["properties"].(object)
+	if s["x-fastmcp-wrap-result"] == true && len(properties) == 1 && properties["result"] != nil {
+		return properties["result"], true
+	}
+	return output, false
+}
+
+func (m *module) declarations() []string {
+	var out []string
+	star := false
+	for _, p := range m.params {
+		if p.required {
+			out = append(out, fmt.Sprintf("%s: %s", p.python, m.types[p.wire]))
+			continue
+		}
+		if !star {
+			out = append(out, "*")
+			star = true
+		}
+		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.python, m.types[p.wire]))
+	}
+	if m.extra != "" {
+		out = append(out, "**extra: "+m.extra)
+	}
+	return out
+}
+
+func (m *module) oneLineSignature() string {
+	return fmt.Sprintf("%s(%s) -> %s", m.function, strings.Join(m.declarations(), ", "), m.result)
+}
+
+func (m *module) render() []byte {
+	var b bytes.Buffer
+	title := oneLine(cmp.Or(m.def.Title, m.def.Description), 100)
+	fmt.Fprintf(&b, "%s\n\nfrom __future__ import annotations\n\n", tools.PyDoc(m.source.Server+"/"+m.def.Name+": "+title, ""))
+	fmt.Fprintf(&b, "from typing import %s\n\n", strings.Join(slices.Sorted(maps.Keys(m.typer.used)), ", "))
+	b.WriteString("from client.mcp_client import call_mcp_tool\n")
+	if slices.ContainsFunc(m.params, func(p parameter) bool { return !p.required }) {
+		b.WriteString("from servers import UNSET, tool\n")
+	} else {
+		b.WriteString("from servers import tool\n")
+	}
+	fmt.Fprintf(&b, "\nDEFINITION = %q\n\n\n", m.def.Hash())
+	for _, class := range m.typer.classes {
+		b.WriteString(class + "\n\n")
+	}
+	b.WriteString("@tool\n" + m.definition())
+	b.WriteString(tools.PyDoc(m.doc(), "    ") + "\n")
+	m.body(&b)
+	return tools.Seal(tools.Header{
+		Generator: tools.Generator, Server: m.source.Server, Tool: m.def.Name, Function: m.function,
+		Hash: m.def.Hash(), Version: oneLine(m.source.Version, 60), Signature: m.signature,
+	}, b.Bytes())
+}
+
+func (m *module) definition() string {
+	if len(m.signature) <= 100 {
+		return "def " + m.signature + ":\n"
+	}
+	return fmt.Sprintf("def %s(\n    %s,\n) -> %s:\n", m.function, strings.Join(m.declarations(), ",\n    "), m.result)
+}
+
+func (m *module) body(b *bytes.Buffer) {
+	var required []string
+	for _, p := range m.params {
+		if p.required {
+			required = append(required, tools.PyString(p.wire)+": "+p.python)
+		}
+	}
+	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(required, ", "))
+	for _, p := range m.params {
+		if !p.required {
+			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.python, tools.PyString(p.wire), p.python)
+		}
+	}
+	if m.extra != "" {
+		b.WriteString("    arguments.update(extra)\n")
+	}
+	fmt.Fprintf(b, "    return call_mcp_tool(%s, %s, arguments, DEFINITION)\n", tools.PyString(m.source.Server), tools.PyString(m.def.Name))
+}
+
+// doc is the function's docstring: what the tool is, what it changes, its arguments and result.
+func (m *module) doc() string {
+	var b strings.Builder
+	text := strings.TrimSpace(strings.ToValidUTF8(m.def.Description, "?"))
+	if runes := []rune(text); len(runes) > 1500 {
+		text = string(runes[:1500]) + "…"
+	}
+	fmt.Fprintf(&b, "%s\n\n", cmp.Or(text, oneLine(m.def.Title, 200), "No description."))
+	fmt.Fprintf(&b, "Effects, as the server declares them: %s.\n", effects(m.def.Annotations))
+	if len(m.params) > 0 {
+		b.WriteString("\nArgs:\n")
+	}
+	for _, p := range m.params {
+		fmt.Fprintf(&b, "    %s: %s\n", p.python, describe(p))
+	}
+	if returns := m.returns(); returns != "" {
+		fmt.Fprintf(&b, "\nReturns:\n    %s\n", returns)
+	}
+	b.WriteString("\nRaises:\n    ToolError: the tool refused, failed, or could not be called.\n")
+	return b.String()
+}
+
+func effects(a tools.Annotations) string {
+	var out []string
+	switch {
+	case a.ReadOnly:
+		out = append(out, "read-only")
+	case a.Destroys():
+		out = append(out, "may delete or overwrite")
+	default:
+		out = append(out, "adds, but deletes nothing")
+	}
+	if a.Idempotent && !a.ReadOnly {
+		out = append(out, "repeating a call changes nothing more")
+	}
+	if a.OpenWorld == nil || *a.OpenWorld {
+		out = append(out, "may reach the outside world")
+	}
+	return strings.Join(out, "; ")
+}
+
+// describe is a parameter's line: its description, then what the schema demands in few words.
+func describe(p parameter) string {
+	s, _ := p.schema.(object)
+	var parts []string
+	if text, _ := s["description"].(string); text != "" {
+		parts = append(parts, strings.TrimRight(oneLine(text, 300), "."))
+	}
+	if p.python != p.wire {
+		parts = append(parts, "sent as "+tools.PyString(p.wire))
+	}
+	for _, c := range [...]struct{ key, text string }{
+		{"minimum", "at least %s"},
+		{"exclusiveMinimum", "more than %s"},
+		{"maximum", "at most %s"},
+		{"exclusiveMaximum", "less than %s"},
+		{"multipleOf", "a multiple of %s"},
+		{"minLength", "length %s or more"},
+		{"maxLength", "length %s or less"},
+		{"minItems", "%s items or more"},
+		{"maxItems", "%s items or fewer"},
+		{"pattern", "matches %s"},
+		{"format", "format %s"},
+		{"default", "default %s"},
+	} {
+		if value, ok := s[c.key]; ok {
+			parts = append(parts, fmt.Sprintf(c.text, compact(value)))
+		}
+	}
+	if len(parts) == 0 {
+		return "no description."
+	}
+	return strings.Join(parts, "; ") + "."
+}
+
+func compact(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "?"
+	}
+	return oneLine(string(data), 80)
+}
+
+func (m *module) returns() string {
+	s, _ := m.output.(object)
+	text, _ := s["description"].(string)
+	if text = oneLine(text, 200); text != "" {
+		return text
+	}
+	if properties, _ := s["properties"].(object); len(properties) > 0 {
+		keys := slices.Sorted(maps.Keys(properties))
+		return "an object with " + oneLine(strings.Join(keys, ", "), 200)
+	}
+	if m.def.OutputSchema == nil {
+		return "what the tool answers: JSON where its text is an object or a list, else the text."
+	}
+	return ""
+}
+
+func readme(server string, defs []tools.Definition, names map[string]string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n\nGenerated; the texts are the MCP server's own.\n", oneLine(server, 80))
+	for _, d := range defs {
+		fmt.Fprintf(&b, "\n- `%s`: %s", names[d.Name], oneLine(cmp.Or(d.Description, d.Title), 160))
+	}
+	b.WriteString("\n")
+	return b.Bytes()
+}

@@ -1,0 +1,127 @@
+package pygen
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// scripts whose letters are Python names in every version from 3.9 on (below the limits of letter).
+var scripts = []*unicode.RangeTable{
+	unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic, unicode.Devanagari,
+	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
+}
+
+func letter(r rune) bool {
+	if r < 0x80 {
+		return r|0x20 >= 'a' && r|0x20 <= 'z'
+	}
+	old := r < 0x530 || (r >= 0x5d0 && r < 0x860) || (r >= 0x900 && r < 0x980) || (r >= 0x1e00 && r < 0x2000) || (r >= 0x3041 && r < 0x9fd0) || (r >= 0xac00 && r < 0xd7a4)
+	return old && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
+}
+
+// Identifier makes a Python name of any text: compatible forms folded, what is no letter or digit
+// an underscore, no underscore in front, a digit in front kept behind one, and one behind a word
+// that Python or a generated module uses itself. It returns "" when no letter or digit is left.
+func Identifier(s string) string {
+	var b strings.Builder
+	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
+		if letter(r) || (r >= '0' && r <= '9') {
+			b.WriteRune(r)
+		} else {
+			b.WriteByte('_')
+		}
+	}
+	id := strings.TrimLeft(b.String(), "_")
+	if strings.Trim(id, "_") == "" {
+		return ""
+	}
+	if runes := []rune(id); len(runes) > 60 {
+		id = string(runes[:51]) + "_" + short(s)
+	}
+	if id[0] >= '0' && id[0] <= '9' {
+		id = "n" + id
+	}
+	if reserved[id] {
+		id += "_"
+	}
+	return id
+}
+
+func short(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])
+}
+
+// assign gives every tool a function name. A name given before stays with its tool for good; of the
+// new ones a tool that is called exactly so comes first, then the others in order, and who finds
+// the name taken gets a short hash of its own behind it. Names that differ in case only clash: there
+// are file systems that do not tell them apart.
+func assign(before map[string]string, defs []tools.Definition) map[string]string {
+	names := map[string]string{}
+	taken := map[string]bool{}
+	for _, wire := range slices.Sorted(maps.Keys(before)) {
+		id := before[wire]
+		if id != "" && id == Identifier(id) && !taken[strings.ToLower(id)] { // a file somebody may have edited
+			names[wire] = id
+			taken[strings.ToLower(id)] = true
+		}
+	}
+	give := func(wire, id string) {
+		if id == "" {
+			id = "tool_" + short(wire)
+		}
+		if taken[strings.ToLower(id)] {
+			id += "_" + short(wire)
+		}
+		names[wire] = id
+		taken[strings.ToLower(id)] = true
+	}
+	defs = slices.SortedFunc(slices.Values(defs), func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
+	for _, exact := range []bool{true, false} {
+		for _, d := range defs {
+			id := Identifier(d.Name)
+			if _, has := names[d.Name]; !has && (id == d.Name) == exact {
+				give(d.Name, id)
+			}
+		}
+	}
+	return names
+}
+
+// unique returns id, or id with numbers behind it, so that it is not in taken, and takes it.
+func unique(id string, taken map[string]bool) string {
+	name := id
+	for n := 2; taken[name] || reserved[name]; n++ {
+		name = id + "_" + itoa(n)
+	}
+	taken[name] = true
+	return name
+}
+
+// reserved holds what a function or parameter is never called: Python's keywords and builtins, and
+// the names that a generated module uses.
+var reserved = func() map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(`
+False None True and as assert async await break class continue def del elif else except finally for from
+global if import in is lambda nonlocal not or pass raise return try while with yield match case type
+abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile complex
+copyright credits delattr dict dir divmod enumerate eval exec exit filter float format frozenset getattr
+globals hasattr hash help hex id input int isinstance issubclass iter len license list locals map max
+memoryview min next object oct open ord pow print property quit range repr reversed round set setattr slice
+sorted staticmethod str sum super tuple vars zip self cls
+Any Dict List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations arguments extra
+call_mcp_tool tool package servers client UNSET DEFINITION Support Exception BaseException TypeError
+ValueError Ellipsis NotImplemented`) {
+		m[w] = true
+	}
+	return m
+}()

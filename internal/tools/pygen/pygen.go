@@ -1,0 +1,218 @@
+// Package pygen writes Python: from what an MCP server says of its tools, one module and one typed
+// function a tool, below servers/<server>/. Everything in a definition is data from outside, and
+// whatever it says, the output parses, imports, type-checks and stays in its directory. It calls
+// nothing and reads no network; the key function is Generate.
+//
+// How JSON Schema becomes Python:
+//   - required parameters are positional or by name, in the order of the schema's "required" (the
+//     order of "properties" does not survive decoding); optional ones go by name only, and one that
+//     is not given is not sent;
+//   - an object with properties is a TypedDict, other objects Dict[str, T], arrays List or Tuple,
+//     enum and const Literal, anyOf, oneOf and lists of types Union; allOf is merged; a local $ref
+//     is followed, a remote one is not; what cannot be said is Any, never a narrower type;
+//   - the result is typed by the output schema; {"result": T} with "x-fastmcp-wrap-result" is T.
+package pygen
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// Source is what a package is made from.
+type Source struct {
+	Server   string // its name in the configuration, which calls carry
+	Version  string // what the server says it is; for the reader only
+	Tools    []tools.Definition
+	Previous tools.Index // what was generated before, so that names keep their meaning
+}
+
+// Package is one generated server: file name to content, to be written to Dir below servers/.
+type Package struct {
+	Dir     string
+	Files   map[string][]byte
+	Index   tools.Index
+	Refused []Refusal // tools that have no module
+}
+
+// Refusal is a tool that gets no module, and why.
+type Refusal struct{ Tool, Reason string }
+
+// Limits of what one server may fill the catalogue with.
+const (
+	maxTools  = 5000
+	maxSchema = 1 << 20 // bytes of both schemas of a tool
+	maxName   = 512     // bytes
+)
+
+// Generate writes the package of a server. It fails only on a server name that leaves no Python
+// name; a tool that cannot be had is in Refused, and the others are there.
+func Generate(s Source) (Package, error) {
+	dir := Identifier(s.Server)
+	if dir == "" || len(s.Server) > maxName {
+		return Package{}, fmt.Errorf("generate server %q: no Python name can be made of it", tools.Visible(s.Server))
+	}
+	p := Package{Dir: dir, Files: map[string][]byte{}}
+	accepted := p.accept(s)
+	names := assign(s.Previous.Names, accepted)
+	p.Index = tools.Index{Server: s.Server, Version: s.Version, Generator: tools.Generator, Names: names, Tools: accepted}
+	var exports []tools.Export
+	for _, d := range accepted {
+		m := newModule(s, names[d.Name], d)
+		p.Files[m.function+".py"] = m.render()
+		exports = append(exports, tools.Export{Module: m.function, Function: m.function})
+	}
+	p.Files["__init__.py"] = tools.PackageInit("Tools of the MCP server "+s.Server+".", exports)
+	p.Files["README.md"] = readme(s.Server, accepted, names)
+	index, err := marshal(p.Index)
+	p.Files[tools.IndexFile] = index
+	return p, err
+}
+
+func (p *Package) accept(s Source) []tools.Definition {
+	var out []tools.Definition
+	seen := map[string]bool{}
+	for _, d := range s.Tools {
+		reason := ""
+		switch {
+		case d.Name == "" || len(d.Name) > maxName:
+			reason = "its name is empty or too long"
+		case seen[d.Name]:
+			reason = "the server lists the name twice"
+		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
+			reason = "its schemas are too large"
+		case len(d.InputSchema) > 0 && !json.Valid(d.InputSchema), len(d.OutputSchema) > 0 && !json.Valid(d.OutputSchema):
+			reason = "a schema is not JSON"
+		case len(out) == maxTools:
+			reason = "the server has too many tools"
+		}
+		if reason != "" {
+			p.Refused = append(p.Refused, Refusal{Tool: tools.Visible(d.Name), Reason: reason})
+			continue
+		}
+		seen[d.Name] = true
+		if len(d.InputSchema) == 0 {
+			d.InputSchema = json.RawMessage(`{"type":"object"}`)
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// Write brings servers/<Dir> to the package: changed files are replaced one by one, generated
+// modules of tools that are gone are removed, hand-written files stay. It returns what it changed.
+// A directory of another server, or a hand-written file where a module has to go, is an error, and
+// nothing is written.
+func Write(servers string, p Package) (changed []string, err error) {
+	if err := os.MkdirAll(servers, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(servers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	old, err := Previous(servers, p.Index.Server)
+	if err != nil {
+		return nil, err
+	}
+	stale, err := plan(root, p, old)
+	if err != nil {
+		return nil, err
+	}
+	if err := root.MkdirAll(p.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range stale {
+		if err := root.Remove(name); err != nil {
+			return changed, err
+		}
+		changed = append(changed, name)
+	}
+	files := maps.Clone(p.Files)
+	for name, data := range files {
+		at := path.Join(p.Dir, name)
+		if was, err := root.ReadFile(at); err == nil && bytes.Equal(was, data) {
+			continue
+		}
+		if err := replace(root, at, data); err != nil {
+			return changed, err
+		}
+		changed = append(changed, at)
+	}
+	if was, err := root.ReadFile("__init__.py"); err != nil || !bytes.Equal(was, tools.Support) {
+		if err := replace(root, "__init__.py", tools.Support); err != nil {
+			return changed, err
+		}
+	}
+	slices.Sort(changed)
+	return changed, nil
+}
+
+// Previous returns what was generated for the server before; an empty Index when nothing was.
+func Previous(servers, server string) (tools.Index, error) {
+	at := path.Join(Identifier(server), tools.IndexFile)
+	data, err := fs.ReadFile(os.DirFS(servers), at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tools.Index{}, nil
+	}
+	if err != nil {
+		return tools.Index{}, err
+	}
+	var old tools.Index
+	if err := json.Unmarshal(data, &old); err != nil {
+		return tools.Index{}, fmt.Errorf("%s: %w", at, err)
+	}
+	if old.Server != server {
+		return tools.Index{}, fmt.Errorf("servers/%s belongs to server %q: give %q another name", path.Dir(at), old.Server, server)
+	}
+	return old, nil
+}
+
+// plan returns the modules to remove, or an error for a file that is somebody's own.
+func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error) {
+	ours := map[string]bool{}
+	for _, function := range old.Names {
+		ours[function+".py"] = true
+	}
+	for name := range p.Files {
+		at := path.Join(p.Dir, name)
+		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" && !ours[name] {
+			return nil, fmt.Errorf("servers/%s is a file of your own, and server %q has a tool of that name: move one away", at, p.Index.Server)
+		}
+	}
+	for name := range ours {
+		at := path.Join(p.Dir, name)
+		if _, err := root.Lstat(at); err == nil && p.Files[name] == nil {
+			stale = append(stale, at)
+		}
+	}
+	return stale, nil
+}
+
+func replace(root *os.Root, name string, data []byte) error {
+	tmp := path.Join(path.Dir(name), ".new-"+path.Base(name))
+	if err := root.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return root.Rename(tmp, name)
+}

@@ -1,0 +1,271 @@
+package pygen
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+func TestIdentifier(t *testing.T) {
+	for in, want := range map[string]string{
+		"add": "add", "get-item": "get_item", "get.item": "get_item", "class": "class_", "match": "match_", "list": "list_",
+		"__init__": "init__", "../x": "x", "../../etc/passwd": "etc_passwd", "3d-model": "n3d_model", "": "", "___": "", "💥": "",
+		"ﬁle": "file", "naïve": "naïve", "查询": "查询", "a b\x00c": "a_b_c", "UNSET": "UNSET_", "call_mcp_tool": "call_mcp_tool_",
+		"x\u202ey": "x_y", "\xff\xfe": "",
+	} {
+		if got := Identifier(in); got != want {
+			t.Errorf("Identifier(%q) = %q, want %q", in, got, want)
+		}
+	}
+	long := Identifier(strings.Repeat("x", 500))
+	if len(long) != 60 || long == Identifier(strings.Repeat("x", 501)) {
+		t.Errorf("Identifier of a long name = %q: want 60 characters that tell it from a longer one", long)
+	}
+}
+
+func TestNamesAreKeptAndDistinct(t *testing.T) {
+	names := func(before map[string]string, wire ...string) map[string]string {
+		var defs []tools.Definition
+		for _, w := range wire {
+			defs = append(defs, tools.Definition{Name: w})
+		}
+		return assign(before, defs)
+	}
+	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
+	if first["get_item"] != "get_item" {
+		t.Errorf("the tool called exactly so is %q, want get_item", first["get_item"])
+	}
+	seen := map[string]bool{}
+	for wire, id := range first {
+		if seen[strings.ToLower(id)] || Identifier(id) != id {
+			t.Errorf("%q is %q: taken, or no name", wire, id)
+		}
+		seen[strings.ToLower(id)] = true
+	}
+	// Order does not matter, and who has a name keeps it when a better claimant appears.
+	if diff := cmp.Diff(first, names(nil, "GET ITEM", "get_item", "get.item", "get-item")); diff != "" {
+		t.Errorf("another order gives other names (-first +second):\n%s", diff)
+	}
+	old := names(nil, "get-item")
+	later := names(old, "get-item", "get_item")
+	if later["get-item"] != "get_item" || later["get_item"] == "get_item" {
+		t.Errorf("names after a new tool = %v: want get-item to keep get_item", later)
+	}
+	// A name is not given to another tool after its own is gone.
+	if again := names(later, "get_item"); again["get_item"] != later["get_item"] {
+		t.Errorf("get_item became %q, was %q", again["get_item"], later["get_item"])
+	}
+}
+
+func TestSignatures(t *testing.T) {
+	for _, test := range []struct{ name, in, out, want string }{
+		{
+			"order of required", `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
+			"f(b: int, a: str, *, c: float = UNSET) -> Any",
+		},
+		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
+		{"anything", `{}`, `true`, "f() -> Any"},
+		{"no schema at all", `true`, `false`, "f(**extra: Any) -> Any"},
+		{
+			"enum and const", `{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
+			`f(a: Literal["x", "y", 1, None, True], b: Literal["k"], c: Union[float, Literal["x"]]) -> Any`,
+		},
+		{
+			"nullable", `{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
+			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
+		},
+		{
+			"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object","additionalProperties":{"type":"integer"}},"c":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["a","b","c"]}`, "",
+			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
+		},
+		{
+			"allOf at the top", `{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
+			"f(a: str, *, b: int = UNSET) -> Any",
+		},
+		{
+			"oneOf at the top", `{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
+			"f(*, a: str = UNSET, b: int = UNSET) -> Any",
+		},
+		{"local reference", `{"properties":{"a":{"$ref":"#/$defs/s"}},"required":["a"],"$defs":{"s":{"type":"string"}}}`, "", "f(a: str) -> Any"},
+		{"remote reference", `{"properties":{"a":{"$ref":"http://127.0.0.1/x.json"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
+		{"reference to itself", `{"properties":{"a":{"$ref":"#/properties/a"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
+		{
+			"further arguments", `{"properties":{"class":{"type":"string"}},"required":["class"],"additionalProperties":{"type":"integer"}}`, "",
+			"f(class_: str, **extra: int) -> Any",
+		},
+		{
+			"names that clash", `{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
+			"f(a_b_2: str, a_b: int, *, argument_3b45e30d: Any = UNSET) -> Any",
+		},
+		{
+			"wrapped result", `{}`, `{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
+			"f() -> List[float]",
+		},
+		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
+	} {
+		d := def("f", test.in)
+		if test.out != "" {
+			d.OutputSchema = json.RawMessage(test.out)
+		}
+		got := newModule(Source{Server: "s"}, "f", d).signature
+		if got != test.want && !strings.Contains(test.want, "argument_") {
+			t.Errorf("%s: signature = %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// hostile names and texts: nothing leaves the directory, everything imports, every call carries the
+// name that the server gave.
+func TestHostileDefinitions(t *testing.T) {
+	text := `"""` + "\nimport os\nos.system('false')\n\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
+	nested := strings.Repeat(`{"type":"array","items":`, 200) + `{"type":"string"}` + strings.Repeat("}", 200)
+	defs := []tools.Definition{
+		def("__init__", `{}`), def("class", `{"properties":{"def":{"type":"string"},"self":{}},"required":["def","self"]}`),
+		def("../x", `{}`), def("../../../../tmp/evil", `{}`), def("a/b", `{}`), def(".", `{}`), def("a\nb", `{}`), def("README.md", `{}`),
+		def("💥", `{}`), def("definitions", `{}`), def(strings.Repeat("n", 300), `{}`),
+		def("\"; import os; \"", `{}`),
+		def("texts", `{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
+		def("deep", `{"properties":{"a":`+nested+`},"required":["a"]}`),
+		def("loop", `{"$ref":"#"}`), def("loop2", `{"allOf":[{"$ref":"#"}]}`), def("loop3", `{"anyOf":[{"$ref":"#"}]}`),
+		def("tree", `{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
+		def("odd", `{"type":7,"properties":[],"required":{"a":1},"anyOf":"x","enum":{},"allOf":[1,"x",null],"$ref":3}`),
+		def("twice", `{"properties":{"a":{}},"required":["a","a","b",3]}`),
+		{
+			Name: "types", InputSchema: json.RawMessage(`{"type":"object"}`), Description: text, Title: text,
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"array","items":{"type":"object","properties":{"a-b":{"type":"string"},"__x":{"type":"null"},"class":{"type":"string"}},"required":["a-b"]}},"Any":{},"TypesResult":{}},"required":["str"]}`),
+		},
+		{Name: "bad", InputSchema: json.RawMessage(`{`)},
+		{Name: ""},
+		{Name: "texts", InputSchema: json.RawMessage(`{}`)},
+	}
+	pkg, err := Generate(Source{Server: "../evil-server\"\n", Version: text, Tools: defs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pkg.Dir != "evil_server__" {
+		t.Errorf("directory = %q, want evil_server__", pkg.Dir)
+	}
+	if len(pkg.Refused) != 3 {
+		t.Errorf("refused = %v, want the three that cannot be", pkg.Refused)
+	}
+	p := startPython(t)
+	p.write(pkg)
+	outside, err := filepath.Glob(filepath.Join(p.dir, "*"))
+	if err != nil || len(outside) != 1 {
+		t.Errorf("files beside servers/: %v %v", outside, err)
+	}
+	for wire, function := range pkg.Index.Names {
+		var args []any
+		switch wire {
+		case "class", "twice":
+			args = []any{"a", "b"}
+		case "texts", "deep", "tree":
+			args = []any{"a"}
+		}
+		got := p.call(t, ask{Server: pkg.Dir, Function: function, Args: args})
+		if got.Error != "" || got.Value.Tool != wire || got.Value.Server != "../evil-server\"\n" {
+			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", wire, function, got.Value.Tool, got.Value.Server, got.Error, got.Trace)
+		}
+		if i := strings.IndexFunc(got.Doc, func(r rune) bool { return r == '\u202e' || r == '\u200b' || r == 0 }); i >= 0 {
+			t.Errorf("%q: a hidden character in the docstring %q", wire, got.Doc)
+		}
+	}
+	if _, err := Generate(Source{Server: "💥"}); err == nil {
+		t.Error("Generate of a server without a Python name succeeded")
+	}
+}
+
+func quote(s string) string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func TestErrorsNameTheNearest(t *testing.T) {
+	pkg, err := Generate(Source{Server: "weather", Tools: []tools.Definition{def("get_weather", `{"properties":{"location":{"type":"string"},"units":{"type":"string"}},"required":["location"]}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPython(t)
+	p.write(pkg)
+	for _, test := range []struct {
+		ask  ask
+		want string
+	}{
+		{ask{Server: "weather", Function: "get_wether"}, "ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?"},
+		{ask{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}}, "did you mean units?"},
+		{ask{Server: "weather", Function: "get_weather"}, "missing 1 required positional argument: 'location'; the tool is get_weather(location"},
+		{ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}}, "takes 1 positional argument but 2 were given"},
+	} {
+		if got := p.call(t, test.ask).Error; !strings.Contains(got, test.want) {
+			t.Errorf("%+v: error = %q, want %q in it", test.ask, got, test.want)
+		}
+	}
+	// The function is the function, whichever way its module was imported before.
+	probe := `from servers.weather.get_weather import get_weather as a
+import servers.weather.get_weather
+from servers.weather import get_weather as b
+import servers.weather
+print(a is b, b is servers.weather.get_weather, a("x")["arguments"])`
+	if got := runPython(t, p.dir, probe); got != "True True {'location': 'x'}\n" {
+		t.Errorf("imports: %q", got)
+	}
+}
+
+func TestWriteKeepsWhatIsNotOurs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "servers")
+	gen := func(previous tools.Index, names ...string) Package {
+		var defs []tools.Definition
+		for _, n := range names {
+			defs = append(defs, def(n, `{}`))
+		}
+		p, err := Generate(Source{Server: "s", Tools: defs, Previous: previous})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := gen(tools.Index{}, "a", "b")
+	if changed, err := Write(dir, first); err != nil || len(changed) != 5 {
+		t.Fatalf("Write = %v, %v, want 5 files", changed, err)
+	}
+	if changed, err := Write(dir, first); err != nil || changed != nil {
+		t.Errorf("Write again = %v, %v, want nothing", changed, err)
+	}
+	own := filepath.Join(dir, "s", "mine.py")
+	if err := os.WriteFile(own, []byte("def mine(): pass\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old, err := Previous(dir, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := Write(dir, gen(old, "a", "c"))
+	if err != nil || !slices.Contains(changed, "s/b.py") || !slices.Contains(changed, "s/c.py") {
+		t.Errorf("Write = %v, %v, want b gone and c there", changed, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "s", "b.py")); !os.IsNotExist(err) {
+		t.Errorf("b.py: %v, want it gone", err)
+	}
+	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "file of your own") {
+		t.Errorf("Write over a hand-written file: %v", err)
+	}
+	if data, err := os.ReadFile(own); err != nil || string(data) != "def mine(): pass\n" {
+		t.Errorf("the hand-written file: %q, %v", data, err)
+	}
+	if _, err := Previous(dir, "S"); err != nil {
+		t.Errorf("Previous of another directory: %v", err)
+	}
+	if _, err := Previous(dir, "s!"); err != nil {
+		t.Errorf("Previous of s_: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package pygen
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// python is an interpreter that imports generated packages from dir/servers.
+type python struct {
+	t   testing.TB
+	dir string
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+type ask struct {
+	Server   string         `json:"server"`
+	Function string         `json:"function"`
+	Args     []any          `json:"args"`
+	Kwargs   map[string]any `json:"kwargs"`
+}
+
+type told struct {
+	Value struct {
+		Server, Tool, Hash string
+		Arguments          json.RawMessage
+	}
+	Doc, Signature, Error, Trace string
+}
+
+func startPython(tb testing.TB) *python {
+	tb.Helper()
+	interpreter := "/usr/bin/python3"
+	if _, err := os.Stat(interpreter); err != nil {
+		if interpreter, err = exec.LookPath("python3"); err != nil {
+			skip(tb, "no python3 on this host")
+		}
+	}
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	cmd := exec.Command(interpreter, "-S", "-B", filepath.Join(testdata, "harness.py"))
+	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata, "LANG=C.UTF-8"}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
+}
+
+// skip leaves a test out, unless the environment forbids that.
+func skip(tb testing.TB, why string) {
+	tb.Helper()
+	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" { //nolint:forbidigo // a switch of the test run
+		tb.Fatal(why)
+	}
+	tb.Skip(why)
+}
+
+func (p *python) write(pkg Package) {
+	p.t.Helper()
+	if _, err := Write(filepath.Join(p.dir, "servers"), pkg); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func (p *python) call(t failer, a ask) told {
+	t.Helper()
+	if a.Args == nil {
+		a.Args = []any{}
+	}
+	if a.Kwargs == nil {
+		a.Kwargs = map[string]any{}
+	}
+	line, err := json.Marshal(a)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		t.Fatalf("%v", err)
+	}
+	answer, err := p.out.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("python ended: %v", err)
+	}
+	var out told
+	if err := json.Unmarshal(answer, &out); err != nil {
+		t.Fatalf("%v in %s", err, answer)
+	}
+	return out
+}
+
+func def(name, input string) tools.Definition {
+	return tools.Definition{Name: name, InputSchema: json.RawMessage(input)}
+}

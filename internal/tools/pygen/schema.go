@@ -1,0 +1,276 @@
+package pygen
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type object = map[string]any
+
+// maxDepth bounds how deep a schema is looked into; what lies deeper is Any.
+const maxDepth = 20
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func decode(raw json.RawMessage) any {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return true // no schema says nothing
+	}
+	return v
+}
+
+// document is a schema and the place its local references point into.
+type document struct{ root any }
+
+// lookup follows a local reference, "#" or "#/…"; anything else is not followed.
+func (d document) lookup(ref string) (any, bool) {
+	pointer, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return nil, false
+	}
+	if unescaped, err := url.PathUnescape(pointer); err == nil {
+		pointer = unescaped
+	}
+	at := d.root
+	if pointer == "" {
+		return at, true
+	}
+	if pointer[0] != '/' {
+		return nil, false
+	}
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		switch v := at.(type) {
+		case object:
+			if at, ok = v[token]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(v) {
+				return nil, false
+			}
+			at = v[i]
+		default:
+			return nil, false
+		}
+	}
+	return at, true
+}
+
+// flat returns the schema with its reference followed and its allOf merged in; nil for a schema
+// that says nothing. A chain longer than depth allows ends as nil.
+func (d document) flat(schema any, depth int) object {
+	s, ok := schema.(object)
+	if !ok || depth > maxDepth {
+		return nil
+	}
+	if ref, isRef := s["$ref"].(string); isRef {
+		target, found := d.lookup(ref)
+		if !found {
+			return nil
+		}
+		merged := merge(d.flat(target, depth+1), without(s, "$ref"))
+		if s = merged; s == nil {
+			return nil
+		}
+	}
+	all, _ := s["allOf"].([]any)
+	if all == nil {
+		return s
+	}
+	out := without(s, "allOf")
+	for _, part := range all {
+		out = merge(out, d.flat(part, depth+1))
+	}
+	return out
+}
+
+func without(s object, keys ...string) object {
+	out := maps.Clone(s)
+	for _, k := range keys {
+		delete(out, k)
+	}
+	return out
+}
+
+// merge returns a schema that allows at least what both allow together: properties and required
+// are joined, of two values for anything else the narrower-looking one is kept.
+func merge(a, b object) object {
+	if len(a) == 0 {
+		return b
+	}
+	out := maps.Clone(a)
+	for k, v := range b {
+		was, both := out[k]
+		if !both {
+			out[k] = v
+			continue
+		}
+		switch k {
+		case "properties":
+			out[k] = joinProperties(was, v)
+		case "required":
+			out[k] = append(slices.Clone(list(was)), list(v)...)
+		case "anyOf", "oneOf", "enum", "items", "prefixItems", "additionalProperties":
+			delete(out, k) // their conjunction cannot be said simply: allow more
+		case "type":
+			if _, one := v.(string); one {
+				out[k] = v
+			}
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func joinProperties(a, b any) any {
+	x, _ := a.(object)
+	y, _ := b.(object)
+	out := maps.Clone(x)
+	if out == nil {
+		out = object{}
+	}
+	for k, v := range y {
+		if was, both := out[k]; both {
+			v = object{"allOf": []any{was, v}}
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+// branches returns the alternatives of a schema, each with what stands beside them; nil when it
+// has none.
+func (d document) branches(s object, depth int) []object {
+	for _, key := range []string{"anyOf", "oneOf"} {
+		alternatives := list(s[key])
+		if len(alternatives) == 0 {
+			continue
+		}
+		base := without(s, key, "title", "description", "default", "examples")
+		var out []object
+		for _, alternative := range alternatives {
+			if alternative == true {
+				out = append(out, base)
+				continue
+			}
+			if part := d.flat(alternative, depth+1); part != nil {
+				out = append(out, merge(base, part))
+			} else if alternative != false {
+				return []object{{}} // something unknown: anything
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// parameter is one argument of a tool.
+type parameter struct {
+	wire, python string
+	schema       any
+	required     bool
+}
+
+// parameters reads the top level of an input schema: its properties, those of all of its
+// alternatives too, required where every alternative requires them. extra is the schema of further
+// arguments, nil when the schema does not speak of any.
+func (d document) parameters() (params []parameter, extra any) {
+	root := d.flat(d.root, 0)
+	if root == nil {
+		return nil, true
+	}
+	properties, required := d.top(root, 0)
+	for _, name := range required {
+		schema, ok := properties[name]
+		if !ok {
+			schema = true
+		}
+		params = append(params, parameter{wire: name, schema: schema, required: true})
+		delete(properties, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		params = append(params, parameter{wire: name, schema: properties[name]})
+	}
+	switch more := root["additionalProperties"].(type) {
+	case object:
+		extra = more
+	case bool:
+		if more {
+			extra = true
+		}
+	default:
+		if root["patternProperties"] != nil {
+			extra = true
+		}
+	}
+	return params, extra
+}
+
+func (d document) top(s object, depth int) (properties object, required []string) {
+	p, _ := s["properties"].(object)
+	properties = maps.Clone(p)
+	if properties == nil {
+		properties = object{}
+	}
+	required = strings_(s["required"])
+	if depth > 4 {
+		return properties, required
+	}
+	var common []string
+	for i, branch := range d.branches(s, 0) {
+		more, needed := d.top(branch, depth+1)
+		for name, schema := range more {
+			if was, both := p[name]; both && equal(was, schema) {
+				continue
+			}
+			if was, both := properties[name]; both && !equal(was, schema) {
+				schema = object{"anyOf": []any{was, schema}}
+			}
+			properties[name] = schema
+		}
+		if i == 0 {
+			common = needed
+		} else {
+			common = slices.DeleteFunc(common, func(n string) bool { return !slices.Contains(needed, n) })
+		}
+	}
+	for _, name := range common {
+		if !slices.Contains(required, name) {
+			required = append(required, name)
+		}
+	}
+	return properties, required
+}
+
+// strings_ returns the distinct strings of a JSON list.
+func strings_(v any) []string {
+	var out []string
+	for _, x := range list(v) {
+		if s, ok := x.(string); ok && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func equal(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}

@@ -1,0 +1,17 @@
+"""Stands for the client of the box in tests: a call answers with what was sent."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List
+
+
+class ToolError(Exception):
+    pass
+
+
+def call_mcp_tool(server: str, tool: str, arguments: Dict[str, Any], hash: str = "") -> Any:
+    return {"server": server, "tool": tool, "arguments": arguments, "hash": hash}
+
+
+def parallel(calls: List[Callable[[], Any]], limit: int = 16) -> List[Any]:
+    return [call() for call in calls]

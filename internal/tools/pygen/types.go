@@ -1,0 +1,333 @@
+package pygen
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// maxClasses bounds the TypedDicts of one module.
+const maxClasses = 100
+
+// typer turns the schemas of one module into type expressions, and collects the classes they need.
+type typer struct {
+	taken   map[string]bool // module-level names
+	classes []string
+	used    map[string]bool // names of typing
+}
+
+// view is a typer that looks into one document, for arguments or for results.
+type view struct {
+	*typer
+	document
+	input bool
+	refs  map[string]string // reference → class, also while the class is being made
+	open  map[string]bool   // references being followed
+}
+
+func (t *typer) view(root any, input bool) *view {
+	return &view{typer: t, document: document{root}, input: input, refs: map[string]string{}, open: map[string]bool{}}
+}
+
+func (v *view) from(name string) string {
+	v.used[name] = true
+	return name
+}
+
+// expr returns the Python type of a schema. name is what a class for it would be called.
+func (v *view) expr(schema any, name string, depth int) string {
+	s, ok := schema.(object)
+	if !ok || depth > maxDepth {
+		return v.from("Any")
+	}
+	if ref, isRef := s["$ref"].(string); isRef && len(s) == 1 {
+		return v.reference(ref, name, depth)
+	}
+	if s = v.flat(s, depth); s == nil {
+		return v.from("Any")
+	}
+	if value, has := s["const"]; has {
+		return v.literal([]any{value})
+	}
+	if values := list(s["enum"]); len(values) > 0 {
+		return v.literal(values)
+	}
+	if branches := v.branches(s, depth); branches != nil {
+		var parts []string
+		for i, b := range branches {
+			parts = append(parts, v.expr(b, name+itoa(i+1), depth+1))
+		}
+		return v.union(parts)
+	}
+	if types := list(s["type"]); types != nil {
+		var parts []string
+		for _, one := range types {
+			parts = append(parts, v.simple(s, one, name, depth))
+		}
+		return v.union(parts)
+	}
+	return v.simple(s, s["type"], name, depth)
+}
+
+// reference types a $ref, once: one that leads to itself is the class's name, or Any.
+func (v *view) reference(ref, name string, depth int) string {
+	if class, ok := v.refs[ref]; ok {
+		return class
+	}
+	target, found := v.lookup(ref)
+	if !found || v.open[ref] {
+		return v.from("Any")
+	}
+	v.open[ref] = true
+	defer delete(v.open, ref)
+	s, _ := target.(object)
+	if flat := v.flat(s, depth); flat != nil && v.isRecord(flat) {
+		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
+			name = pascal(last)
+		}
+		v.refs[ref] = "" // replaced by record before it looks at the properties
+		return v.record(flat, name, depth, ref)
+	}
+	return v.expr(target, name, depth+1)
+}
+
+func (v *view) isRecord(s object) bool {
+	properties, _ := s["properties"].(object)
+	_, choice := s["anyOf"]
+	_, other := s["oneOf"]
+	return len(properties) > 0 && !choice && !other && s["enum"] == nil && s["const"] == nil && (s["type"] == nil || s["type"] == "object")
+}
+
+func (v *view) simple(s object, kind any, name string, depth int) string {
+	switch kind {
+	case "string":
+		return "str"
+	case "integer":
+		return "int"
+	case "number":
+		return "float"
+	case "boolean":
+		return "bool"
+	case "null":
+		return "None"
+	case "array":
+		return v.array(s, name, depth)
+	case "object":
+		return v.object(s, name, depth)
+	case nil:
+		if s["properties"] != nil {
+			return v.object(s, name, depth)
+		}
+	}
+	return v.from("Any")
+}
+
+func (v *view) array(s object, name string, depth int) string {
+	prefix, rest := list(s["prefixItems"]), s["items"]
+	if old, ok := rest.([]any); ok {
+		prefix, rest = old, s["additionalItems"]
+	}
+	_, more := rest.(object)
+	if len(prefix) > 0 && len(prefix) <= 16 && !more && rest != true {
+		var parts []string
+		for i, item := range prefix {
+			parts = append(parts, v.expr(item, name+itoa(i+1), depth+1))
+		}
+		return v.from("Tuple") + "[" + strings.Join(parts, ", ") + "]"
+	}
+	if len(prefix) > 0 || !more {
+		return v.from("List") + "[" + v.from("Any") + "]"
+	}
+	item := v.expr(rest, name+"Item", depth+1)
+	return v.from("List") + "[" + item + "]"
+}
+
+func (v *view) object(s object, name string, depth int) string {
+	if properties, _ := s["properties"].(object); len(properties) > 0 {
+		if len(v.classes) >= maxClasses || len(properties) > 500 {
+			return v.from("Dict") + "[str, " + v.from("Any") + "]"
+		}
+		class := v.record(s, name, depth, "")
+		_, typed := s["additionalProperties"].(object)
+		if v.input && (typed || s["additionalProperties"] == true) {
+			return v.union([]string{class, v.from("Dict") + "[str, " + v.from("Any") + "]"})
+		}
+		return class
+	}
+	value := v.from("Any")
+	if more, ok := s["additionalProperties"].(object); ok {
+		value = v.expr(more, name+"Value", depth+1)
+	}
+	return v.from("Dict") + "[str, " + value + "]"
+}
+
+// plainKey is a key that can be a class's attribute without changing its name or hiding a type.
+var plainKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+
+// record declares a TypedDict and returns its name. Keys that are not required go into a second
+// class, because NotRequired is younger than Python 3.9.
+func (v *view) record(s object, name string, depth int, ref string) string {
+	class := unique(name, v.taken)
+	if ref != "" {
+		v.refs[ref] = class
+	}
+	properties, _ := s["properties"].(object)
+	required := strings_(s["required"])
+	v.from("TypedDict")
+	byName := true
+	var needed, optional []field
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
+		byName = byName && plainKey.MatchString(key) && !reserved[key]
+		f := field{key: key, typ: v.expr(properties[key], class+pascal(key), depth+1), note: note(properties[key])}
+		if slices.Contains(required, key) {
+			needed = append(needed, f)
+		} else {
+			optional = append(optional, f)
+		}
+	}
+	switch {
+	case len(optional) == 0:
+		v.declare(class, "TypedDict", needed, true, byName)
+	case len(needed) == 0:
+		v.declare(class, "TypedDict", optional, false, byName)
+	case byName:
+		base := unique("_"+class, v.taken)
+		v.declare(base, "TypedDict", needed, true, true)
+		v.declare(class, base, optional, false, true)
+	default:
+		base, rest := unique("_"+class, v.taken), unique("_"+class+"Optional", v.taken)
+		v.declare(base, "TypedDict", needed, true, false)
+		v.declare(rest, "TypedDict", optional, false, false)
+		v.classes = append(v.classes, fmt.Sprintf("class %s(%s, %s):\n    pass\n", class, base, rest))
+	}
+	return class
+}
+
+type field struct{ key, typ, note string }
+
+func (v *view) declare(class, base string, fields []field, total, byName bool) {
+	var b strings.Builder
+	if !byName {
+		fmt.Fprintf(&b, "%s = TypedDict(%q, {\n", class, class)
+		for _, f := range fields {
+			fmt.Fprintf(&b, "    %s: %s,\n", tools.PyString(f.key), tools.PyString(f.typ))
+		}
+		b.WriteString("}")
+		if !total {
+			b.WriteString(", total=False")
+		}
+		b.WriteString(")\n")
+	} else {
+		suffix := ""
+		if !total {
+			suffix = ", total=False"
+		}
+		fmt.Fprintf(&b, "class %s(%s%s):\n", class, base, suffix)
+		for _, f := range fields {
+			fmt.Fprintf(&b, "    %s: %s%s\n", f.key, f.typ, f.note)
+		}
+	}
+	v.classes = append(v.classes, b.String())
+}
+
+// note is a property's description as a comment behind it.
+func note(schema any) string {
+	s, _ := schema.(object)
+	text, _ := s["description"].(string)
+	if text = oneLine(text, 80); text == "" {
+		return ""
+	}
+	return "  # " + text
+}
+
+// literal is the type of a fixed set of values; those that Literal cannot hold widen it.
+func (v *view) literal(values []any) string {
+	var fixed, wide []string
+	for _, value := range values {
+		switch x := value.(type) {
+		case string:
+			fixed = append(fixed, tools.PyString(x))
+		case bool:
+			fixed = append(fixed, map[bool]string{true: "True", false: "False"}[x])
+		case nil:
+			fixed = append(fixed, "None")
+		case json.Number:
+			if _, err := x.Int64(); err == nil && !strings.HasPrefix(x.String(), "-0") {
+				fixed = append(fixed, x.String())
+			} else {
+				wide = append(wide, "float")
+			}
+		default:
+			wide = append(wide, v.from("Any"))
+		}
+	}
+	if len(fixed) > 200 {
+		return v.from("Any")
+	}
+	if fixed != nil {
+		slices.Sort(fixed)
+		wide = append(wide, v.from("Literal")+"["+strings.Join(slices.Compact(fixed), ", ")+"]")
+	}
+	return v.union(wide)
+}
+
+func (v *view) union(parts []string) string {
+	var distinct []string
+	for _, p := range parts {
+		if p == "Any" {
+			return p
+		}
+		if !slices.Contains(distinct, p) {
+			distinct = append(distinct, p)
+		}
+	}
+	if i := slices.Index(distinct, "None"); i >= 0 && len(distinct) == 2 {
+		return v.from("Optional") + "[" + distinct[1-i] + "]"
+	}
+	switch len(distinct) {
+	case 0:
+		return v.from("Any")
+	case 1:
+		return distinct[0]
+	}
+	return v.from("Union") + "[" + strings.Join(distinct, ", ") + "]"
+}
+
+// pascal makes a class name's part of any text, ASCII only.
+func pascal(s string) string {
+	var b strings.Builder
+	up := true
+	for _, r := range s {
+		switch {
+		case r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)):
+			if up {
+				r = unicode.ToUpper(r)
+			}
+			b.WriteRune(r)
+			up = false
+		default:
+			up = true
+		}
+		if b.Len() >= 40 {
+			break
+		}
+	}
+	if b.Len() == 0 || unicode.IsDigit(rune(b.String()[0])) {
+		return "T" + b.String()
+	}
+	return b.String()
+}
+
+func oneLine(s string, most int) string {
+	s = strings.Join(strings.Fields(tools.Visible(strings.ToValidUTF8(s, "?"))), " ")
+	if runes := []rune(s); len(runes) > most {
+		s = strings.TrimRight(string(runes[:most-1]), " ") + "…"
+	}
+	return s
+}

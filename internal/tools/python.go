@@ -1,0 +1,97 @@
+package tools
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Support is the text of servers/__init__.py: what every server's package and every generated
+// module needs. It is the standard library only, from Python 3.9.
+//
+//go:embed python/servers.py
+var Support []byte
+
+// Export is one function that a server's package offers.
+type Export struct{ Module, Function string }
+
+// packageMark opens every __init__.py that PackageInit wrote; packing a version writes those anew.
+const packageMark = "# codefleet: package\n"
+
+// PackageInit returns the text of servers/<server>/__init__.py: nothing is imported until it is
+// asked for, and a type checker sees every function. Names must be Python identifiers.
+func PackageInit(doc string, exports []Export) []byte {
+	exports = slices.SortedFunc(slices.Values(exports), func(a, b Export) int { return strings.Compare(a.Module, b.Module) })
+	var imports, names, all strings.Builder
+	for _, e := range exports {
+		fmt.Fprintf(&imports, "    from .%s import %s as %s\n", e.Module, e.Function, e.Function)
+		fmt.Fprintf(&names, "    %q: %q,\n", e.Module, e.Function)
+		fmt.Fprintf(&all, "    %q,\n", e.Function)
+	}
+	if imports.Len() == 0 {
+		imports.WriteString("    pass\n")
+	}
+	return fmt.Appendf(nil, packageMark+`%s
+
+from typing import TYPE_CHECKING
+
+from servers import package
+
+if TYPE_CHECKING:
+%s
+__all__ = [
+%s]
+
+package(__name__, {
+%s})
+`, PyDoc(doc, ""), imports.String(), all.String(), names.String())
+}
+
+// PyDoc returns text as a Python docstring, indented: nothing in it ends the string, is an escape,
+// or is invisible.
+func PyDoc(text, indent string) string {
+	text = strings.ReplaceAll(Visible(strings.ToValidUTF8(text, "\ufffd")), "\r", "")
+	text = strings.ReplaceAll(text, `\`, `\\`)
+	text = strings.ReplaceAll(text, `"""`, `\"\"\"`)
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, l := range lines {
+		if l = strings.TrimRight(l, " \t"); l != "" && i > 0 {
+			l = indent + l
+		}
+		lines[i] = l
+	}
+	text = strings.Join(lines, "\n")
+	if len(lines) > 1 {
+		text += "\n" + indent
+	}
+	if strings.HasSuffix(text, `"`) {
+		text = text[:len(text)-1] + `\"`
+	}
+	return indent + `"""` + text + `"""`
+}
+
+// PyString returns s as a Python string literal in ASCII.
+func PyString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r >= ' ' && r < 0x7f:
+			b.WriteRune(r)
+		case r <= 0xff:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,86 @@
+"""The tools of the fleet: one package a server, one module and one function a tool.
+
+    from servers.calculator import add
+    total = add(2, 3)
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Callable, Dict, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
+"""The value of an optional argument that was not given; it is not sent."""
+
+
+def tool(function: _F) -> _F:
+    """Makes a wrong argument's error name the arguments that there are."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside of the function
+            raise TypeError(_explain(function, str(error), kwargs)) from None
+
+    call.__name__ = function.__name__
+    call.__qualname__ = function.__qualname__
+    call.__module__ = function.__module__
+    call.__doc__ = function.__doc__
+    call.__wrapped__ = function  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def _explain(function: Callable[..., Any], message: str, given: Dict[str, Any]) -> str:
+    import inspect
+
+    signature = inspect.signature(function)
+    unknown = [name for name in given if name not in signature.parameters]
+    hint = "".join(_nearest(name, list(signature.parameters)) for name in unknown)
+    return "%s%s; the tool is %s%s" % (message, hint, function.__name__, signature)
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(name, names, 3, 0.5)
+    return "; did you mean %s?" % " or ".join(found) if found else ""
+
+
+class Package(ModuleType):
+    """A server: imports a tool's module when its function is first asked for.
+
+    Python binds an imported submodule in its package; here that binds the function, so that
+    `from servers.calculator import add` is the function whatever was imported before.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in self.__dict__.get("_tools", ()):
+            value = getattr(value, self.__dict__["_tools"][name])
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        tools: Dict[str, str] = self.__dict__.get("_tools", {})
+        if name in tools:
+            import_module(self.__name__ + "." + name)
+            return self.__dict__[name]
+        if name.startswith("_"):
+            raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
+        hint = _nearest(name, list(tools)) or "; it has " + ", ".join(sorted(tools)[:20])
+        # An AttributeError's text is lost in `from … import …`, an ImportError's is not.
+        raise ImportError("%s has no tool %r%s" % (self.__name__, name, hint), name=self.__name__)
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) | set(self.__dict__.get("_tools", ())))
+
+
+def package(name: str, tools: Dict[str, str]) -> None:
+    """Makes the module `name` a Package of these tools: module to function."""
+    module = sys.modules[name]
+    module.__dict__["_tools"] = tools
+    module.__class__ = Package

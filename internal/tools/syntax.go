@@ -1,0 +1,101 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A Checker says which of the given sources are no Python. The key is the caller's name for it.
+type Checker func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error)
+
+// PythonChecker returns a Checker that compiles sources with the interpreter and never runs them:
+// all in one process, isolated (-I), without site packages (-S), fed on standard input, within 2 s
+// of processor time and 512 MiB, so that a file made to exhaust the parser is itself broken and
+// stops nobody. Files of servers/ are the operator's; what a tenant writes never comes here.
+// interpreter is an absolute path, or empty for /usr/bin/python3 or the first of PATH; where there
+// is none, it returns nil, and only the reader's own checks apply.
+func PythonChecker(interpreter string) Checker {
+	if interpreter == "" {
+		interpreter = "/usr/bin/python3"
+		if _, err := os.Stat(interpreter); err != nil {
+			found, err := exec.LookPath("python3")
+			if err != nil {
+				return nil
+			}
+			interpreter = found
+		}
+	}
+	return func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error) {
+		found, err := compileAll(ctx, interpreter, sources)
+		if err == nil || len(sources) == 1 || ctx.Err() != nil {
+			return found, err
+		}
+		return oneByOne(ctx, interpreter, sources)
+	}
+}
+
+// oneByOne finds the file that took the interpreter down.
+func oneByOne(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
+	out := map[string]Broken{}
+	for name, src := range sources {
+		found, err := compileAll(ctx, interpreter, map[string][]byte{name: src})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			found = map[string]Broken{name: {Message: "the Python parser does not survive this file"}}
+		}
+		if b, ok := found[name]; ok {
+			out[name] = b
+		}
+	}
+	return out, nil
+}
+
+const compileScript = `
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+try: resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20))
+except (ValueError, OSError): pass
+bad = {}
+for name, src in json.load(sys.stdin.buffer).items():
+    try: compile(src, name, "exec", dont_inherit=True)
+    except SyntaxError as e: bad[name] = {"line": e.lineno or 0, "message": e.msg}
+    except (ValueError, RecursionError, MemoryError, OverflowError) as e: bad[name] = {"line": 0, "message": type(e).__name__ + ": " + str(e)}
+json.dump(bad, sys.stdout)
+`
+
+func compileAll(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	text := make(map[string]string, len(sources))
+	for name, src := range sources {
+		text[name] = string(src)
+	}
+	in, err := json.Marshal(text)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, interpreter, "-I", "-S", "-W", "ignore", "-c", compileScript)
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Env = []string{"LANG=C.UTF-8"}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("check syntax with %s: %w", interpreter, err)
+	}
+	bad := map[string]Broken{}
+	if err := json.Unmarshal(out, &bad); err != nil {
+		return nil, fmt.Errorf("check syntax with %s: %w", interpreter, err)
+	}
+	for name, b := range bad {
+		b.Message = Visible(b.Message)
+		bad[name] = b
+	}
+	return bad, nil
+}

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Installs the MCP servers that the integration tests talk to, each at a pinned version, into a
+# cache directory. Run again it does nothing. usage: install.sh DIR
+set -eu
+dir=${1:?usage: install.sh DIR}
+pins='node@22.23.3
+@modelcontextprotocol/server-everything@2026.8.31
+@modelcontextprotocol/server-filesystem@2026.8.31
+@modelcontextprotocol/server-memory@2026.8.31
+@modelcontextprotocol/server-sequential-thinking@2026.8.31
+@cyanheads/git-mcp-server@2.15.3
+mcp-server-sqlite-npx@0.8.0
+pyright@1.1.407'
+mkdir -p "$dir"
+cd "$dir"
+if [ -f installed ] && [ "$(cat installed)" = "$pins" ]; then exit 0; fi
+rm -f installed
+[ -f package.json ] || echo '{"private": true}' > package.json
+# shellcheck disable=SC2086 # one word a package
+npm install --no-audit --no-fund --no-save --loglevel=error $pins
+printf '%s' "$pins" > installed

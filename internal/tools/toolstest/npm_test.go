@@ -1,0 +1,412 @@
+package toolstest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+)
+
+// npm returns the directory with the real servers. CODEFLEET_TEST_NPM names a directory that
+// npm/install.sh has filled, or may fill when CODEFLEET_TEST_NO_SKIP is set too.
+func npm(tb testing.TB) string {
+	tb.Helper()
+	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" //nolint:forbidigo // a switch of the test run
+	if dir == "" {
+		if must {
+			tb.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")
+		}
+		tb.Skip("CODEFLEET_TEST_NPM is not set")
+	}
+	if out, err := exec.Command("npm/install.sh", dir).CombinedOutput(); err != nil {
+		if must {
+			tb.Fatalf("install the npm servers: %v\n%s", err, out)
+		}
+		tb.Skipf("install the npm servers: %v", err)
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return abs
+}
+
+// realServers are the six, each with a workplace of its own under work.
+func realServers(tb testing.TB, dir, work string) []mcp.Server {
+	tb.Helper()
+	node := filepath.Join(dir, "node_modules/.bin/node")
+	module := func(name string) string { return filepath.Join(dir, "node_modules", name) }
+	git := filepath.Join(work, "repo")
+	for _, args := range [][]string{{"init", "-q", git}, {"-C", git, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first"}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			tb.Fatalf("git: %v\n%s", err, out)
+		}
+	}
+	official := "@modelcontextprotocol/server-"
+	list := []mcp.Server{
+		{Name: "everything", Args: []string{module(official + "everything/dist/index.js"), "stdio"}},
+		{Name: "filesystem", Args: []string{module(official + "filesystem/dist/index.js"), work}},
+		{Name: "memory", Args: []string{module(official + "memory/dist/index.js")}, Env: map[string]string{"MEMORY_FILE_PATH": filepath.Join(work, "memory.jsonl")}},
+		{Name: "sequential-thinking", Args: []string{module(official + "sequential-thinking/dist/index.js")}},
+		{Name: "git", Args: []string{module("@cyanheads/git-mcp-server/dist/index.js")}, Env: map[string]string{"MCP_TRANSPORT_TYPE": "stdio", "MCP_LOG_LEVEL": "error", "GIT_BASE_DIR": work}},
+		{Name: "sqlite", Args: []string{module("mcp-server-sqlite-npx/dist/index.js"), filepath.Join(work, "data.db")}},
+	}
+	for i := range list {
+		list[i].Command, list[i].Dir, list[i].ConnectTimeout = node, work, time.Minute
+	}
+	return list
+}
+
+// listed is how many tools the servers have at these versions. (everything has one more for clients
+// that declare roots.)
+var listed = map[string]int{"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5}
+
+// generate writes the modules of all servers, approved, and returns the catalogue.
+func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
+	tb.Helper()
+	approvals := tools.Approvals{}
+	for _, server := range m.Servers() {
+		defs, version, err := m.Definitions(tb.Context(), server, "", "")
+		if err != nil {
+			tb.Fatalf("%s: %v", server, err)
+		}
+		p, err := pygen.Generate(pygen.Source{Server: server, Version: version, Tools: defs})
+		if err != nil || len(p.Refused) > 0 {
+			tb.Fatalf("%s: %v, refused %v", server, err, p.Refused)
+		}
+		if want, known := listed[server]; known && len(defs) != want {
+			tb.Errorf("%s has %d tools, want %d", server, len(defs), want)
+		}
+		if _, err := pygen.Write(dir, p); err != nil {
+			tb.Fatal(err)
+		}
+		for _, d := range defs {
+			approvals.Approve(server, d, "test", time.Now())
+		}
+	}
+	if err := approvals.Save(dir); err != nil {
+		tb.Fatal(err)
+	}
+	snap, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(tb.Context())
+	if err != nil || len(snap.Broken) > 0 {
+		tb.Fatalf("catalogue: %v, broken %v", err, snap.Broken)
+	}
+	return snap
+}
+
+type nothing struct{}
+
+func (nothing) Begin(context.Context, broker.Entry) error                         { return nil }
+func (nothing) End(context.Context, broker.Entry) error                           { return nil }
+func (nothing) Lookup(context.Context, string, string) ([]broker.Recorded, error) { return nil, nil }
+func (nothing) Intent(context.Context, broker.Recorded) error                     { return nil }
+func (nothing) Record(context.Context, broker.Recorded) error                     { return nil }
+
+func execution(tb testing.TB, m *mcp.Manager, snap *tools.Snapshot, files *sync.Map) *broker.Execution {
+	tb.Helper()
+	e, err := broker.New(tb.Context(), broker.Config{
+		Task: broker.Task{ID: "t", Tenant: "a", Attempt: 1, Allow: []string{"*"}}, Catalogue: snap, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
+		Policy: broker.Policy{Destructive: broker.Allow},
+		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
+			files.Store(name, data)
+			return name, nil
+		}},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// Programs in Python call the generated modules of all six servers, through the broker.
+func TestRealServers(t *testing.T) {
+	dir, work := npm(t), t.TempDir()
+	m, out := manager(t, realServers(t, dir, work)...)
+	servers := filepath.Join(t.TempDir(), "servers")
+	snap := generate(t, m, servers)
+	if len(snap.Tools) != 70 {
+		t.Errorf("%d tools, want 70", len(snap.Tools))
+	}
+	var files sync.Map
+	got := program(t, filepath.Dir(servers), execution(t, m, snap, &files), strings.ReplaceAll(`
+from client.mcp_client import ToolError
+from servers.everything import echo, get_sum, get_tiny_image, get_structured_content
+print(echo("hi"), "|", get_sum(2, 3))
+image = [b for b in get_tiny_image() if isinstance(b, dict) and "path" in b][0]
+print(image["media_type"], image["bytes"] > 0)
+print(sorted(get_structured_content("New York")))
+from servers.filesystem import write_file, read_text_file, list_directory
+write_file("WORK/a.txt", "Hello World")
+print(read_text_file("WORK/a.txt"))
+try: read_text_file("/etc/passwd")
+except ToolError as e: print("refused:", "Access denied" in str(e))
+from servers.memory import create_entities, read_graph
+create_entities([{"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}])
+print([e["name"] for e in read_graph()["entities"]])
+from servers.sequential_thinking import sequentialthinking
+print(sequentialthinking("first", False, 1, 1)["thoughtNumber"])
+from servers.sqlite import write_query, create_table, read_query
+create_table("CREATE TABLE t (n INTEGER)")
+write_query("INSERT INTO t VALUES (42)")
+print(read_query("SELECT n FROM t"))
+from servers.git import git_log
+print("first" in str(git_log(path="WORK/repo")))
+`, "WORK", work))
+	want := `Echo: hi | The sum of 2 and 3 is 5.
+image/png True
+['conditions', 'humidity', 'temperature']
+{'content': 'Hello World'}
+refused: True
+['Ada']
+1
+[{'n': 42}]
+True
+`
+	if got != want {
+		t.Errorf("the program printed\n%s\nwant\n%s\n%s", got, want, out)
+	}
+	n := 0
+	files.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("%d files, want the image", n)
+	}
+}
+
+// program runs Python against the modules below dir; its tool calls go to the execution.
+func program(tb testing.TB, dir string, e *broker.Execution, code string) string {
+	tb.Helper()
+	client, err := filepath.Abs("testdata")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), "/usr/bin/python3", "-S", "-B", "-c", code)
+	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "ANSWERS=4"}
+	callsRead, callsWrite, err := os.Pipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	answersRead, answersWrite, err := os.Pipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{callsWrite, answersRead}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	_ = callsWrite.Close()
+	_ = answersRead.Close()
+	in := bufio.NewScanner(callsRead)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var c struct {
+			Server, Tool, Hash string
+			Arguments          json.RawMessage
+		}
+		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
+			tb.Fatal(err)
+		}
+		r, err := e.Call(tb.Context(), broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Arguments})
+		answer := map[string]any{"value": r.Value}
+		if err != nil {
+			answer = map[string]any{"error": err.Error()}
+		}
+		if err := json.NewEncoder(answersWrite).Encode(answer); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		tb.Errorf("python: %v", err)
+	}
+	return out.String()
+}
+
+// The server everything over streamable HTTP.
+func TestRealServerOverHTTP(t *testing.T) {
+	dir := npm(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	_ = l.Close()
+	cmd := exec.Command(filepath.Join(dir, "node_modules/.bin/node"), filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp")
+	cmd.Env = []string{"PORT=" + strconv.Itoa(port), "PATH=/usr/bin:/bin"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	m, _ := manager(t, mcp.Server{Name: "everything", URL: "http://127.0.0.1:" + strconv.Itoa(port) + "/mcp"})
+	waitUntil(t, "the server listens", func() bool {
+		_, _, err := m.Definitions(t.Context(), "everything", "", "")
+		return err == nil
+	})
+	var steps int
+	r, err := m.Call(t.Context(), tools.Request{Server: "everything", Tool: "echo", Args: json.RawMessage(`{"message":"hi"}`)})
+	if err != nil || r.Content[0].Text != "Echo: hi" {
+		t.Errorf("echo = %+v, %v", r, err)
+	}
+	r, err = m.Call(t.Context(), tools.Request{
+		Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":1,"steps":4}`),
+		Progress: func(string, float64, float64) { steps++ },
+	})
+	if err != nil || steps < 3 {
+		t.Errorf("a long call = %+v, %v, %d steps", r, err, steps)
+	}
+}
+
+// kill -9 of a real server in the middle of a call.
+func TestRealServerKilled(t *testing.T) {
+	dir, work := npm(t), t.TempDir()
+	m, _ := manager(t, realServers(t, dir, work)[0])
+	call := func(tool, args string) error {
+		_, err := m.Call(t.Context(), tools.Request{Server: "everything", Tool: tool, Args: json.RawMessage(args)})
+		return err
+	}
+	if err := call("echo", `{"message":"hi"}`); err != nil {
+		t.Fatal(err)
+	}
+	under := make(chan struct{})
+	var once sync.Once
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Call(t.Context(), tools.Request{
+			Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":60,"steps":600}`),
+			Progress: func(string, float64, float64) { once.Do(func() { close(under) }) },
+		})
+		done <- err
+	}()
+	<-under
+	killChildren(t, syscall.SIGKILL)
+	if err := <-done; reason(t, err) != tools.Lost {
+		t.Errorf("the call that was under way: %v", err)
+	}
+	if err := call("echo", `{"message":"again"}`); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
+// killChildren signals the node processes that this process has started.
+func killChildren(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, name := range stats {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(data), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) && strings.Contains(string(data), "(node)") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			if err == nil && syscall.Kill(pid, s) == nil {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		t.Fatal("no process to kill")
+	}
+}
+
+// All generated modules, those of hostile shapes too, and programs that use them, under pyright.
+func TestPyright(t *testing.T) {
+	dir, work := npm(t), t.TempDir()
+	m, _ := manager(t, realServers(t, dir, work)...)
+	root := t.TempDir()
+	generate(t, m, filepath.Join(root, "servers"))
+	odd := []tools.Definition{
+		{Name: "__init__"},
+		{Name: "../x"},
+		{Name: "💥"},
+		{Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
+		{Name: "class", InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`)},
+		{
+			Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`),
+		},
+	}
+	p, err := pygen.Generate(pygen.Source{Server: "odd", Tools: odd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pygen.Write(filepath.Join(root, "servers"), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(root, "client"), os.DirFS("../pygen/testdata/client")); err != nil {
+		t.Fatal(err)
+	}
+	good := `from servers.filesystem import read_text_file, write_file
+from servers.odd import class_, types
+text: str = read_text_file("a.txt", head=3)["content"]
+write_file("b.txt", text)
+class_("x", list_=[1, 2])
+r = types({"v": 1, "next": {"v": 2}}, more="x")
+print(r["str"].upper())
+`
+	if errs := pyright(t, dir, root, good); len(errs) > 0 {
+		t.Errorf("pyright finds %d errors, want none:\n%s", len(errs), strings.Join(errs, "\n"))
+	}
+	bad := `from servers.filesystem import read_text_file, write_file
+write_file("b.txt")
+read_text_file("a", haed=3)
+read_text_file(1)
+read_text_file("a")["contents"]
+from servers.filesystem import read_txt_file
+`
+	if errs := pyright(t, dir, root, bad); len(errs) != 5 {
+		t.Errorf("pyright finds %d of 5 planted mistakes:\n%s", len(errs), strings.Join(errs, "\n"))
+	}
+}
+
+func pyright(t *testing.T, npm, root, program string) []string {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, "program.py"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	config := `{"pythonVersion":"3.9","typeCheckingMode":"standard","include":["servers","program.py"]}`
+	if err := os.WriteFile(filepath.Join(root, "pyrightconfig.json"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(npm, "node_modules/.bin/node"), filepath.Join(npm, "node_modules/pyright/index.js"), "--outputjson", "-p", root)
+	out, err := cmd.Output()
+	var report struct {
+		GeneralDiagnostics []struct {
+			File, Message, Severity string
+			Range                   struct{ Start struct{ Line int } }
+		}
+		Summary struct{ FilesAnalyzed int }
+	}
+	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || report.Summary.FilesAnalyzed < 80 {
+		t.Fatalf("pyright: %v, %v, %d files\n%s", err, jsonErr, report.Summary.FilesAnalyzed, out)
+	}
+	var errs []string
+	for _, d := range report.GeneralDiagnostics {
+		if d.Severity == "error" {
+			errs = append(errs, filepath.Base(d.File)+":"+strconv.Itoa(d.Range.Start.Line+1)+": "+d.Message)
+		}
+	}
+	return errs
+}

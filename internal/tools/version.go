@@ -1,0 +1,262 @@
+package tools
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Version is one immutable state of the catalogue: modules, definitions and approvals. Equal files
+// give an equal ID, on every machine.
+type Version struct {
+	ID      string // 26 characters of base32, the digest of the archive before compression
+	Archive []byte // tar, gzip
+}
+
+// Objects is where versions are published. Get returns an error that is fs.ErrNotExist for a key
+// that is not there; Put replaces. Both may be retried.
+type Objects interface {
+	Get(ctx context.Context, key string) ([]byte, error)
+	Put(ctx context.Context, key string, data []byte) error
+}
+
+const (
+	maxArchive  = 256 << 20
+	keyVersions = "catalogue/versions/"
+	keyCurrent  = "catalogue/current"
+)
+
+var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+
+// Pack makes a version of the catalogue as it is now. Broken files are left out; a server without
+// an __init__.py gets one, so that `from servers.mine import f` is the function.
+func (c *Catalogue) Pack(ctx context.Context) (Version, *Snapshot, error) {
+	snap, err := c.Read(ctx)
+	if err != nil {
+		return Version{}, nil, err
+	}
+	files, err := c.collect(snap)
+	if err != nil {
+		return Version{}, nil, fmt.Errorf("pack catalogue %s: %w", c.dir, err)
+	}
+	v, err := pack(files)
+	return v, snap, err
+}
+
+func (c *Catalogue) collect(snap *Snapshot) (map[string][]byte, error) {
+	files := map[string][]byte{"servers/__init__.py": Support}
+	root, err := os.OpenRoot(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return files, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	broken := map[string]bool{}
+	for _, b := range snap.Broken {
+		broken[b.Path] = true
+	}
+	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == ".":
+		case e.IsDir() && (strings.Count(name, "/") > 0 || !isIdentifier(name) || strings.HasPrefix(name, "_")):
+			return fs.SkipDir
+		case e.Type().IsRegular() && packed(name) && !broken[name]:
+			if files["servers/"+name], err = fs.ReadFile(root.FS(), name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	files["servers/__init__.py"] = Support
+	addInits(files, snap)
+	return files, nil
+}
+
+func packed(name string) bool {
+	if name == ApprovalsFile {
+		return true
+	}
+	ext := path.Ext(name)
+	return strings.Contains(name, "/") && !strings.HasPrefix(path.Base(name), ".") && (ext == ".py" || ext == ".json" || ext == ".md")
+}
+
+func addInits(files map[string][]byte, snap *Snapshot) {
+	exports := map[string][]Export{}
+	for _, t := range snap.Tools {
+		dir, file := path.Split(t.Path)
+		exports[dir] = append(exports[dir], Export{strings.TrimSuffix(file, ".py"), t.Function})
+	}
+	for dir, list := range exports {
+		name := "servers/" + dir + "__init__.py"
+		if was, ok := files[name]; !ok || bytes.HasPrefix(was, []byte(packageMark)) {
+			files[name] = PackageInit("Tools of "+strings.TrimSuffix(dir, "/")+".", list)
+		}
+	}
+}
+
+func pack(files map[string][]byte) (Version, error) {
+	var plain bytes.Buffer
+	tw := tar.NewWriter(&plain)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		if err := tw.WriteHeader(h); err != nil {
+			return Version{}, err
+		}
+		if _, err := tw.Write(files[name]); err != nil {
+			return Version{}, err
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return Version{}, err
+	}
+	if plain.Len() > maxArchive {
+		return Version{}, fmt.Errorf("pack catalogue: %d bytes are more than %d", plain.Len(), maxArchive)
+	}
+	var out bytes.Buffer
+	zw := gzip.NewWriter(&out)
+	if _, err := zw.Write(plain.Bytes()); err != nil {
+		return Version{}, err
+	}
+	if err := zw.Close(); err != nil {
+		return Version{}, err
+	}
+	return Version{ID: identify(plain.Bytes()), Archive: out.Bytes()}, nil
+}
+
+func identify(plain []byte) string {
+	sum := sha256.Sum256(plain)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
+}
+
+// Publish stores a version and makes it the current one. It is idempotent; of two publishers the
+// later wins, and both versions stay.
+func Publish(ctx context.Context, objects Objects, v Version) error {
+	if err := objects.Put(ctx, keyVersions+v.ID+".tar.gz", v.Archive); err != nil {
+		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
+	}
+	if err := objects.Put(ctx, keyCurrent, []byte(v.ID)); err != nil {
+		return fmt.Errorf("make catalogue %s the current one: %w", v.ID, err)
+	}
+	return nil
+}
+
+// Current returns the id of the version that new tasks pin; fs.ErrNotExist when none was published.
+func Current(ctx context.Context, objects Objects) (string, error) {
+	data, err := objects.Get(ctx, keyCurrent)
+	if err != nil {
+		return "", fmt.Errorf("current catalogue: %w", err)
+	}
+	id := strings.TrimSpace(string(data))
+	if !versionID.MatchString(id) {
+		return "", fmt.Errorf("current catalogue: %q is no version", Visible(clip(id)))
+	}
+	return id, nil
+}
+
+// Fetch makes the version a directory of this host, dir/<id>/servers/…, and returns dir/<id>. What
+// is there already is not fetched again. The directory appears whole or not at all.
+func Fetch(ctx context.Context, objects Objects, id, dir string) (string, error) {
+	if !versionID.MatchString(id) {
+		return "", fmt.Errorf("fetch catalogue: %q is no version", Visible(clip(id)))
+	}
+	target := filepath.Join(dir, id)
+	if _, err := os.Stat(target); err == nil {
+		return target, nil
+	}
+	archive, err := objects.Get(ctx, keyVersions+id+".tar.gz")
+	if err != nil {
+		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	if err := Unpack(Version{ID: id, Archive: archive}, dir); err != nil {
+		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	return target, nil
+}
+
+// Unpack writes dir/<id> from the version's archive, after it has checked that it is the version's.
+func Unpack(v Version, dir string) error {
+	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
+	if err != nil {
+		return err
+	}
+	plain, err := io.ReadAll(io.LimitReader(zr, maxArchive+1))
+	if err != nil {
+		return err
+	}
+	if len(plain) > maxArchive || identify(plain) != v.ID {
+		return fmt.Errorf("the archive is not the one of version %s", v.ID)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // gone by then, when all went well
+	if err := untar(plain, tmp); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	target := filepath.Join(dir, v.ID)
+	err = os.Rename(tmp, target)
+	if _, there := os.Stat(target); err != nil && there == nil {
+		return nil // somebody else was faster, with the same content
+	}
+	return err
+}
+
+func untar(plain []byte, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	tr := tar.NewReader(bytes.NewReader(plain))
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !strings.HasPrefix(h.Name, "servers/") {
+			return fmt.Errorf("%q is no file of a catalogue", Visible(clip(h.Name)))
+		}
+		data, err := io.ReadAll(tr)
+		if err != nil {
+			return err
+		}
+		if err := root.MkdirAll(path.Dir(h.Name), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(h.Name, data, 0o644); err != nil {
+			return err
+		}
+	}
+}

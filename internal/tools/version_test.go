@@ -1,0 +1,172 @@
+package tools_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// store is an object store in memory.
+type store struct {
+	mu   sync.Mutex
+	data map[string][]byte
+	fail error
+}
+
+func (s *store) Get(_ context.Context, key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if data, ok := s.data[key]; ok {
+		return bytes.Clone(data), s.fail
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (s *store) Put(_ context.Context, key string, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		s.data[key] = bytes.Clone(data)
+	}
+	return s.fail
+}
+
+func packed(t *testing.T, dir string) tools.Version {
+	t.Helper()
+	v, _, err := tools.OpenCatalogue(dir, tools.Options{}).Pack(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestVersions(t *testing.T) {
+	dir := t.TempDir()
+	generated(t, dir, "up", definition("get"))
+	write(t, dir, "mine/f.py", "def f():\n    return 6 * 7\n")
+	write(t, dir, "mine/broken.py", "def broken(:\n")
+	write(t, dir, "mine/__pycache__/f.pyc", "x")
+	write(t, dir, "notes.txt", "x")
+	v := packed(t, dir)
+	other := t.TempDir()
+	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if again := packed(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
+		t.Errorf("the same files are version %s and %s", v.ID, again.ID)
+	}
+	objects := &store{data: map[string][]byte{}}
+	if _, err := tools.Current(t.Context(), objects); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Current of an empty store: %v", err)
+	}
+	if err := tools.Publish(t.Context(), objects, v); err != nil {
+		t.Fatal(err)
+	}
+	id, err := tools.Current(t.Context(), objects)
+	if err != nil || id != v.ID {
+		t.Errorf("Current = %s, %v, want %s", id, err, v.ID)
+	}
+	host := filepath.Join(t.TempDir(), "catalogue")
+	at, err := tools.Fetch(t.Context(), objects, id, host)
+	if err != nil || at != filepath.Join(host, id) {
+		t.Fatalf("Fetch = %s, %v", at, err)
+	}
+	objects.fail = errors.New("the store is away")
+	if again, err := tools.Fetch(t.Context(), objects, id, host); err != nil || again != at {
+		t.Errorf("Fetch of what is there = %s, %v", again, err)
+	}
+	var files []string
+	err = fs.WalkDir(os.DirFS(at), ".", func(name string, e fs.DirEntry, err error) error {
+		if !e.IsDir() {
+			files = append(files, name)
+		}
+		return err
+	})
+	if got := strings.Join(files, " "); err != nil || got != "servers/__init__.py servers/mine/__init__.py servers/mine/f.py servers/up/__init__.py servers/up/definitions.json servers/up/get.py" {
+		t.Errorf("files = %s, %v", got, err)
+	}
+	// The unpacked version has the same tools, and is itself again.
+	snap := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
+	if len(snap.Tools) != 2 || packed(t, filepath.Join(at, "servers")).ID != id {
+		t.Errorf("unpacked: %v", ids(snap))
+	}
+	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
+		cmd := exec.Command(python, "-S", "-B", "-c", "from servers.mine import f; print(f())")
+		cmd.Env = []string{"PYTHONPATH=" + at}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "42\n" {
+			t.Errorf("from servers.mine import f: %s, %v", out, err)
+		}
+	}
+	write(t, dir, "mine/g.py", "def g(): pass\n")
+	if next := packed(t, dir); next.ID == v.ID {
+		t.Error("a new tool made no new version")
+	}
+}
+
+func TestArchivesFromElsewhere(t *testing.T) {
+	archive := func(files map[string]string, kind byte) []byte {
+		var plain bytes.Buffer
+		tw := tar.NewWriter(&plain)
+		for name, text := range maps.All(files) {
+			h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: kind, Linkname: "/etc/passwd"}
+			if kind != tar.TypeReg {
+				h.Size = 0
+			}
+			if err := tw.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			if kind == tar.TypeReg {
+				if _, err := tw.Write([]byte(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := tw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		zw := gzip.NewWriter(&out)
+		if _, err := zw.Write(plain.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if err := zw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	good := packed(t, t.TempDir())
+	for name, v := range map[string]tools.Version{
+		"another content":  {ID: good.ID, Archive: archive(map[string]string{"servers/x.py": "x"}, tar.TypeReg)},
+		"no archive":       {ID: good.ID, Archive: []byte("hello")},
+		"half an archive":  {ID: good.ID, Archive: good.Archive[:len(good.Archive)/2]},
+		"path upwards":     tools.Resign(archive(map[string]string{"servers/../../x.py": "x"}, tar.TypeReg)),
+		"absolute path":    tools.Resign(archive(map[string]string{"/tmp/x.py": "x"}, tar.TypeReg)),
+		"another place":    tools.Resign(archive(map[string]string{"client/x.py": "x"}, tar.TypeReg)),
+		"a symbolic link":  tools.Resign(archive(map[string]string{"servers/x.py": "x"}, tar.TypeSymlink)),
+		"a directory only": tools.Resign(archive(map[string]string{"servers/x": ""}, tar.TypeDir)),
+	} {
+		dir := filepath.Join(t.TempDir(), "d")
+		if err := tools.Unpack(v, dir); err == nil {
+			t.Errorf("%s was unpacked", name)
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil && !os.IsNotExist(err) || len(left) > 0 {
+			t.Errorf("%s left %v", name, left)
+		}
+	}
+	if _, err := tools.Fetch(t.Context(), &store{}, "../../etc", t.TempDir()); err == nil {
+		t.Error("an id with a path was fetched")
+	}
+}

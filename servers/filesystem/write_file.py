@@ -1,0 +1,38 @@
+"""Writes files of the workspace."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional, TypedDict
+
+from ._paths import resolve, shown
+
+
+class WriteFileResult(TypedDict):
+    path: str
+    bytes_written: int
+    success: bool
+
+
+def write_file(path: str, content: str, encoding: Optional[str] = None) -> WriteFileResult:
+    """Write content to a file.
+
+    Effects: replaces the file, makes missing directories; runs in the sandbox.
+
+    Args:
+        path: the file, relative to the workspace.
+        content: the whole text; line ends are written as they are.
+        encoding: of the text; UTF-8 when not given.
+
+    Returns:
+        path, bytes_written and success, which is True: what fails, raises.
+
+    Raises:
+        IsADirectoryError, PermissionError, UnicodeEncodeError, LookupError.
+    """
+    full = resolve(path)
+    data = content.encode(encoding or "utf-8")
+    os.makedirs(os.path.dirname(full), exist_ok=True)
+    with open(full, "wb") as file:
+        file.write(data)
+    return {"path": shown(full), "bytes_written": len(data), "success": True}
