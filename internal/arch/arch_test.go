@@ -97,7 +97,7 @@ var homes = map[string][]string{
 }
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "testing"}
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/faulttest", "testing"}
 
 // TestImports reads the files themselves: a list asked of the go command would be cached stale.
 func TestImports(t *testing.T) {
