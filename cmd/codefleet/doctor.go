@@ -157,6 +157,7 @@ func (p *patient) boot(ctx context.Context) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
+	defer func() { _ = driver.Close() }() // dir goes as a whole
 	begun := time.Now()
 	info, err := driver.Probe(ctx)
 	if err != nil {

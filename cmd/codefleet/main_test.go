@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -15,23 +20,121 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a user does, each script in a directory and a home of its own.
+// Beside testscript's own commands there are:
+//
+//	code N program args...    run a program and check its exit code
+//	id VAR                    keep the one word of the last standard output
+//	await TEXT program args...  run a program until its standard output contains TEXT
+//	up [args...]              start a fleet, wait until it is ready; HTTP is set to its address
+//	down                      stop it with SIGTERM and check that it ends well
 func TestScripts(t *testing.T) {
+	runsc := engine(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir+"/home")
+			e.Setenv("XDG_DATA_HOME", e.WorkDir) // short: sockets lie below
+			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
+			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
+			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code},
+		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet,
+		},
 	})
 }
 
-// code runs a program and checks its exit code: code N program args...
+// engine is the gVisor engine, or "" where there is none and none is demanded.
+func engine(t *testing.T) string {
+	t.Helper()
+	beside, err := filepath.Abs("../../bin/runsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), beside, "runsc"} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
+		t.Fatal("no runsc: make bin/runsc")
+	}
+	return ""
+}
+
 func code(ts *testscript.TestScript, _ bool, args []string) {
-	want := args[0]
-	err := ts.Exec(args[1], args[2:]...)
-	if got := exitText(err); got != want {
-		ts.Fatalf("exit code %s, want %s", got, want)
+	if got := exitText(ts.Exec(args[1], args[2:]...)); got != args[0] {
+		ts.Fatalf("exit code %s, want %s", got, args[0])
+	}
+}
+
+func id(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	for {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+	}
+}
+
+type fleetKey struct{}
+
+// fleet is the running `up` of a script.
+type fleet struct{ cmd *exec.Cmd }
+
+func startFleet(ts *testscript.TestScript, _ bool, args []string) {
+	args = append([]string{"up", "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--s3", "127.0.0.1:0"}, args...)
+	cmd := exec.Command("codefleet", args...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	log, err := os.Create(ts.MkAbs("up.log"))
+	ts.Check(err)
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	f, ok := ts.Value(fleetKey{}).(*fleet)
+	if !ok {
+		ts.Fatalf("no place for the fleet")
+	}
+	f.cmd = cmd
+	ts.Defer(func() {
+		if f.cmd != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		log.Close()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if addr, ok := strings.CutPrefix(lines.Text(), "http "); ok {
+			ts.Setenv("HTTP", strings.TrimPrefix(strings.TrimSpace(addr), "http://"))
+		}
+		if lines.Text() == "ready" {
+			return
+		}
+	}
+	ts.Fatalf("up is not ready: %s", ts.ReadFile("up.log"))
+}
+
+func stopFleet(ts *testscript.TestScript, _ bool, _ []string) {
+	f, ok := ts.Value(fleetKey{}).(*fleet)
+	if !ok || f.cmd == nil {
+		ts.Fatalf("no fleet is up")
+	}
+	ts.Check(f.cmd.Process.Signal(syscall.SIGTERM))
+	err := f.cmd.Wait()
+	f.cmd = nil
+	if err != nil {
+		ts.Fatalf("up ended with %v: %s", err, ts.ReadFile("up.log"))
 	}
 }

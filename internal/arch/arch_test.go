@@ -39,7 +39,11 @@ var imports = map[string][]string{
 	"internal/tools/broker":          {"internal/tools", "internal/guardrails/..."},
 	"internal/tools/builtin":         {"internal/tools"},
 	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
-	"internal/selection":             {"internal/tools"},
+	"internal/selection":             {"internal/tools", "internal/selection/text", "internal/selection/gloss"},
+	"internal/selection/text":        nil,
+	"internal/selection/gloss":       nil,
+	"internal/selection/gloss/gen":   {"internal/selection/..."},
+	"internal/selection/eval":        {"internal/selection/..."},
 	"internal/codegen":               {"internal/tools"},
 	"internal/guardrails":            {"internal/tools"},
 	"internal/guardrails/privacy":    nil,
@@ -93,7 +97,7 @@ var homes = map[string][]string{
 }
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "testing"}
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/faulttest", "testing"}
 
 // TestImports reads the files themselves: a list asked of the go command would be cached stale.
 func TestImports(t *testing.T) {
@@ -171,7 +175,7 @@ func check(pkg, imported string, test bool) string {
 // testFixture: tests of what sits on the queue or the store start real ones.
 func testFixture(pkg, ours string) bool {
 	sits := []string{"internal/jobs", "internal/state/...", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
-	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest", "schemas"}
+	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest", "internal/faulttest", "schemas"}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
 	}

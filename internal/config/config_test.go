@@ -157,7 +157,7 @@ execution:
 `)
 	got := problems(t, config.Source{
 		File:  file,
-		Env:   []string{"CODEFLEET_NATS_ULR=nats://x", "MAX_MEMORY_MB=lots", "CODEFLEET_NATS_SERVICE_HOST=10.0.0.1", "CODEFLEET_PORT_4222_TCP_ADDR=10.0.0.1"},
+		Env:   []string{"CODEFLEET_NATS_ULR=nats://x", "MAX_MEMORY_MB=lots", "CODEFLEET_NATS_SERVICE_HOST=10.0.0.1", "CODEFLEET_PORT_4222_TCP_ADDR=10.0.0.1", "CODEFLEET_REQUIRE_GVISOR=1"},
 		Flags: []config.Flag{{Key: "s3.addr", Value: ":x", Name: "--s3"}},
 	})
 	want := []string{

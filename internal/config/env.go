@@ -16,6 +16,9 @@ var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL"
 // serviceLink matches what Kubernetes sets for a service named codefleet or codefleet-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
+// testVar matches what steers the project's own tests.
+var testVar = regexp.MustCompile(`^CODEFLEET_((TEST|REQUIRE)_|(LONG_TESTS|SELECTION_DATA|EMBEDDED)$)`)
+
 func parseEnv(env []string) map[string]string {
 	m := make(map[string]string, len(env))
 	for _, e := range env {
@@ -90,14 +93,19 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 
 // unknownVar refuses a misspelt variable of ours.
 func (l *loader) unknownVar(layer Layer, name string) {
-	if !strings.HasPrefix(name, "CODEFLEET_") || serviceLink.MatchString(name) {
+	if !strings.HasPrefix(name, ours) || serviceLink.MatchString(name) || testVar.MatchString(name) {
 		return
 	}
 	known := slices.Clone(clientVars)
 	for _, k := range l.keys {
-		known = append(known, k.env[0])
-		if k.secret() {
-			known = append(known, k.env[0]+"_FILE")
+		for _, name := range k.env {
+			if !strings.HasPrefix(name, ours) {
+				continue
+			}
+			known = append(known, name)
+			if k.secret() {
+				known = append(known, name+"_FILE")
+			}
 		}
 	}
 	if !slices.Contains(known, name) {

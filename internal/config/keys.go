@@ -44,9 +44,12 @@ func yamlName(f reflect.StructField) string {
 	return ""
 }
 
+// ours begins the names of our variables.
+const ours = "CODEFLEET_"
+
 // envNames are the variables of a setting: ours, made from its path, then those of earlier versions.
 func envNames(path string, f reflect.StructField) []string {
-	names := []string{"CODEFLEET_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
+	names := []string{ours + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
 	if extra := f.Tag.Get("env"); extra != "" {
 		names = append(names, strings.Split(extra, ",")...)
 	}

@@ -235,7 +235,7 @@ func earlierTable() string {
 	rows := map[string]string{"`MCP_SERVER_<NAME>_URL`": "kept: adds `mcp_servers` NAME, or sets its `url`"}
 	for _, k := range keysOf(Default()) {
 		for _, name := range k.env[1:] {
-			if !strings.HasPrefix(name, "OTEL_") {
+			if !strings.HasPrefix(name, "OTEL_") && !strings.HasPrefix(name, ours) {
 				rows[code(name)] = "kept: `" + k.path + "`"
 			}
 		}

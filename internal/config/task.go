@@ -21,7 +21,7 @@ type Execution struct {
 	// The state that sessions share.
 	State State `yaml:"state"`
 	// The gVisor engine. Empty: `runsc` beside this program, else on PATH.
-	Runsc string `yaml:"runsc"`
+	Runsc string `yaml:"runsc" env:"CODEFLEET_RUNSC"`
 	// Boxes at most. 0: the worker's slots and sandbox_pool_size together.
 	MaxBoxes int `yaml:"max_boxes"`
 	// tenant: a box goes on to serve the tenant that it served first; never: one task a box.

@@ -24,7 +24,7 @@ import (
 
 // RunWorker runs one worker of the given settings until take ends, then lets running tasks finish
 // until work ends. It calls ready when its first sandboxes are warm.
-func RunWorker(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error {
+func RunWorker(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) (err error) {
 	dir, release, err := workerDir(c.Data)
 	if err != nil {
 		return err
@@ -34,6 +34,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
 	store, err := Store(c, filepath.Join(dir, "cache"), t.Logger)
 	if err != nil {
 		return err
