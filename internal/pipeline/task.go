@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -133,7 +134,7 @@ func (t *task) committed(tree *state.Tree, c state.Commit) error {
 		t.result.Workspace.Generation = c.Generation
 	}
 	t.result.Workspace.Changed, t.result.Workspace.Conflicts = c.Changed, c.Conflicts
-	t.result.Artifacts = artifacts(tree, c.Changed, t.job.Task.Artifacts)
+	t.result.Artifacts = t.artifacts(tree, c.Changed)
 	return nil
 }
 
@@ -174,10 +175,10 @@ func (t *task) finish() *schemas.Result {
 }
 
 // artifacts are the changed files below artifacts/, and those that the task's patterns name.
-func artifacts(tree *state.Tree, changed, patterns []string) []schemas.Artifact {
+func (t *task) artifacts(tree *state.Tree, changed []string) []schemas.Artifact {
 	var out []schemas.Artifact
 	for _, name := range changed {
-		if !strings.HasPrefix(name, "artifacts/") && !slices.ContainsFunc(patterns, func(p string) bool {
+		if !strings.HasPrefix(name, "artifacts/") && !slices.ContainsFunc(t.job.Task.Artifacts, func(p string) bool {
 			ok, err := path.Match(p, name)
 			return ok && err == nil
 		}) {
@@ -187,6 +188,7 @@ func artifacts(tree *state.Tree, changed, patterns []string) []schemas.Artifact 
 			out = append(out, schemas.Artifact{
 				Path: name, Bytes: size,
 				MediaType: cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream"),
+				URL:       "/v1/tasks/" + t.job.Record.TaskID + "/artifacts/" + (&url.URL{Path: name}).EscapedPath(),
 			})
 		}
 	}

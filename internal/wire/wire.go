@@ -106,8 +106,16 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	if err != nil {
 		return ingest.Options{}, err
 	}
+	var files ingest.Artifacts
+	if c.S3.Endpoint != "" {
+		store, err := Store(c, "", t.Logger)
+		if err != nil {
+			return ingest.Options{}, err
+		}
+		files = artifacts{store}
+	}
 	return ingest.Options{
-		Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Artifacts: files, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }
