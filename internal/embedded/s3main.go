@@ -106,7 +106,8 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 		ready.Close()
 	})}
 	if !cfg.NoSync {
-		flush, err := openFlusher(data)
+		_, xattrs := storer.(meta.XattrMeta)
+		flush, err := openFlusher(data, xattrs)
 		if err != nil {
 			return err
 		}
@@ -140,22 +141,17 @@ func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer,
 	return meta.NewSideCar(sidecar)
 }
 
-// durable makes a swap of a HEAD object survive a power cut together with
-// all that it refers to: the gateway itself never syncs. Everything written before
-// is flushed before the swap, and the swap before it is acknowledged.
+// durable makes each object survive a power cut before its PUT is acknowledged: the gateway itself
+// never syncs. A workspace's HEAD is put after all that it refers to was acknowledged, so it never
+// outlives them. What the start-up probe writes is not worth the time.
 func durable(flush *flusher) fiber.Handler {
 	return func(c fiber.Ctx) error {
-		if c.Method() != fiber.MethodPut || !strings.HasSuffix(c.Path(), "/HEAD") {
-			return c.Next()
-		}
-		if err := flush.Sync(); err != nil {
-			return fmt.Errorf("flush before commit: %w", err)
-		}
-		if err := c.Next(); err != nil {
+		err := c.Next()
+		if err != nil || c.Method() != fiber.MethodPut || c.Response().StatusCode() != fiber.StatusOK || strings.Contains(c.Path(), "/_probe/") {
 			return err
 		}
-		if err := flush.Sync(); err != nil {
-			return fmt.Errorf("flush commit: %w", err)
+		if err := flush.Sync(c.Path()); err != nil {
+			return fmt.Errorf("flush object: %w", err)
 		}
 		return nil
 	}

@@ -1,0 +1,54 @@
+package embedded
+
+import (
+	"errors"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+)
+
+// flusher writes objects to the disk.
+type flusher struct {
+	root  *os.Root
+	whole bool // objects are more than their files: flush the file system
+}
+
+func openFlusher(dir string, oneFile bool) (*flusher, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &flusher{root, !oneFile}, nil
+}
+
+// Sync flushes the object of a request's path, with the directories above it, which may be new.
+func (f *flusher) Sync(urlPath string) error {
+	name, err := url.PathUnescape(urlPath)
+	if err != nil {
+		return err
+	}
+	name = strings.Trim(name, "/")
+	if f.whole {
+		return f.flush(".", syncAll)
+	}
+	for {
+		if err := f.flush(name, (*os.File).Sync); err != nil {
+			return err
+		}
+		if name == "." {
+			return nil
+		}
+		name = path.Dir(name)
+	}
+}
+
+func (f *flusher) flush(name string, sync func(*os.File) error) error {
+	file, err := f.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sync(file), file.Close())
+}
+
+func (f *flusher) Close() error { return f.root.Close() }
