@@ -62,9 +62,9 @@ var imports = map[string][]string{
 
 	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
-	"internal/wire":   {"internal/..."},
+	"internal/wire":   {"schemas", "internal/..."},
 	"internal/worker": {"schemas", "internal/..."},
-	"internal/up":     {"schemas", "internal/..."},
+	"internal/up":     {"schemas", "client", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
