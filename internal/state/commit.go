@@ -83,8 +83,10 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c Change) (Commit, error
 		}
 	}
 	t.lent = false
-	return Commit{Generation: t.base.head.Generation, ID: t.base.head.Commit, Time: t.base.head.Time, NoChange: true, Result: c.Result,
-		TaskID: c.TaskID, Attempt: c.Attempt, Message: c.Message}, nil
+	return Commit{
+		Generation: t.base.head.Generation, ID: t.base.head.Commit, Time: t.base.head.Time, NoChange: true, Result: c.Result,
+		TaskID: c.TaskID, Attempt: c.Attempt, Message: c.Message,
+	}, nil
 }
 
 func (s *Store) already(t *Tree, done *Commit) Commit {

@@ -21,21 +21,33 @@ var limited = []struct {
 	want       want
 }{
 	{name: "memory, within", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 200}, want: want{result: "157286400"}},
-	{name: "memory, above", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 100},
-		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 1}},
-	{name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'", limits: executor.Limits{MemoryMB: 100},
-		want: want{result: `"small"`}},
+	{
+		name: "memory, above", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 100},
+		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 1},
+	},
+	{
+		name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'", limits: executor.Limits{MemoryMB: 100},
+		want: want{result: `"small"`},
+	},
 	{name: "files, within", code: "x = [open('/dev/null') for _ in range(80)]\nNone", limits: executor.Limits{OpenFiles: 100}},
-	{name: "files, above", code: "x = [open('/dev/null') for _ in range(100)]\nNone", limits: executor.Limits{OpenFiles: 100},
-		want: want{status: "failed", code: "exception", message: "Too many open files", line: 1}},
+	{
+		name: "files, above", code: "x = [open('/dev/null') for _ in range(100)]\nNone", limits: executor.Limits{OpenFiles: 100},
+		want: want{status: "failed", code: "exception", message: "Too many open files", line: 1},
+	},
 	{name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, split: true, want: want{result: "15"}},
-	{name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, split: true,
-		want: want{status: "failed", code: "exception", message: "BlockingIOError", line: 5}},
+	{
+		name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, split: true,
+		want: want{status: "failed", code: "exception", message: "BlockingIOError", line: 5},
+	},
 	{name: "file size, within", code: "open('f', 'wb').write(bytes(1 << 20))", limits: executor.Limits{WorkspaceMB: 1}, want: want{result: "1048576"}},
-	{name: "file size, above", code: "f = open('f', 'wb', 0)\nwhile True: f.write(bytes(700_000))", limits: executor.Limits{WorkspaceMB: 1},
-		want: want{status: "failed", code: "exception", message: "File too large", line: 2}},
-	{name: "processor time", code: "while True: pass", limits: executor.Limits{Timeout: 20 * time.Second, CPUs: 0.01},
-		want: want{status: "failed", code: "cpu_limit"}},
+	{
+		name: "file size, above", code: "f = open('f', 'wb', 0)\nwhile True: f.write(bytes(700_000))", limits: executor.Limits{WorkspaceMB: 1},
+		want: want{status: "failed", code: "exception", message: "File too large", line: 2},
+	},
+	{
+		name: "processor time", code: "while True: pass", limits: executor.Limits{Timeout: 20 * time.Second, CPUs: 0.01},
+		want: want{status: "failed", code: "cpu_limit"},
+	},
 }
 
 const procs = `import os

@@ -60,7 +60,8 @@ var programs = []struct {
 	{"a function called result", "def result(): pass", want{}},
 	{"nothing", "", want{}},
 	{"inputs", "inputs['n'] + 1", want{result: "42"}},
-	{"conversions", `
+	{
+		"conversions", `
 import dataclasses, datetime, decimal, enum, collections
 @dataclasses.dataclass
 class Point:
@@ -72,23 +73,36 @@ Pair = collections.namedtuple('Pair', 'a b')
 [Point(1, float('nan')), datetime.date(2026, 1, 2), {3, 1, 2}, b'\x00\xff', Colour.RED, Pair(1, 2),
  {1: None, None: True}, decimal.Decimal('1.10'), range(3), float('inf'), {'k': 1}.keys(), '\u00e9']`,
 		want{result: `[{"x":1,"y":null},"2026-01-02",[1,2,3],{"$base64":"AP8="},"red",{"a":1,"b":2},` +
-			`{"1":null,"null":true},"1.10",[0,1,2],null,["k"],"\u00e9"]`}},
-	{"what has no JSON", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
-		want{result: `[{"$type":"__main__.A","$repr":"an A"},{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`}},
-	{"a repr that raises", "class A:\n  def __repr__(self): 1/0\nA()",
-		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`}},
+			`{"1":null,"null":true},"1.10",[0,1,2],null,["k"],"\u00e9"]`},
+	},
+	{
+		"what has no JSON", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
+		want{result: `[{"$type":"__main__.A","$repr":"an A"},{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`},
+	},
+	{
+		"a repr that raises", "class A:\n  def __repr__(self): 1/0\nA()",
+		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`},
+	},
 	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
 	{"too large a result", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
 	{"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na", want{status: "failed", code: "result_too_large"}},
 	{"a syntax error", "x = 1\ny = = 2", want{status: "failed", code: "syntax_error", message: "SyntaxError", cause: "y = = 2", line: 2}},
 	{"a null byte", "x = 1\x00", want{status: "failed", code: "syntax_error", message: "null bytes"}},
-	{"an exception", "def f(x):\n  return 1 / x\n\nf(0)\n",
-		want{status: "failed", code: "exception", message: "ZeroDivisionError: division by zero", line: 2,
-			cause: "Traceback (most recent call last):\n  File \"program.py\", line 4, in <module>"}},
-	{"an exception in a library", "import json\njson.loads('{')",
-		want{status: "failed", code: "exception", message: "JSONDecodeError", line: 2, cause: "in raw_decode"}},
-	{"an exception that raises", "class E(Exception):\n  def __str__(self): 1/0\nraise E",
-		want{status: "failed", code: "exception", message: "E: <", line: 3}},
+	{
+		"an exception", "def f(x):\n  return 1 / x\n\nf(0)\n",
+		want{
+			status: "failed", code: "exception", message: "ZeroDivisionError: division by zero", line: 2,
+			cause: "Traceback (most recent call last):\n  File \"program.py\", line 4, in <module>",
+		},
+	},
+	{
+		"an exception in a library", "import json\njson.loads('{')",
+		want{status: "failed", code: "exception", message: "JSONDecodeError", line: 2, cause: "in raw_decode"},
+	},
+	{
+		"an exception that raises", "class E(Exception):\n  def __str__(self): 1/0\nraise E",
+		want{status: "failed", code: "exception", message: "E: <", line: 3},
+	},
 	{"recursion", "def f(): f()\nf()", want{status: "failed", code: "exception", message: "RecursionError", line: 1}},
 	{"nesting", strings.Repeat("-", 100_000) + "1", want{status: "failed", code: "syntax_error"}},
 	{"SystemExit(0)", "result = 5\nraise SystemExit(0)", want{result: "5"}},
@@ -194,8 +208,11 @@ if False:
 		Lines:   8,
 		Imports: []executor.Import{{Module: "os", Line: 1}, {Module: "subprocess", Names: []string{"run"}, Line: 2}},
 		Calls: []executor.Name{
-			{Name: "os.system", Line: 4}, {Name: "la.inv", Line: 4}, {Name: "subprocess.run", Line: 5},
-			{Name: ".read", Line: 6}, {Name: "open", Line: 6},
+			{Name: "os.system", Line: 4},
+			{Name: "la.inv", Line: 4},
+			{Name: "subprocess.run", Line: 5},
+			{Name: ".read", Line: 6},
+			{Name: "open", Line: 6},
 		},
 		Attributes: []executor.Name{{Name: "__bases__", Line: 7}, {Name: "__class__", Line: 7}},
 	}

@@ -70,37 +70,57 @@ var toolCalls = []struct {
 	call       func(context.Context, executor.Call) (json.RawMessage, error)
 	want       want
 }{
-	{"no tools", "call_mcp_tool('s', 't', {})", nil,
-		want{status: "failed", code: "exception", message: "ToolError: s.t: this task has no tools", line: 2}},
-	{"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message]",
+	{
+		"no tools", "call_mcp_tool('s', 't', {})", nil,
+		want{status: "failed", code: "exception", message: "ToolError: s.t: this task has no tools", line: 2},
+	},
+	{
+		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message]",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return nil, errors.New("out of \"order\"\n")
 		},
-		want{result: `["s","t","out of \"order\"\n"]`}},
+		want{result: `["s","t","out of \"order\"\n"]`},
+	},
 	{"no arguments", "call_mcp_tool('s', 't')", echo, want{result: "{}"}},
-	{"arguments that have no JSON", "call_mcp_tool('s', 't', {'a': object()})", echo,
-		want{status: "failed", code: "exception", message: "not JSON serializable", line: 2}},
-	{"NaN", "call_mcp_tool('s', 't', {'a': float('nan')})", echo,
-		want{status: "failed", code: "exception", message: "s.t: arguments", line: 2}},
+	{
+		"arguments that have no JSON", "call_mcp_tool('s', 't', {'a': object()})", echo,
+		want{status: "failed", code: "exception", message: "not JSON serializable", line: 2},
+	},
+	{
+		"NaN", "call_mcp_tool('s', 't', {'a': float('nan')})", echo,
+		want{status: "failed", code: "exception", message: "s.t: arguments", line: 2},
+	},
 	{"large arguments", "len(call_mcp_tool('s', 't', {'a': 'x' * 900_000})['a'])", echo, want{result: "900000"}},
-	{"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
-		want{status: "failed", code: "exception", message: "arguments are too large", line: 2}},
-	{"a large answer", "len(call_mcp_tool('s', 't'))",
+	{
+		"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
+		want{status: "failed", code: "exception", message: "arguments are too large", line: 2},
+	},
+	{
+		"a large answer", "len(call_mcp_tool('s', 't'))",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.Marshal(strings.Repeat("x", 5<<20))
 		},
-		want{result: "5242880"}},
-	{"too large an answer", "call_mcp_tool('s', 't')",
+		want{result: "5242880"},
+	},
+	{
+		"too large an answer", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.Marshal(strings.Repeat("x", 17<<20))
 		},
-		want{status: "failed", code: "exception", message: "more than", line: 2}},
-	{"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], limit=40))", echo,
-		want{result: "44850"}},
-	{"parallel that raises", "parallel([lambda: 1, lambda: 1 / 0])", echo,
-		want{status: "failed", code: "exception", message: "ZeroDivisionError", line: 2}},
-	{"calls from a fork", "import os\npid = os.fork()\nif not pid: call_mcp_tool('s', 't')\nos.waitpid(pid, 0)\ncall_mcp_tool('s', 't', {'a': 1})", echo,
-		want{result: `{"a":1}`}},
+		want{status: "failed", code: "exception", message: "more than", line: 2},
+	},
+	{
+		"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], limit=40))", echo,
+		want{result: "44850"},
+	},
+	{
+		"parallel that raises", "parallel([lambda: 1, lambda: 1 / 0])", echo,
+		want{status: "failed", code: "exception", message: "ZeroDivisionError", line: 2},
+	},
+	{
+		"calls from a fork", "import os\npid = os.fork()\nif not pid: call_mcp_tool('s', 't')\nos.waitpid(pid, 0)\ncall_mcp_tool('s', 't', {'a': 1})", echo,
+		want{result: `{"a":1}`},
+	},
 	{"frames by hand", `
 import json, os
 for i in range(1, 2001):
@@ -109,8 +129,10 @@ for i in range(1, 2001):
 answers = b''
 while answers.count(b'"reply"') < 2000: answers += os.read(3, 65536)
 'done'`, echo, want{result: `"done"`}},
-	{"calls of nothing", "call_mcp_tool('', '')", echo,
-		want{status: "failed", code: "exception", message: "names a server and a tool", line: 2}},
+	{
+		"calls of nothing", "call_mcp_tool('', '')", echo,
+		want{status: "failed", code: "exception", message: "names a server and a tool", line: 2},
+	},
 	{"arguments that are not JSON", `
 import os
 line = b'{"t":"call","id":1,"server":"s","tool":"t","hash":""}\n{'

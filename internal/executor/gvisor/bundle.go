@@ -37,8 +37,11 @@ func (b bundle) config() *specs.Spec {
 		Process:  b.process(),
 		Mounts:   b.mountTable(),
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
-			{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
-			{Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
+			{Type: specs.PIDNamespace},
+			{Type: specs.IPCNamespace},
+			{Type: specs.UTSNamespace},
+			{Type: specs.MountNamespace},
+			{Type: specs.NetworkNamespace},
 		}},
 	}
 }
@@ -86,6 +89,8 @@ func bind(m executor.Mount) specs.Mount {
 
 // tmpfs has a size, always: without one it takes the box's memory until the box dies.
 func tmpfs(target string, mb int) specs.Mount {
-	return specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs",
-		Options: []string{"nosuid", "nodev", "mode=1777", "size=" + megabytes(mb)}}
+	return specs.Mount{
+		Destination: target, Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"nosuid", "nodev", "mode=1777", "size=" + megabytes(mb)},
+	}
 }

@@ -184,11 +184,14 @@ func TestDateOf(t *testing.T) {
 func TestSettings(t *testing.T) {
 	for name, test := range map[string]struct{ got, want []setting }{
 		"v1": {settings(false, 300, 1.5), []setting{
-			{"memory.swappiness", "0", true}, {"memory.limit_in_bytes", "314572800", false}, {"cpu.cfs_quota_us", "150000", true}}},
+			{"memory.swappiness", "0", true}, {"memory.limit_in_bytes", "314572800", false}, {"cpu.cfs_quota_us", "150000", true},
+		}},
 		"v2": {settings(true, 300, 0.5), []setting{
-			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "314572800", false}, {"cpu.max", "50000 100000", false}}},
+			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "314572800", false}, {"cpu.max", "50000 100000", false},
+		}},
 		"v2 without walls": {settings(true, 0, 0), []setting{
-			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "max", false}, {"cpu.max", "max", false}}},
+			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "max", false}, {"cpu.max", "max", false},
+		}},
 	} {
 		if diff := cmp.Diff(test.want, test.got, cmp.AllowUnexported(setting{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
