@@ -319,6 +319,10 @@ func testConflict(t *testing.T, world *world) {
 	if diff := cmp.Diff([]string{"same"}, conflict.Paths); diff != "" {
 		t.Errorf("conflicting paths (-want +got):\n%s", diff)
 	}
+	if err := b.Store.Revert(t.Context(), b.Tree); err != nil {
+		t.Errorf("Revert() after a conflict = %v", err)
+	}
+	b.Want(map[string]string{}) // as it was checked out
 	b.Checkout()
 	b.Want(map[string]string{"same": "a"})
 	b.Write("same", "a and b")
