@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/codefleet/codefleet/internal/state"
 )
@@ -38,12 +38,40 @@ type crashAfterCommit struct {
 
 func (c crashAfterCommit) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	etag, err := c.Objects.CompareAndSwap(ctx, key, old, data)
-	if err == nil && strings.HasSuffix(key, "/HEAD") && bytes.Contains(data, []byte(`"`+c.task+`"`)) {
-		self, findErr := os.FindProcess(os.Getpid())
-		if err := errors.Join(findErr, self.Kill()); err != nil {
-			return "", fmt.Errorf("crash after the commit: %w", err)
+	if err == nil && commits(key, data, c.task) {
+		if err := signalSelf(syscall.SIGKILL); err != nil {
+			return "", err
 		}
 		<-ctx.Done()
 	}
 	return etag, err
+}
+
+// stopBeforeCommit stops its process, as SIGSTOP does, when HEAD is about to name a task, and says so
+// with a file.
+type stopBeforeCommit struct {
+	state.Objects
+	task, file string
+}
+
+func (s stopBeforeCommit) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if commits(key, data, s.task) {
+		if err := errors.Join(os.WriteFile(s.file, nil, 0o600), signalSelf(syscall.SIGSTOP)); err != nil {
+			return "", err
+		}
+	}
+	return s.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+// commits reports whether a swap is of a HEAD that names the task.
+func commits(key string, data []byte, task string) bool {
+	return strings.HasSuffix(key, "/HEAD") && bytes.Contains(data, []byte(`"`+task+`"`))
+}
+
+func signalSelf(sig os.Signal) error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return self.Signal(sig)
 }

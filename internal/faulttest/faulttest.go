@@ -114,10 +114,13 @@ func (p *Process) kill() error {
 
 // Stop asks the process to end, as a role does when the test is gone, and waits for it. A process
 // that does not end in time is killed. The error says what is wrong with how it ended. Nothing is
-// done to it any more.
+// done to it any more, and nothing is done to one that has ended.
 func (p *Process) Stop(patience time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
 	p.closed = true
 	if err := p.stdin.Close(); err != nil {
 		return fmt.Errorf("stop %s: %w", p.role, err)
@@ -129,6 +132,9 @@ func (p *Process) Stop(patience time.Duration) error {
 	}
 	return nil
 }
+
+// Continue undoes a SIGSTOP that the process has sent to itself.
+func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Killed waits until the process has been ended by SIGKILL without any help of the test's. Nothing
 // is done to it any more.

@@ -109,7 +109,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// work starts a worker.
+// work starts a worker, which is stopped as by SIGTERM at the end of the test: it cleans up.
 func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process {
 	t.Helper()
 	name := "w" + strconv.Itoa(len(f.workers))
@@ -118,21 +118,16 @@ func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process 
 	}, f.env...), env...)
 	w := faulttest.Start(t, "worker", env...)
 	f.workers = append(f.workers, w)
+	t.Cleanup(func() {
+		if err := w.Stop(30 * time.Second); err != nil {
+			t.Error(err)
+		}
+	})
 	return w
 }
 
 // owner names the boxes of a worker, and of no other on this machine.
 func (f *fleet) owner(name string) string { return fmt.Sprintf("ft%d%s", os.Getpid(), name) }
-
-// stop ends workers as SIGTERM does, so that they clean up.
-func stop(t *testing.T, workers ...*faulttest.Process) {
-	t.Helper()
-	for _, w := range workers {
-		if err := w.Stop(30 * time.Second); err != nil {
-			t.Error(err)
-		}
-	}
-}
 
 // checkClean removes what the fleet has left on this machine outside of files, which is an error.
 func (f *fleet) checkClean(t *testing.T) {

@@ -109,6 +109,9 @@ func workerRole(ctx context.Context, ready func()) error {
 	if id := os.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
 		objects = crashAfterCommit{objects, id}
 	}
+	if id := os.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
+		objects = stopBeforeCommit{objects, id, os.Getenv("STOPPED")}
+	}
 	dir, name := os.Getenv("WORKER_DIR"), os.Getenv("WORKER")
 	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +56,7 @@ func TestFaults(t *testing.T) {
 	})
 	rng := rand.New(rand.NewPCG(f.seed, 1)) //nolint:gosec // a test's
 	tasks := make([]submitted, *faultTasks)
-	pace := time.NewTicker(90 * time.Millisecond)
+	pace := time.NewTicker(45 * time.Millisecond)
 	defer pace.Stop()
 	for i := range tasks {
 		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
@@ -73,7 +75,6 @@ func TestFaults(t *testing.T) {
 	for _, p := range v.problems {
 		t.Error(p)
 	}
-	stop(t, f.workers...)
 }
 
 // Without the condition on the swap of HEAD the same audit finds effects that are lost.
@@ -96,8 +97,10 @@ func TestFaultsMutant(t *testing.T) {
 	if v.lost == 0 {
 		t.Error("nothing is lost without If-Match")
 	}
-	stop(t, f.workers...)
 }
+
+// later is how many commits the directed tests put on top of a task's: more than HEAD remembers.
+const later = 150
 
 // A worker dies between the commit and the record, and whoever takes over finds more commits on top
 // than HEAD remembers: the task completes, and does not run again.
@@ -109,34 +112,66 @@ func TestTakeoverBehindManyCommits(t *testing.T) {
 	if err := crasher.Killed(); err != nil {
 		t.Fatal(err)
 	}
-	const later = 150
+	f.bury(t, task)
+	f.workers = nil // the successor has the name and the directory of the dead, and cleans up
+	f.work(t, 1)
+	rec := f.wait(t, task)
+	if rec.Run != 2 || rec.Result.Workspace.Generation != 1 {
+		t.Errorf("ended by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run, rec.Result.Workspace.Generation, rec.Result)
+	}
+	f.checkOnce(t, task)
+}
+
+// A worker stops in front of its commit, for longer than its lease. Another one runs the task, many
+// commits follow, and then the first one goes on: its commit finds that of the other.
+func TestZombieBehindManyCommits(t *testing.T) {
+	f := newFleet(t)
+	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
+	stopped := filepath.Join(t.TempDir(), "stopped")
+	zombie := f.work(t, 1, "STOP_BEFORE_COMMIT_OF="+task.id, "STOPPED="+stopped)
+	f.submit(t, task, fmt.Sprintf(counting, counterFile), 0)
+	eventually(t, "the worker stops", func(context.Context) error {
+		_, err := os.Stat(stopped)
+		return err
+	})
+	f.work(t, 1)
+	rec := f.wait(t, task)
+	if rec.Run != 2 || rec.Worker != "w1" {
+		t.Errorf("ended by run %d of %s, want run 2 of w1", rec.Run, rec.Worker)
+	}
+	f.bury(t, task)
+	if err := errors.Join(zombie.Continue(), zombie.Stop(30*time.Second)); err != nil { // it ends what it does
+		t.Fatal(err)
+	}
+	f.checkOnce(t, task)
+}
+
+// bury commits to the workspace of a task until its HEAD no longer names the task.
+func (f *fleet) bury(t *testing.T, task submitted) {
+	t.Helper()
 	f.commitMore(t, task.ref, later)
 	head, err := f.objects.Get(t.Context(), "acme/w/files/HEAD", state.GetOptions{})
 	if err != nil || strings.Contains(string(head.Data), task.id) {
 		t.Fatalf("HEAD remembers the task after %d commits: %s, %v", later, head.Data, err)
 	}
+}
 
-	f.workers = nil // its successor has its name and directory, and cleans up after it
-	successor := f.work(t, 1)
-	rec := f.wait(t, task)
-	if rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Result.Workspace.Generation != 1 {
-		t.Errorf("record = %s after run %d at generation %d, want succeeded after run 2 at generation 1: %+v",
-			rec.Status, rec.Run, rec.Result.Workspace.Generation, rec.Result)
-	}
+// checkOnce checks that a task of the directed tests has ended and counted once.
+func (f *fleet) checkOnce(t *testing.T, task submitted) {
+	t.Helper()
 	v := &verdict{ended: map[schemas.Status]int{}}
 	f.auditRecords(t, v, []submitted{task})
+	for _, p := range v.problems {
+		t.Error(p)
+	}
 	files := f.files(t, task.ref)
 	if files[task.name] != task.name || files[counterFile] != "1" {
 		t.Errorf("task's file %q, counter %q; want its name and 1", files[task.name], files[counterFile])
 	}
 	log, err := f.store.Log(t.Context(), task.ref, 0)
-	if err != nil || len(log) != later+1 {
-		t.Errorf("Log() = %d commits, %v, want %d", len(log), err, later+1)
+	if err != nil || len(log) != later+1 || log[later].TaskID != task.id {
+		t.Errorf("Log() = %d commits, %v, want %d and the task's first", len(log), err, later+1)
 	}
-	for _, p := range v.problems {
-		t.Error(p)
-	}
-	stop(t, successor)
 }
 
 // commitMore commits n times to a workspace, as tasks do.
