@@ -9,6 +9,7 @@ package faulttest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,45 @@ func (p *Process) kill() error {
 		return err
 	}
 	return nil
+}
+
+// Stop asks the process to end, as a role does when the test is gone, and waits for it. A process
+// that does not end in time is killed. The error says what is wrong with how it ended. Nothing is
+// done to it any more, and nothing is done to one that has ended.
+func (p *Process) Stop(patience time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	if err := p.stdin.Close(); err != nil {
+		return fmt.Errorf("stop %s: %w", p.role, err)
+	}
+	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer late.Stop()
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("stop %s: %w", p.role, err)
+	}
+	return nil
+}
+
+// Continue undoes a SIGSTOP that the process has sent to itself.
+func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Killed waits until the process has been ended by SIGKILL without any help of the test's. Nothing
+// is done to it any more.
+func (p *Process) Killed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	err := p.cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s ended, and not by SIGKILL: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
 }
 
 func (p *Process) close() {

@@ -59,8 +59,8 @@ func (s *Store) commit(ctx context.Context, t *Tree, c Change) (Commit, error) {
 	}
 	p := &proposal{store: s, ref: t.ref, change: c, upload: up, base: t.base, on: t.base, id: newCommitID()}
 	out, v, err := p.run(ctx)
-	if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDeleted) {
-		return Commit{}, err // the caller may try again
+	if err != nil && !errors.Is(err, ErrDeleted) {
+		return Commit{}, err // the caller may try again, keep both, or revert
 	}
 	// The directory is as it was looked at. It is a version only if nothing
 	// of others came in and the commit was ours.

@@ -62,6 +62,8 @@ func (a *entry) same(b *entry) bool {
 	return a == b || a.sameContent(b) && (a.Kind == kindLink || a.Mode == b.Mode)
 }
 
+func (a *entry) isDir() bool { return a != nil && a.Kind == kindDir }
+
 // snapshot is all paths of one version, sorted by their bytes. It is immutable.
 type snapshot struct {
 	entries []*entry

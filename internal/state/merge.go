@@ -23,7 +23,8 @@ type merger struct {
 }
 
 // merge returns what to change in theirs so that ours is in it too, and the
-// paths that both sides changed in different ways.
+// paths that both sides changed. The same content on both sides is a conflict
+// too: two tasks that read 5 and write 6 have counted to 7.
 func (m *merger) merge(ours []change) ([]change, []string, error) {
 	m.ours, m.removed, m.out = map[string]*entry{}, map[string]bool{}, map[string]*entry{}
 	for _, c := range ours {
@@ -56,8 +57,8 @@ func (m *merger) path(c change) error {
 			return nil
 		}
 		m.out[c.path] = c.entry
-	case theirs.same(c.entry): // the same on both sides
-	case theirs != nil && c.entry != nil && theirs.Kind == kindDir && c.entry.Kind == kindDir: // only modes differ
+	case c.entry.isDir() && theirs.isDir(): // only modes differ
+	case c.entry == nil && theirs == nil && base.isDir(): // what was in it is compared path by path
 	default:
 		merged, err := m.byKey(base, theirs, c.entry)
 		if err != nil {
@@ -73,10 +74,11 @@ func (m *merger) path(c change) error {
 }
 
 // conflict keeps both: an edit wins over a removal, theirs keeps the name,
-// directories keep theirs, and files step aside.
+// directories keep theirs, and files step aside unless they are the same.
 func (m *merger) conflict(c change, theirs *entry) {
 	m.conflicts = append(m.conflicts, c.path)
 	switch {
+	case theirs.same(c.entry):
 	case c.entry == nil: // we removed what they edited
 	case theirs == nil: // they removed what we edited
 		m.out[c.path] = c.entry
@@ -194,7 +196,8 @@ func (m *merger) byKey(base, theirs, ours *entry) (*entry, error) {
 	return m.write(ours, append(data, '\n'))
 }
 
-// mergeKeys is the three-way merge of objects; false when both sides changed one key.
+// mergeKeys is the three-way merge of objects; false when both sides changed one
+// key, be it to the same value.
 func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.RawMessage, bool) {
 	merged := maps.Clone(theirs)
 	keys := maps.Clone(base)
@@ -205,7 +208,7 @@ func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.R
 	for key := range keys {
 		b, t, o := base[key], theirs[key], ours[key]
 		switch {
-		case sameJSON(b, o), sameJSON(t, o): // we changed nothing, or the same
+		case sameJSON(b, o): // we changed nothing
 		case !sameJSON(b, t):
 			return nil, false
 		case o == nil:

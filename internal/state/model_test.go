@@ -195,7 +195,7 @@ func (m *model) merged(w *modelWorker) (map[string]string, []string) {
 	for _, path := range modelPaths {
 		base, theirs, ours := lookup(w.base, path), lookup(m.files, path), lookup(w.files, path)
 		switch {
-		case ours == base || ours == theirs:
+		case ours == base:
 		case theirs != base:
 			conflicts = append(conflicts, path)
 		case ours == "":

@@ -29,6 +29,7 @@ func TestStore(t *testing.T, open func(t *testing.T) state.Objects) {
 		{"difference", testDifference},
 		{"merge", testMerge},
 		{"conflict", testConflict},
+		{"the same change twice", testSameChange},
 		{"keep both", testKeepBoth},
 		{"state files merge by key", testStateKeys},
 		{"once per task", testOnce},
@@ -318,12 +319,70 @@ func testConflict(t *testing.T, world *world) {
 	if diff := cmp.Diff([]string{"same"}, conflict.Paths); diff != "" {
 		t.Errorf("conflicting paths (-want +got):\n%s", diff)
 	}
+	if err := b.Store.Revert(t.Context(), b.Tree); err != nil {
+		t.Errorf("Revert() after a conflict = %v", err)
+	}
+	b.Want(map[string]string{}) // as it was checked out
 	b.Checkout()
 	b.Want(map[string]string{"same": "a"})
 	b.Write("same", "a and b")
 	b.Commit("task-b")
 	a.Checkout()
 	a.Want(map[string]string{"same": "a and b"})
+}
+
+// Two tasks that read 5 and write 6 have counted to 7: what is the same on both sides is a conflict
+// as well. Directories hold nothing that a task could have read.
+func testSameChange(t *testing.T, world *world) {
+	a, b := world.worker(t), world.worker(t)
+	a.Checkout()
+	a.Write("counter", "5")
+	a.Write("job", "to be done by one")
+	a.Write("old/x", "x")
+	a.Write("state.json", `{"count": 5, "gone": 1}`)
+	a.Commit("task-0")
+	a.Checkout()
+	b.Checkout()
+	for _, w := range []*Worker{a, b} {
+		w.Write("counter", "6")
+		w.Write("first", "1")
+		w.Remove("job")
+		w.Remove("old")
+		w.Write("state.json", `{"count": 6, "gone": 1}`)
+		w.Write("new/"+w.Dir[len(w.Dir)-3:], "")
+	}
+	a.Commit("task-a")
+	_, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1})
+	conflict, ok := errors.AsType[*state.ConflictError](err)
+	if !ok {
+		t.Fatalf("Commit() = %v, want a ConflictError", err)
+	}
+	want := []string{"counter", "first", "job", "old/x", "state.json"}
+	if diff := cmp.Diff(want, conflict.Paths); diff != "" {
+		t.Errorf("conflicting paths (-want +got):\n%s", diff)
+	}
+
+	// The last attempt keeps both, and what is the same needs no copy.
+	a.Checkout()
+	b.Checkout()
+	for _, w := range []*Worker{a, b} {
+		w.Write("counter", "7")
+		w.Write("state.json", `{"count": 6}`)
+	}
+	a.Commit("task-c")
+	c, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1, KeepBoth: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"counter", "state.json"}, c.Conflicts); diff != "" {
+		t.Errorf("conflicts (-want +got):\n%s", diff)
+	}
+	b.Checkout()
+	for name := range b.Files() {
+		if strings.Contains(name, ".conflict-") {
+			t.Errorf("there is a copy: %s", name)
+		}
+	}
 }
 
 func testKeepBoth(t *testing.T, world *world) {

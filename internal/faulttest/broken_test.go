@@ -1,0 +1,77 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+// mutantNoIfMatch is a worker whose object store ignores the condition of a swap.
+const mutantNoIfMatch = "no-if-match"
+
+// blindSwap swaps whatever is there by now.
+type blindSwap struct{ state.Objects }
+
+func (b blindSwap) CompareAndSwap(ctx context.Context, key, _ string, data []byte) (string, error) {
+	for {
+		now, err := b.Get(ctx, key, state.GetOptions{})
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return "", err
+		}
+		etag, err := b.Objects.CompareAndSwap(ctx, key, now.ETag, data)
+		if !errors.Is(err, state.ErrConflict) {
+			return etag, err
+		}
+	}
+}
+
+// crashAfterCommit kills its process, as kill -9 does, when HEAD first names a task.
+type crashAfterCommit struct {
+	state.Objects
+	task string
+}
+
+func (c crashAfterCommit) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	etag, err := c.Objects.CompareAndSwap(ctx, key, old, data)
+	if err == nil && commits(key, data, c.task) {
+		if err := signalSelf(syscall.SIGKILL); err != nil {
+			return "", err
+		}
+		<-ctx.Done()
+	}
+	return etag, err
+}
+
+// stopBeforeCommit stops its process, as SIGSTOP does, when HEAD is about to name a task, and says so
+// with a file.
+type stopBeforeCommit struct {
+	state.Objects
+	task, file string
+}
+
+func (s stopBeforeCommit) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if commits(key, data, s.task) {
+		if err := errors.Join(os.WriteFile(s.file, nil, 0o600), signalSelf(syscall.SIGSTOP)); err != nil {
+			return "", err
+		}
+	}
+	return s.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+// commits reports whether a swap is of a HEAD that names the task.
+func commits(key string, data []byte, task string) bool {
+	return strings.HasSuffix(key, "/HEAD") && bytes.Contains(data, []byte(`"`+task+`"`))
+}
+
+func signalSelf(sig os.Signal) error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return self.Signal(sig)
+}

@@ -1,0 +1,235 @@
+package faulttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+var (
+	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0: a new one")
+	faultTasks = flag.Int("faults.tasks", 300, "tasks of the fault test, about 10 a second")
+)
+
+// source is the producer of all tasks here.
+const source = "/faulttest"
+
+// fleet is two stores and workers, each in processes of their own, and what a test knows of it.
+type fleet struct {
+	dir      string
+	seed     uint64
+	env      []string // of every role
+	nats, s3 *faulttest.Process
+	workers  []*faulttest.Process
+	queue    *jobs.Client
+	objects  state.Objects
+	store    *state.Store
+}
+
+// newFleet starts the stores. The test ends with an error when anything of the fleet is left then.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{dir: t.TempDir(), seed: *faultSeed}
+	for f.seed == 0 {
+		f.seed = rand.Uint64() >> 32
+	}
+	// Programs of other users have to get through.
+	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil { //nolint:gosec // a directory of this test's
+		t.Fatal(err)
+	}
+	runsc, boxes := engine(), "gVisor"
+	if runsc == "" {
+		boxes = "plain processes: no runsc, or not root"
+	}
+	t.Logf("seed %d (again: -args -faults.seed %d), boxes: %s", f.seed, f.seed, boxes)
+	queueAddr, storeAddr := freeAddr(t), freeAddr(t)
+	f.env = []string{
+		"NATS_ADDR=" + queueAddr, "NATS_DIR=" + filepath.Join(f.dir, "nats"),
+		"S3_ADDR=" + storeAddr, "S3_DIR=" + filepath.Join(f.dir, "s3"), "RUNSC=" + runsc,
+	}
+	t.Cleanup(func() { f.checkClean(t) })
+	f.nats = faulttest.Start(t, "nats", f.env...)
+	f.s3 = faulttest.Start(t, "s3", f.env...)
+	var err error
+	if f.queue, err = connect(t.Context(), queueAddr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.queue.Close)
+	if err := f.queue.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.objects, err = openObjects(storeAddr); err != nil {
+		t.Fatal(err)
+	}
+	f.store = state.New(f.objects, state.Options{})
+	return f
+}
+
+// engine is the path of gVisor's runsc, or empty when this test cannot use it.
+func engine() string {
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
+		if found, err := exec.LookPath(path); err == nil {
+			if found, err = filepath.Abs(found); err == nil {
+				return found
+			}
+		}
+	}
+	return ""
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// work starts a worker, which is stopped as by SIGTERM at the end of the test: it cleans up.
+func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process {
+	t.Helper()
+	name := "w" + strconv.Itoa(len(f.workers))
+	env = append(append([]string{
+		"WORKER=" + name, "WORKER_DIR=" + filepath.Join(f.dir, name), "OWNER=" + f.owner(name), "SLOTS=" + strconv.Itoa(slots),
+	}, f.env...), env...)
+	w := faulttest.Start(t, "worker", env...)
+	f.workers = append(f.workers, w)
+	t.Cleanup(func() {
+		if err := w.Stop(30 * time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// owner names the boxes of a worker, and of no other on this machine.
+func (f *fleet) owner(name string) string { return fmt.Sprintf("ft%d%s", os.Getpid(), name) }
+
+// checkClean removes what the fleet has left on this machine outside of files, which is an error.
+func (f *fleet) checkClean(t *testing.T) {
+	t.Helper()
+	mounts, err := hostdir.Mounts(f.dir)
+	if err != nil || len(mounts) > 0 {
+		t.Errorf("mounts left: %v, %v", mounts, errors.Join(err, hostdir.UnmountBelow(f.dir)))
+	}
+	groups, err := filepath.Glob("/sys/fs/cgroup/*/codefleet/" + f.owner("") + "*") // version 1
+	if err != nil || len(groups) > 0 {
+		t.Errorf("control groups left: %v, %v", groups, err)
+	}
+	groups, err = filepath.Glob("/sys/fs/cgroup/codefleet/" + f.owner("") + "*") // version 2
+	if err != nil || len(groups) > 0 {
+		t.Errorf("control groups left: %v, %v", groups, err)
+	}
+	eventually(t, "the end of all processes", func(context.Context) error {
+		if left := processesThatName(f.dir); len(left) > 0 {
+			return fmt.Errorf("still there: %q", left)
+		}
+		return nil
+	})
+}
+
+// submitted is a task that a test submits.
+type submitted struct {
+	ref  state.Ref
+	name string // of its file, and its event's id
+	id   string
+}
+
+func newTask(ref state.Ref, number int) submitted {
+	name := fmt.Sprintf("task-%04d", number)
+	return submitted{ref: ref, name: name, id: jobs.TaskID(ref.Tenant, source, name)}
+}
+
+// submit sends a task until it is accepted.
+func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64) {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"code": code, "retry": map[string]any{"attempts": 100},
+		"inputs": map[string]any{"name": task.name, "pause": pauseS},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := event.New()
+	ev.SetID(task.name)
+	ev.SetSource(source)
+	ev.SetType(schemas.TypeTask)
+	ev.SetExtension("workspace", task.ref.Workspace)
+	if err := ev.SetData(event.ApplicationJSON, data); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "submission of "+task.name, func(ctx context.Context) error {
+		rec, err := f.queue.Submit(ctx, task.ref.Tenant, ev)
+		if err == nil && rec.TaskID != task.id {
+			t.Fatalf("Submit(%s) = task %s, want %s", task.name, rec.TaskID, task.id)
+		}
+		return err
+	})
+}
+
+// wait returns the record of a task that has ended.
+func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
+	t.Helper()
+	var rec schemas.Record
+	eventually(t, "end of "+task.name, func(ctx context.Context) (err error) {
+		rec, err = f.queue.Wait(ctx, task.ref.Tenant, task.id)
+		return err
+	})
+	return rec
+}
+
+// eventually tries until try succeeds, with a few seconds each, and gives up after two minutes.
+func eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	const patience, each, every = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
+	deadline := time.Now().Add(patience)
+	for {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), each)
+		err := try(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		<-time.After(every)
+	}
+}
+
+// processesThatName lists the command lines of living processes that contain text.
+func processesThatName(text string) []string {
+	var left []string
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is good
+	for _, name := range names {
+		line, err := os.ReadFile(name)
+		if err == nil && filepath.Base(filepath.Dir(name)) != strconv.Itoa(os.Getpid()) && contains(line, text) {
+			left = append(left, printable(line))
+		}
+	}
+	return left
+}

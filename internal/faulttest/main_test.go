@@ -1,0 +1,151 @@
+package faulttest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/worker"
+)
+
+// ackWait is that of the fleets under test: a worker silent for this long has lost its tasks.
+const ackWait = 2 * time.Second
+
+const (
+	bucket   = "fleet"
+	password = "fault-test"
+)
+
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	faulttest.Main(m, map[string]faulttest.Role{"nats": natsRole, "s3": s3Role, "worker": workerRole})
+}
+
+// quiet is the log of a role: FAULTTEST_LOG=1 shows what it has to say.
+func quiet() *slog.Logger {
+	if os.Getenv("FAULTTEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("pid", os.Getpid())
+}
+
+func natsRole(ctx context.Context, ready func()) error {
+	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
+		Dir: os.Getenv("NATS_DIR"), Addr: os.Getenv("NATS_ADDR"), Log: quiet(),
+		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
+	})
+	if err != nil {
+		return err
+	}
+	ready()
+	<-ctx.Done()
+	srv.Close()
+	return nil
+}
+
+// s3Role restarts until the predecessor's server, which dies a moment after its parent, is gone.
+func s3Role(ctx context.Context, ready func()) error {
+	opts := embedded.S3Options{
+		Dir: os.Getenv("S3_DIR"), Addr: os.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password, Bucket: bucket,
+		NoSync: true, // what a killed process has written is in the page cache
+		Log:    quiet(),
+	}
+	srv, err := embedded.StartS3(ctx, opts)
+	for give := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(give); {
+		srv, err = embedded.StartS3(ctx, opts)
+	}
+	if err != nil {
+		return err
+	}
+	ready()
+	select {
+	case <-ctx.Done():
+		return srv.Close()
+	case <-srv.Exited():
+		return fmt.Errorf("the S3 server ended by itself: %w", srv.Close())
+	}
+}
+
+// connect reaches the queue of the fleet that the variables of this process describe.
+func connect(ctx context.Context, addr string) (*jobs.Client, error) {
+	return jobs.Connect(ctx, jobs.Options{
+		URL: "nats://" + addr, User: embedded.FleetUser, Password: password, WaitForServer: true,
+		AckWait: ackWait, History: 1000, Log: quiet(),
+	})
+}
+
+func openObjects(addr string) (state.Objects, error) {
+	return s3.Open(s3.Options{Endpoint: "http://" + addr, Bucket: bucket, AccessKey: bucket, SecretKey: password})
+}
+
+// workerRole is a worker as every other, wired as wire does it. What a test breaks, it breaks in the
+// objects below the store.
+func workerRole(ctx context.Context, ready func()) error {
+	queue, err := connect(ctx, os.Getenv("NATS_ADDR"))
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	objects, err := openObjects(os.Getenv("S3_ADDR"))
+	if err != nil {
+		return err
+	}
+	if os.Getenv("MUTANT") == mutantNoIfMatch {
+		objects = blindSwap{objects}
+	}
+	if id := os.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
+		objects = crashAfterCommit{objects, id}
+	}
+	if id := os.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
+		objects = stopBeforeCommit{objects, id, os.Getenv("STOPPED")}
+	}
+	dir, name := os.Getenv("WORKER_DIR"), os.Getenv("WORKER")
+	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
+	if err != nil {
+		return err
+	}
+	ready()
+	slots, err := strconv.Atoi(os.Getenv("SLOTS"))
+	if err != nil {
+		return err
+	}
+	err = worker.Run(ctx, ctx, worker.Options{
+		Name: name, Slots: slots, AckWait: ackWait,
+		Pool: executor.PoolOptions{
+			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: os.Getenv("OWNER"), DiskMB: 16,
+		},
+		Driver: driver, Queue: queue, Log: quiet(),
+		Store: state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}),
+	})
+	if err != nil {
+		return err
+	}
+	return closeDriver()
+}
+
+// openDriver is gVisor where the test has found it, and plain processes elsewhere.
+func openDriver(dir string) (executor.Driver, *state.Owner, func() error, error) {
+	runsc := os.Getenv("RUNSC")
+	if runsc == "" {
+		return executortest.Host{}, nil, func() error { return nil }, nil
+	}
+	d, err := gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Log: quiet()})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	guest := executor.DefaultGuest()
+	return d, &state.Owner{UID: guest.UID, GID: guest.UID}, d.Close, nil
+}

@@ -1,0 +1,197 @@
+// The whole fleet under fire: embedded NATS, embedded S3 and workers with real sandboxes, each a
+// process of its own, killed and stopped by a seed.
+//
+//	go test ./internal/faulttest                                  # about 40 seconds
+//	go test ./internal/faulttest -run Faults -args -faults.tasks 1500
+package faulttest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Whatever is killed, stopped or restarted: every task ends once, and its effect on its workspace is
+// there once.
+func TestFaults(t *testing.T) {
+	f := newFleet(t)
+	for range 3 {
+		f.work(t, 2)
+	}
+	paths := map[state.Ref]string{}
+	var refs []state.Ref
+	for _, tenant := range []string{"acme", "globex", "initech"} {
+		for workspace, path := range map[string]string{"files": counterFile, "keys": counterKeys} {
+			paths[state.Ref{Tenant: tenant, Workspace: workspace}] = path
+		}
+		refs = append(refs, state.Ref{Tenant: tenant, Workspace: "files"}, state.Ref{Tenant: tenant, Workspace: "keys"})
+	}
+	faults := []faulttest.Fault{
+		{Name: "kill -9 of NATS", Weight: 1, Do: f.nats.KillAndRestart},
+		{Name: "kill -9 of S3", Weight: 1, Do: f.s3.KillAndRestart},
+	}
+	for _, w := range f.workers {
+		faults = append(faults,
+			faulttest.Fault{Name: "kill -9 of a worker", Weight: 1, Do: w.KillAndRestart},
+			faulttest.Fault{Name: "SIGSTOP of a worker", Weight: 1, Do: w.Freeze(ackWait, 2*ackWait)})
+	}
+	storm, calm := context.WithCancel(t.Context())
+	defer calm()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 1200*time.Millisecond, faults...))
+	})
+	rng := rand.New(rand.NewPCG(f.seed, 1)) //nolint:gosec // a test's
+	tasks := make([]submitted, *faultTasks)
+	pace := time.NewTicker(45 * time.Millisecond)
+	defer pace.Stop()
+	for i := range tasks {
+		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
+		f.submit(t, tasks[i], fmt.Sprintf(counting, paths[tasks[i].ref]), rng.Float64()*0.2)
+		<-pace.C
+	}
+	calm()
+	wg.Wait()
+	began := time.Now()
+	for _, task := range tasks {
+		f.wait(t, task)
+	}
+	t.Logf("the last task ended %.1f s after the last fault", time.Since(began).Seconds())
+	v := f.audit(t, tasks, paths)
+	t.Logf("%d tasks, %v", len(tasks), v)
+	for _, p := range v.problems {
+		t.Error(p)
+	}
+}
+
+// Without the condition on the swap of HEAD the same audit finds effects that are lost.
+func TestFaultsMutant(t *testing.T) {
+	f := newFleet(t)
+	for range 2 {
+		f.work(t, 2, "MUTANT="+mutantNoIfMatch)
+	}
+	ref := state.Ref{Tenant: "acme", Workspace: "files"}
+	tasks := make([]submitted, 24)
+	for i := range tasks {
+		tasks[i] = newTask(ref, i)
+		f.submit(t, tasks[i], fmt.Sprintf(counting, counterFile), 0.05)
+	}
+	for _, task := range tasks {
+		f.wait(t, task)
+	}
+	v := f.audit(t, tasks, map[state.Ref]string{ref: counterFile})
+	t.Logf("%d tasks, %v", len(tasks), v)
+	if v.lost == 0 {
+		t.Error("nothing is lost without If-Match")
+	}
+}
+
+// later is how many commits the directed tests put on top of a task's: more than HEAD remembers.
+const later = 150
+
+// A worker dies between the commit and the record, and whoever takes over finds more commits on top
+// than HEAD remembers: the task completes, and does not run again.
+func TestTakeoverBehindManyCommits(t *testing.T) {
+	f := newFleet(t)
+	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
+	crasher := f.work(t, 1, "CRASH_AFTER_COMMIT_OF="+task.id)
+	f.submit(t, task, fmt.Sprintf(counting, counterFile), 0)
+	if err := crasher.Killed(); err != nil {
+		t.Fatal(err)
+	}
+	f.bury(t, task)
+	f.workers = nil // the successor has the name and the directory of the dead, and cleans up
+	f.work(t, 1)
+	rec := f.wait(t, task)
+	if rec.Run != 2 || rec.Result.Workspace.Generation != 1 {
+		t.Errorf("ended by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run, rec.Result.Workspace.Generation, rec.Result)
+	}
+	f.checkOnce(t, task)
+}
+
+// A worker stops in front of its commit, for longer than its lease. Another one runs the task, many
+// commits follow, and then the first one goes on: its commit finds that of the other.
+func TestZombieBehindManyCommits(t *testing.T) {
+	f := newFleet(t)
+	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
+	stopped := filepath.Join(t.TempDir(), "stopped")
+	zombie := f.work(t, 1, "STOP_BEFORE_COMMIT_OF="+task.id, "STOPPED="+stopped)
+	f.submit(t, task, fmt.Sprintf(counting, counterFile), 0)
+	eventually(t, "the worker stops", func(context.Context) error {
+		_, err := os.Stat(stopped)
+		return err
+	})
+	f.work(t, 1)
+	rec := f.wait(t, task)
+	if rec.Run != 2 || rec.Worker != "w1" {
+		t.Errorf("ended by run %d of %s, want run 2 of w1", rec.Run, rec.Worker)
+	}
+	f.bury(t, task)
+	if err := errors.Join(zombie.Continue(), zombie.Stop(30*time.Second)); err != nil { // it ends what it does
+		t.Fatal(err)
+	}
+	f.checkOnce(t, task)
+}
+
+// bury commits to the workspace of a task until its HEAD no longer names the task.
+func (f *fleet) bury(t *testing.T, task submitted) {
+	t.Helper()
+	f.commitMore(t, task.ref, later)
+	head, err := f.objects.Get(t.Context(), "acme/w/files/HEAD", state.GetOptions{})
+	if err != nil || strings.Contains(string(head.Data), task.id) {
+		t.Fatalf("HEAD remembers the task after %d commits: %s, %v", later, head.Data, err)
+	}
+}
+
+// checkOnce checks that a task of the directed tests has ended and counted once.
+func (f *fleet) checkOnce(t *testing.T, task submitted) {
+	t.Helper()
+	v := &verdict{ended: map[schemas.Status]int{}}
+	f.auditRecords(t, v, []submitted{task})
+	for _, p := range v.problems {
+		t.Error(p)
+	}
+	files := f.files(t, task.ref)
+	if files[task.name] != task.name || files[counterFile] != "1" {
+		t.Errorf("task's file %q, counter %q; want its name and 1", files[task.name], files[counterFile])
+	}
+	log, err := f.store.Log(t.Context(), task.ref, 0)
+	if err != nil || len(log) != later+1 || log[later].TaskID != task.id {
+		t.Errorf("Log() = %d commits, %v, want %d and the task's first", len(log), err, later+1)
+	}
+}
+
+// commitMore commits n times to a workspace, as tasks do.
+func (f *fleet) commitMore(t *testing.T, ref state.Ref, n int) {
+	t.Helper()
+	tree, err := f.store.Tree(t.TempDir(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		_, err := f.store.Checkout(t.Context(), tree)
+		err = errors.Join(err, tree.WriteFile("later", []byte(strconv.Itoa(i)), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.store.Commit(t.Context(), tree, state.Change{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tree.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
