@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -137,7 +138,8 @@ func (l *Lease) Run(ctx context.Context, program Program, hooks Hooks) (Verdict,
 	program.Limits.WorkspaceMB = l.limits.WorkspaceMB
 	l.pool.ran(l.box, program.TaskID)
 	verdict, err := l.runWatched(ctx, program, hooks)
-	if err != nil {
+	// The directory is the program's own: one that has locked itself out must not lock out the next.
+	if err = errors.Join(err, os.Chmod(l.box.dir, workspaceMode)); err != nil {
 		l.Burn()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", l.box.id, err)
 	}

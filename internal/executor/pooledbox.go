@@ -43,6 +43,9 @@ type pooledBox struct {
 	held   bool // by a lease that is not over
 }
 
+// workspaceMode are the permissions of a box's workspace when a program begins.
+const workspaceMode = 0o700
+
 // Times that the pool allows; a machine may be busy.
 const (
 	makeTimeout    = 60 * time.Second
@@ -236,9 +239,13 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	p.mu.Unlock()
 	b.dir = dir
 	if disks {
-		return hostdir.NewDisk(ctx, filepath.Join(home, "disk"), dir, p.opts.DiskMB, uid, uid)
+		err := hostdir.NewDisk(ctx, filepath.Join(home, "disk"), dir, p.opts.DiskMB, uid, uid)
+		if err != nil {
+			return err
+		}
+		return os.Chmod(dir, workspaceMode)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, workspaceMode); err != nil {
 		return fmt.Errorf("make workspace: %w", err)
 	}
 	if os.Geteuid() == 0 {

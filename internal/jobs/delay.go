@@ -106,7 +106,7 @@ func (w *Worker) promoteEntry(ctx context.Context, msg *nats.Msg) error {
 	}
 	out := &nats.Msg{Subject: l.subject(), Header: ownHeaders(msg.Header), Data: msg.Data}
 	// Not the id of the first entry of the same run: that one may be remembered as a duplicate.
-	_, err := w.c.js.PublishMsg(ctx, out, jetstream.WithMsgID(id+"."+msg.Header.Get(runHeader)+".due"))
+	_, err := w.c.publishOnce(ctx, out, id+"."+msg.Header.Get(runHeader)+".due")
 	if api, isAPI := errors.AsType[*jetstream.APIError](err); isAPI && api.ErrorCode == codeSubjectFull {
 		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, fullRetry.Nanoseconds()))
 	}

@@ -227,3 +227,27 @@ func TestSubmitAgain(t *testing.T) {
 	}
 	f.empty(t)
 }
+
+// A producer that writes the message id of another tenant's task into its own entry does not make
+// the server drop that task as a duplicate.
+func TestTakenMessageID(t *testing.T) {
+	for name, producer := range map[string]bool{"ingest": false, "producer": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			id := TaskID("acme", "/test", "1")
+			taken := nats.Header{"Nats-Msg-Id": {id + ".0"}}
+			f.publish(t, "tasks.default.normal.other", taken, "")
+			opts := f.opts
+			opts.Producer = producer
+			rec, err := connect(t, opts).Submit(t.Context(), "acme", taskEvent("1", `{"code":"x"}`))
+			if err != nil || rec.TaskID != id {
+				t.Fatalf("Submit = %+v, %v, want task %s", rec, err, id)
+			}
+			f.work(t, WorkerOptions{Handler: succeed})
+			if ended := f.end(t, id); ended.Status != schemas.Succeeded {
+				t.Errorf("task = %+v, want it to run", ended)
+			}
+			f.empty(t)
+		})
+	}
+}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -130,12 +131,39 @@ func (c *Client) enqueue(ctx context.Context, o *order) (uint64, error) {
 // publishTask stores an entry in TASKS. Publishing the same run of a task again within the
 // deduplication window does nothing.
 func (c *Client) publishTask(ctx context.Context, msg *nats.Msg, id string, run int) (uint64, error) {
-	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id+"."+strconv.Itoa(run)))
+	seq, err := c.publishOnce(ctx, msg, id+"."+strconv.Itoa(run))
 	if err == nil {
-		return ack.Sequence, nil
+		return seq, nil
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeSubjectFull {
 		return 0, ErrBacklogFull
 	}
 	return 0, fmt.Errorf("publish task %s: %w", id, err)
+}
+
+// publishOnce stores msg in TASKS unless it is there already under the same id. The server knows one
+// set of ids for all tenants, and a producer may write any: so an id that is taken counts only where
+// the same subject has it. An entry too many does no harm, the record settles it.
+func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uint64, error) {
+	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
+	if err == nil && ack.Duplicate && !c.holds(ctx, ack.Sequence, msg.Subject) {
+		ack, err = c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id+"."+rand.Text()))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// holds reports whether the entry seq of TASKS is there, and of this subject.
+func (c *Client) holds(ctx context.Context, seq uint64, subject string) bool {
+	if c.opts.Producer { // it may not look
+		return false
+	}
+	tasks, err := c.js.Stream(ctx, streamTasks)
+	if err != nil {
+		return false
+	}
+	entry, err := tasks.GetMsg(ctx, seq)
+	return err == nil && entry.Subject == subject
 }

@@ -68,7 +68,7 @@ func (b bundle) mountTable() []specs.Mount {
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
 		tmpfs("/tmp", tmpMB),
 		tmpfs("/dev/shm", shmMB),
-		bind(executor.Mount{Source: b.spec.Workspace, Target: executor.DefaultGuest().Workspace}),
+		workspace(b.spec.Workspace),
 	}
 	if b.spec.Workspace == "" {
 		table = table[:3]
@@ -77,6 +77,15 @@ func (b bundle) mountTable() []specs.Mount {
 		table = append(table, bind(m))
 	}
 	return table
+}
+
+// workspace keeps no directory entries in memory that nobody uses: each holds its file open, so a
+// file that the host deletes between two tasks would take its space on the disk for as long as the
+// box lives.
+func workspace(dir string) specs.Mount {
+	m := bind(executor.Mount{Source: dir, Target: executor.DefaultGuest().Workspace})
+	m.Options = append(m.Options, "dcache=0")
+	return m
 }
 
 func bind(m executor.Mount) specs.Mount {

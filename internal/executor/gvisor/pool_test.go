@@ -78,6 +78,48 @@ except OSError as e: print(errno.errorcode[e.errno])
 	l.Release()
 }
 
+// A program that takes its workspace's permissions away does not take the next one's.
+func TestLockedWorkspaceIsUnlocked(t *testing.T) {
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
+	l := lease(t, p, "a", executor.Limits{})
+	box := l.BoxID()
+	if v := run(t, l, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
+		t.Errorf("locking itself out = %+v", v)
+	}
+	l.Release()
+	l = lease(t, p, "a", executor.Limits{})
+	if v := run(t, l, "open('f', 'w').write('x')\nprint('in')"); v.Output != "in\n" || l.BoxID() != box {
+		t.Errorf("next task in box %s = %+v, want it to run in %s", l.BoxID(), v, box)
+	}
+	l.Release()
+}
+
+// What a task wrote and the host deleted after it takes no space from the box's next task.
+func TestDeletedFilesFreeTheDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("boxes have no disks of their own without root")
+	}
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
+	const fill = "for i in range(20):\n    with open(f'%d-{i}', 'wb', 0) as f: f.write(bytes(1 << 20))\nprint('written')"
+	box := ""
+	for i := range 3 {
+		l := lease(t, p, "a", executor.Limits{WorkspaceMB: 32})
+		if i > 0 && l.BoxID() != box {
+			t.Fatalf("task %d is in box %s, want %s", i, l.BoxID(), box)
+		}
+		box = l.BoxID()
+		if v := run(t, l, fmt.Sprintf(fill, i)); v.Output != "written\n" {
+			t.Errorf("task %d = %+v, want room for its files", i, v)
+		}
+		for n := range 20 {
+			if err := os.Remove(filepath.Join(l.Dir(), fmt.Sprintf("%d-%d", i, n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Release()
+	}
+}
+
 // A smaller limit than the box's disk is watched.
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})

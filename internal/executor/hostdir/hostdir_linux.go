@@ -96,6 +96,10 @@ func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) er
 	return nil
 }
 
+// bytesPerFile is how much of a disk there is for each file that it can hold: workspaces are made of
+// small files.
+const bytesPerFile = 8 << 10
+
 // format has no journal and no reserved blocks: the disk dies with its box.
 func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	file, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -110,7 +114,7 @@ func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal",
+	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-i", strconv.Itoa(bytesPerFile), "-O", "^has_journal",
 		"-E", fmt.Sprintf("lazy_itable_init=1,nodiscard,root_owner=%d:%d", uid, gid), image)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format disk %s: %w: %s", image, err, strings.TrimSpace(string(out)))

@@ -88,6 +88,22 @@ func TestDiskHoldsItsSizeAndLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestDiskHasRoomForManySmallFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a disk needs root")
+	}
+	dir := t.TempDir()
+	point := filepath.Join(dir, "ws")
+	if err := NewDisk(t.Context(), filepath.Join(dir, "disk.img"), point, 1024, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { UnmountBelow(dir) })
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(point, &st); err != nil || st.Ffree < 100_000 {
+		t.Errorf("a disk of 1 GiB takes %d files, %v, want 100,000", st.Ffree, err)
+	}
+}
+
 func TestDiskThatCannotBeFormatted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a disk needs root")
