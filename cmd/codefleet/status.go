@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 // oneTask asks for exactly one id.
 func oneTask(c *cobra.Command, args []string) error {
+	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" }) // an unset variable in a script
 	if len(args) != 1 {
 		return &failure{code: exitUsage, message: fmt.Sprintf("%s: one task id is needed, and %d given", c.Name(), len(args)), hint: "codefleet tasks"}
 	}

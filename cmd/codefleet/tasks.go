@@ -139,7 +139,7 @@ func (a *app) workersCommand() *cobra.Command {
 }
 
 func sandboxText(s map[string]any) string {
-	if s["driver"] == nil {
+	if s["driver"] == nil || s["driver"] == "" { // it has not made a box yet
 		return "-"
 	}
 	text := fmt.Sprint(s["driver"])
