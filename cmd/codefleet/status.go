@@ -65,7 +65,7 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	for _, at := range r.Attempts {
 		if at.Error != "" {
-			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+at.Error)
+			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+strings.TrimPrefix(at.Error, at.Outcome+": "))
 		}
 	}
 	if r.Result != nil && r.Result.Error != nil {
