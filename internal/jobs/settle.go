@@ -267,9 +267,5 @@ func (r *run) errorDead() *schemas.Error {
 }
 
 func (e *RefusedError) asError() *schemas.Error {
-	out := &schemas.Error{Code: e.Code, Message: head(e.Message), Hint: e.Hint}
-	if e.Path != "" {
-		out.Message = head(e.Path + ": " + e.Message)
-	}
-	return out
+	return &schemas.Error{Code: e.Code, Message: head(e.text()), Hint: e.Hint}
 }
