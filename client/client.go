@@ -89,8 +89,8 @@ const waitStep = 30 * time.Second
 // fail because the fleet is away; over NATS the connection is made here.
 func New(ctx context.Context, o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
-	if err != nil {
-		return nil, fmt.Errorf("fleet address %q: %w", o.URL, err)
+	if err != nil || u.Scheme == "" {
+		return nil, fmt.Errorf("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)
 	}
 	c := &Client{source: cmp.Or(o.Source, "codefleet/client")}
 	switch u.Scheme {

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -26,7 +27,7 @@ type APIError struct {
 
 func (e *APIError) Error() string {
 	s := e.Code + ": "
-	if e.Path != "" {
+	if e.Path != "" && !strings.HasPrefix(e.Message, e.Path) { // many messages begin with the place
 		s += e.Path + ": "
 	}
 	s += e.Message

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
@@ -154,6 +155,11 @@ func (d *httpDoor) json(ctx context.Context, v any, c call) error {
 
 // send makes one request and returns a response that is a success, or an error.
 func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
+	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty or dots: joining would make another address of it
+		return nil, backoff.Permanent(&APIError{
+			Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no task or artifact of this name",
+		})
+	}
 	u := d.base.JoinPath(escape(c.path)...)
 	q := url.Values{}
 	if c.query != nil {

@@ -297,6 +297,36 @@ func TestArtifactPathIsEscaped(t *testing.T) {
 	}
 }
 
+// Empty names and dots never become the address of something else, such as the list of tasks.
+func TestNamesThatAreNoSegments(t *testing.T) {
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) })
+	for name, ask := range map[string]func() error{
+		"empty id":  func() error { _, err := c.Get(t.Context(), ""); return err },
+		"dots":      func() error { _, err := c.Cancel(t.Context(), ".."); return err },
+		"path":      func() error { _, err := c.Get(t.Context(), "../dead"); return err },
+		"watch":     func() error { _, err := c.Watch(t.Context(), "", 0, nil); return err },
+		"artifact":  func() error { _, err := c.Artifact(t.Context(), taskID, "out/../../x"); return err },
+		"empty dir": func() error { _, err := c.Artifact(t.Context(), taskID, "out//x"); return err },
+	} {
+		e, ok := errors.AsType[*client.APIError](ask())
+		if !ok || e.Code != "unknown_task" || e.Status != http.StatusNotFound {
+			t.Errorf("%s: error %v, want unknown_task", name, e)
+		}
+	}
+}
+
+func TestAPIErrorNamesThePlaceOnce(t *testing.T) {
+	for e, want := range map[client.APIError]string{
+		{Code: "bad_data", Path: "/pool", Message: "/pool: too long"}: "bad_data: /pool: too long",
+		{Code: "bad_data", Path: "/pool", Message: "too long"}:        "bad_data: /pool: too long",
+		{Code: "busy", Message: "later", Cause: "full"}:               "busy: later: full",
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("Error() = %q, want %q", got, want)
+		}
+	}
+}
+
 func TestNewRefusesAddresses(t *testing.T) {
 	for _, u := range []string{"", "fleet.test:8787", "ftp://fleet.test", "http://", "http://[", "nats://127.0.0.1:1"} {
 		if _, err := client.New(t.Context(), client.Options{URL: u}); err == nil {

@@ -19,6 +19,8 @@ func TestValidateTask(t *testing.T) {
 		{"unknown", `{"code":"x","cod":1}`, []string{""}},
 		{"type", `{"code":1}`, []string{"/code"}},
 		{"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`, []string{"/files/0", "/limits/timeout_s"}},
+		{"endless", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
+		{"at once", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -75,7 +75,22 @@ func (a *app) root() *cobra.Command {
 		a.cancelCommand(), a.tasksCommand(), a.deadCommand())
 	group("fleet", a.upCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand())
 	root.AddCommand(a.versionCommand())
+	strictHelp(root)
 	return root
+}
+
+// strictHelp makes cobra's own commands fail on a wrong word, as all others do.
+func strictHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error { _, _, err := root.Find(args); return err }
+		case "completion":
+			c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 }
 
 // do makes the RunE of a command that ends at the first signal.

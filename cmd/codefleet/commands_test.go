@@ -52,6 +52,7 @@ func TestExitCodes(t *testing.T) {
 		{asked(&client.APIError{Status: 403}), 4},
 		{asked(&client.APIError{Status: 429}), 4},
 		{asked(&client.APIError{Status: 503}), 3},
+		{asked(&client.APIError{Status: 400, Code: "unexpected_answer"}), 3},
 		{asked(errors.New("connection refused")), 3},
 		{asked(usage("no")), 2},
 		{asked(fmt.Errorf("wait: %w", context.Canceled)), 5},
@@ -60,6 +61,15 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := explain(c.err).code; got != c.want {
 			t.Errorf("exit code of %v = %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestTakes(t *testing.T) {
+	workers := []client.Worker{{Pools: []string{"default", "gpu"}}, {Pools: nil}}
+	for pool, want := range map[string]bool{"gpu": true, "default": true, "g": false, "": false} {
+		if got := takes(workers, pool); got != want {
+			t.Errorf("takes(%q) = %v, want %v", pool, got, want)
 		}
 	}
 }

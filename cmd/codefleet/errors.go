@@ -98,7 +98,9 @@ func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	if e, ok := errors.AsType[*client.APIError](err); ok {
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "unexpected_answer" {
+		return &failure{code: exitUnreachable, message: "no fleet there: " + e.Message, hint: e.Hint}
+	} else if ok {
 		return &failure{code: refusalCode(e), err: e, message: "the fleet refused", hint: e.Hint}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {

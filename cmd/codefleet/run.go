@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +64,7 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	}
 	output, stderr := r.rest(final.Result)
 	err = a.showResult(*final.Result, output, stderr)
-	if failed := r.save(ctx, final.Result); failed != nil {
+	if failed := r.save(ctx, final.Result, s.Artifacts); failed != nil {
 		return failed
 	}
 	return err
@@ -79,7 +81,11 @@ type run struct {
 	line           *progress
 	attempt        int
 	stdout, stderr shown
+	begun          bool // an event of the task was seen
 }
+
+// unclaimed is how long a task may wait before we look whether anybody takes it.
+const unclaimed = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
 func (a *app) begin(ctx context.Context, s client.Submission) (*run, client.Record, error) {
@@ -168,13 +174,17 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 		err error
 	}
 	ended := make(chan outcome, 1)
+	r.line.show("queued")
 	go func() {
 		final, err := r.client.Watch(ctx, rec.TaskID, 0, r.show)
 		ended <- outcome{final, err}
 	}()
+	look := time.After(unclaimed)
 	cancelled := false
 	for {
 		select {
+		case <-look:
+			r.explainWait(ctx, rec.Pool)
 		case o := <-ended:
 			r.line.clear()
 			return o.rec, o.err
@@ -192,6 +202,25 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 			}
 		}
 	}
+}
+
+// explainWait says when a task waits because no worker takes from its pool.
+func (r *run) explainWait(ctx context.Context, pool string) {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	fleet, err := r.client.Fleet(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || r.begun || takes(fleet.Workers, pool) {
+		return
+	}
+	r.line.clear()
+	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker takes from the pool %q (codefleet workers)\n", pool)
+}
+
+// takes reports whether one of the workers takes tasks from a pool.
+func takes(workers []client.Worker, pool string) bool {
+	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
 // letGo asks whether the task shall go on without us. Where nobody can be asked, it shall not.
@@ -221,6 +250,7 @@ func (r *run) letGo() bool {
 func (r *run) show(e client.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begun = true
 	if r.a.output == "json" {
 		return nil
 	}
@@ -266,9 +296,10 @@ func (s *shown) rest(whole string) (string, bool) {
 	return tail, ok
 }
 
-// save writes the artifacts of a task below the working directory, and nowhere else.
-func (r *run) save(ctx context.Context, res *client.Result) error {
-	if len(res.Artifacts) == 0 {
+// save writes the artifacts that were asked for below the working directory, and nowhere else. What
+// else the task hands back stays in the fleet: a program must not choose which files here it replaces.
+func (r *run) save(ctx context.Context, res *client.Result, patterns []string) error {
+	if len(patterns) == 0 {
 		return nil
 	}
 	root, err := os.OpenRoot(".")
@@ -276,11 +307,19 @@ func (r *run) save(ctx context.Context, res *client.Result) error {
 		return usage("save artifacts: %v", err)
 	}
 	defer root.Close()
+	saved := 0
 	for _, a := range res.Artifacts {
+		if !slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, a.Path); return ok }) {
+			continue
+		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
 			return &failure{code: exitFailed, message: "save artifact " + a.Path, err: err}
 		}
 		fmt.Fprintf(r.a.stderr, "saved %s (%d bytes)\n", a.Path, a.Bytes)
+		saved++
+	}
+	if saved == 0 && res.Status == client.Succeeded {
+		fmt.Fprintln(r.a.stderr, "note: nothing was saved: the task changed no file that --out names")
 	}
 	return nil
 }

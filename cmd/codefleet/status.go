@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 // oneTask asks for exactly one id.
 func oneTask(c *cobra.Command, args []string) error {
+	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" }) // an unset variable in a script
 	if len(args) != 1 {
 		return &failure{code: exitUsage, message: fmt.Sprintf("%s: one task id is needed, and %d given", c.Name(), len(args)), hint: "codefleet tasks"}
 	}
@@ -63,7 +65,7 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	for _, at := range r.Attempts {
 		if at.Error != "" {
-			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+at.Error)
+			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+strings.TrimPrefix(at.Error, at.Outcome+": "))
 		}
 	}
 	if r.Result != nil && r.Result.Error != nil {

@@ -21,6 +21,9 @@ func (a *app) tasksCommand() *cobra.Command {
 		Short: "List tasks, the latest first",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			if limit < 1 {
+				return usage("--limit %d: at least 1", limit)
+			}
 			o := client.ListOptions{Limit: limit}
 			for _, s := range status {
 				if !slices.Contains(statuses(), s) {
@@ -41,7 +44,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks that are so (may be repeated)")
-	c.Flags().IntVar(&limit, "limit", 0, "at most so many (default 100)")
+	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
 	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -97,6 +100,9 @@ func (a *app) deadCommand() *cobra.Command {
 		Short: "List tasks that were given up, and events that could not become one",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			if limit < 1 {
+				return usage("--limit %d: at least 1", limit)
+			}
 			dead, err := c.Dead(ctx, limit)
 			if err != nil {
 				return err
@@ -113,7 +119,7 @@ func (a *app) deadCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().IntVar(&limit, "limit", 0, "at most so many (default 100)")
+	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
 	return c
 }
 
@@ -139,7 +145,7 @@ func (a *app) workersCommand() *cobra.Command {
 }
 
 func sandboxText(s map[string]any) string {
-	if s["driver"] == nil {
+	if s["driver"] == nil || s["driver"] == "" { // it has not made a box yet
 		return "-"
 	}
 	text := fmt.Sprint(s["driver"])

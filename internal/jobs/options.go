@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -80,9 +81,12 @@ type RefusedError struct {
 	Hint    string
 }
 
-func (e *RefusedError) Error() string {
-	if e.Path == "" {
-		return e.Code + ": " + e.Message
+func (e *RefusedError) Error() string { return e.Code + ": " + e.text() }
+
+// text is the message with the place it is about, once: many messages begin with it.
+func (e *RefusedError) text() string {
+	if e.Path == "" || strings.HasPrefix(e.Message, e.Path) {
+		return e.Message
 	}
-	return e.Code + ": " + e.Path + ": " + e.Message
+	return e.Path + ": " + e.Message
 }

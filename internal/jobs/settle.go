@@ -144,8 +144,20 @@ func (r *run) backoff() time.Duration {
 	if r.task.Retry != nil && r.task.Retry.BackoffS > 0 {
 		base = time.Duration(r.task.Retry.BackoffS * float64(time.Second))
 	}
-	d := min(base<<min(max(0, r.attempts()-1), 20), max(maxBackoff, base))
+	d := doubled(base, r.attempts()-1)
 	return d/2 + rand.N(d/2+1)
+}
+
+// doubled is base doubled n times, up to maxBackoff or a longer base.
+func doubled(base time.Duration, n int) time.Duration {
+	most := max(maxBackoff, base)
+	for range n {
+		if base > most/2 { // and would overflow in the end
+			return most
+		}
+		base *= 2
+	}
+	return base
 }
 
 // end settles a task that does not run (again): record, reply, ack.
@@ -267,9 +279,5 @@ func (r *run) errorDead() *schemas.Error {
 }
 
 func (e *RefusedError) asError() *schemas.Error {
-	out := &schemas.Error{Code: e.Code, Message: head(e.Message), Hint: e.Hint}
-	if e.Path != "" {
-		out.Message = head(e.Path + ": " + e.Message)
-	}
-	return out
+	return &schemas.Error{Code: e.Code, Message: head(e.text()), Hint: e.Hint}
 }

@@ -162,6 +162,45 @@ func TestSubmitRefuses(t *testing.T) {
 	f.empty(t)
 }
 
+func TestRefusedErrorNamesThePlaceOnce(t *testing.T) {
+	for _, c := range []struct {
+		e    RefusedError
+		want string
+	}{
+		{RefusedError{Code: "bad_data", Path: "/pool", Message: "/pool: too long"}, "/pool: too long"},
+		{RefusedError{Code: "bad_data", Path: "/pool", Message: "too long"}, "/pool: too long"},
+		{RefusedError{Code: "bad_data", Message: "no data"}, "no data"},
+	} {
+		if got, want := c.e.Error(), "bad_data: "+c.want; got != want {
+			t.Errorf("Error() = %q, want %q", got, want)
+		}
+		if got := c.e.asError().Message; got != c.want {
+			t.Errorf("asError().Message = %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestDoubled(t *testing.T) {
+	for _, c := range []struct {
+		base time.Duration
+		n    int
+		want time.Duration
+	}{
+		{time.Second, 0, time.Second},
+		{time.Second, -1, time.Second},
+		{time.Second, 3, 8 * time.Second},
+		{time.Second, 9, 512 * time.Second},
+		{time.Second, 10, maxBackoff},
+		{time.Second, maxAttempts, maxBackoff},
+		{24 * time.Hour, maxAttempts, 24 * time.Hour}, // the longest that a task may ask for
+		{0, maxAttempts, 0},
+	} {
+		if got := doubled(c.base, c.n); got != c.want {
+			t.Errorf("doubled(%v, %d) = %v, want %v", c.base, c.n, got, c.want)
+		}
+	}
+}
+
 func TestBacklogFull(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.MaxBacklog = 2 })
 	f.submit(t, "1", `{"code":"x"}`)

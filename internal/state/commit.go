@@ -108,7 +108,8 @@ type proposal struct {
 	on     *version // what the commit builds on
 	id     string
 
-	changes   []change // to make to on
+	snap      *snapshot // of the version that build made last
+	changes   []change  // to make to on
 	conflicts []string
 	merged    bool
 }
@@ -187,6 +188,7 @@ func (p *proposal) build() (*head, *manifest, []byte, error) {
 	digest := Sum(data)
 	name := manifestName(man.header.Generation, manifestDigits(digest))
 	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})
+	p.snap = snap
 	next := p.on.head.next(man.header, link{name, digest})
 	next.Files, next.Bytes = snap.files, snap.bytes
 	return next, man, data, nil
@@ -253,8 +255,7 @@ func (p *proposal) done(ctx context.Context, h *head, etag string, man *manifest
 	p.store.cache.put(h.Manifest.Digest, data)
 	p.store.opts.Log.InfoContext(ctx, "workspace committed", "workspace", p.ref.String(), "generation", h.Generation,
 		"task_id", p.change.TaskID, "changed", len(p.upload.changes), "conflicts", len(p.conflicts), "merged", p.merged)
-	v := &version{head: *h, etag: etag, man: man, size: int64(len(data)), at: time.Now()}
-	v.snap = p.store.versions.get(p.ref.manifestKey(h.Manifest.Name)).snap
+	v := &version{head: *h, etag: etag, man: man, snap: p.snap, size: int64(len(data)), at: time.Now()}
 	return p.commit(h), v, nil
 }
 

@@ -1,7 +1,9 @@
 package state_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +62,61 @@ func TestCommitSurvivesFaults(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// meanwhile is a store in which something happens just before the first swap of a key.
+type meanwhile struct {
+	*mem.Objects
+	key  string
+	what func()
+}
+
+func (m *meanwhile) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if what := m.what; key == m.key && what != nil {
+		m.what = nil
+		what()
+	}
+	return m.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+// A commit does not depend on its version still being in memory when its swap returns: many others
+// may have gone through the same store in between.
+func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
+	const others = 40 // more than a store keeps decoded
+	objects := &meanwhile{Objects: mem.New()}
+	store := state.New(objects, state.Options{})
+	commit := func(name, task, content string) state.Commit {
+		tree, err := store.Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.Close()
+		if _, err := store.Checkout(t.Context(), tree); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.WriteFile("a", []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c, err := store.Commit(t.Context(), tree, state.Change{TaskID: task, Attempt: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	commit("main", "first", "1")
+	for info := range objects.List(t.Context(), "", "") {
+		if strings.HasSuffix(info.Key, "HEAD") {
+			objects.key = info.Key
+		}
+	}
+	objects.what = func() {
+		for i := range others {
+			commit("other", fmt.Sprintf("other-%d", i), fmt.Sprint(i))
+		}
+	}
+	if c := commit("main", "second", "2"); c.Generation != 2 || objects.what != nil {
+		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, objects.what == nil)
 	}
 }
 
