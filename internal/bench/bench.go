@@ -22,7 +22,7 @@ import (
 // Options of Run. Settings and Program are required.
 type Options struct {
 	Scenario string // empty: all
-	Samples  int    // of each series; 0: by scenario
+	Runs     int    // of each series; 0: by scenario
 
 	// Settings are those of the user, for a fleet whose data is in the given directory. They are
 	// asked for anew for each fleet, which changes them.
@@ -96,7 +96,7 @@ func (o Options) run(ctx context.Context, s scenario) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{Options: o, Report: newReport(s.name), n: cmp.Or(o.Samples, s.samples), dir: dir}
+	b := &bench{Options: o, Report: newReport(s.name), n: cmp.Or(o.Runs, s.samples), dir: dir}
 	c, err := o.Settings(dir)
 	if err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func checkEmpty(t *testing.T, dir string) {
 
 func TestOverhead(t *testing.T) {
 	o, temp := options(t)
-	o.Scenario, o.Samples = "overhead", 3
+	o.Scenario, o.Runs = "overhead", 3
 	reports, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestSideBySide(t *testing.T) {
 		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two do not count
 		"a · half": {1.5, 2, 2.5}, "b · half": {1.5, 2, 2.5},
 	}
-	if d := cmp.Diff(want, b.Samples); d != "" {
+	if d := cmp.Diff(want, b.Report.Samples); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)
 	}
 	if q := b.Yardsticks["a"]; q != (Quantiles{P50: 4, P99: 5, Mean: 4, Unit: "ms"}) {

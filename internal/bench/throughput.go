@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	burst   = 200 // tasks of one sample of throughput
+	burst   = 100 // tasks of one sample of throughput
 	tenants = 50
 	boxes   = 3 // for all of them
 )
