@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // engine is the gVisor engine; without one the test is skipped, unless one is demanded.
@@ -139,7 +139,7 @@ func TestSideBySide(t *testing.T) {
 		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two do not count
 		"a · half": {1.5, 2, 2.5}, "b · half": {1.5, 2, 2.5},
 	}
-	if d := cmp.Diff(want, b.Report.Samples); d != "" {
+	if d := cmp.Diff(want, b.Samples); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)
 	}
 	if q := b.Yardsticks["a"]; q != (Quantiles{P50: 4, P99: 5, Mean: 4, Unit: "ms"}) {

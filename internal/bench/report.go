@@ -79,9 +79,9 @@ func (r *Report) atMost(id, what string, value, target float64, unit string) {
 	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value <= target, What: what}
 }
 
-// atLeast records a number that should not fall below its target.
-func (r *Report) atLeast(id, what string, value, target float64, unit string) {
-	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value >= target, What: what}
+// atLeast records a share that should not fall below its target, in percent.
+func (r *Report) atLeast(id, what string, value, target float64) {
+	r.Numbers[id] = Number{Value: value, Target: target, Unit: "%", Met: value >= target, What: what}
 }
 
 func (r *Report) note(format string, args ...any) {

@@ -66,8 +66,8 @@ func TestTargets(t *testing.T) {
 	r := newReport("x")
 	r.atMost("low", "", 0.8, 0.8, "×")
 	r.atMost("high", "", 0.81, 0.8, "×")
-	r.atLeast("enough", "", 80, 80, "%")
-	r.atLeast("little", "", 79.9, 80, "%")
+	r.atLeast("enough", "", 80, 80)
+	r.atLeast("little", "", 79.9, 80)
 	for id, met := range map[string]bool{"low": true, "high": false, "enough": true, "little": false} {
 		if r.Numbers[id].Met != met {
 			t.Errorf("%s: met %v, want %v", id, r.Numbers[id].Met, met)

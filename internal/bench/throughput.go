@@ -66,7 +66,7 @@ func (b *bench) oneTenant(ctx context.Context) (err error) {
 	if err := b.sideBySide(ctx, plan{samples: b.n, inRow: 1}, fleet, direct); err != nil {
 		return err
 	}
-	b.atLeast("N3", "fleet ÷ pool alone", 100*b.p50("fleet")/b.p50("pool alone"), 80, "%")
+	b.atLeast("N3", "fleet ÷ pool alone", 100*b.p50("fleet")/b.p50("pool alone"), 80)
 	b.note("N3: %d tasks a sample, %d slots, %d callers", burst, slots, 2*slots)
 	return nil
 }
@@ -97,7 +97,7 @@ func (b *bench) manyTenants(ctx context.Context) (err error) {
 	if err := b.sideBySide(ctx, plan{samples: max(1, b.n/2), inRow: 1}, one, many); err != nil {
 		return err
 	}
-	b.atLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.p50("50 tenants")/b.p50("one tenant"), 50, "%")
+	b.atLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.p50("50 tenants")/b.p50("one tenant"), 50)
 	b.note("N3m: %d tasks a sample, %d callers, each of another tenant or all of one", burst, tenants)
 	return nil
 }

@@ -54,12 +54,12 @@ func runnerImports() (string, error) {
 	if err := json.Unmarshal(runner.Source(runner.Boot{})[length:], &sent); err != nil {
 		return "", fmt.Errorf("read the runner: %w", err)
 	}
-	text := strings.Join(runner.Argv(python()), "\n")
+	texts := runner.Argv(python())
 	for _, s := range sent.Sources {
-		text += "\n" + s[1]
+		texts = append(texts, s[1])
 	}
 	var modules []string
-	for _, m := range importLine.FindAllStringSubmatch(text, -1) {
+	for _, m := range importLine.FindAllStringSubmatch(strings.Join(texts, "\n"), -1) {
 		if m[1] != "codefleet" && !slices.Contains(modules, m[1]) {
 			modules = append(modules, m[1])
 		}
