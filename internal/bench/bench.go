@@ -29,6 +29,7 @@ type Options struct {
 	Settings func(data string) (*config.Config, error)
 	Program  string   // path of codefleet, for fleets that are processes of their own
 	Args     []string // of `codefleet up`, beside its addresses and its data
+	Version  string   // of codefleet, for builds that do not know their commit
 
 	Progress func(what string) // hears what is being measured; may be nil
 }
@@ -96,7 +97,7 @@ func (o Options) run(ctx context.Context, s scenario) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{Options: o, Report: newReport(s.name), n: cmp.Or(o.Runs, s.samples), dir: dir}
+	b := &bench{Options: o, Report: newReport(s.name, o.Version), n: cmp.Or(o.Runs, s.samples), dir: dir}
 	c, err := o.Settings(dir)
 	if err != nil {
 		return nil, err

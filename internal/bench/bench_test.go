@@ -119,7 +119,7 @@ func TestUnknownScenario(t *testing.T) {
 }
 
 func TestSideBySide(t *testing.T) {
-	b := &bench{Options: Options{Progress: func(string) {}}, Report: newReport("x")}
+	b := &bench{Options: Options{Progress: func(string) {}}, Report: newReport("x", "")}
 	var taken []string
 	count := func(name string) series {
 		n := 0.0
@@ -192,7 +192,7 @@ func TestRunnerImports(t *testing.T) {
 }
 
 func TestReportShape(t *testing.T) {
-	r := newReport("warm")
+	r := newReport("warm", "")
 	r.add("task", "ms", 1, 2, 3)
 	r.sumUp()
 	r.atMost("N1", "what", 0.5, 0.8, "×")

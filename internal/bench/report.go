@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -49,9 +50,9 @@ type Quantiles struct {
 	Unit string  `json:"unit"`
 }
 
-func newReport(scenario string) *Report {
+func newReport(scenario, version string) *Report {
 	return &Report{
-		Scenario: scenario, Commit: commit(), Machine: thisMachine(),
+		Scenario: scenario, Commit: cmp.Or(commit(), version, "unknown"), Machine: thisMachine(),
 		Numbers: map[string]Number{}, Yardsticks: map[string]Quantiles{}, Samples: map[string][]float64{},
 	}
 }
@@ -148,17 +149,18 @@ func mean(samples []float64) float64 {
 	return sum / float64(max(1, len(samples)))
 }
 
+// commit is the one that this program was built from, or empty.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return ""
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			return s.Value[:min(12, len(s.Value))]
 		}
 	}
-	return "unknown"
+	return ""
 }
 
 func thisMachine() Machine {

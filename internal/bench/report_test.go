@@ -63,7 +63,7 @@ func TestBar(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	r := newReport("x")
+	r := newReport("x", "")
 	r.atMost("low", "", 0.8, 0.8, "×")
 	r.atMost("high", "", 0.81, 0.8, "×")
 	r.atLeast("enough", "", 80, 80)
@@ -76,7 +76,7 @@ func TestTargets(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	r := newReport("warm")
+	r := newReport("warm", "")
 	r.Commit, r.Machine = "c0ffee", Machine{Cores: 2, MemoryMB: 4096, Kernel: "6.1"}
 	r.add("task", "ms", 10, 20)
 	r.add("yardstick", "ms", 40)
