@@ -1,12 +1,10 @@
-// Package bench measures what the fleet promises, on the machine it runs on, against yardsticks
-// taken in the same run: the samples of a number and of its yardstick alternate, so that a machine
-// whose speed drifts drifts for both. It reports; it never judges a run as failed.
 package bench
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"runtime"
@@ -15,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // Report is what one scenario found: the shape of `codefleet bench -o json`.
@@ -24,9 +21,9 @@ type Report struct {
 	Commit     string               `json:"commit"`
 	Machine    Machine              `json:"machine"`
 	Numbers    map[string]Number    `json:"numbers"`
-	Yardsticks map[string]Quantiles `json:"yardsticks"`
+	Yardsticks map[string]Quantiles `json:"yardsticks"` // every series, those of the fleet too
 	Samples    map[string][]float64 `json:"samples"`
-	Notes      []string             `json:"notes,omitempty"`
+	Notes      []string             `json:"notes,omitempty"` // what was not measured, and what to know of the rest
 }
 
 // Machine is where the numbers were taken.
@@ -42,87 +39,97 @@ type Number struct {
 	Target float64 `json:"target"`
 	Unit   string  `json:"unit"`
 	Met    bool    `json:"met"`
+	What   string  `json:"what"`
 }
 
 // Quantiles sum up the samples of one series.
 type Quantiles struct {
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
+	Mean float64 `json:"mean"`
 	Unit string  `json:"unit"`
 }
 
-func newReport(scenario string) *Report {
+func newReport(scenario, version string) *Report {
 	return &Report{
-		Scenario: scenario, Commit: commit(), Machine: thisMachine(),
+		Scenario: scenario, Commit: cmp.Or(commit(), version, "unknown"), Machine: thisMachine(),
 		Numbers: map[string]Number{}, Yardsticks: map[string]Quantiles{}, Samples: map[string][]float64{},
 	}
 }
 
-// add keeps a series of samples and sums it up.
-func (r *Report) add(name, unit string, samples []float64) {
-	r.Samples[name] = samples
-	r.Yardsticks[name] = Quantiles{P50: quantile(samples, 0.5), P99: quantile(samples, 0.99), Unit: unit}
+// add adds samples to a series. sumUp makes its quantiles.
+func (r *Report) add(name, unit string, samples ...float64) {
+	r.Samples[name] = append(r.Samples[name], samples...)
+	r.Yardsticks[name] = Quantiles{Unit: unit}
 }
 
-// atMost records a number that should not exceed its target.
-func (r *Report) atMost(id string, value, target float64, unit string) {
-	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value <= target}
-}
-
-// atLeast records a number that should not fall below its target.
-func (r *Report) atLeast(id string, value, target float64, unit string) {
-	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value >= target}
+// sumUp makes the quantiles of all series.
+func (r *Report) sumUp() {
+	for name, samples := range r.Samples {
+		r.Yardsticks[name] = Quantiles{
+			P50: quantile(samples, 0.5), P99: quantile(samples, 0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
+		}
+	}
 }
 
 // p50 is the median of a series.
 func (r *Report) p50(name string) float64 { return r.Yardsticks[name].P50 }
 
+// atMost records a number that should not exceed its target.
+func (r *Report) atMost(id, what string, value, target float64, unit string) {
+	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value <= target, What: what}
+}
+
+// atLeast records a share that should not fall below its target, in percent.
+func (r *Report) atLeast(id, what string, value, target float64) {
+	r.Numbers[id] = Number{Value: value, Target: target, Unit: "%", Met: value >= target, What: what}
+}
+
+func (r *Report) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
 // Text writes the report for a person: numbers, then series, each with a bar of its spread.
 func (r *Report) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s\n\n", r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "%s\tcommit %s\t%d cores, %d MB, Linux %s\n\n", r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel)
-	for _, id := range sortedKeys(r.Numbers) {
+	for _, id := range slices.Sorted(maps.Keys(r.Numbers)) {
 		n := r.Numbers[id]
 		verdict := "met"
 		if !n.Met {
 			verdict = "not met"
 		}
-		fmt.Fprintf(tw, "%s\t%.4g %s\ttarget %.4g\t%s\n", id, n.Value, n.Unit, n.Target, verdict)
+		fmt.Fprintf(tw, "%s\t%.3g %s\ttarget %.3g\t%s\t%s\n", id, n.Value, n.Unit, n.Target, verdict, n.What)
 	}
-	fmt.Fprintln(tw)
-	var top float64
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	top := map[string]float64{} // by unit
 	for _, q := range r.Yardsticks {
-		if q.Unit == "ms" {
-			top = max(top, q.P99)
-		}
+		top[q.Unit] = max(top[q.Unit], q.P99)
 	}
-	for _, name := range sortedKeys(r.Yardsticks) {
+	for _, name := range slices.Sorted(maps.Keys(r.Yardsticks)) {
 		q := r.Yardsticks[name]
-		fmt.Fprintf(tw, "%s\tp50 %.2f %s\tp99 %.2f\tn=%d\t%s\n", name, q.P50, q.Unit, q.P99, len(r.Samples[name]), bar(q, top))
+		fmt.Fprintf(tw, "%s\tp50 %.2f\tp99 %.2f\tmean %.2f %s\tn=%d\t%s\n", name, q.P50, q.P99, q.Mean, q.Unit, len(r.Samples[name]), bar(q, top[q.Unit]))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(tw, n)
+		fmt.Fprintln(w, "note:", n)
 	}
-	return tw.Flush()
+	return nil
 }
 
 // bar draws the median as a solid line and the way to the 99th percentile as dots.
 func bar(q Quantiles, top float64) string {
-	if q.Unit != "ms" || top <= 0 {
+	if top <= 0 {
 		return ""
 	}
 	const width = 40
 	solid := int(math.Round(q.P50 / top * width))
 	return strings.Repeat("█", solid) + strings.Repeat("·", max(0, int(math.Round(q.P99/top*width))-solid))
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // quantile is the value below which the share p of the samples lies (nearest rank).
@@ -134,56 +141,59 @@ func quantile(samples []float64, p float64) float64 {
 	return s[max(0, int(math.Ceil(p*float64(len(s))))-1)]
 }
 
-// series is one thing to measure: a call that takes one sample.
-type series struct {
-	name string
-	take func(context.Context) (time.Duration, error)
+func mean(samples []float64) float64 {
+	var sum float64
+	for _, s := range samples {
+		sum += s
+	}
+	return sum / float64(max(1, len(samples)))
 }
 
-// interleave takes n samples of each series in turn, after one of each that does not count.
-func (r *Report) interleave(ctx context.Context, n int, progress func(done, of int), all ...series) error {
-	got := make([][]float64, len(all))
-	for i := range n + 1 {
-		for k, s := range all {
-			d, err := s.take(ctx)
-			if err != nil {
-				return fmt.Errorf("%s, sample %d: %w", s.name, i, err)
-			}
-			if i > 0 {
-				got[k] = append(got[k], float64(d.Microseconds())/1000)
-			}
-		}
-		progress(i, n)
-	}
-	for k, s := range all {
-		r.add(s.name, "ms", got[k])
-	}
-	return nil
-}
-
+// commit is the one that this program was built from, or empty.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return ""
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			return s.Value[:min(12, len(s.Value))]
 		}
 	}
-	return "unknown"
+	return ""
 }
 
 func thisMachine() Machine {
-	m := Machine{Cores: runtime.NumCPU()}
+	m := Machine{Cores: runtime.NumCPU(), MemoryMB: int(memoryField("MemTotal"))}
 	if data, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(data))
 	}
-	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
-		if f := strings.Fields(string(data)); len(f) > 1 {
-			kb, _ := strconv.Atoi(f[1])
-			m.MemoryMB = kb / 1024
+	return m
+}
+
+// loadAverage is that of the last minute, or "unknown".
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {
+		return f[0]
+	}
+	return "unknown"
+}
+
+// memoryField reads a line of /proc/meminfo, in MB. What is not there is 0.
+func memoryField(name string) float64 { return kilobytes("/proc/meminfo", name) / 1024 }
+
+// kilobytes reads a line "name: 123 kB" of a file.
+func kilobytes(file, name string) float64 {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {
+			kb, _ := strconv.ParseFloat(f[1], 64) // 0 when it is no number
+			return kb
 		}
 	}
-	return m
+	return 0
 }

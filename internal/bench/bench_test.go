@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/embedded"
+)
+
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	m.Run()
+}
+
+// engine is the gVisor engine; without one the test is skipped, unless one is demanded.
+func engine(t *testing.T) string {
+	t.Helper()
+	beside, err := filepath.Abs("../../bin/runsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), beside, "runsc"} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
+		t.Fatal("no runsc: make bin/runsc")
+	}
+	t.Skip("no runsc: make bin/runsc")
+	return ""
+}
+
+// options are those of a run whose files go to a directory of the test.
+func options(t *testing.T) (o Options, temp string) {
+	t.Helper()
+	runsc := engine(t)
+	temp, err := os.MkdirTemp("", "cf") // short: sockets lie below
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+	return Options{
+		Settings: func(data string) (*config.Config, error) {
+			return config.Load(config.Source{Flags: []config.Flag{
+				{Key: "data", Value: data}, {Key: "execution.runsc", Value: runsc}, {Key: "logging.level", Value: "ERROR"},
+			}})
+		},
+		Program: filepath.Join(temp, "codefleet"),
+	}, temp
+}
+
+func checkEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestOverhead(t *testing.T) {
+	o, temp := options(t)
+	o.Scenario, o.Runs = "overhead", 3
+	reports, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, temp)
+	if len(reports) != 1 || reports[0].Scenario != "overhead" {
+		t.Fatalf("reports: %+v", reports)
+	}
+	r := reports[0]
+	for _, name := range []string{"task", "direct", "task · 4 run", "task · 1 queued"} {
+		if n := len(r.Samples[name]); n != 3 {
+			t.Errorf("%d samples of %q, want 3", n, name)
+		}
+	}
+	n, ok := r.Numbers["N2"]
+	if want := r.p50("task") - r.p50("direct"); !ok || n.Value != want || n.Met != (want <= 3) || n.Unit != "ms" {
+		t.Errorf("N2 = %+v, want %v ms", n, want)
+	}
+	if r.p50("direct") <= 0 || r.p50("task") <= r.p50("direct") {
+		t.Errorf("a task takes %v ms, its program alone %v ms", r.p50("task"), r.p50("direct"))
+	}
+}
+
+// TestInterrupted: whatever was started ends, and nothing is left.
+func TestInterrupted(t *testing.T) {
+	o, temp := options(t)
+	o.Scenario = "warm"
+	stopped := errors.New("stopped")
+	ctx, stop := context.WithCancelCause(t.Context())
+	o.Progress = func(what string) {
+		if strings.HasPrefix(what, "warm: 10 of") {
+			stop(stopped)
+		}
+	}
+	if _, err := Run(ctx, o); !errors.Is(err, stopped) {
+		t.Errorf("Run = %v, want %v", err, stopped)
+	}
+	checkEmpty(t, temp)
+}
+
+func TestUnknownScenario(t *testing.T) {
+	_, err := Run(t.Context(), Options{Scenario: "lukewarm"})
+	if err == nil || !strings.Contains(err.Error(), `"lukewarm"`) || !strings.Contains(err.Error(), `"warm"`) {
+		t.Errorf("Run = %v, want the name and those there are", err)
+	}
+}
+
+func TestSideBySide(t *testing.T) {
+	b := &bench{Options: Options{Progress: func(string) {}}, Report: newReport("x", "")}
+	var taken []string
+	count := func(name string) series {
+		n := 0.0
+		return series{name, "ms", func(context.Context) (sample, error) {
+			taken = append(taken, name)
+			n++
+			return sample{n, map[string]float64{"half": n / 2}}, nil
+		}}
+	}
+	if err := b.sideBySide(t.Context(), plan{samples: 3, inRow: 2}, count("a"), count("b")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(taken, ""), "aabb"+"aabb"+"ab"; got != want {
+		t.Errorf("taken in the order %s, want %s", got, want)
+	}
+	want := map[string][]float64{
+		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two do not count
+		"a · half": {1.5, 2, 2.5}, "b · half": {1.5, 2, 2.5},
+	}
+	if d := cmp.Diff(want, b.Samples); d != "" {
+		t.Errorf("samples (-want +got):\n%s", d)
+	}
+	if q := b.Yardsticks["a"]; q != (Quantiles{P50: 4, P99: 5, Mean: 4, Unit: "ms"}) {
+		t.Errorf("quantiles of a: %+v", q)
+	}
+	broken := series{"c", "ms", func(context.Context) (sample, error) { return sample{}, errors.ErrUnsupported }}
+	if err := b.sideBySide(t.Context(), plan{samples: 1, inRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "c: ") {
+		t.Errorf("a broken series: %v", err)
+	}
+}
+
+func TestRate(t *testing.T) {
+	callers := make([]int, 3)
+	got := make(chan int, 100)
+	s := rate("r", len(callers), 100, func(_ context.Context, caller int) error {
+		got <- caller
+		return nil
+	})
+	v, err := s.take(t.Context())
+	if err != nil || v.value <= 0 || len(got) != 100 {
+		t.Fatalf("%d calls, %v a second, %v; want 100 calls", len(got), v.value, err)
+	}
+	s = rate("r", 2, 10, func(context.Context, int) error { return errors.ErrUnsupported })
+	if _, err := s.take(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("callers that fail: %v", err)
+	}
+}
+
+func TestRunnerImports(t *testing.T) {
+	code, err := runnerImports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, ok := strings.CutPrefix(code, "import ")
+	modules := strings.Split(list, ", ")
+	if !ok || !slices.IsSorted(modules) {
+		t.Errorf("runnerImports() = %q", code)
+	}
+	for _, name := range []string{"ast", "json", "resource", "socket", "traceback"} {
+		if !slices.Contains(modules, name) {
+			t.Errorf("runnerImports() = %q, without %s", code, name)
+		}
+	}
+	if slices.Contains(modules, "codefleet") {
+		t.Errorf("runnerImports() = %q, with a module that is the runner's own", code)
+	}
+	if out, err := exec.CommandContext(t.Context(), python(), "-c", code).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", code, err, out)
+	}
+}
+
+func TestReportShape(t *testing.T) {
+	r := newReport("warm", "")
+	r.add("task", "ms", 1, 2, 3)
+	r.sumUp()
+	r.atMost("N1", "what", 0.5, 0.8, "×")
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	delete(got, "commit")
+	delete(got, "machine")
+	want := map[string]any{
+		"scenario":   "warm",
+		"numbers":    map[string]any{"N1": map[string]any{"value": 0.5, "target": 0.8, "unit": "×", "met": true, "what": "what"}},
+		"yardsticks": map[string]any{"task": map[string]any{"p50": 2.0, "p99": 3.0, "mean": 2.0, "unit": "ms"}},
+		"samples":    map[string]any{"task": []any{1.0, 2.0, 3.0}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("report (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/wire"
+	"github.com/codefleet/codefleet/internal/worker"
+)
+
+// program is the smallest that shows it ran.
+const program = "print(6*7)"
+
+// startFleet starts a whole fleet in this process, on disk, with the user's settings as change
+// leaves them.
+func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet, stop func() error, err error) {
+	c, err := b.Settings(b.newDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	change(c)
+	o := wire.Telemetry(c, "bench", "", io.Discard)
+	t, err := telemetry.Setup(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	flush := func() error { return t.Shutdown(context.WithoutCancel(ctx)) }
+	f, err = up.Start(ctx, up.Options{
+		Config: c, Telemetry: t, Worker: run, Private: true,
+		Step: func(what string) { b.Progress("starting a fleet: " + what) },
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, flush())
+	}
+	return f, func() error { return errors.Join(f.Close(), flush()) }, nil
+}
+
+// producer is a client over NATS with the credentials of a tenant.
+func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, error) {
+	user, ok := f.File.NATS.Tenants[tenant]
+	if !ok {
+		return nil, fmt.Errorf("the fleet has no tenant %q", tenant)
+	}
+	return client.New(ctx, client.Options{
+		URL: f.File.NATS.URL, Tenant: tenant, Source: "codefleet/bench", NATSUser: user.User, NATSPassword: user.Password,
+	})
+}
+
+// must runs a task and makes an error of every end but success with the given output.
+func must(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
+	rec, err := c.Run(ctx, s)
+	if err != nil {
+		return client.Result{}, err
+	}
+	if res := rec.Result; res != nil && res.Status == client.Succeeded && res.Output == output {
+		return *res, nil
+	}
+	if rec.Result != nil && rec.Result.Error != nil {
+		return client.Result{}, fmt.Errorf("task %s ended %s: %w", rec.TaskID, rec.Status, rec.Result.Error)
+	}
+	return client.Result{}, fmt.Errorf("task %s ended %s, with another output than %q", rec.TaskID, rec.Status, output)
+}
+
+// startPool starts a pool without queue and workspaces, whose boxes are made as a fleet's are.
+func (b *bench) startPool(ctx context.Context, least, most int) (p *executor.Pool, stop func() error, err error) {
+	c, err := b.Settings(b.newDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := wire.Driver(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = executor.NewPool(driver, executor.PoolOptions{
+		MinReady: least, Max: most, Dir: filepath.Join(c.Data, "boxes"), Owner: "b", DiskMB: c.Limits.WorkspaceMB,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(running) }()
+	stop = func() error {
+		cancel()
+		return errors.Join(<-ended, driver.Close())
+	}
+	b.Progress("starting a pool of sandboxes")
+	select {
+	case <-p.Ready():
+		return p, stop, nil
+	case <-ctx.Done():
+		return nil, nil, errors.Join(context.Cause(ctx), stop())
+	case err := <-ended:
+		cancel()
+		return nil, nil, errors.Join(err, driver.Close())
+	}
+}
+
+// runDirect runs the program in a box of a pool.
+func runDirect(ctx context.Context, l *executor.Lease) error {
+	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: program}, executor.Hooks{})
+	if err != nil {
+		return err
+	}
+	if v.Output != "42\n" {
+		return fmt.Errorf("the program ended %s: %w", v.Status, v.Error)
+	}
+	return nil
+}
+
+// severalTenants is wire.RunWorker without its refusal to let tenants share a host whose /usr they
+// all see: here they are one person.
+func severalTenants(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) (err error) {
+	driver, err := wire.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	store, err := wire.Store(c, filepath.Join(c.Data, "cache"), t.Logger)
+	if err != nil {
+		return err
+	}
+	return worker.Run(take, work, worker.Options{
+		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
+		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: wire.Policy(c),
+		Pool: executor.PoolOptions{
+			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
+			Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB,
+		},
+		Driver: driver, Queue: queue, Store: store, Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+	})
+}

@@ -1,0 +1,233 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// readyBoxes are what a worker keeps warm unless told otherwise.
+const readyBoxes = 3
+
+// memory measures what is in use while nothing runs.
+func (b *bench) memory(ctx context.Context) error {
+	workerPath, hasWorker := b.beside("worker")
+	for i := range b.n {
+		b.Progress(fmt.Sprintf("memory: %d of %d", i, b.n))
+		if err := b.boxMemory(ctx); err != nil {
+			return err
+		}
+		if err := b.upMemory(ctx, workerPath, hasWorker); err != nil {
+			return err
+		}
+	}
+	b.sumUp()
+	box := "box, charged to its cgroup"
+	if b.p50(box) == 0 {
+		box = "box, by MemAvailable"
+	}
+	b.atMost("N6b", box, b.p50(box), 35, "MB")
+	if hasWorker {
+		b.atMost("N6w", "worker process, resident", b.p50("worker"), 120, "MB")
+	} else {
+		b.note("N6w is not measured: there is no program `worker` beside this one (make build)")
+	}
+	b.atMost("N6u", "up and 3 sandboxes", b.p50("up, whole"), 350, "MB")
+	return nil
+}
+
+// boxMemory makes idle boxes and adds what each uses.
+func (b *bench) boxMemory(ctx context.Context) (err error) {
+	const boxes = 5
+	dir := b.newDir()
+	c, err := b.Settings(dir)
+	if err != nil {
+		return err
+	}
+	driver, err := wire.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	if _, err := driver.Probe(ctx); err != nil {
+		return err
+	}
+	before := memoryField("MemAvailable")
+	kept := &keeper{Driver: driver}
+	for i := range boxes {
+		workspace := filepath.Join(dir, "ws"+strconv.Itoa(i))
+		if err := os.MkdirAll(workspace, 0o755); err != nil {
+			return err
+		}
+		s, err := executor.NewSingle(ctx, kept, executor.Spec{Name: strconv.Itoa(i), Owner: "bench", Workspace: workspace})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
+	}
+	b.add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
+	for _, box := range kept.boxes {
+		stater, ok := box.(executor.Stater)
+		if !ok {
+			return fmt.Errorf("boxes of %T do not know what they use", driver)
+		}
+		stats, err := stater.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		b.add("box, charged to its cgroup", "MB", stats.MemoryMB)
+	}
+	return nil
+}
+
+// keeper is a driver that remembers its boxes.
+type keeper struct {
+	executor.Driver
+	boxes []executor.Box
+}
+
+// Create is the driver's.
+func (k *keeper) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := k.Driver.Create(ctx, spec)
+	if err == nil {
+		k.boxes = append(k.boxes, box)
+	}
+	return box, err
+}
+
+// upMemory measures `up` with its first sandboxes, and a worker process that joins it.
+func (b *bench) upMemory(ctx context.Context, workerPath string, hasWorker bool) (err error) {
+	data := b.newDir()
+	u, err := b.startUp(ctx, data)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.stop()) }()
+	whole, err := treeMemory(u.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	b.add("up, whole", "MB", whole)
+	b.add("up, its own process", "MB", resident(u.cmd.Process.Pid))
+	if !hasWorker {
+		return nil
+	}
+	joined, err := startChild(ctx, b.newDir(), workerPath, "--fleet", u.Fleet)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, joined.stop()) }()
+	if err := awaitWorkers(ctx, u.Fleet, 2); err != nil {
+		return err
+	}
+	b.add("worker", "MB", resident(joined.cmd.Process.Pid))
+	return nil
+}
+
+// awaitWorkers waits until so many workers of a fleet have their sandboxes ready.
+func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
+	o, err := client.ReadFleetFile(fleetFile)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	const patience, every = time.Minute, 200 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	look := time.NewTicker(every)
+	defer look.Stop()
+	for {
+		f, err := c.Fleet(ctx)
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, w := range f.Workers {
+			if w.Boxes["ready"] >= readyBoxes {
+				ready++
+			}
+		}
+		if ready >= want {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %d workers: %w", want, context.Cause(ctx))
+		}
+	}
+}
+
+// resident is the resident memory of a process, in MB; 0 when it has ended.
+func resident(pid int) float64 {
+	return kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
+}
+
+// treeMemory is what a process and its descendants use together, in MB: what is charged to the
+// cgroups of sandboxes, and the proportional share of each process outside of one. What processes
+// share is so counted once.
+func treeMemory(root int) (float64, error) {
+	pids, err := tree(root)
+	if err != nil {
+		return 0, err
+	}
+	total, counted := 0.0, map[string]bool{}
+	for _, pid := range pids {
+		proc := filepath.Join("/proc", strconv.Itoa(pid))
+		file := sandboxUsage(proc)
+		if file == "" {
+			total += kilobytes(filepath.Join(proc, "smaps_rollup"), "Pss") / 1024
+			continue
+		}
+		if counted[file] {
+			continue
+		}
+		counted[file] = true
+		var bytes float64
+		text, err := os.ReadFile(file)
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &bytes)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read the memory of a sandbox: %w", err)
+		}
+		total += bytes / (1 << 20)
+	}
+	return total, nil
+}
+
+// sandboxUsage is the file with the memory of the sandbox's cgroup that a process is in, or empty.
+func sandboxUsage(proc string) string {
+	text, err := os.ReadFile(filepath.Join(proc, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	for line := range bytes.Lines(text) {
+		f := strings.SplitN(strings.TrimSpace(string(line)), ":", 3) // number:controllers:path
+		if len(f) < 3 || !strings.HasPrefix(f[2], "/codefleet/") {
+			continue
+		}
+		switch f[1] {
+		case "":
+			return filepath.Join("/sys/fs/cgroup", f[2], "memory.current")
+		case "memory":
+			return filepath.Join("/sys/fs/cgroup/memory", f[2], "memory.usage_in_bytes")
+		}
+	}
+	return ""
+}

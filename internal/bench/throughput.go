@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+const (
+	burst   = 100 // tasks of one sample of throughput
+	tenants = 50
+	boxes   = 3 // for all of them
+)
+
+// throughput measures how many tasks a second come through when callers submit the next one as soon
+// as they have a result.
+func (b *bench) throughput(ctx context.Context) error {
+	if err := b.oneTenant(ctx); err != nil {
+		return err
+	}
+	return b.manyTenants(ctx)
+}
+
+// oneTenant compares a fleet with its pool alone, of the same size and with as many tasks at a time.
+func (b *bench) oneTenant(ctx context.Context) (err error) {
+	var slots, most int
+	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+		slots = c.Slots()
+		most = slots + readyBoxes
+		c.Execution.MaxBoxes = most
+	}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	pool, stopPool, err := b.startPool(ctx, readyBoxes, most)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPool()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+
+	fleet := rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
+	direct := rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
+		l, err := pool.Lease(ctx, executor.Key{Tenant: "bench"}, executor.Limits{})
+		if err != nil {
+			return err
+		}
+		defer l.Release()
+		return runDirect(ctx, l)
+	})
+	if err := b.sideBySide(ctx, plan{samples: b.n, inRow: 1}, fleet, direct); err != nil {
+		return err
+	}
+	b.atLeast("N3", "fleet ÷ pool alone", 100*b.p50("fleet")/b.p50("pool alone"), 80)
+	b.note("N3: %d tasks a sample, %d slots, %d callers", burst, slots, 2*slots)
+	return nil
+}
+
+// manyTenants compares many tenants on few boxes with one tenant on as many.
+func (b *bench) manyTenants(ctx context.Context) (err error) {
+	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = boxes, boxes, boxes
+		c.Tenants = map[string]config.Tenant{}
+		for i := range tenants + 1 {
+			c.Tenants[tenantName(i)] = config.Tenant{MaxRunning: boxes}
+		}
+	}, severalTenants)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	clients, err := producers(ctx, f)
+	for _, c := range clients {
+		defer c.Close()
+	}
+	if err != nil {
+		return err
+	}
+	lone := clients[tenants]
+	one := rate("one tenant", tenants, burst, func(ctx context.Context, _ int) error { return submit(ctx, lone) })
+	many := rate("50 tenants", tenants, burst, func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
+	if err := b.sideBySide(ctx, plan{samples: max(1, b.n/2), inRow: 1}, one, many); err != nil {
+		return err
+	}
+	b.atLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.p50("50 tenants")/b.p50("one tenant"), 50)
+	b.note("N3m: %d tasks a sample, %d callers, each of another tenant or all of one", burst, tenants)
+	return nil
+}
+
+func tenantName(i int) string { return fmt.Sprintf("t%02d", i) }
+
+// producers are clients of all tenants; after an error, those that were made.
+func producers(ctx context.Context, f *up.Fleet) (list []*client.Client, err error) {
+	for i := range tenants + 1 {
+		c, err := producer(ctx, f, tenantName(i))
+		if err != nil {
+			return list, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+func submit(ctx context.Context, c *client.Client) error {
+	_, err := must(ctx, c, client.Submission{Task: client.Task{Code: program}}, "42\n")
+	return err
+}
+
+// rate is a series of how many calls a second some callers make, in bursts of so many together.
+func rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) series {
+	return series{name, "tasks/s", func(ctx context.Context) (sample, error) {
+		var made atomic.Int64
+		g, ctx := errgroup.WithContext(ctx)
+		began := time.Now()
+		for caller := range callers {
+			g.Go(func() error {
+				for made.Add(1) <= int64(calls) {
+					if err := call(ctx, caller); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		err := g.Wait()
+		return sample{value: float64(calls) / time.Since(began).Seconds()}, err
+	}}
+}

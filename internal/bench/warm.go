@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/wire"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	// seed makes 1,000 files in a directory; oneFile changes one of them.
+	seeded  = 1000 + 1
+	seed    = "import os\nos.makedirs('data')\nfor n in range(1000):\n    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
+	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n')\nprint(6*7)"
+)
+
+// warm measures single tasks of a fleet whose sandboxes are ready, as a caller sees them.
+func (b *bench) warm(ctx context.Context) (err error) {
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := b.warmTask(ctx, c); err != nil {
+		return err
+	}
+	if err := b.writingTask(ctx, c); err != nil {
+		return err
+	}
+	b.note("N1t is not measured: programs of this fleet call no tools yet")
+	b.note("N1i is not measured: no setting names modules to import ahead yet")
+	return nil
+}
+
+func (b *bench) warmTask(ctx context.Context, c *client.Client) error {
+	task := throughFleet("task", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: program}}
+	}, func(client.Result) error { return nil })
+	if err := b.sideBySide(ctx, spaced(b.n), task, timed("python -c", runPython)); err != nil {
+		return err
+	}
+	b.atMost("N1", "task ÷ python -c", b.p50("task")/b.p50("python -c"), 0.8, "×")
+	return nil
+}
+
+func (b *bench) writingTask(ctx context.Context, c *client.Client) error {
+	const workspace = "files"
+	res, err := must(ctx, c, client.Submission{Task: client.Task{Code: seed}, Workspace: workspace}, "")
+	if err != nil {
+		return err
+	}
+	if got := len(res.Workspace.Changed); got != seeded {
+		return fmt.Errorf("%d paths were committed, not %d", got, seeded)
+	}
+	n := 0
+	task := throughFleet("writing task", c, func() client.Submission {
+		n++
+		inputs := json.RawMessage(fmt.Sprintf(`{"n": %d}`, n))
+		return client.Submission{Task: client.Task{Code: oneFile, Inputs: inputs}, Workspace: workspace}
+	}, func(res client.Result) error {
+		if len(res.Workspace.Changed) != 1 {
+			return fmt.Errorf("it changed %d files, not 1", len(res.Workspace.Changed))
+		}
+		return nil
+	})
+	if err := b.sideBySide(ctx, spaced(b.n), task, timed("python -c beside it", runPython)); err != nil {
+		return err
+	}
+	b.atMost("N1w", "writing task ÷ python -c", b.p50("writing task")/b.p50("python -c beside it"), 3, "×")
+	return nil
+}
+
+// throughFleet is a series of tasks, from submission to result, with the stages that the result
+// tells of, and what is left: the way to the caller and back.
+func throughFleet(name string, c *client.Client, next func() client.Submission, check func(client.Result) error) series {
+	return series{name, "ms", func(ctx context.Context) (sample, error) {
+		s := next()
+		began := time.Now()
+		res, err := must(ctx, c, s, "42\n")
+		took := since(began)
+		if err != nil {
+			return sample{}, err
+		}
+		return sample{took, stages(res.TimingMS, took)}, check(res)
+	}}
+}
+
+// stages are the parts of a task's time.
+func stages(t schemas.Timing, took float64) map[string]float64 {
+	return map[string]float64{
+		"1 queued": t.Queued, "2 sandbox_wait": t.SandboxWait, "3 checkout": t.Checkout, "4 run": t.Run, "5 commit": t.Commit,
+		"6 rest of total":    t.Total - t.Queued - t.SandboxWait - t.Checkout - t.Run - t.Commit,
+		"7 outside of total": took - t.Total,
+	}
+}
+
+// overhead measures what the fleet adds to a program in a warm sandbox.
+func (b *bench) overhead(ctx context.Context) (err error) {
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	pool, stopPool, err := b.startPool(ctx, 1, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPool()) }()
+	lease, err := pool.Lease(ctx, executor.Key{Tenant: "bench"}, executor.Limits{})
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+
+	task := throughFleet("task", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: program}}
+	}, func(client.Result) error { return nil })
+	direct := timed("direct", func(ctx context.Context) error { return runDirect(ctx, lease) })
+	if err := b.sideBySide(ctx, spaced(b.n), task, direct); err != nil {
+		return err
+	}
+	b.atMost("N2", "task − direct", b.p50("task")-b.p50("direct"), 3, "ms")
+	return nil
+}
