@@ -27,8 +27,7 @@ type app struct {
 	signals        <-chan os.Signal
 	exit           func(int) // at a second signal
 
-	worker up.Worker                                       // of `up`
-	bench  func(ctx context.Context, o benchOptions) error // of `bench`
+	worker up.Worker // of `up`
 
 	fleet  string // --fleet
 	config string // --config

@@ -26,7 +26,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,
-		worker: wire.RunWorker, bench: noBench,
+		worker: wire.RunWorker,
 	}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -29,7 +29,7 @@ type Pool struct {
 	start  func(ctx context.Context, box Box, preload []string) (boxRunner, error)
 	log    *slog.Logger
 	wake   chan struct{} // something for Run to do
-	ready  chan struct{} // closed when MinReady boxes were ready for the first time
+	ready  chan struct{} // closed when a box was ready for the first time
 
 	mu       sync.Mutex
 	boxes    map[int]*pooledBox // by slot; what is being destroyed still has its slot
@@ -178,7 +178,8 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	return o, nil
 }
 
-// Ready is closed when the pool had MinReady unbound boxes for the first time.
+// Ready is closed when a program would run at once for the first time: a box is warm, or none is
+// to be kept so.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
 // Info describes the driver; it is empty until Run has probed it.

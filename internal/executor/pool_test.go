@@ -18,10 +18,16 @@ func counts(s PoolStats) [5]int {
 	return [5]int{s.Warming, s.Ready, s.Bound, s.Leased, s.Burning}
 }
 
+// warm waits until every box is made that is to be kept ready; time is synctest's.
+func (tp *testPool) warm() {
+	<-tp.Ready()
+	<-time.After(10 * time.Second)
+}
+
 func TestPoolWarmsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 3, Max: 5})
-		<-tp.Ready()
+		tp.warm()
 		synctest.Wait()
 		if got := counts(tp.Stats()); got != [5]int{0, 3, 0, 0, 0} {
 			t.Errorf("counts = %v, want three ready boxes", got)
@@ -51,7 +57,7 @@ func TestPoolOptionsAreChecked(t *testing.T) {
 func TestBoxStaysWithItsTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 3})
-		<-tp.Ready()
+		tp.warm()
 		l := tp.lease("a")
 		first := l.BoxID()
 		if l.Boot() != "warm" {
@@ -150,7 +156,7 @@ func TestMemoryIsAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 4, MemoryMBTotal: 1000})
-		<-tp.Ready()
+		tp.warm()
 		if _, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 1001}); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("Lease of more than there is = %v, want ErrTooLarge", err)
 		}
@@ -209,7 +215,7 @@ func TestRefillKeepsOutOfTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 8})
-		<-tp.Ready()
+		tp.warm()
 		var held []*Lease
 		for _, tenant := range []string{"a", "b", "c"} {
 			held = append(held, tp.lease(tenant))
@@ -236,7 +242,7 @@ func TestRefillKeepsOutOfTheWay(t *testing.T) {
 func TestIdleBoxesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 3, IdleTTL: time.Minute})
-		<-tp.Ready()
+		tp.warm()
 		for _, tenant := range []string{"a", "b", "c"} {
 			tp.lease(tenant).Release()
 			wait(time.Second)
@@ -256,7 +262,7 @@ func TestDeadBoxesAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		<-tp.Ready()
+		tp.warm()
 		host.boxes["w0"].die()
 		wait(time.Second)
 		if s := tp.Stats(); s.Died != 1 || s.Ready != 1 {
@@ -288,7 +294,7 @@ func TestRunOutcomes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				host := newFakeHost()
 				tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-				<-tp.Ready()
+				tp.warm()
 				host.boxes["w0"].play = test.play
 				l := tp.lease("a")
 				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, test.err) {
@@ -312,7 +318,7 @@ func TestReleaseWhileAProgramRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		<-tp.Ready()
+		tp.warm()
 		box := host.boxes["w0"]
 		box.play = func(context.Context, Program) (Verdict, error) {
 			<-box.end
@@ -373,7 +379,7 @@ func TestLeaseLimitsRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		<-tp.Ready()
+		tp.warm()
 		var got Limits
 		host.boxes["w0"].play = func(_ context.Context, p Program) (Verdict, error) {
 			got = p.Limits
@@ -423,7 +429,7 @@ func TestBoxThatCannotBeLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 2})
-		<-tp.Ready()
+		tp.warm()
 		host.failLimit = errors.New("cgroup is gone")
 		if _, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{}); !errors.Is(err, host.failLimit) {
 			t.Errorf("Lease = %v, want the limiter's error", err)

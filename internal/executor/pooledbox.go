@@ -110,7 +110,7 @@ func (p *Pool) announce() {
 	select {
 	case <-p.ready:
 	default:
-		if p.count(ready) >= p.opts.MinReady {
+		if p.count(ready) >= min(1, p.opts.MinReady) {
 			close(p.ready)
 		}
 	}
