@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 		"two":       {ceHeader("two", "ce-replyto", to), `{"code":"x","description":"y"}`, "", "bad_data: /: "},
 		"type":      {ceHeader("type", "ce-replyto", to, "ce-type", "other"), `{"code":"x"}`, "", "bad_event: type: "},
 		"tenant":    {ceHeader("tenant", "ce-replyto", to, "ce-tenant", "other"), `{"code":"x"}`, "", "tenant_mismatch: tenant: "},
-		"workspace": {ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "", "bad_name: workspace: "},
+		"workspace": {ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "", "bad_name: workspace "},
 		"priority":  {ceHeader("priority", "ce-replyto", to, "ce-priority", "high"), `{"code":"x"}`, "", "bad_event: priority: "},
 		"pool":      {ceHeader("pool", "ce-replyto", to), `{"code":"x","pool":"gpu"}`, "", "bad_data: /pool: "},
 		"policy":    {ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme", "not_allowed: /pool: "},
