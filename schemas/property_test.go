@@ -71,7 +71,7 @@ var (
 	labels = rapid.MapOfN(rapid.StringN(1, 20, 40), rapid.StringN(0, 50, 200), 0, 4)
 
 	file = rapid.Custom(func(t *rapid.T) File {
-		f := File{Name: rapid.StringN(1, 30, 100).Draw(t, "name")}
+		f := File{Name: rapid.StringMatching(`[^/.](/[^/.][^/]{0,9}){0,3}`).Draw(t, "name")}
 		text := rapid.String().Draw(t, "content")
 		if rapid.Bool().Draw(t, "text") {
 			f.Text = &text

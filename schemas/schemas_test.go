@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,13 @@ func TestValidateTask(t *testing.T) {
 		{"endless", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"at once", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
+		{"file up", `{"code":"x","files":[{"name":"a/../../b","text":""}]}`, []string{"/files/0/name"}},
+		{"file absolute", `{"code":"x","files":[{"name":"/etc/x","text":""}]}`, []string{"/files/0/name"}},
+		{"file empty part", `{"code":"x","files":[{"name":"a//b","text":""}]}`, []string{"/files/0/name"}},
+		{"file this", `{"code":"x","files":[{"name":"./a","text":""}]}`, []string{"/files/0/name"}},
+		{"file directory", `{"code":"x","files":[{"name":"a/","text":""}]}`, []string{"/files/0/name"}},
+		{"file dots", `{"code":"x","files":[{"name":".../..a/.b/a..","text":""}]}`, nil},
+		{"file long part", `{"code":"x","files":[{"name":"` + strings.Repeat("x", 257) + `","text":""}]}`, []string{"/files/0/name"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Validate(TaskV1, []byte(c.data))
@@ -40,5 +48,13 @@ func TestValidateTask(t *testing.T) {
 				t.Errorf("Validate(%s) paths (-want +got):\n%s", c.data, d)
 			}
 		})
+	}
+}
+
+func TestValidateWantsUTF8(t *testing.T) {
+	var task Task
+	err := Decode(TaskV1, []byte("{\"code\": \"print('\xff')\"}"), &task)
+	if err == nil || err.Error() != "not valid JSON: it is not UTF-8" || task.Code != "" {
+		t.Errorf("Decode = %v and the code %q, want a refusal", err, task.Code)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -83,6 +84,9 @@ func Validate(schema string, data []byte) error {
 	s, ok := all[schema]
 	if !ok {
 		return fmt.Errorf("schema %q: %w", schema, fs.ErrNotExist)
+	}
+	if !utf8.Valid(data) { // Go's decoder would replace what it cannot read
+		return errors.New("not valid JSON: it is not UTF-8")
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
