@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	_ = os.Setenv("CODEFLEET_URL", srv.URL)
 	code := m.Run()
 	srv.Close()
-	os.Exit(code) //nolint:forbidigo // TestMain is the main of the tests
+	os.Exit(code)
 }
 
 func ExampleExecuteTask() {

@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -38,7 +37,7 @@ func (l *natsLog) Tracef(format string, v ...any)  { l.put(slog.LevelDebug, form
 
 func (l *natsLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
-	l.last = errors.New(fmt.Sprintf(format, v...))
+	l.last = fmt.Errorf(format, v...)
 	l.mu.Unlock()
 	l.put(slog.LevelError, format, v)
 }

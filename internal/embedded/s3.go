@@ -105,9 +105,9 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(exe) // not CommandContext: the server outlives ctx, Close ends it
+	cmd := exec.Command(exe) //nolint:noctx // the server outlives ctx, Close ends it
 	cmd.Args = []string{exe, "embedded-s3"}
-	cmd.Env = append(os.Environ(), s3Marker+"=s3")
+	cmd.Env = append(os.Environ(), s3Marker+"=s3") //nolint:forbidigo // the child has what we have
 	cmd.ExtraFiles = []*os.File{readyChild}
 	output := &logWriter{ctx: context.WithoutCancel(ctx), log: opts.Log}
 	cmd.Stdout, cmd.Stderr = output, output
@@ -123,12 +123,12 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
 	readyChild.Close()
-	if err := json.NewEncoder(stdin).Encode(opts.wire()); err != nil {
-		s.Close()
+	if err := json.NewEncoder(stdin).Encode(opts.wire()); err != nil { //nolint:gosec // keys go through a pipe, which nobody else reads
+		_ = s.Close()
 		return nil, fmt.Errorf("start s3: send configuration: %w", err)
 	}
 	if err := s.awaitReady(ctx, ready); err != nil {
-		s.Close()
+		_ = s.Close()
 		return nil, fmt.Errorf("start s3 on %s: %w%s", opts.Addr, err, output.lastLine())
 	}
 	return s, nil
@@ -155,7 +155,7 @@ func (s *S3) spawn() error {
 func (s *S3) awaitReady(ctx context.Context, ready *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, s3StartLimit)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })()
 	line, err := bufio.NewReader(ready).ReadString('\n')
 	switch {
 	case err == nil && line == "ready\n":
@@ -184,7 +184,7 @@ func (s *S3) Close() error {
 	select {
 	case <-s.exited:
 	case <-timeout.C:
-		s.cmd.Process.Kill()
+		_ = s.cmd.Process.Kill() // it may have ended just now
 		<-s.exited
 	}
 	return s.err
@@ -192,7 +192,7 @@ func (s *S3) Close() error {
 
 // logWriter turns the child's output into log records.
 type logWriter struct {
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // io.Writer takes none
 	log  *slog.Logger
 	mu   sync.Mutex
 	last string

@@ -23,8 +23,12 @@ import (
 // s3Config is what the parent sends as one line of JSON on standard input,
 // which it then holds open: its end tells the child to stop.
 type s3Config struct {
-	Dir, Addr, AccessKey, SecretKey, Bucket string
-	NoSync                                  bool
+	Dir       string `json:"dir"`
+	Addr      string `json:"addr"`
+	AccessKey string `json:"access_key"`
+	SecretKey string `json:"secret_key"`
+	Bucket    string `json:"bucket"`
+	NoSync    bool   `json:"no_sync"`
 }
 
 func (o S3Options) wire() s3Config {
@@ -69,7 +73,7 @@ func serveS3(ctx context.Context) error {
 		return fmt.Errorf("read configuration: %w", err)
 	}
 	go func() {
-		io.Copy(io.Discard, stdin) // ends with the parent
+		_, _ = io.Copy(io.Discard, stdin) // ends with the parent
 		cancel()
 	}()
 	return runGateway(ctx, cfg, os.NewFile(3, "ready"))
@@ -88,7 +92,7 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { _ = unlock() }()
 
 	opts := posix.PosixOpts{ValidateBucketNames: true, CopyObjectThreshold: s3CopyLimit}
 	opts.SetNewDirPerm(0o700)
@@ -102,7 +106,7 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 		return fmt.Errorf("open %s: %w", data, err)
 	}
 	s3opts := []s3api.Option{s3api.WithOnListen(func() {
-		io.WriteString(ready, "ready\n")
+		_, _ = io.WriteString(ready, "ready\n") // the parent may be gone, and then we end
 		ready.Close()
 	})}
 	if !cfg.NoSync {
@@ -111,7 +115,7 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 		if err != nil {
 			return err
 		}
-		defer flush.Close()
+		defer func() { _ = flush.Close() }()
 		s3opts = append(s3opts, s3api.WithMiddleware("/", durable(flush)))
 	}
 	err = embedgw.RunVersityGW(ctx, backend, &embedgw.Config{

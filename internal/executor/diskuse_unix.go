@@ -10,7 +10,7 @@ import (
 // diskUse is what a file takes on the disk: a sparse file less than its size.
 func diskUse(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int64(stat.Blocks) * 512
+		return stat.Blocks * 512
 	}
 	return info.Size()
 }

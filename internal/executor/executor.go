@@ -264,7 +264,7 @@ const (
 
 // Failure says why a program did not succeed. Cause is the traceback from the program's first frame
 // on, where there is one. Line counts the lines of the program from 1; 0 is unknown.
-type Failure struct {
+type Failure struct { //nolint:errname // it is part of a verdict first, and an error where guardrails return it
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Cause   string `json:"cause,omitempty"`

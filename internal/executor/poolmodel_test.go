@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,7 @@ func TestPoolKeepsItsPromises(t *testing.T) {
 
 // play runs a schedule and returns the first promise that was broken.
 func play(t *testing.T, opts PoolOptions, steps []step) error {
+	t.Helper()
 	host := newFakeHost()
 	tp := runPool(t, host, opts)
 	var waiting []*pending
@@ -76,7 +78,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 		case "fail":
 			host.mu.Lock()
 			if host.failCreate = nil; s.Which%2 == 0 {
-				host.failCreate = fmt.Errorf("broken")
+				host.failCreate = errors.New("broken")
 			}
 			host.mu.Unlock()
 		case "wait":
@@ -98,6 +100,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 
 // drained releases until every lease has been answered, and stops the pool.
 func drained(t *testing.T, tp *testPool, waiting []*pending) error {
+	t.Helper()
 	tp.host.mu.Lock()
 	tp.host.failCreate = nil
 	tp.host.mu.Unlock()

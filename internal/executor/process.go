@@ -81,7 +81,7 @@ func (r *runner) hello(ctx context.Context, preload []string) error {
 		Preload:   append([]string{}, preload...),
 	})
 	var writer sync.WaitGroup
-	writer.Go(func() { r.session.Stdin().Write(boot) }) // an error shows as the end of the frames
+	writer.Go(func() { _, _ = r.session.Stdin().Write(boot) }) // an error shows as the end of the frames
 	defer writer.Wait()
 	select {
 	case f, ok := <-r.frames:
@@ -90,16 +90,16 @@ func (r *runner) hello(ctx context.Context, preload []string) error {
 			<-r.done
 			return fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
 		case f.Type != "hello":
-			r.kill()
+			_ = r.kill() // close tells
 			return fmt.Errorf("runner said %q before hello", f.Type)
 		case f.Version != wire.Version:
-			r.kill()
+			_ = r.kill() // close tells
 			return fmt.Errorf("runner speaks version %d, not %d", f.Version, wire.Version)
 		}
 		r.python = f.Python
 		return nil
 	case <-ctx.Done():
-		r.kill()
+		_ = r.kill() // close tells
 		return fmt.Errorf("wait for runner: %w", context.Cause(ctx))
 	}
 }
@@ -143,7 +143,7 @@ func (r *runner) destroy() error {
 // read hands on what the runner says until its end. What is not of the protocol ends the box.
 func (r *runner) read() {
 	var complaints sync.WaitGroup
-	complaints.Go(func() { io.Copy(&r.stderr, r.session.Stderr()) })
+	complaints.Go(func() { _, _ = io.Copy(&r.stderr, r.session.Stderr()) })
 	in := bufio.NewReaderSize(r.session.Stdout(), 64<<10)
 	for {
 		f, err := wire.Read(in)
@@ -159,10 +159,10 @@ func (r *runner) read() {
 		}
 	}
 	if errors.Is(r.err, wire.ErrFrame) {
-		r.kill()
+		_ = r.kill() // close tells
 	}
-	io.Copy(io.Discard, in)
-	r.session.Stdin().Close()
+	_, _ = io.Copy(io.Discard, in)
+	_ = r.session.Stdin().Close()
 	complaints.Wait()
 	code, err := r.session.Wait()
 	r.code, r.err = code, cmpErr(r.err, err)

@@ -36,7 +36,7 @@ func (r *runner) run(ctx context.Context, p Program, hooks Hooks) (Verdict, erro
 		verdict, err = t.run(ctx)
 	}
 	if err != nil || verdict.Dirty {
-		r.kill()
+		_ = r.kill() // close tells
 	}
 	if err != nil {
 		return Verdict{}, fmt.Errorf("run program: %w", err)
@@ -87,13 +87,13 @@ func (t *task) run(ctx context.Context) (Verdict, error) {
 			t.stop(Timeout)
 		case <-ended:
 			if !errors.Is(context.Cause(ctx), ErrCancelled) {
-				t.runner.kill()
+				_ = t.runner.kill() // close tells
 				return Verdict{}, context.Cause(ctx)
 			}
 			t.stop(Cancelled)
 			ended = nil
 		case <-t.grace:
-			t.runner.kill() // the frames end
+			_ = t.runner.kill() // the frames end
 			t.grace = nil
 		}
 	}
@@ -127,7 +127,7 @@ func (t *task) start() {
 // send writes a message without waiting for the runner to read it. An error of the write shows as the
 // end of the frames.
 func (t *task) send(header any, body []byte) {
-	t.work.Go(func() { t.runner.send(header, body) })
+	t.work.Go(func() { _ = t.runner.send(header, body) })
 }
 
 // stop has the program killed. The first reason counts.
@@ -206,7 +206,7 @@ func (t *task) call(ctx context.Context, f wire.Frame) error {
 		t.mu.Lock()
 		delete(t.calls, f.ID) // before the runner hears of it, and lets the program make another
 		t.mu.Unlock()
-		t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil}, value)
+		_ = t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil}, value) // as in send
 	})
 	return nil
 }

@@ -42,7 +42,7 @@ func (t *trouble) add(err error, now time.Time) {
 	t.attempts++
 	t.err = err
 	pause := min(longPause, firstPause<<min(t.attempts-1, 16))
-	t.until = now.Add(pause/2 + rand.N(pause/2))
+	t.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // spreads attempts, hides nothing
 }
 
 // pace keeps refilling from getting in the way of tasks: while boxes are leased, or

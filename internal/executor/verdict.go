@@ -121,7 +121,7 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 
 // broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.
 func (t *task) broken(err error) Verdict {
-	t.runner.kill() // now, so that nothing that is being written to it blocks for ever
+	_ = t.runner.kill() // now, so that nothing that is being written to it blocks for ever
 	v := t.base()
 	v.Dirty = true
 	f := channelBroken()

@@ -82,8 +82,10 @@ func (c *Client) laneCounts(ctx context.Context) (map[lane]int, error) {
 		return nil, err
 	}
 	var answer struct {
-		Error *jetstream.APIError
-		State struct{ Subjects map[string]int }
+		Error *jetstream.APIError `json:"error"`
+		State struct {
+			Subjects map[string]int `json:"subjects"`
+		} `json:"state"`
 	}
 	if err := json.Unmarshal(msg.Data, &answer); err != nil {
 		return nil, err

@@ -2,8 +2,8 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -38,7 +38,7 @@ func BenchmarkTask(b *testing.B) {
 				}
 				write = append(write, time.Since(began))
 				began = time.Now()
-				rec := f.submit(b, fmt.Sprint(n), `{"code":"x"}`)
+				rec := f.submit(b, strconv.Itoa(n), `{"code":"x"}`)
 				submit = append(submit, time.Since(began))
 				rec = f.end(b, rec.TaskID)
 				total = append(total, time.Since(began))
@@ -53,6 +53,7 @@ func BenchmarkTask(b *testing.B) {
 }
 
 func report(b *testing.B, what string, d []time.Duration) {
+	b.Helper()
 	slices.Sort(d)
 	b.ReportMetric(float64(d[len(d)/2].Microseconds()), what+"-p50-µs")
 	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), what+"-p99-µs")
@@ -65,7 +66,7 @@ func BenchmarkThroughput(b *testing.B) {
 	var last schemas.Record
 	for b.Loop() {
 		n++
-		last = f.submit(b, fmt.Sprint(n), `{"code":"x"}`)
+		last = f.submit(b, strconv.Itoa(n), `{"code":"x"}`)
 	}
 	began := time.Now()
 	f.work(b, WorkerOptions{Handler: noop, Slots: 8})

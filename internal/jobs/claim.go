@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -38,7 +36,7 @@ func (w *Worker) handle(work context.Context, d *delivery, later func(lane, time
 
 func (w *Worker) logged(ctx context.Context, what string, err error) {
 	if err != nil {
-		w.log.WarnContext(ctx, what, "error", err)
+		w.log.WarnContext(ctx, what, "error", err) //nolint:sloglint // what is a constant of the caller
 	}
 }
 
@@ -240,7 +238,7 @@ func sameAttempt(a, b entry) bool {
 func (w *Worker) refuseMessage(ctx context.Context, d *delivery, refused *RefusedError) error {
 	w.c.tel.refused.Add(ctx, 1)
 	seq := strconv.FormatUint(d.seq, 10)
-	if err := w.c.bury(ctx, d.lane, seq, "", event.Event{}, d.msg.Header, d.msg.Data, refused.asError()); err != nil {
+	if err := w.c.bury(ctx, d.lane, seq, "", d.msg.Header, d.msg.Data, refused.asError()); err != nil {
 		return err
 	}
 	return d.ack(ctx, w.c)

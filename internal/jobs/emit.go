@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -80,7 +81,7 @@ func (c *Client) log(tenant string, p schemas.Progress) error {
 func logSubject(tenant, id string) string { return "log." + tenant + "." + id }
 
 // bury puts a message among the dead letters of its tenant, under key, with the reason.
-func (c *Client) bury(ctx context.Context, l lane, key, task string, ev event.Event, header nats.Header, data []byte, why *schemas.Error) error {
+func (c *Client) bury(ctx context.Context, l lane, key, task string, header nats.Header, data []byte, why *schemas.Error) error {
 	reason, err := json.Marshal(why)
 	if err != nil {
 		return err
@@ -139,9 +140,7 @@ func readDead(tenant string, m *nats.Msg) (Dead, error) {
 	}
 	errs := errors.Join(seqErr, timeErr, json.Unmarshal([]byte(percentDecode(m.Header.Get(deadError))), &d.Error))
 	if ev, err := DecodeNATS(m.Header, m.Data); err == nil {
-		for name, v := range map[string]string{"id": ev.ID(), "source": ev.Source(), "type": ev.Type()} {
-			d.Event[name] = v
-		}
+		maps.Copy(d.Event, map[string]string{"id": ev.ID(), "source": ev.Source(), "type": ev.Type()})
 		for name := range ev.Extensions() {
 			d.Event[name] = extension(ev, name)
 		}

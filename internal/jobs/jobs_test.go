@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -26,7 +25,7 @@ type fleet struct {
 	opts Options
 }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	t.Helper()
@@ -65,10 +64,10 @@ func connect(t testing.TB, opts Options) *Client {
 func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
 	t.Helper()
 	w := NewWorker(f.Client, opts)
-	take, cancel := context.WithCancel(context.Background())
+	take, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := w.Run(take, context.Background()); err != nil {
+		if err := w.Run(take, context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("Run = %v", err)
 		}
 	})

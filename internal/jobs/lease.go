@@ -15,8 +15,8 @@ type lease struct {
 	r      *run
 	number int // of the run
 	cancel context.CancelCauseFunc
-	poke   chan struct{} // look at the record now
-	done   context.Context
+	poke   chan struct{}   // look at the record now
+	done   context.Context //nolint:containedctx // the life of the lease, not of a call
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 

@@ -62,11 +62,11 @@ func (c *Client) loadLeader(ctx context.Context, tenant, id string) (entry, erro
 		return entry{}, fmt.Errorf("read record %s: %w", id, err)
 	}
 	var answer struct {
-		Error   *jetstream.APIError
+		Error   *jetstream.APIError `json:"error"`
 		Message struct {
-			Seq  uint64
-			Data []byte
-		}
+			Seq  uint64 `json:"seq"`
+			Data []byte `json:"data"`
+		} `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &answer); err != nil {
 		return entry{}, fmt.Errorf("read record %s: %w", id, err)
@@ -114,8 +114,7 @@ func (c *Client) swap(ctx context.Context, e *entry) error {
 		return nil
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		switch api.ErrorCode {
-		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		if c := api.ErrorCode; c == jetstream.JSErrCodeStreamWrongLastSequence || c == jetstream.JSErrCodeStreamWrongLastSequenceConstant {
 			return errStale
 		}
 		return fmt.Errorf("write record %s: %w", e.TaskID, err)

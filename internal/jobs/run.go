@@ -89,7 +89,7 @@ func (r *run) startSpan(ctx context.Context) (context.Context, trace.Span) {
 	attempt := r.rec.Attempts[len(r.rec.Attempts)-1]
 	_, queue := r.w.c.tel.Start(ctx, "task.queue", about, trace.WithTimestamp(r.d.stored))
 	queue.End(trace.WithTimestamp(attempt.StartedAt))
-	return r.w.c.tel.Start(ctx, "task.run", trace.WithSpanKind(trace.SpanKindConsumer), about)
+	return r.w.c.tel.Start(ctx, "task.run", trace.WithSpanKind(trace.SpanKindConsumer), about) //nolint:spancheck // the caller ends it
 }
 
 // call runs the handler. A panic is an error of the fleet.

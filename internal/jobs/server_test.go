@@ -3,7 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -102,7 +102,7 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 	}
 	for _, rev := range []uint64{0, 1} {
 		e := entry{Record: rec, rev: rev}
-		e.Worker = fmt.Sprint(rev)
+		e.Worker = strconv.FormatUint(rev, 10)
 		if err := f.swap(t.Context(), &e); (rev == 0) != errors.Is(err, errStale) {
 			t.Errorf("swap at %d = %v", rev, err)
 		}
@@ -160,7 +160,7 @@ func TestNoStall(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})
 	for i := range 300 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		rec := f.submit(t, fmt.Sprint(i), `{"code":"x"}`)
+		rec := f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
 		rec, err := f.Wait(ctx, "acme", rec.TaskID)
 		cancel()
 		if waited := rec.StartedAt.Sub(rec.SubmittedAt); err != nil || waited > time.Second {

@@ -145,7 +145,7 @@ func (r *run) backoff() time.Duration {
 		base = time.Duration(r.task.Retry.BackoffS * float64(time.Second))
 	}
 	d := doubled(base, r.attempts()-1)
-	return d/2 + rand.N(d/2+1)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads attempts, hides nothing
 }
 
 // doubled is base doubled n times, up to maxBackoff or a longer base.
@@ -170,7 +170,7 @@ func (r *run) end(ctx context.Context, result *schemas.Result, dead bool) error 
 // and ack, when the lease is no longer needed.
 func (r *run) finish(ctx context.Context, result *schemas.Result, dead bool, released func()) error {
 	if dead {
-		if err := r.w.c.bury(ctx, r.lane, r.id, r.id, r.ev, r.d.msg.Header, r.d.msg.Data, result.Error); err != nil {
+		if err := r.w.c.bury(ctx, r.lane, r.id, r.id, r.d.msg.Header, r.d.msg.Data, result.Error); err != nil {
 			return err
 		}
 	}

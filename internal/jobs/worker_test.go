@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -295,7 +296,7 @@ func TestRetries(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		dead, err := f.Dead(context.Background(), "acme", 0)
+		dead, err := f.Dead(context.WithoutCancel(t.Context()), "acme", 0)
 		if err != nil || len(dead) != 5 {
 			t.Errorf("Dead = %+v, %v, want 5", dead, err)
 		}
@@ -432,7 +433,7 @@ func TestPoison(t *testing.T) {
 		eventually(t, "claim", func() error {
 			d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
 			if err != nil || d == nil {
-				return fmt.Errorf("fetch = %v, %v", d, err)
+				return fmt.Errorf("fetch = %v, %v", d, err) //nolint:errorlint // err may be nil
 			}
 			r, err := w.claim(t.Context(), d, nil)
 			if err != nil || r == nil {
@@ -492,7 +493,7 @@ func TestWatch(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		j.Emit(ctx, schemas.Progress{Stage: "run"})
 		for i := range 5 {
-			j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: fmt.Sprint(i)})
+			j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: strconv.Itoa(i)})
 		}
 		return succeed(ctx, j)
 	}})
@@ -527,7 +528,7 @@ func TestListsAndNumbers(t *testing.T) {
 	f := newFleet(t)
 	var want []string
 	for i := range 5 {
-		want = append([]string{f.submit(t, fmt.Sprint(i), `{"code":"x"}`).TaskID}, want...)
+		want = append([]string{f.submit(t, strconv.Itoa(i), `{"code":"x"}`).TaskID}, want...)
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"x","pool":"gpu"}`)); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func (s *Store) findTask(ctx context.Context, ref Ref, h head, taskID string, en
 		return nil, nil
 	}
 	name := h.Manifest.Name
-	var digest *Digest = &h.Manifest.Digest
+	digest := &h.Manifest.Digest
 	if len(h.Recent) > 0 {
 		name, digest = h.Recent[0].manifest(), nil
 	}

@@ -185,6 +185,7 @@ func (r *pathReader) read(path string) (*entry, error) {
 	st := r.tree.nodes[path].stat
 	e := &entry{Path: path, Kind: st.Kind, Mode: st.Mode}
 	switch st.Kind {
+	case kindFile, kindOdd: // opened below, which refuses the odd
 	case kindDir:
 		return e, nil
 	case kindLink:

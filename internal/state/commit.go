@@ -135,7 +135,8 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		if out != nil || err != nil {
 			return deref(out), v, err
 		}
-		if err := pause(ctx, rand.N(racePause*time.Duration(1+min(try, 20)))); err != nil {
+		wait := rand.N(racePause * time.Duration(1+min(try, 20))) //nolint:gosec // spreads attempts, hides nothing
+		if err := pause(ctx, wait); err != nil {
 			return Commit{}, nil, err
 		}
 	}

@@ -2,9 +2,9 @@ package state_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +22,7 @@ func TestDiskFull(t *testing.T) {
 	a := newWorker(t, objects)
 	a.Checkout()
 	for i := range 8 {
-		a.Write(fmt.Sprint(i), statetest.Random(byte(i), 1<<20))
+		a.Write(strconv.Itoa(i), statetest.Random(byte(i), 1<<20))
 	}
 	a.Commit("task-1")
 	small := t.TempDir()
@@ -46,7 +46,7 @@ func TestDiskFull(t *testing.T) {
 	b := newWorker(t, objects)
 	b.Checkout()
 	for i := range 7 {
-		b.Remove(fmt.Sprint(i))
+		b.Remove(strconv.Itoa(i))
 	}
 	b.Commit("task-2")
 	if _, err := s.Checkout(t.Context(), tree); err != nil {

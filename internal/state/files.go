@@ -61,7 +61,7 @@ func (s *Store) Open(ctx context.Context, ref Ref, generation int64, path string
 // fileReader reads a stored file, one blob in memory at a time.
 type fileReader struct {
 	store  *Store
-	ctx    context.Context // a reader lives as long as one request
+	ctx    context.Context //nolint:containedctx // io.Reader takes none; a reader lives as long as one request
 	tenant string
 	entry  *entry
 	at     int64

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,7 @@ func committed(t *testing.T, objects state.Objects, n int) *statetest.Worker {
 	w := newWorker(t, objects)
 	for i := 1; i <= n; i++ {
 		w.Checkout()
-		w.Write("n", fmt.Sprint(i))
+		w.Write("n", strconv.Itoa(i))
 		if i == 1 {
 			w.Write("keep", "kept")
 		}

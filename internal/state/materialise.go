@@ -183,6 +183,7 @@ func (s *Store) createAll(ctx context.Context, t *Tree, create []*entry) error {
 			files = append(files, e)
 		case kindLink:
 			links = append(links, e)
+		case kindOdd: // is never stored
 		}
 	}
 	if err := s.createFiles(ctx, t, files); err != nil {

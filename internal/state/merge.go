@@ -182,7 +182,7 @@ func (m *merger) byKey(base, theirs, ours *entry) (*entry, error) {
 			return nil, err
 		}
 		if json.Unmarshal(data, &objects[i]) != nil || objects[i] == nil && i > 0 {
-			return nil, nil // not an object: an ordinary conflict
+			return nil, nil //nolint:nilerr // not an object: an ordinary conflict
 		}
 	}
 	merged, ok := mergeKeys(objects[0], objects[1], objects[2])
@@ -191,7 +191,7 @@ func (m *merger) byKey(base, theirs, ours *entry) (*entry, error) {
 	}
 	data, err := json.MarshalIndent(merged, "", "  ")
 	if err != nil || len(data) > maxBlob {
-		return nil, nil
+		return nil, nil //nolint:nilerr // an ordinary conflict
 	}
 	return m.write(ours, append(data, '\n'))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func (m *model) edit(rt *rapid.T) {
 		delete(w.files, path)
 		return
 	}
-	content := fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "content"))
+	content := strconv.Itoa(rapid.IntRange(0, 3).Draw(rt, "content"))
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		rt.Fatal(err)
 	}

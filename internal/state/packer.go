@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/PlakarKorp/go-cdc-chunkers"
+	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
 	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // registers "fastcdc"
 	"golang.org/x/sync/errgroup"
 )
@@ -25,7 +25,7 @@ type packer struct {
 	store  *Store
 	tenant string
 	group  *errgroup.Group
-	ctx    context.Context // of the group
+	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
 	slots  chan struct{}
 	free   chan []byte // buffers of uploaded packs
 

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -18,7 +19,7 @@ const (
 func checkPath(p string) error {
 	switch {
 	case p == "":
-		return fmt.Errorf("empty path")
+		return errors.New("empty path")
 	case len(p) > maxPath:
 		return fmt.Errorf("path of %d bytes, limit is %d", len(p), maxPath)
 	case strings.IndexByte(p, 0) >= 0:

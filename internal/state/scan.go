@@ -165,10 +165,10 @@ func statFile(f *os.File) (stat, error) {
 
 func fromUnix(st *unix.Stat_t) stat {
 	s := stat{
-		Kind: kindOdd, Mode: uint32(st.Mode) & 0o777, Size: st.Size,
+		Kind: kindOdd, Mode: st.Mode & 0o777, Size: st.Size,
 		MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
 	}
-	switch uint32(st.Mode) & unix.S_IFMT {
+	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		s.Kind = kindFile
 	case unix.S_IFDIR:

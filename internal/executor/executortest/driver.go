@@ -3,6 +3,7 @@ package executortest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -194,7 +195,11 @@ func testStreams(t *testing.T, newDriver newDriver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { made.Destroy(t.Context()) })
+	t.Cleanup(func() {
+		if err := made.Destroy(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Destroy = %v", err)
+		}
+	})
 	python := executor.DefaultGuest().Python
 	if g, ok := made.(executor.Guester); ok {
 		python = g.Guest().Python

@@ -119,7 +119,7 @@ func (b *hostBox) Exec(ctx context.Context, argv []string) (executor.Session, er
 	if b.destroyed {
 		return nil, errors.New("the box is destroyed")
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // boxes outlive calls; Destroy ends them
 	cmd.Env, cmd.Dir = b.env, b.guest.Workspace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err1 := cmd.StdinPipe()
@@ -172,7 +172,7 @@ func (s *hostSession) Wait() (int, error) {
 	if err != nil && !errors.As(err, &exit) {
 		return 0, err
 	}
-	if status := s.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+	if status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal()), nil
 	}
 	return s.cmd.ProcessState.ExitCode(), nil
@@ -185,17 +185,17 @@ func (s *hostSession) kill() {
 		return
 	}
 	pid := s.cmd.Process.Pid
-	syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more
 	for {
 		below := descendants(pid)
 		if len(below) == 0 {
 			break
 		}
 		for _, p := range below {
-			syscall.Kill(p, syscall.SIGKILL)
+			_ = syscall.Kill(p, syscall.SIGKILL)
 		}
 	}
-	syscall.Kill(pid, syscall.SIGKILL)
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // descendants are the living processes below pid.

@@ -1,7 +1,6 @@
 package executortest
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -141,7 +140,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 // listener is a port of the host that nobody may reach.
 func listener(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +195,7 @@ func usage(t *testing.T) used {
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix()+"*"))
+	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix()+"*")) //nolint:usetesting // where runners leave things
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,7 +77,7 @@ var toolCalls = []struct {
 	{
 		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message]",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, errors.New("out of \"order\"\n")
+			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // tools say what they like
 		},
 		want{result: `["s","t","out of \"order\"\n"]`},
 	},
@@ -152,7 +152,7 @@ func testOverlap(t *testing.T, b *box) {
 			all.Wait()
 			var args struct{ I int }
 			err := json.Unmarshal(c.Args, &args)
-			return json.RawMessage(fmt.Sprint(args.I * args.I)), err
+			return json.RawMessage(strconv.Itoa(args.I * args.I)), err
 		},
 	})
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)

@@ -113,7 +113,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 		b.ReportMetric(cgroups/boxes, "MB-charged/box")
 		b.ReportMetric((before-available(b))/boxes, "MB-available/box")
 		for _, s := range singles {
-			if err := s.Close(context.Background()); err != nil {
+			if err := s.Close(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		}

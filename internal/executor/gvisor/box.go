@@ -136,7 +136,7 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 	if b.driver.rootless {
 		flags = append(flags, "--rootless")
 	}
-	cmd := exec.Command(b.driver.opts.Runsc, append(flags, args...)...)
+	cmd := exec.Command(b.driver.opts.Runsc, append(flags, args...)...) //nolint:noctx // boxes outlive calls; destroy ends them
 	cmd.Dir = b.dir
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	return cmd
@@ -342,5 +342,3 @@ func (s *session) ended() bool {
 		return false
 	}
 }
-
-var errUnsupported = fmt.Errorf("gvisor runs on Linux: %w", errors.ErrUnsupported)

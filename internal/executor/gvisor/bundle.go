@@ -8,9 +8,6 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// taskUID is the user of programs inside a box; the runner is uid 0.
-const taskUID = 65534
-
 // Sizes of the box's scratch file systems. They are memory, and charged to the box.
 const (
 	tmpMB = 64

@@ -9,5 +9,5 @@ import (
 
 func TestContract(t *testing.T) {
 	engine(t)
-	executortest.TestDriver(t, func(t *testing.T) executor.Driver { return newDriver(t) })
+	executortest.TestDriver(t, func(t *testing.T) executor.Driver { t.Helper(); return newDriver(t) })
 }

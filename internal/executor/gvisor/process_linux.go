@@ -150,7 +150,7 @@ func signal(pid int, dir string, then func(fd int) error) error {
 	if err != nil {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if !names(pid, dir) {
 		return nil
 	}

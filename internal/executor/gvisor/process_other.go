@@ -4,11 +4,15 @@ package gvisor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 
 	"github.com/codefleet/codefleet/internal/executor"
 )
+
+var errUnsupported = fmt.Errorf("gvisor runs on Linux: %w", errors.ErrUnsupported)
 
 func launch(*exec.Cmd, group) (*session, error)   { return nil, errUnsupported }
 func exitCode(state *os.ProcessState) int         { return state.ExitCode() }

@@ -62,7 +62,7 @@ func newDriver(tb testing.TB) *gvisor.Driver {
 // shortDir is a temporary directory whose path leaves room for a socket's name.
 func shortDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "cf")
+	dir, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func newBox(tb testing.TB, d *gvisor.Driver, spec executor.Spec) executor.Box {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := box.Destroy(context.Background()); err != nil {
+		if err := box.Destroy(context.WithoutCancel(tb.Context())); err != nil {
 			tb.Errorf("Destroy = %v", err)
 		}
 	})
@@ -141,7 +141,7 @@ func startPool(tb testing.TB, d executor.Driver, opts executor.PoolOptions) *exe
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	tb.Cleanup(func() {

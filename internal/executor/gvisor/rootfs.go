@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/codefleet/codefleet/internal/executor"
@@ -76,7 +77,7 @@ func (d *Driver) hostMounts() []executor.Mount {
 // partsOf lists the parts that the host at the directory has.
 func partsOf(host string) []executor.Mount {
 	var mounts []executor.Mount
-	for _, part := range append(hostParts[:len(hostParts):len(hostParts)], hostLinks...) {
+	for _, part := range slices.Concat(hostParts, hostLinks) {
 		if info, err := os.Lstat(filepath.Join(host, part)); err == nil && info.IsDir() {
 			mounts = append(mounts, executor.Mount{Source: filepath.Join(host, part), Target: part, ReadOnly: true})
 		}
@@ -106,7 +107,7 @@ func buildRoot(root, host string) error {
 // buildEtc writes the users of a box, and copies what the dynamic linker needs to
 // find libraries of the distribution: its cache and the links of alternatives.
 func buildEtc(root, host string) error {
-	files := map[string]string{
+	files := map[string]string{ //nolint:gosec // users without passwords
 		"etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
 		"etc/group":  "root:x:0:\nnogroup:x:65534:\n",
 		"etc/hosts":  "127.0.0.1 localhost box\n",
@@ -157,7 +158,7 @@ func replaceFile(path, content string) error {
 func copyLink(from, to string) error {
 	target, err := os.Readlink(from)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // not a link
 	}
 	if err := os.Symlink(target, to); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

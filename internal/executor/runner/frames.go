@@ -148,7 +148,7 @@ func decode(data []byte) (Frame, error) {
 	header := json.NewDecoder(bytes.NewReader(data[:end]))
 	header.DisallowUnknownFields()
 	if err := header.Decode(&f); err != nil {
-		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame)
+		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame) //nolint:errorlint // io.EOF in a header is not the end of the frames
 	}
 	if _, err := header.Token(); !errors.Is(err, io.EOF) {
 		return Frame{}, fmt.Errorf("header: more than one value: %w", ErrFrame)

@@ -73,7 +73,7 @@ func TestRun(t *testing.T) {
 
 // TestData prints the figures of real data sets; it asserts nothing, since figures are reported and not tested.
 func TestData(t *testing.T) {
-	dir := os.Getenv("CODEFLEET_SELECTION_DATA") //nolint:forbidigo // where data sets are is the reader's choice
+	dir := os.Getenv("CODEFLEET_SELECTION_DATA")
 	if dir == "" {
 		t.Skip("CODEFLEET_SELECTION_DATA names no directory of data sets")
 	}

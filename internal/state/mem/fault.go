@@ -18,12 +18,13 @@ type Call struct {
 // Fault is how a call goes wrong.
 type Fault int
 
+// How a call may end.
 const (
-	OK         Fault = iota
-	NotApplied       // a temporary error, and nothing happened
-	LostAnswer       // a temporary error, although it happened
-	Corrupt          // a read returns data with a flipped bit
-	Broken           // an error that is not temporary, and nothing happened
+	OK         Fault = iota // the call goes as it should
+	NotApplied              // a temporary error, and nothing happened
+	LostAnswer              // a temporary error, although it happened
+	Corrupt                 // a read returns data with a flipped bit
+	Broken                  // an error that is not temporary, and nothing happened
 )
 
 // SetFault installs the function that decides how each call ends; it may block

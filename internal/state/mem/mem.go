@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -170,7 +171,7 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 func (o *Objects) store(key string, data []byte, swapped bool) {
 	o.etags++
 	o.objects[key] = object{
-		data: bytes.Clone(data), etag: fmt.Sprintf("%q", fmt.Sprint(o.etags)),
+		data: bytes.Clone(data), etag: strconv.Quote(strconv.Itoa(o.etags)),
 		modified: time.Now().Truncate(time.Second), swapped: swapped,
 	}
 }
@@ -180,7 +181,7 @@ func (o *Objects) police(key string) {
 	if key == "" || len(key) > 1024 || strings.HasPrefix(key, "/") || strings.HasSuffix(key, "/") || strings.Contains(key, "//") {
 		o.violate("key %q is malformed", key)
 	}
-	for _, part := range strings.Split(key, "/") {
+	for part := range strings.SplitSeq(key, "/") {
 		if len(part) > 255 || part == "." || part == ".." {
 			o.violate("key %q has a component no file system takes", key)
 		}

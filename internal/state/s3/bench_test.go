@@ -36,6 +36,7 @@ type bench struct {
 }
 
 func newBench(b *testing.B) *bench {
+	b.Helper()
 	objects := open(b, gateway(b))
 	cached := func() state.Options { return state.Options{CacheDir: b.TempDir()} }
 	return &bench{B: b, s3: objects, store: state.New(objects, cached()), opts: cached, ref: state.Ref{Tenant: "acme", Workspace: "bench"}}
@@ -88,6 +89,7 @@ func (b *bench) report() {
 
 // peakMB is the most memory that this process ever had resident.
 func peakMB(b *testing.B) float64 {
+	b.Helper()
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		b.Skip("no /proc")
@@ -175,7 +177,7 @@ func BenchmarkOneFilePush(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		w.checkout(w.store, t)
-		if err := os.WriteFile(filepath.Join(dir, "d07/f00007"), []byte(fmt.Sprint(w.n)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "d07/f00007"), []byte(strconv.Itoa(w.n)), 0o644); err != nil {
 			b.Fatal(err)
 		}
 		w.time(func() { w.commit(w.store, t) })

@@ -55,16 +55,16 @@ func open(t testing.TB, opts s3.Options) *s3.Objects {
 
 func TestObjects(t *testing.T) {
 	opts := gateway(t)
-	statetest.TestObjects(t, func(t *testing.T) state.Objects { return open(t, opts) })
+	statetest.TestObjects(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
 	opts.Prefix = "some/prefix"
 	t.Run("prefix", func(t *testing.T) {
-		statetest.TestObjects(t, func(t *testing.T) state.Objects { return open(t, opts) })
+		statetest.TestObjects(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
 	})
 }
 
 func TestStore(t *testing.T) {
 	opts := gateway(t)
-	statetest.TestStore(t, func(t *testing.T) state.Objects { return open(t, opts) })
+	statetest.TestStore(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
 }
 
 func TestProbe(t *testing.T) {

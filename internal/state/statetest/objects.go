@@ -5,6 +5,7 @@ package statetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -127,7 +128,7 @@ func testSwapRace(t *testing.T, o state.Objects) {
 		wins := make(chan string, writers)
 		for w := range writers {
 			wg.Go(func() {
-				body := fmt.Sprint(w)
+				body := strconv.Itoa(w)
 				if _, err := o.CompareAndSwap(t.Context(), key, "", []byte(body)); err == nil {
 					wins <- body
 				} else if !errors.Is(err, state.ErrConflict) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,11 @@ func (w *Worker) NewTree(ref state.Ref) *state.Tree {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(func() { tree.Close() })
+	w.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			w.Errorf("Close = %v", err)
+		}
+	})
 	return tree
 }
 
@@ -483,7 +488,7 @@ func testAppliedLongAgo(t *testing.T, world *world) {
 	const commits = 130 // more than HEAD remembers
 	for i := range commits {
 		a.Checkout()
-		a.Write("counter", fmt.Sprint(i))
+		a.Write("counter", strconv.Itoa(i))
 		a.Commit(fmt.Sprintf("task-%020d", i))
 	}
 	b := world.worker(t)
@@ -498,7 +503,7 @@ func testAppliedLongAgo(t *testing.T, world *world) {
 		t.Errorf("Applied(never) = %+v, %v, want nil", c, err)
 	}
 	b.Checkout()
-	b.Want(map[string]string{"counter": fmt.Sprint(commits - 1)})
+	b.Want(map[string]string{"counter": strconv.Itoa(commits - 1)})
 }
 
 func testRevert(t *testing.T, world *world) {

@@ -14,11 +14,11 @@ import (
 // The test binary is also the hostile server: a process that speaks the protocol by hand, so that
 // it can break every rule of it.
 func TestMain(m *testing.M) {
-	if mode := os.Getenv("HOSTILE"); mode != "" { //nolint:forbidigo // this is a program of its own
+	if mode := os.Getenv("HOSTILE"); mode != "" {
 		(&hostile{mode: mode, cancelled: map[string]bool{}}).serve()
 		return
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // this is a program of its own
+	os.Exit(m.Run())
 }
 
 type hostile struct {
@@ -47,11 +47,11 @@ func (h *hostile) serve() {
 	switch h.mode {
 	case "die":
 		fmt.Fprintln(os.Stderr, "cannot start: no database")
-		os.Exit(3) //nolint:forbidigo // this is a program of its own
+		os.Exit(3)
 	case "hang":
 		select {}
 	case "babble":
-		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":7}}`) //nolint:forbidigo // this is a program of its own
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":7}}`)
 	}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -150,11 +150,11 @@ func (h *hostile) call(m rpc) {
 		fmt.Fprintln(os.Stderr, strings.Repeat("flood ", 1000))
 		h.text(m.ID, "after the flood")
 	case "die":
-		os.Exit(7) //nolint:forbidigo // this is a program of its own
+		os.Exit(7)
 	case "die-once":
-		if _, err := os.Stat(os.Getenv("HOSTILE_MARK")); err != nil { //nolint:forbidigo // this is a program of its own
-			_ = os.WriteFile(os.Getenv("HOSTILE_MARK"), nil, 0o600) //nolint:forbidigo // this is a program of its own
-			os.Exit(7)                                              //nolint:forbidigo // this is a program of its own
+		if _, err := os.Stat(os.Getenv("HOSTILE_MARK")); err != nil {
+			_ = os.WriteFile(os.Getenv("HOSTILE_MARK"), nil, 0o600)
+			os.Exit(7)
 		}
 		h.text(m.ID, "alive")
 	case "error":
@@ -170,7 +170,7 @@ func (h *hostile) call(m rpc) {
 		h.send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
 		h.text(m.ID, "asked")
 	case "who":
-		data, _ := json.Marshal(map[string]any{"env": os.Environ(), "uid": os.Getuid(), "pid": os.Getpid(), "calls": calls}) //nolint:forbidigo // this is a program of its own
+		data, _ := json.Marshal(map[string]any{"env": os.Environ(), "uid": os.Getuid(), "pid": os.Getpid(), "calls": calls})
 		h.answer(m.ID, `{"content":[],"structuredContent":`+string(data)+`}`)
 	case "was-cancelled":
 		h.mu.Lock()

@@ -72,7 +72,7 @@ func startPython(tb testing.TB) *python {
 // skip leaves a test out, unless the environment forbids that.
 func skip(tb testing.TB, why string) {
 	tb.Helper()
-	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" { //nolint:forbidigo // a switch of the test run
+	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
 		tb.Fatal(why)
 	}
 	tb.Skip(why)

@@ -25,7 +25,7 @@ import (
 // npm/install.sh has filled, or may fill when CODEFLEET_TEST_NO_SKIP is set too.
 func npm(tb testing.TB) string {
 	tb.Helper()
-	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" //nolint:forbidigo // a switch of the test run
+	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
 	if dir == "" {
 		if must {
 			tb.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")

@@ -19,7 +19,7 @@ func TestPythonModules(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
 		if python, err = exec.LookPath("python3"); err != nil {
-			if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" { //nolint:forbidigo // a switch of the test run
+			if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
 				t.Fatal(err)
 			}
 			t.Skip("no python3 on this host")

@@ -21,13 +21,13 @@ import (
 
 // TestMain makes the test binary a tool server too, where it is started as one.
 func TestMain(m *testing.M) {
-	if name := os.Getenv("TOOL_SERVER"); name != "" { //nolint:forbidigo // this is a program of its own
+	if name := os.Getenv("TOOL_SERVER"); name != "" {
 		if err := builtin.Serve(context.Background(), name, builtin.Options{}, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		return
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // this is a program of its own
+	os.Exit(m.Run())
 }
 
 // logs collects what is logged.
