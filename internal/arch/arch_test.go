@@ -62,7 +62,7 @@ var imports = map[string][]string{
 
 	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
-	"internal/wire":   {"internal/..."},
+	"internal/wire":   {"servers", "internal/..."},
 	"internal/worker": {"schemas", "internal/..."},
 	"internal/up":     {"schemas", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},
