@@ -8,8 +8,6 @@ import (
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/selection"
-	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -83,18 +81,10 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 		return nil
 	}
 	t.job.Emit(ctx, schemas.Progress{Stage: "select"})
-	query := selection.Request{
-		Queries: []string{t.request.Task}, Detail: selection.DetailName, Floor: 1,
-		Allow: func(tool *selection.Tool) bool { return broker.Allowed(t.allow, tool.Server, tool.Name) },
-	}
-	if choice := t.job.Task.Tools; choice != nil {
-		query.Limit = choice.Max
-	}
-	found, err := t.tools.index().Select(query)
+	ids, err := t.tools.pick(t.request.Task, t.allow, t.job.Task.Tools)
 	if err != nil {
 		return jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
-	ids := found.IDs()
 	t.request.Tools = t.tools.writable(ids)
 	t.result.Tools.Selected = ids
 	if n := t.result.Tools.Available; n > 0 {

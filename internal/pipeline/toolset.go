@@ -2,12 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Tools are the catalogue, and what stands behind its tools. Without a Catalogue tasks have no tools;
@@ -65,6 +67,52 @@ func (s *toolset) allowed(list []string) (n int) {
 	return n
 }
 
+const (
+	maxQueries = 20  // clauses that are asked one by one; a longer task is one query
+	confident  = 0.2 // of a clause, below which its tools are left out when another clause's are not
+)
+
+// pick returns the ids of the few tools that a task needs, clause by clause, each clause's best first.
+func (s *toolset) pick(task string, allow []string, choice *schemas.ToolChoice) ([]string, error) {
+	most := selection.AtMost
+	if choice != nil && choice.Max > 0 {
+		most = min(most, choice.Max)
+	}
+	queries := codegen.Clauses(task)
+	if len(queries) == 0 || len(queries) > maxQueries {
+		queries = []string{task}
+	}
+	found, err := s.index().Select(selection.Request{
+		Queries: queries, Detail: selection.DetailName, Floor: 1,
+		Allow: func(tool *selection.Tool) bool { return broker.Allowed(allow, tool.Server, tool.Name) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	sure, all := []string{}, []string{}
+	for _, q := range found.Queries {
+		all = append(all, q.Tools...)
+		if q.Confidence >= confident {
+			sure = append(sure, q.Tools...)
+		}
+	}
+	if len(sure) == 0 {
+		sure = all
+	}
+	return first(sure, most), nil
+}
+
+// first returns the first n different strings.
+func first(list []string, n int) []string {
+	out := []string{}
+	for _, s := range list {
+		if len(out) < n && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // writable are the tools of the given ids, as the writers of programs see them.
 func (s *toolset) writable(ids []string) []codegen.Tool {
 	byID := make(map[string]tools.Tool, len(s.usable))
@@ -112,3 +160,6 @@ func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
 	}
 	return c.last
 }
+
+// Index is the search of a catalogue that tasks use: over the tools that a program may call.
+func Index(snap *tools.Snapshot) *selection.Snapshot { return newToolset("", snap).index() }
