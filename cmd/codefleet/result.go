@@ -116,7 +116,20 @@ func toolsLine(r client.Result) string {
 		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens, u.DirectToolTokens))
 	}
 	if n := len(r.Tools.Calls); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d tool calls in %s ms", n, millis(r.TimingMS.Tools)))
+		replayed := 0
+		for _, c := range r.Tools.Calls {
+			if c.Replayed {
+				replayed++
+			}
+		}
+		calls := fmt.Sprintf("%d tool calls", n)
+		if n == 1 {
+			calls = "1 tool call"
+		}
+		if replayed > 0 {
+			calls += fmt.Sprintf(" (%d replayed)", replayed)
+		}
+		parts = append(parts, calls+" in "+millis(r.TimingMS.Tools)+" ms")
 	}
 	return strings.Join(parts, " · ")
 }
