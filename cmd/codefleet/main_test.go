@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 //	id VAR                    keep the one word of the last standard output
 //	await TEXT program args...  run a program until its standard output contains TEXT
 //	up [args...]              start a fleet, wait until it is ready; HTTP is set to its address
+//	model FILE...             start a model for the next fleet, which answers with one file after the other
 //	down                      stop it with SIGTERM and check that it ends well
 func TestScripts(t *testing.T) {
 	runsc := engine(t)
@@ -42,7 +43,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet,
+			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 		},
 	})
 }
@@ -93,7 +94,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	args = append([]string{"up", "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--s3", "127.0.0.1:0"}, args...)
 	cmd := exec.Command("codefleet", args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT", "OPENAI_BASE_URL", "OPENAI_API_KEY"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	log, err := os.Create(ts.MkAbs("up.log"))

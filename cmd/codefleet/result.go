@@ -63,6 +63,12 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	for _, path := range r.Workspace.Conflicts {
 		fmt.Fprintln(a.stderr, "note: another task changed the same file, both are kept:", path)
 	}
+	for _, f := range r.Guardrails {
+		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
+	}
+	if line := toolsLine(r); line != "" {
+		fmt.Fprintln(a.stderr, line)
+	}
 	fmt.Fprintln(a.stderr, timing(r))
 	return ended(r.Status)
 }
@@ -92,6 +98,40 @@ func (a *app) showError(r client.Result) {
 	if e.Hint != "" {
 		fmt.Fprintln(a.stderr, "  try:", e.Hint)
 	}
+}
+
+// toolsLine says who wrote the program, what it was shown of the catalogue, and what that cost; empty for a
+// program of the caller's that called no tool.
+func toolsLine(r client.Result) string {
+	var parts []string
+	if u := r.Usage; u != nil {
+		n := len(r.Tools.Selected)
+		parts = append(parts, fmt.Sprintf("%d of %d tools selected (%.0f %%)", n, r.Tools.Available, 100*r.Tools.Share))
+		if n > 0 {
+			parts[0] += ": " + strings.Join(r.Tools.Selected, ", ")
+		}
+		if r.GeneratedBy != "" {
+			parts = append(parts, "program by "+r.GeneratedBy)
+		}
+		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens, u.DirectToolTokens))
+	}
+	if n := len(r.Tools.Calls); n > 0 {
+		replayed := 0
+		for _, c := range r.Tools.Calls {
+			if c.Replayed {
+				replayed++
+			}
+		}
+		calls := fmt.Sprintf("%d tool calls", n)
+		if n == 1 {
+			calls = "1 tool call"
+		}
+		if replayed > 0 {
+			calls += fmt.Sprintf(" (%d replayed)", replayed)
+		}
+		parts = append(parts, calls+" in "+millis(r.TimingMS.Tools)+" ms")
+	}
+	return strings.Join(parts, " · ")
 }
 
 // timing is one line that says where the milliseconds of a task went.

@@ -62,7 +62,7 @@ var imports = map[string][]string{
 
 	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
-	"internal/wire":   {"schemas", "internal/..."},
+	"internal/wire":   {"schemas", "servers", "internal/..."},
 	"internal/worker": {"schemas", "internal/..."},
 	"internal/up":     {"schemas", "client", "internal/..."},
 	"internal/bench":  {"schemas", "client", "internal/..."},

@@ -214,3 +214,14 @@ func takePaths(task string, lits *literals) string {
 		return before + lits.mark(pathText, p) + rest
 	})
 }
+
+// Clauses returns the requests that a task is made of, as they were written: a search for its tools
+// does better with one query a request. There are at most maxClauses.
+func Clauses(task string) []string {
+	clauses, lits := split(task[:min(len(task), maxTask)])
+	var out []string
+	for _, c := range clauses[:min(len(clauses), maxClauses)] {
+		out = append(out, lits.restore(c.text))
+	}
+	return out
+}

@@ -187,6 +187,9 @@ func (k *checker) llm() {
 	}
 	k.atLeast("llm.max_tokens", l.MaxTokens, 1)
 	k.url("llm.azure_endpoint", l.AzureEndpoint, "https", "http")
+	k.url("llm.base_url", l.BaseURL, "https", "http")
+	k.atLeast("llm.repair_attempts", l.RepairAttempts, 0)
+	k.oneOf("tools.destructive", k.c.Tools.Destructive, "allow", "deny")
 }
 
 func (k *checker) servers() {

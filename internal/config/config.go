@@ -43,6 +43,8 @@ type Config struct {
 	Optimizations Optimizations `yaml:"optimizations"`
 	// The language model that writes programs for tasks given as a description.
 	LLM LLM `yaml:"llm"`
+	// Calls of tools.
+	Tools Tools `yaml:"tools"`
 	// MCP servers whose tools programs may call.
 	MCPServers []MCPServer `yaml:"mcp_servers"`
 	// Logs.
@@ -188,7 +190,7 @@ func Default() *Config {
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
 		Worker: Worker{Pools: []string{"default"}, Drain: 30 * time.Second},
 		Execution: Execution{
-			ServersDir: "./servers", SkillsDir: "./skills",
+			SkillsDir:   "./skills",
 			SandboxType: "auto", Reuse: "tenant",
 			State: State{StateFile: "state.json"},
 		},
@@ -197,7 +199,8 @@ func Default() *Config {
 		},
 		Guardrails:    Guardrails{Enabled: true, SecurityChecks: true, MaxExecutionTime: 300 * time.Second, MaxMemoryMB: 512},
 		Optimizations: Optimizations{Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true},
-		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview"},
+		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", RepairAttempts: 2},
+		Tools:         Tools{Destructive: "allow"},
 		Logging:       Logging{Level: "INFO", Format: "auto"},
 		Telemetry:     Telemetry{Sample: 1, Metrics: true},
 	}

@@ -168,18 +168,31 @@ func (l *loader) derive() {
 		}
 		c.Worker.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	if c.LLM.AzureEndpoint != "" && c.Origin("llm.enabled").Layer == LayerDefault {
-		c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin("llm.azure_endpoint")
-		if c.Origin("llm.provider").Layer == LayerDefault {
-			c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin("llm.azure_endpoint")
-		}
-	}
+	l.deriveModel()
 	if len(c.Tenants) == 0 {
 		c.Tenants = map[string]Tenant{DefaultTenant: {}}
 	}
 	l.readTokens("auth.operators", c.Auth.Operators)
 	for name, t := range c.Tenants {
 		l.readTokens("tenants."+name+".tokens", t.Tokens)
+	}
+}
+
+// deriveModel turns the model on when its key or endpoint is given and nobody said otherwise.
+func (l *loader) deriveModel() {
+	c := l.cfg
+	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}
+	if c.LLM.Provider == "openai" {
+		given["llm.base_url"], given["llm.openai_api_key"] = c.LLM.BaseURL, string(c.LLM.OpenAIAPIKey)
+	}
+	for _, key := range []string{"llm.azure_endpoint", "llm.base_url", "llm.openai_api_key"} {
+		if given[key] == "" || c.Origin("llm.enabled").Layer != LayerDefault {
+			continue
+		}
+		c.LLM.Enabled, c.origins["llm.enabled"] = true, c.Origin(key)
+		if key == "llm.azure_endpoint" && c.Origin("llm.provider").Layer == LayerDefault {
+			c.LLM.Provider, c.origins["llm.provider"] = "azure_openai", c.Origin(key)
+		}
 	}
 }
 

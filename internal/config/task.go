@@ -7,7 +7,8 @@ type Execution struct {
 	// A directory of this host that `codefleet up` keeps in step with the workspace of the tenant
 	// `default`. Empty: none.
 	WorkspaceDir string `yaml:"workspace_dir" env:"WORKSPACE_DIR,EXECUTION_WORKSPACE_DIR"`
-	// Tool modules, servers/<server>/<tool>.py.
+	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. Empty:
+	// `servers` in the data directory, where those that come with the program are put.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
 	// Skills shared by all tenants.
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
@@ -88,7 +89,8 @@ func (o Optimizations) ReadyBoxes() int {
 
 // LLM is the language model that writes programs.
 type LLM struct {
-	// Programs are written by the model. An Azure endpoint turns it on by itself.
+	// Programs are written by the model, by rules otherwise. A key or an endpoint turns it on by
+	// itself.
 	Enabled bool `yaml:"enabled" env:"LLM_CODE_GENERATION,LLM_ENABLED"`
 	// openai or azure_openai.
 	Provider string `yaml:"provider" env:"LLM_PROVIDER"`
@@ -96,6 +98,8 @@ type LLM struct {
 	Model string `yaml:"model" env:"LLM_MODEL"`
 	// Key of the provider.
 	APIKey Secret `yaml:"api_key" env:"LLM_API_KEY"`
+	// Address of a service that speaks OpenAI's protocol. Empty: OpenAI's own.
+	BaseURL string `yaml:"base_url" env:"OPENAI_BASE_URL"`
 	// Key used when provider is openai and api_key is empty.
 	OpenAIAPIKey Secret `yaml:"openai_api_key" env:"OPENAI_API_KEY"`
 	// Key used when provider is azure_openai and api_key is empty.
@@ -114,6 +118,16 @@ type LLM struct {
 	Temperature float64 `yaml:"temperature" env:"LLM_TEMPERATURE"`
 	// Tokens of one answer at most.
 	MaxTokens int `yaml:"max_tokens" env:"LLM_MAX_TOKENS"`
+	// How often a program of the model's that failed goes back to it with the error, where the task
+	// does not say.
+	RepairAttempts int `yaml:"repair_attempts"`
+}
+
+// Tools are calls of tools.
+type Tools struct {
+	// What happens to calls that may delete or overwrite: allow or deny. Tools of an MCP server may,
+	// unless they say that they do not.
+	Destructive string `yaml:"destructive"`
 }
 
 // MCPServer is one server of tools: a command on this host, or an address.

@@ -22,6 +22,7 @@ const (
 	streamLogs    = "LOGS"
 	streamDead    = "DLQ"
 	streamDelayed = "DELAYED"
+	streamJournal = "JOURNAL"
 	bucketWorkers = "workers"
 	bucketObjects = "PAYLOADS"
 

@@ -12,6 +12,7 @@ import (
 const (
 	logsKept     = 72 * time.Hour
 	deadKept     = 30 * 24 * time.Hour
+	journalKept  = 7 * 24 * time.Hour
 	logsPerTask  = 10_000
 	maxLogBytes  = 4 << 30
 	maxConsumers = 100_000 // one per pool, priority and tenant with recent tasks; the server's default is 1,000
@@ -67,6 +68,9 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}, {
 		Name: streamDead, Description: "tasks given up and events that could not become one",
 		Subjects: []string{"dlq.*.*"}, MaxAge: deadKept, AllowDirect: true, Duplicates: dedupeWindow,
+	}, {
+		Name: streamJournal, Description: "tool calls of tasks, so that another run replays them",
+		Subjects: []string{"journal.*.*.*"}, MaxAge: journalKept, MaxMsgsPerSubject: 1, AllowDirect: true,
 	}, {
 		Name: streamDelayed, Description: "timers of tasks that are to run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,

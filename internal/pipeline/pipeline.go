@@ -1,6 +1,7 @@
-// Package pipeline is the story of one task, in order: was it applied already, what is its program,
-// a box, its workspace, the run, the commit, the result. It is the only package that knows all
-// stages, and it does no I/O of its own: stages meet here as values and functions.
+// Package pipeline is the story of one task, in order: was it applied already, which tools are there
+// (toolset.go), what is its program (program.go), a box, its workspace, the run with its tool calls
+// (calls.go), another try of the model's (repair.go), the commit, the result. It is the only package
+// that knows all stages, and it does no I/O of its own: stages meet here as values and functions.
 package pipeline
 
 import (
@@ -14,9 +15,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -27,22 +30,27 @@ const reruns = 3
 // settleTime bounds what is done for a task whose context has ended.
 const settleTime = 10 * time.Second
 
-// Stages are what a pipeline is made of. Pool and Store are required.
+// Stages are what a pipeline is made of. Pool, Store, Log and Trace are required.
 type Stages struct {
-	Pool   *executor.Pool
-	Store  *state.Store
-	Limits executor.Limits // of a task that says nothing about them
-	Log    *slog.Logger
-	Trace  trace.Tracer
+	Pool    *executor.Pool
+	Store   *state.Store
+	Tools   Tools
+	Writer  *codegen.Writer // writes programs; nil: only the rules do
+	Repairs int             // of a failed program of the Writer's, where the task does not say
+	Limits  executor.Limits // of a task that says nothing about them
+	Log     *slog.Logger
+	Trace   trace.Tracer
 }
 
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
 type Pipeline struct {
 	Stages
+	sets    toolsets
+	schemas *broker.Schemas
 }
 
 // New returns a pipeline of the given stages.
-func New(s Stages) *Pipeline { return &Pipeline{Stages: s} }
+func New(s Stages) *Pipeline { return &Pipeline{Stages: s, schemas: broker.NewSchemas()} }
 
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
@@ -51,21 +59,32 @@ func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, er
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
 	}
-	if refusal := t.writeProgram(); refusal != nil {
+	if err := p.discover(ctx, t); err != nil {
+		return nil, err
+	}
+	refusal, err := p.program(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if refusal != nil {
 		return t.ended(schemas.Blocked, refusal), nil
 	}
 	if err := j.SaveProgram(ctx, t.code, t.generatedBy); err != nil {
 		return nil, err
 	}
-	for run := 0; ; run++ {
-		conflict, err := p.attempt(ctx, t, run == reruns)
+	for conflicts := 0; ; t.runs++ {
+		conflict, err := p.attempt(ctx, t, conflicts == reruns)
 		if err != nil {
 			return nil, err
 		}
-		if !conflict {
-			return t.finish(), nil
+		if conflict {
+			conflicts++
+			j.Emit(ctx, schemas.Progress{Stage: "conflict"})
+			continue
 		}
-		j.Emit(ctx, schemas.Progress{Stage: "conflict"})
+		if again, err := p.repair(ctx, t); err != nil || !again {
+			return t.finish(), err
+		}
 	}
 }
 
@@ -93,11 +112,17 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 	if err != nil {
 		return false, p.burn(lease, err)
 	}
-	verdict, err := p.run(ctx, t, lease)
+	calls, err := p.calls(ctx, t, tree)
+	if err != nil {
+		return false, p.burn(lease, err)
+	}
+	defer p.closeCalls(ctx, t, calls)
+	verdict, err := p.run(ctx, t, lease, hook(calls))
 	if err != nil {
 		return false, p.burn(lease, err)
 	}
 	t.take(verdict)
+	t.called(calls)
 	if t.commits() {
 		conflict, err = p.commit(ctx, t, tree, keepBoth)
 		if err != nil {
@@ -170,7 +195,7 @@ func (p *Pipeline) tree(lease *executor.Lease, ref state.Ref) (*state.Tree, erro
 	return tree, nil
 }
 
-func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease) (executor.Verdict, error) {
+func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call callHook) (executor.Verdict, error) {
 	defer t.clock(&t.timing.Run)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.run")
 	defer span.End()
@@ -181,7 +206,7 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease) (exe
 	defer out.flush()
 	running, stop := cancellable(ctx)
 	defer stop()
-	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write})
+	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write, Call: call})
 	if err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
@@ -225,37 +250,5 @@ func (p *Pipeline) revert(ctx context.Context, t *task, lease *executor.Lease, t
 
 func (p *Pipeline) burn(lease *executor.Lease, err error) error {
 	lease.Burn()
-	return err
-}
-
-// cancellable is ctx for the executor: a task that its owner cancels gets a verdict.
-func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
-	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, jobs.ErrCancelled) {
-			cause = executor.ErrCancelled
-		}
-		cancel(cause)
-	})
-	return running, func() { stop(); cancel(nil) }
-}
-
-// fenced is ctx for a commit: once begun, only a lost lease stops it.
-func fenced(ctx context.Context) (context.Context, context.CancelFunc) {
-	committing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
-			cancel(cause)
-		}
-	})
-	return committing, func() { stop(); cancel(nil) }
-}
-
-// orCause prefers the reason why a context ended to the news that it did.
-func orCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("%w (%w)", cause, err)
-	}
 	return err
 }

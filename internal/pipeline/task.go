@@ -13,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -24,8 +26,14 @@ type task struct {
 	job         *jobs.Job
 	ref         state.Ref
 	limits      executor.Limits
+	tools       *toolset // nil: the fleet has none
+	allow       []string // of the tools
+	request     codegen.Request
 	code        string
 	generatedBy string
+	runs        int            // that have ended before this one
+	repairs     int            // that the model may still try
+	entries     []broker.Entry // tool calls of the latest run
 	timing      schemas.Timing
 	result      schemas.Result
 }
@@ -55,25 +63,12 @@ func (t *task) clock(ms *float64) func() {
 	return func() { *ms += float64(time.Since(start).Microseconds()) / 1000 }
 }
 
-// writeProgram settles which program runs: the one of an earlier run, or the caller's.
-func (t *task) writeProgram() *schemas.Error {
-	switch data := t.job.Task; {
-	case t.job.Record.Code != "":
-		t.code, t.generatedBy = t.job.Record.Code, t.job.Record.GeneratedBy
-	case data.Code != "":
-		t.code, t.generatedBy = data.Code, "caller"
-	default:
-		return &schemas.Error{
-			Code:    "code_required",
-			Message: "this fleet runs programs; it does not write them yet",
-			Hint:    "send the task with `code` instead of `description`",
-		}
-	}
-	return nil
-}
-
 func (t *task) program() executor.Program {
-	return executor.Program{TaskID: t.job.Record.TaskID, Code: t.code, Inputs: t.job.Task.Inputs, Limits: t.limits}
+	p := executor.Program{TaskID: t.job.Record.TaskID, Code: t.code, Inputs: t.job.Task.Inputs, Limits: t.limits}
+	if t.tools != nil {
+		p.Catalogue = t.tools.version
+	}
+	return p
 }
 
 // placeFiles writes the files that came with the task into the workspace.
@@ -115,7 +110,7 @@ func (t *task) commits() bool {
 	case schemas.Succeeded:
 		return true
 	case schemas.Failed, schemas.Timeout:
-		return t.job.Task.Commit == "always"
+		return t.job.Task.Commit == "always" && !t.repairable()
 	default:
 		return false
 	}

@@ -219,6 +219,8 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 			t, problem := c.tool(dir, name, f)
 			if problem != nil {
 				broken = append(broken, *problem)
+			}
+			if problem != nil || isHelper(name) {
 				continue
 			}
 			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {

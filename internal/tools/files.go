@@ -76,7 +76,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		name := e.Name()
-		if name != IndexFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, "_")) {
+		if name != IndexFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, ".")) {
 			continue
 		}
 		info, err := e.Info()
@@ -114,12 +114,16 @@ func (s *serverFiles) file(root *os.Root, name string, info fs.FileInfo) (change
 	switch {
 	case name == IndexFile:
 		next.index = parseIndex(next)
-	case next.skipped == "":
+	case next.skipped == "" && !isHelper(name):
 		next.parse(strings.TrimSuffix(name, ".py"))
 	}
 	s.files[name] = next
 	return true
 }
+
+// isHelper: modules that begin with an underscore are no tools, and are part of the catalogue all the
+// same: a change of one is a new version.
+func isHelper(name string) bool { return strings.HasPrefix(name, "_") }
 
 func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 	most := int64(maxModule)

@@ -122,9 +122,12 @@ const (
 func (t Tool) ID() string { return t.Server + "/" + t.Name }
 
 // Import is the line that makes the tool's function known to a program.
-func (t Tool) Import() string {
-	pkg, _, _ := strings.Cut(strings.TrimPrefix(t.Module, "servers."), ".")
-	return "from servers." + pkg + " import " + t.Function
+func (t Tool) Import() string { return "from servers." + t.Package() + " import " + t.Function }
+
+// Package is the directory below servers/ that the tool is in: the Python name of its server.
+func (t Tool) Package() string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(t.Module, "servers."), ".")
+	return name
 }
 
 // Summary is the first line of the description, or of the docstring where there is none.

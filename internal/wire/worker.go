@@ -16,9 +16,11 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -39,6 +41,23 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 	if err != nil {
 		return err
 	}
+	catalogue, err := Catalogue(c)
+	if err != nil {
+		return err
+	}
+	shelf, err := tools.OpenShelf(catalogue, filepath.Join(dir, "catalogue"), t.Logger)
+	if err != nil {
+		return err
+	}
+	upstreams, err := Upstreams(c, t.Logger)
+	if err != nil {
+		return err
+	}
+	defer upstreams.Close()
+	writer, err := Writer(c)
+	if err != nil {
+		return err
+	}
 	info, err := driver.Probe(take)
 	if err != nil {
 		return err
@@ -53,7 +72,10 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 			MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
 			Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
 			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
+			Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		},
+		Tools:  pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c)},
+		Writer: writer, Repairs: c.LLM.RepairAttempts,
 		Driver: driver, Queue: queue, Store: store,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})

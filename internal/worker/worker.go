@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -38,6 +39,9 @@ type Options struct {
 	Driver   executor.Driver
 	Queue    *jobs.Client
 	Store    *state.Store
+	Tools    pipeline.Tools  // Journal and Audit default to the queue's journal and the log
+	Writer   *codegen.Writer // nil: programs are written by rules
+	Repairs  int             // of a program of the Writer's
 	Log      *slog.Logger
 	Tracer   trace.TracerProvider
 	Meter    metric.MeterProvider
@@ -91,6 +95,12 @@ func (o Options) orDefaults() Options {
 	if o.Meter == nil {
 		o.Meter = noopmetric.NewMeterProvider()
 	}
+	if o.Tools.Journal == nil {
+		o.Tools.Journal = journal{o.Queue}
+	}
+	if o.Tools.Audit == nil {
+		o.Tools.Audit = audit{o.Log}
+	}
 	if o.Ready == nil {
 		o.Ready = func() {}
 	}
@@ -103,7 +113,7 @@ func (o Options) orDefaults() Options {
 // loop takes tasks until take ends and waits for those it has.
 func (o Options) loop(take, work context.Context, pool *executor.Pool) error {
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: o.Store, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Pool: pool, Store: o.Store, Tools: o.Tools, Writer: o.Writer, Repairs: o.Repairs, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
 	w := jobs.NewWorker(o.Queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,

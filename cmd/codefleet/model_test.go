@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// startModel serves what the protocol of chat completions needs, on the wire that a real model uses.
+// The requests are appended to the file prompts; after the last answer it is overloaded.
+func startModel(ts *testscript.TestScript, _ bool, files []string) {
+	var answers []string
+	for _, f := range files {
+		answers = append(answers, ts.ReadFile(f))
+	}
+	prompts := ts.MkAbs("prompts")
+	var mu sync.Mutex
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, err := io.ReadAll(r.Body)
+		if err != nil || !strings.HasSuffix(r.URL.Path, "/chat/completions") || len(answers) == 0 {
+			http.Error(w, `{"error": {"message": "no such model", "code": "model_not_found"}}`, http.StatusNotFound)
+			return
+		}
+		f, err := os.OpenFile(prompts, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = f.Write(append(body, '\n'))
+			f.Close()
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		chunk, _ := json.Marshal(map[string]any{
+			"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": answers[0]}, "finish_reason": "stop"}},
+			"usage":   map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+		})
+		answers = answers[1:]
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: %s\n\ndata: [DONE]\n\n", chunk)
+	}))
+	ts.Defer(server.Close)
+	ts.Setenv("OPENAI_BASE_URL", server.URL+"/v1")
+	ts.Setenv("OPENAI_API_KEY", "not-a-key")
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/tools/builtin"
+)
+
+func (a *app) toolServerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:       "tool-server NAME",
+		Short:     "Be one of the MCP servers that come with the program, on standard input and output: " + strings.Join(builtin.Names(), ", "),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: builtin.Names(),
+		RunE: a.do(func(ctx context.Context, args []string) error {
+			err := builtin.Serve(ctx, args[0], builtin.Options{}, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
+			if errors.Is(err, io.EOF) || ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}),
+	}
+}
+
+// nopWriteCloser is standard output, which stays open.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+func (a *app) toolsGenerateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "generate [SERVER...]",
+		Short: "Ask the MCP servers of the settings for their tools, and write a Python module for each",
+		Long: "Ask the MCP servers of the settings (mcp_servers) for their tools, and write a Python module for each into\n" +
+			"the servers directory. New and changed definitions are refused until `codefleet tools approve`.",
+		RunE: a.do(func(ctx context.Context, args []string) error {
+			c, err := a.load()
+			if err != nil {
+				return err
+			}
+			dir, err := wire.ServersDir(c)
+			if err != nil {
+				return err
+			}
+			upstreams, err := wire.Upstreams(c, slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			if err != nil {
+				return err
+			}
+			defer upstreams.Close()
+			names, err := serversOf(c, args)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, name := range names {
+				if err := a.generate(ctx, upstreams, dir, name); err != nil {
+					errs = append(errs, fmt.Errorf("generate the tools of %s: %w", name, err))
+				}
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}
+
+// serversOf are the MCP servers of the settings, or those of them that are named.
+func serversOf(c *config.Config, named []string) ([]string, error) {
+	var all []string
+	for _, s := range c.MCPServers {
+		if s.Enabled == nil || *s.Enabled {
+			all = append(all, s.Name)
+		}
+	}
+	for _, n := range named {
+		if !slices.Contains(all, n) {
+			return nil, usage("%v", &tools.UnknownError{What: "server", Name: n, Nearest: tools.Nearest(n, all, 3)})
+		}
+	}
+	if len(named) > 0 {
+		return named, nil
+	}
+	if len(all) == 0 {
+		return nil, &failure{code: exitUsage, message: "the settings name no MCP servers", hint: "add them to mcp_servers in config.yaml"}
+	}
+	return all, nil
+}
+
+func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server string) error {
+	defs, version, err := upstreams.Definitions(ctx, server, config.DefaultTenant, "")
+	if err != nil {
+		return err
+	}
+	previous, err := pygen.Previous(dir, server)
+	if err != nil {
+		return err
+	}
+	p, err := pygen.Generate(pygen.Source{Server: server, Version: version, Tools: defs, Previous: previous})
+	if err != nil {
+		return err
+	}
+	changed, err := pygen.Write(dir, p)
+	if err != nil {
+		return err
+	}
+	for _, r := range p.Refused {
+		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, tools.Visible(r.Tool), r.Reason)
+	}
+	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed; codefleet tools approve shows what is new\n", server, len(p.Index.Tools), len(changed))
+	return nil
+}
+
+func (a *app) toolsApproveCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "approve [SERVER/TOOL...] | --all",
+		Short: "Show what is new or changed in the definitions of MCP servers' tools, and accept the named ones",
+		RunE: a.do(func(ctx context.Context, args []string) error {
+			c, err := a.load()
+			if err != nil {
+				return err
+			}
+			dir, err := wire.ServersDir(c)
+			if err != nil {
+				return err
+			}
+			snap, err := a.catalogue(ctx)
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				if !slices.ContainsFunc(snap.Tools, func(t tools.Tool) bool { return t.ID() == id }) {
+					return usage("no tool %q", id)
+				}
+			}
+			return a.approve(dir, snap, args, all)
+		}),
+	}
+	c.Flags().BoolVar(&all, "all", false, "accept all that are shown")
+	return c
+}
+
+// reviewed is one definition that waits for somebody, and what is new about it.
+type reviewed struct {
+	Tool     string      `json:"tool"`
+	State    tools.State `json:"state"`
+	Changes  []string    `json:"changes"`
+	Approved bool        `json:"approved"` // by this command
+}
+
+func (a *app) approve(dir string, snap *tools.Snapshot, ids []string, all bool) error {
+	approvals, err := tools.LoadApprovals(dir)
+	if err != nil {
+		return err
+	}
+	list := []reviewed{}
+	for _, t := range snap.Tools {
+		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
+			continue
+		}
+		r := reviewed{Tool: t.ID(), State: t.State, Changes: approvals.Difference(t.Server, t.Definition()), Approved: all || len(ids) > 0}
+		if r.Approved {
+			approvals.Approve(t.Server, t.Definition(), a.lookup("USER"), time.Now())
+		}
+		list = append(list, r)
+	}
+	if err := a.print(list, func(w io.Writer) { showReviewed(w, list) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(r reviewed) bool { return r.Approved }) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		return approvals.Save(dir)
+	}
+	return nil
+}
+
+func showReviewed(w io.Writer, list []reviewed) {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "nothing waits for approval")
+	}
+	for _, r := range list {
+		state := string(r.State)
+		if r.Approved {
+			state += " → approved"
+		}
+		fmt.Fprintf(w, "%s (%s)\n", r.Tool, state)
+		for _, change := range r.Changes {
+			fmt.Fprintf(w, "    %s\n", change)
+		}
+	}
+}

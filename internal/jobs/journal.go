@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// journalRef is the header that says where an entry is that is too large for a message.
+const journalRef = "Codefleet-Ref"
+
+// Note writes an entry of a task's journal. It is durable when Note returns; a later entry of the
+// same key replaces an earlier one. Both may be repeated. Entries are kept for a week.
+func (c *Client) Note(ctx context.Context, tenant, task, key string, data []byte) error {
+	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
+	msg.Data = data
+	if len(data) > inlineMax {
+		name := tenant + "/" + task + "/journal-" + digest(string(data))
+		if err := c.putObject(ctx, name, data); err != nil {
+			return fmt.Errorf("note for task %s: %w", task, err)
+		}
+		msg.Data = nil
+		msg.Header.Set(journalRef, objectRef(name))
+	}
+	if _, err := c.js.PublishMsg(ctx, msg); err != nil {
+		return fmt.Errorf("note for task %s: %w", task, err)
+	}
+	return nil
+}
+
+// Notes returns the latest entry of every key of a task's journal, in the order of writing.
+func (c *Client) Notes(ctx context.Context, tenant, task string) ([][]byte, error) {
+	var all []*nats.Msg
+	err := c.from(ctx, streamJournal, journalSubject(tenant, task)+"*", 1, func(m *nats.Msg) error {
+		all = append(all, m)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
+	}
+	out := make([][]byte, len(all))
+	for i, m := range all {
+		out[i] = m.Data
+		if ref := m.Header.Get(journalRef); ref != "" {
+			name, err := objectName(tenant, ref)
+			if err == nil {
+				out[i], err = c.getObject(ctx, name)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+func journalSubject(tenant, task string) string {
+	return strings.Join([]string{"journal", tenant, task, ""}, ".")
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return taskIDEncoding.EncodeToString(sum[:16])
+}

@@ -1,0 +1,106 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// toolResults is the directory of the workspace in which a tool's images, sounds and large answers
+// appear.
+const toolResults = "tool-results"
+
+// calls opens the way of one run's tool calls; nil when the fleet has no tools.
+func (p *Pipeline) calls(ctx context.Context, t *task, tree *state.Tree) (*broker.Execution, error) {
+	if t.tools == nil {
+		return nil, nil
+	}
+	r := t.job.Record
+	return broker.New(ctx, broker.Config{
+		Task: broker.Task{
+			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: t.allow,
+			Attempt: max(1, r.Run) + t.runs, RepeatInDoubt: t.result.Repairs > 0, // mends: no call in doubt is mended
+		},
+		Catalogue: t.tools.snap, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
+		Policy: p.Tools.Policy, Schemas: p.schemas, Hooks: broker.Hooks{Spill: spill(tree)}, Log: p.Log,
+	})
+}
+
+// spill writes parts of answers into the workspace.
+func spill(tree *state.Tree) broker.Spill {
+	var mu sync.Mutex
+	return func(_ context.Context, name, _ string, data []byte) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		path := toolResults + "/" + name
+		return executor.DefaultGuest().Workspace + "/" + path, tree.WriteFile(path, data, 0o644)
+	}
+}
+
+// callHook makes a tool call of a program.
+type callHook func(context.Context, executor.Call) (json.RawMessage, error)
+
+// hook is the executor's side of the calls.
+func hook(calls *broker.Execution) callHook {
+	if calls == nil {
+		return nil
+	}
+	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
+		r, err := calls.Call(ctx, broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args})
+		return r.Value, err
+	}
+}
+
+// closeCalls waits until the journal has what it was given, so that another run finds it.
+func (p *Pipeline) closeCalls(ctx context.Context, t *task, calls *broker.Execution) {
+	if calls == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer stop()
+	if err := calls.Close(ctx); err != nil {
+		p.Log.WarnContext(ctx, "answers of tools not in the journal", "task_id", t.job.Record.TaskID, "error", err)
+	}
+}
+
+// called fills in which calls the run made.
+func (t *task) called(calls *broker.Execution) {
+	if calls == nil {
+		return
+	}
+	entries := calls.Calls()
+	t.entries = entries
+	t.timing.Tools = busy(entries)
+	t.result.Tools.Calls = nil
+	for _, e := range entries {
+		t.result.Tools.Calls = append(t.result.Tools.Calls, schemas.ToolCall{Server: e.Server, Tool: e.Tool, MS: e.MS, OK: e.OK, Replayed: e.Replayed})
+	}
+}
+
+// busy is the time in which at least one call was under way, in milliseconds.
+func busy(entries []broker.Entry) (ms float64) {
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.Entry) int { return a.Started.Compare(b.Started) })
+	var until time.Time
+	for _, e := range entries {
+		end := e.Started.Add(time.Duration(e.MS * float64(time.Millisecond)))
+		if from := later(e.Started, until); end.After(from) {
+			ms += float64(end.Sub(from).Microseconds()) / 1000
+		}
+		until = later(until, end)
+	}
+	return ms
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

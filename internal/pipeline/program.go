@@ -1,0 +1,170 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// discover pins the catalogue as it is now.
+func (p *Pipeline) discover(ctx context.Context, t *task) error {
+	if p.Tools.Catalogue == nil {
+		return nil
+	}
+	version, snap, err := p.Tools.Catalogue(ctx)
+	if err != nil {
+		return orCause(ctx, err)
+	}
+	t.tools, t.allow = p.sets.of(version, snap), []string{"*"}
+	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
+		t.allow = choice.Allow
+	}
+	t.result.Tools.Available = t.tools.allowed(t.allow)
+	return nil
+}
+
+// program settles which program runs: the one of an earlier run, the caller's, or one written now
+// for the task's description. A refusal means that nobody could write it.
+func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error) {
+	data := t.job.Task
+	if data.Model != "" {
+		return &schemas.Error{
+			Code: "unknown_model", Message: fmt.Sprintf("the fleet has no model profile %q", data.Model),
+			Hint: "leave `model` out: the fleet's own model, or its rules, write the program",
+		}, nil
+	}
+	if data.Description != "" {
+		if err := p.selectTools(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	switch record := t.job.Record; {
+	case record.Code != "":
+		t.code, t.generatedBy = record.Code, record.GeneratedBy
+	case data.Code != "":
+		t.code, t.generatedBy = data.Code, "caller"
+	case data.Description != "":
+		if refusal, err := p.generate(ctx, t); refusal != nil || err != nil {
+			return refusal, err
+		}
+	default:
+		return &schemas.Error{
+			Code: "not_supported", Message: "this fleet runs no skills and no workflows yet",
+			Hint: "send the task with `code` or `description`",
+		}, nil
+	}
+	if t.generatedBy == codegen.ByModel && p.Writer != nil {
+		t.repairs = p.Repairs
+		if n := data.RepairAttempts; n != nil {
+			t.repairs = *n
+		}
+	}
+	return nil, nil
+}
+
+// selectTools finds the few tools that the description needs, and what a writer is to know.
+func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
+	defer t.clock(&t.timing.Select)()
+	_, span := p.Trace.Start(ctx, "select")
+	defer span.End()
+	t.request = codegen.Request{Task: t.job.Task.Description, Inputs: string(t.job.Task.Inputs)}
+	for _, f := range t.job.Task.Files {
+		t.request.Files = append(t.request.Files, f.Name)
+	}
+	t.result.Usage = &schemas.Usage{}
+	if t.tools == nil {
+		return nil
+	}
+	t.job.Emit(ctx, schemas.Progress{Stage: "select"})
+	ids, err := t.tools.pick(t.request.Task, t.allow, t.job.Task.Tools)
+	if err != nil {
+		return jobs.Permanent(fmt.Errorf("select tools: %w", err))
+	}
+	t.request.Tools = t.tools.writable(ids)
+	t.result.Tools.Selected = ids
+	if n := t.result.Tools.Available; n > 0 {
+		t.result.Tools.Share = float64(len(ids)) / float64(n)
+	}
+	t.result.Usage.DirectToolTokens = t.tools.direct()
+	return nil
+}
+
+// generate lets the model or the rules write the program.
+func (p *Pipeline) generate(ctx context.Context, t *task) (*schemas.Error, error) {
+	defer t.clock(&t.timing.Generate)()
+	ctx, span := p.Trace.Start(ctx, "generate")
+	defer span.End()
+	t.job.Emit(ctx, schemas.Progress{Stage: "generate"})
+	program, err := codegen.Generate(ctx, p.Writer, t.request, codegen.Call{Progress: p.answer(ctx, t)})
+	t.used(program.Usage)
+	if ctx.Err() != nil {
+		return nil, orCause(ctx, errors.Join(err, ctx.Err()))
+	}
+	if program.Fallback != "" {
+		t.finding("model", "the model gave no program, the rules wrote it: "+program.Fallback)
+	}
+	if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+		return codeRequired(required, program.Fallback), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the program: %w", err)
+	}
+	t.code, t.generatedBy = program.Code, program.By
+	return nil, nil
+}
+
+// answer shows a model's answer as it arrives, a line at a time; nil where there is no model.
+func (p *Pipeline) answer(ctx context.Context, t *task) func(string) {
+	if p.Writer == nil {
+		return nil
+	}
+	var line strings.Builder
+	return func(text string) {
+		line.WriteString(text)
+		if strings.Contains(text, "\n") {
+			t.job.Emit(ctx, schemas.Progress{Stage: "generate", Text: line.String()})
+			line.Reset()
+		}
+	}
+}
+
+// used adds to the task's bill.
+func (t *task) used(u codegen.Usage) {
+	if u.Model != "" {
+		t.result.Usage.Model = u.Model
+	}
+	t.result.Usage.PromptTokens += u.PromptTokens
+	t.result.Usage.CompletionTokens += u.CompletionTokens
+}
+
+func (t *task) finding(rule, message string) {
+	t.result.Guardrails = append(t.result.Guardrails, schemas.Finding{Rule: rule, Level: "warning", Message: message})
+}
+
+// codeRequired tells the caller's own model what it needs to finish the program in one more call.
+func codeRequired(e *codegen.CodeRequiredError, model string) *schemas.Error {
+	out := &schemas.Error{Code: codegen.CodeRequiredCode, Message: e.Reason}
+	if len(e.Unknown) > 0 {
+		out.Message += fmt.Sprintf(": %q", e.Unknown[0])
+	}
+	var cause []string
+	add := func(title string, lines []string) {
+		if len(lines) > 0 {
+			cause = append(cause, title+"\n  "+strings.Join(lines, "\n  "))
+		}
+	}
+	add("understood:", e.Understood)
+	add("not understood:", e.Unknown)
+	add("tools:", e.Signatures)
+	if model != "" {
+		add("the model:", []string{model})
+	}
+	out.Cause = strings.Join(cause, "\n")
+	out.Hint = "finish this program and send it as `code`:\n" + e.Skeleton
+	return out
+}

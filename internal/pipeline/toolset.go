@@ -1,0 +1,165 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Tools are the catalogue, and what stands behind its tools. Without a Catalogue tasks have no tools;
+// with one, Upstream, Journal and Audit are required.
+type Tools struct {
+	// Catalogue returns the version of the catalogue that a task begun now pins, and its tools: the
+	// same Snapshot while nothing changes.
+	Catalogue func(ctx context.Context) (version string, snap *tools.Snapshot, err error)
+	Upstream  broker.Upstream
+	Journal   broker.Journal
+	Audit     broker.Audit
+	Policy    broker.Policy
+}
+
+// toolset is one version of the catalogue as the stages see it. It is immutable, but for what it
+// works out when it is first asked for.
+type toolset struct {
+	version string
+	snap    *tools.Snapshot
+	usable  []tools.Tool // those that a program may call
+	index   func() *selection.Snapshot
+	direct  func() int // tokens of all usable definitions, as handing them to a model would cost
+}
+
+func newToolset(version string, snap *tools.Snapshot) *toolset {
+	s := &toolset{version: version, snap: snap}
+	for _, t := range snap.Tools {
+		if t.State == tools.Local || t.State == tools.Approved {
+			s.usable = append(s.usable, t)
+		}
+	}
+	s.index = sync.OnceValue(func() *selection.Snapshot {
+		list := make([]selection.Tool, len(s.usable))
+		for i, t := range s.usable {
+			list[i] = selectable(t)
+		}
+		return selection.Build(list)
+	})
+	s.direct = sync.OnceValue(func() (tokens int) {
+		for _, t := range s.usable {
+			tokens += codegen.Tokens(t.ID() + t.Signature + t.Description + string(t.InputSchema))
+		}
+		return tokens
+	})
+	return s
+}
+
+// allowed is how many tools a task with this allow-list may use.
+func (s *toolset) allowed(list []string) (n int) {
+	for _, t := range s.usable {
+		if broker.Allowed(list, t.Server, t.Name) {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	maxQueries = 20  // clauses that are asked one by one; a longer task is one query
+	confident  = 0.2 // of a clause, below which its tools are left out when another clause's are not
+)
+
+// pick returns the ids of the few tools that a task needs, clause by clause, each clause's best first.
+func (s *toolset) pick(task string, allow []string, choice *schemas.ToolChoice) ([]string, error) {
+	most := selection.AtMost
+	if choice != nil && choice.Max > 0 {
+		most = min(most, choice.Max)
+	}
+	queries := codegen.Clauses(task)
+	if len(queries) == 0 || len(queries) > maxQueries {
+		queries = []string{task}
+	}
+	found, err := s.index().Select(selection.Request{
+		Queries: queries, Detail: selection.DetailName, Floor: 1,
+		Allow: func(tool *selection.Tool) bool { return broker.Allowed(allow, tool.Server, tool.Name) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	sure, all := []string{}, []string{}
+	for _, q := range found.Queries {
+		all = append(all, q.Tools...)
+		if q.Confidence >= confident {
+			sure = append(sure, q.Tools...)
+		}
+	}
+	if len(sure) == 0 {
+		sure = all
+	}
+	return first(sure, most), nil
+}
+
+// first returns the first n different strings.
+func first(list []string, n int) []string {
+	out := []string{}
+	for _, s := range list {
+		if len(out) < n && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// writable are the tools of the given ids, as the writers of programs see them.
+func (s *toolset) writable(ids []string) []codegen.Tool {
+	byID := make(map[string]tools.Tool, len(s.usable))
+	for _, t := range s.usable {
+		byID[t.ID()] = t
+	}
+	out := make([]codegen.Tool, 0, len(ids))
+	for _, id := range ids {
+		if t, ok := byID[id]; ok {
+			out = append(out, writable(t))
+		}
+	}
+	return out
+}
+
+func selectable(t tools.Tool) selection.Tool {
+	out := selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature}
+	for _, p := range t.Params() {
+		out.Params = append(out.Params, selection.Param(p))
+	}
+	return out
+}
+
+func writable(t tools.Tool) codegen.Tool {
+	out := codegen.Tool{
+		Server: t.Server, Name: t.Name, Module: t.Package(), Function: t.Function, Signature: t.Signature, Doc: t.Description,
+	}
+	for _, p := range t.Params() {
+		out.Params = append(out.Params, codegen.Param{Name: p.Name, Type: p.Type, Required: p.Required, Enum: p.Enum})
+	}
+	return out
+}
+
+// toolsets keeps the toolset of the latest version.
+type toolsets struct {
+	mu   sync.Mutex
+	last *toolset
+}
+
+func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil || c.last.snap != snap {
+		c.last = newToolset(version, snap)
+	}
+	return c.last
+}
+
+// Index is the search of a catalogue that tasks use: over the tools that a program may call.
+func Index(snap *tools.Snapshot) *selection.Snapshot { return newToolset("", snap).index() }

@@ -1,0 +1,137 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// shipped is the toolset of the modules that are on disk beside this package.
+func shipped(t *testing.T) *toolset {
+	t.Helper()
+	snap, err := tools.OpenCatalogue(filepath.Join("..", "..", "servers"), tools.Options{}).Read(t.Context())
+	if err != nil || len(snap.Tools) != 11 {
+		t.Fatalf("%d tools, %v, want 11", len(snap.Tools), err)
+	}
+	return newToolset("v1", snap)
+}
+
+func TestPick(t *testing.T) {
+	s := shipped(t)
+	for _, c := range []struct {
+		task   string
+		allow  []string
+		choice *schemas.ToolChoice
+		want   []string
+	}{
+		{"Calculate 5 + 3 and get weather for San Francisco", []string{"*"}, nil, []string{"calculator/calculate", "weather/get_weather", "weather/get_forecast"}},
+		{"Calculate 5 + 3 and get weather for San Francisco", []string{"*"}, &schemas.ToolChoice{Max: 1}, []string{"calculator/calculate"}},
+		{"Calculate 5 + 3 and get weather for San Francisco", []string{"weather/get_weather"}, nil, []string{"weather/get_weather"}},
+		{"list tables", []string{"*"}, nil, []string{"database/list_tables"}},
+		{"Berechne die Wurzel aus 16", []string{"*"}, nil, []string{}},
+		{"list tables", nil, nil, []string{}},
+	} {
+		got, err := s.pick(c.task, c.allow, c.choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("pick(%q, %v) (-want +got):\n%s", c.task, c.allow, d)
+		}
+	}
+}
+
+func TestToolsetCountsWhatMayBeCalled(t *testing.T) {
+	schema := json.RawMessage(`{"type": "object"}`)
+	s := newToolset("v1", tools.NewSnapshot([]tools.Tool{
+		{Server: "a", Name: "local", State: tools.Local, InputSchema: schema}, {Server: "a", Name: "approved", State: tools.Approved},
+		{Server: "b", Name: "pending", State: tools.Pending}, {Server: "b", Name: "changed", State: tools.Changed},
+	}))
+	for _, c := range []struct {
+		allow []string
+		want  int
+	}{{[]string{"*"}, 2}, {[]string{"a/*"}, 2}, {[]string{"a/local", "b/*"}, 1}, {nil, 0}} {
+		if got := s.allowed(c.allow); got != c.want {
+			t.Errorf("allowed(%v) = %d, want %d", c.allow, got, c.want)
+		}
+	}
+	if _, ok := s.index().Tool("b/pending"); ok {
+		t.Error("a tool that nobody approved can be selected")
+	}
+}
+
+func TestBusy(t *testing.T) {
+	start := time.Now()
+	at := func(from, ms float64) broker.Entry {
+		return broker.Entry{Started: start.Add(time.Duration(from * float64(time.Millisecond))), MS: ms}
+	}
+	for _, c := range []struct {
+		entries []broker.Entry
+		want    float64
+	}{
+		{nil, 0},
+		{[]broker.Entry{at(0, 5)}, 5},
+		{[]broker.Entry{at(10, 5), at(0, 5)}, 10},                       // one after the other
+		{[]broker.Entry{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some at once
+	} {
+		if got := busy(c.entries); got != c.want {
+			t.Errorf("busy(%v) = %v, want %v", c.entries, got, c.want)
+		}
+	}
+}
+
+func TestRepairable(t *testing.T) {
+	mutating := tools.NewSnapshot([]tools.Tool{
+		{Server: "mail", Name: "send", State: tools.Approved},
+		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
+	})
+	call := func(tool string, code broker.Code) []broker.Entry {
+		return []broker.Entry{{Server: "mail", Tool: tool, Code: code}}
+	}
+	for _, c := range []struct {
+		name    string
+		status  schemas.Status
+		repairs int
+		entries []broker.Entry
+		want    bool
+	}{
+		{"failed", schemas.Failed, 1, nil, true},
+		{"none left", schemas.Failed, 0, nil, false},
+		{"succeeded", schemas.Succeeded, 1, nil, false},
+		{"too slow", schemas.Timeout, 1, nil, false},
+		{"a mutating call was refused", schemas.Failed, 1, call("send", broker.ToolFailed), true},
+		{"a mutating call is in doubt", schemas.Failed, 1, call("send", broker.TimedOut), false},
+		{"a read timed out", schemas.Failed, 1, call("read", broker.TimedOut), true},
+		{"no such tool", schemas.Failed, 1, call("sent", broker.Unavailable), true},
+	} {
+		task := &task{tools: newToolset("v1", mutating), repairs: c.repairs, entries: c.entries, result: schemas.Result{Status: c.status}}
+		if got := task.repairable(); got != c.want {
+			t.Errorf("%s: repairable = %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCodeRequired(t *testing.T) {
+	_, err := codegen.WriteRules(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: shipped(t).writable([]string{"calculator/calculate"})})
+	required, ok := err.(*codegen.CodeRequiredError)
+	if !ok {
+		t.Fatalf("error = %v", err)
+	}
+	got := codeRequired(required, "model_timeout: no whole answer")
+	if got.Code != "code_required" || got.Message != `no rule understands a part of the task: "email it to bob"` {
+		t.Errorf("%s: %s", got.Code, got.Message)
+	}
+	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +
+		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  model_timeout: no whole answer"
+	if d := cmp.Diff(want, got.Cause); d != "" {
+		t.Errorf("cause (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,38 @@
+package tools
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParams(t *testing.T) {
+	schema := json.RawMessage(`{"properties": {"units": {"description": "Unit", "enum": ["c", "f"]}}}`)
+	for signature, want := range map[string][]Param{
+		"f()":                            nil,
+		"f":                              nil,
+		"f(a":                            nil,
+		"f(a, b=2)":                      {{Name: "a", Required: true}, {Name: "b"}},
+		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
+		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
+			{Name: "q", Type: "str"}, {Name: "units", Type: `Literal["c", "f"]`, Description: "Unit", Enum: []string{"c", "f"}},
+		},
+	} {
+		if d := cmp.Diff(want, Tool{Signature: signature, InputSchema: schema}.Params()); d != "" {
+			t.Errorf("Params of %s (-want +got):\n%s", signature, d)
+		}
+	}
+}
+
+func FuzzParams(f *testing.F) {
+	f.Add(`f(a: str = "x", *, b: Dict[str, int] = UNSET) -> int`)
+	f.Add(`f(a = '\`)
+	f.Fuzz(func(t *testing.T, signature string) {
+		for _, p := range (Tool{Signature: signature}).Params() {
+			if !isIdentifier(p.Name) {
+				t.Errorf("parameter %q", p.Name)
+			}
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/builtin"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/servers"
+)
+
+// ServersDir is the directory of tool modules of the settings. The default one is made, and the
+// modules that come with the program are put there.
+func ServersDir(c *config.Config) (string, error) {
+	if c.Execution.ServersDir != "" {
+		return c.Execution.ServersDir, nil
+	}
+	dir := filepath.Join(c.Data, "servers")
+	if err := servers.Install(dir); err != nil {
+		return "", fmt.Errorf("put the tools of the program into %s: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// Catalogue is the catalogue of the settings.
+func Catalogue(c *config.Config) (*tools.Catalogue, error) {
+	dir, err := ServersDir(c)
+	if err != nil {
+		return nil, err
+	}
+	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
+}
+
+// Upstreams are the MCP servers that tools stand for: those within this process, and those of the
+// settings, which go before one within of the same name. Nothing is started until it is called.
+func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
+	var list []mcp.Server
+	for _, s := range c.MCPServers {
+		if s.Enabled != nil && !*s.Enabled {
+			continue
+		}
+		if s.ConnectionType == "sse" {
+			return nil, fmt.Errorf("mcp_servers: %s: the transport sse is not spoken any more: use the server's streamable HTTP address", s.Name)
+		}
+		list = append(list, mcp.Server{
+			Name: s.Name, Command: s.Command, Args: s.Args, Env: s.Env, URL: s.URL, Headers: s.Headers,
+			Scope: mcp.Scope(s.Scope), CallTimeout: s.Timeout,
+		})
+	}
+	for _, name := range builtin.Names() {
+		if slices.ContainsFunc(list, func(s mcp.Server) bool { return s.Name == name }) {
+			continue
+		}
+		server, err := builtin.New(name, builtin.Options{})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mcp.Server{Name: name, InProcess: server, Concurrency: builtinConcurrency})
+	}
+	return mcp.NewManager(list, mcp.Options{Log: log})
+}
+
+// builtinConcurrency is how many calls of a server within this process are made at once.
+const builtinConcurrency = 64
+
+// toolPolicy is what happens to calls that may delete or overwrite.
+func toolPolicy(c *config.Config) broker.Policy {
+	return broker.Policy{Destructive: broker.Decision(c.Tools.Destructive)}
+}
+
+// Writer is the model of the settings that writes programs; nil when there is none, so that the
+// rules do.
+func Writer(c *config.Config) (*codegen.Writer, error) {
+	l := c.LLM
+	if !l.Enabled {
+		return nil, nil
+	}
+	o := codegen.OpenAIOptions{Model: l.Model, Temperature: &l.Temperature, BaseURL: l.BaseURL, APIKey: string(cmp.Or(l.APIKey, l.OpenAIAPIKey))}
+	if l.Provider == "azure_openai" {
+		o.BaseURL, o.APIKey = l.AzureEndpoint, string(cmp.Or(l.APIKey, l.AzureAPIKey))
+		o.Deployment, o.APIVersion = cmp.Or(l.AzureDeploymentName, l.Model), l.AzureAPIVersion
+	}
+	model, err := codegen.NewOpenAI(o)
+	if err != nil {
+		return nil, fmt.Errorf("llm: %w", err)
+	}
+	return codegen.NewWriter(model, codegen.WriterOptions{MaxTokens: l.MaxTokens}), nil
+}

@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+)
+
+// journal keeps what the broker records in the queue's journal.
+type journal struct{ queue *jobs.Client }
+
+func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.Recorded, error) {
+	notes, err := j.queue.Notes(ctx, tenant, task)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]broker.Recorded, len(notes))
+	for i, n := range notes {
+		if err := json.Unmarshal(n, &all[i]); err != nil {
+			return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b broker.Recorded) int { return a.At.Compare(b.At) })
+	return all, nil
+}
+
+func (j journal) Intent(ctx context.Context, r broker.Recorded) error { return j.Record(ctx, r) }
+
+func (j journal) Record(ctx context.Context, r broker.Recorded) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("%s\x00%s\x00%s\x00%d", r.Key.Server, r.Key.Tool, r.Key.ArgsHash, r.Key.N)
+	return j.queue.Note(ctx, r.Key.Tenant, r.Key.Task, key, data)
+}
+
+// audit is the log: who called what, how large, and how it ended.
+type audit struct{ log *slog.Logger }
+
+func (a audit) Begin(ctx context.Context, e broker.Entry) error {
+	a.log.DebugContext(ctx, "tool call begins", "task_id", e.Task, "tenant", e.Tenant, "server", e.Server, "tool", e.Tool,
+		"args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes)
+	return nil
+}
+
+func (a audit) End(ctx context.Context, e broker.Entry) error {
+	a.log.InfoContext(ctx, "tool call", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session, "attempt", e.Attempt,
+		"server", e.Server, "tool", e.Tool, "args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
+		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS)
+	return nil
+}
