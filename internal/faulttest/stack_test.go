@@ -39,8 +39,8 @@ func TestFaults(t *testing.T) {
 		refs = append(refs, state.Ref{Tenant: tenant, Workspace: "files"}, state.Ref{Tenant: tenant, Workspace: "keys"})
 	}
 	faults := []faulttest.Fault{
-		{Name: "kill -9 of NATS", Weight: 1, Do: f.nats.KillAndRestart},
-		{Name: "kill -9 of S3", Weight: 1, Do: f.s3.KillAndRestart},
+		{Name: "kill -9 of NATS", Weight: 2, Do: f.nats.KillAndRestart},
+		{Name: "kill -9 of S3", Weight: 2, Do: f.s3.KillAndRestart},
 	}
 	for _, w := range f.workers {
 		faults = append(faults,
@@ -52,7 +52,7 @@ func TestFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 1200*time.Millisecond, faults...))
+		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 1100*time.Millisecond, faults...))
 	})
 	rng := rand.New(rand.NewPCG(f.seed, 1)) //nolint:gosec // a test's
 	tasks := make([]submitted, *faultTasks)
@@ -62,6 +62,9 @@ func TestFaults(t *testing.T) {
 		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
 		f.submit(t, tasks[i], fmt.Sprintf(counting, paths[tasks[i].ref]), rng.Float64()*0.2)
 		<-pace.C
+	}
+	for _, task := range tasks[:len(tasks)*9/10] {
+		f.wait(t, task)
 	}
 	calm()
 	wg.Wait()
