@@ -56,7 +56,7 @@ func newFleet(t *testing.T) *fleet {
 		f.seed = rand.Uint64() >> 32
 	}
 	// Programs of other users have to get through.
-	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil { //nolint:gosec // a directory of this test's
+	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	runsc, boxes := engine(), "gVisor"
@@ -92,7 +92,7 @@ func engine() string {
 	if os.Geteuid() != 0 {
 		return ""
 	}
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
+	for _, path := range []string{faulttest.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
 		if found, err := exec.LookPath(path); err == nil {
 			if found, err = filepath.Abs(found); err == nil {
 				return found

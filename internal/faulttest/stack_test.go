@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 	wg.Go(func() {
 		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 1100*time.Millisecond, faults...))
 	})
-	rng := rand.New(rand.NewPCG(f.seed, 1)) //nolint:gosec // a test's
+	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks := make([]submitted, *faultTasks)
 	pace := time.NewTicker(45 * time.Millisecond)
 	defer pace.Stop()
