@@ -1,7 +1,6 @@
 package faulttest_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -240,8 +239,3 @@ func (f *fleet) files(t *testing.T, ref state.Ref) map[string]string {
 	}
 	return files
 }
-
-func contains(line []byte, text string) bool { return bytes.Contains(line, []byte(text)) }
-
-// printable turns the bytes of /proc/*/cmdline into a command line.
-func printable(line []byte) string { return string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})) }

@@ -48,9 +48,12 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 	os.Exit(0)
 }
 
+// Getenv is a variable of this process: one that Start was given, or of the tests' own environment.
+func Getenv(name string) string { return os.Getenv(name) } //nolint:forbidigo // a role has no other arguments
+
 // Process is a role at work. Its methods may be called from several goroutines.
 type Process struct {
-	t    testing.TB
+	tb   testing.TB
 	role string
 	env  []string
 
@@ -62,14 +65,14 @@ type Process struct {
 
 // Start runs a role, given variables as in os/exec, until the test ends. It returns when the role is
 // ready.
-func Start(t testing.TB, role string, env ...string) *Process {
-	t.Helper()
-	p := &Process{t: t, role: role, env: env}
-	t.Cleanup(p.close)
+func Start(tb testing.TB, role string, env ...string) *Process {
+	tb.Helper()
+	p := &Process{tb: tb, role: role, env: env}
+	tb.Cleanup(p.close)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
@@ -156,7 +159,7 @@ func (p *Process) close() {
 	defer p.mu.Unlock()
 	p.closed = true
 	if err := p.kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Errorf("end %s: %v", p.role, err)
+		p.tb.Errorf("end %s: %v", p.role, err)
 	}
 }
 
@@ -198,9 +201,9 @@ type Fault struct {
 
 // Storm does one fault after another, a random time around every apart, until ctx ends, and returns
 // how often each happened. A fault that takes long does not hold up the next.
-func Storm(ctx context.Context, t testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
-	t.Helper()
-	rng := rand.New(rand.NewPCG(seed, seed))
+func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // to be repeated by its seed
 	var lots []Fault
 	for _, f := range faults {
 		for range f.Weight {
@@ -211,11 +214,11 @@ func Storm(ctx context.Context, t testing.TB, seed uint64, every time.Duration, 
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for pause(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) {
-		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
+		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) //nolint:gosec // as above
 		counts[f.Name]++
 		wg.Go(func() {
 			if err := f.Do(ctx, own); err != nil {
-				t.Errorf("%s: %v", f.Name, err)
+				tb.Errorf("%s: %v", f.Name, err)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package faulttest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,14 +37,15 @@ const source = "/faulttest"
 
 // fleet is two stores and workers, each in processes of their own, and what a test knows of it.
 type fleet struct {
-	dir      string
-	seed     uint64
-	env      []string // of every role
-	nats, s3 *faulttest.Process
-	workers  []*faulttest.Process
-	queue    *jobs.Client
-	objects  state.Objects
-	store    *state.Store
+	dir       string
+	seed      uint64
+	sandboxed bool     // boxes are gVisor's
+	env       []string // of every role
+	nats, s3  *faulttest.Process
+	workers   []*faulttest.Process
+	queue     *jobs.Client
+	objects   state.Objects
+	store     *state.Store
 }
 
 // newFleet starts the stores. The test ends with an error when anything of the fleet is left then.
@@ -52,18 +56,18 @@ func newFleet(t *testing.T) *fleet {
 		f.seed = rand.Uint64() >> 32
 	}
 	// Programs of other users have to get through.
-	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil { //nolint:gosec // a directory of this test's
+	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	runsc, boxes := engine(), "gVisor"
-	if runsc == "" {
+	if f.sandboxed = runsc != ""; !f.sandboxed {
 		boxes = "plain processes: no runsc, or not root"
 	}
 	t.Logf("seed %d (again: -args -faults.seed %d), boxes: %s", f.seed, f.seed, boxes)
 	queueAddr, storeAddr := freeAddr(t), freeAddr(t)
 	f.env = []string{
 		"NATS_ADDR=" + queueAddr, "NATS_DIR=" + filepath.Join(f.dir, "nats"),
-		"S3_ADDR=" + storeAddr, "S3_DIR=" + filepath.Join(f.dir, "s3"), "RUNSC=" + runsc,
+		"S3_ADDR=" + storeAddr, "S3_DIR=" + filepath.Join(f.dir, "s3"), "RUNSC=" + runsc, "TMPDIR=" + f.dir,
 	}
 	t.Cleanup(func() { f.checkClean(t) })
 	f.nats = faulttest.Start(t, "nats", f.env...)
@@ -88,7 +92,7 @@ func engine() string {
 	if os.Geteuid() != 0 {
 		return ""
 	}
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
+	for _, path := range []string{faulttest.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
 		if found, err := exec.LookPath(path); err == nil {
 			if found, err = filepath.Abs(found); err == nil {
 				return found
@@ -145,10 +149,16 @@ func (f *fleet) checkClean(t *testing.T) {
 		t.Errorf("control groups left: %v, %v", groups, err)
 	}
 	eventually(t, "the end of all processes", func(context.Context) error {
-		if left := processesThatName(f.dir); len(left) > 0 {
-			return fmt.Errorf("still there: %q", left)
+		left := processesIn(f.dir)
+		if len(left) == 0 {
+			return nil
 		}
-		return nil
+		if !f.sandboxed { // a plain process that was stopped to be killed when its worker was killed stays so
+			for pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // or it has ended
+			}
+		}
+		return fmt.Errorf("still there: %v", left)
 	})
 }
 
@@ -221,14 +231,22 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 	}
 }
 
-// processesThatName lists the command lines of living processes that contain text.
-func processesThatName(text string) []string {
-	var left []string
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is good
+// processesIn returns the command lines of other processes that name dir or work below it.
+func processesIn(dir string) map[int]string {
+	left := map[int]string{}
+	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, name := range names {
-		line, err := os.ReadFile(name)
-		if err == nil && filepath.Base(filepath.Dir(name)) != strconv.Itoa(os.Getpid()) && contains(line, text) {
-			left = append(left, printable(line))
+		pid, err := strconv.Atoi(filepath.Base(name))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(name, "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		cwd, err := os.Readlink(filepath.Join(name, "cwd"))
+		if bytes.Contains(line, []byte(dir)) || err == nil && strings.HasPrefix(cwd, dir) {
+			left[pid] = string(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
 		}
 	}
 	return left

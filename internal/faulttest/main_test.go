@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // quiet is the log of a role: FAULTTEST_LOG=1 shows what it has to say.
 func quiet() *slog.Logger {
-	if os.Getenv("FAULTTEST_LOG") == "" {
+	if faulttest.Getenv("FAULTTEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("pid", os.Getpid())
@@ -44,7 +44,7 @@ func quiet() *slog.Logger {
 
 func natsRole(ctx context.Context, ready func()) error {
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
-		Dir: os.Getenv("NATS_DIR"), Addr: os.Getenv("NATS_ADDR"), Log: quiet(),
+		Dir: faulttest.Getenv("NATS_DIR"), Addr: faulttest.Getenv("NATS_ADDR"), Log: quiet(),
 		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func natsRole(ctx context.Context, ready func()) error {
 // s3Role restarts until the predecessor's server, which dies a moment after its parent, is gone.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
-		Dir: os.Getenv("S3_DIR"), Addr: os.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password, Bucket: bucket,
+		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password, Bucket: bucket,
 		NoSync: true, // what a killed process has written is in the page cache
 		Log:    quiet(),
 	}
@@ -94,38 +94,38 @@ func openObjects(addr string) (state.Objects, error) {
 // workerRole is a worker as every other, wired as wire does it. What a test breaks, it breaks in the
 // objects below the store.
 func workerRole(ctx context.Context, ready func()) error {
-	queue, err := connect(ctx, os.Getenv("NATS_ADDR"))
+	queue, err := connect(ctx, faulttest.Getenv("NATS_ADDR"))
 	if err != nil {
 		return err
 	}
 	defer queue.Close()
-	objects, err := openObjects(os.Getenv("S3_ADDR"))
+	objects, err := openObjects(faulttest.Getenv("S3_ADDR"))
 	if err != nil {
 		return err
 	}
-	if os.Getenv("MUTANT") == mutantNoIfMatch {
+	if faulttest.Getenv("MUTANT") == mutantNoIfMatch {
 		objects = blindSwap{objects}
 	}
-	if id := os.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
+	if id := faulttest.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
 		objects = crashAfterCommit{objects, id}
 	}
-	if id := os.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
-		objects = stopBeforeCommit{objects, id, os.Getenv("STOPPED")}
+	if id := faulttest.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
+		objects = stopBeforeCommit{objects, id, faulttest.Getenv("STOPPED")}
 	}
-	dir, name := os.Getenv("WORKER_DIR"), os.Getenv("WORKER")
+	dir, name := faulttest.Getenv("WORKER_DIR"), faulttest.Getenv("WORKER")
 	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
 	if err != nil {
 		return err
 	}
 	ready()
-	slots, err := strconv.Atoi(os.Getenv("SLOTS"))
+	slots, err := strconv.Atoi(faulttest.Getenv("SLOTS"))
 	if err != nil {
 		return err
 	}
 	err = worker.Run(ctx, ctx, worker.Options{
 		Name: name, Slots: slots, AckWait: ackWait,
 		Pool: executor.PoolOptions{
-			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: os.Getenv("OWNER"), DiskMB: 16,
+			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: 16,
 		},
 		Driver: driver, Queue: queue, Log: quiet(),
 		Store: state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}),
@@ -138,7 +138,7 @@ func workerRole(ctx context.Context, ready func()) error {
 
 // openDriver is gVisor where the test has found it, and plain processes elsewhere.
 func openDriver(dir string) (executor.Driver, *state.Owner, func() error, error) {
-	runsc := os.Getenv("RUNSC")
+	runsc := faulttest.Getenv("RUNSC")
 	if runsc == "" {
 		return executortest.Host{}, nil, func() error { return nil }, nil
 	}
