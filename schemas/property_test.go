@@ -105,7 +105,7 @@ var (
 			v.Limits = &Limits{
 				TimeoutS:    rapid.Float64Range(0.001, 86400).Draw(t, "timeout"),
 				MemoryMB:    rapid.IntRange(16, 65536).Draw(t, "memory"),
-				OutputBytes: rapid.Int64Range(1, 1<<30).Draw(t, "output"),
+				OutputBytes: rapid.Int64Range(1, 64<<20).Draw(t, "output"),
 			}
 		}
 		if rapid.Bool().Draw(t, "retry") {

@@ -35,9 +35,9 @@ type Stages struct {
 	Pool    *executor.Pool
 	Store   *state.Store
 	Tools   Tools
-	Writer  *codegen.Writer // writes programs; nil: only the rules do
-	Repairs int             // of a failed program of the Writer's, where the task does not say
-	Limits  executor.Limits // of a task that says nothing about them
+	Writer  *codegen.Writer                     // writes programs; nil: only the rules do
+	Repairs int                                 // of a failed program of the Writer's, where the task does not say
+	Limits  func(tenant string) executor.Limits // of a task that says nothing about them
 	Log     *slog.Logger
 	Trace   trace.Tracer
 }
@@ -55,9 +55,12 @@ func New(s Stages) *Pipeline { return &Pipeline{Stages: s, schemas: broker.NewSc
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	t := newTask(j, p.Limits)
+	t := newTask(j, p.Limits(j.Record.Tenant))
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
+	}
+	if refusal := t.unsupported(); refusal != nil {
+		return t.ended(schemas.Blocked, refusal), nil
 	}
 	if err := p.discover(ctx, t); err != nil {
 		return nil, err
@@ -69,11 +72,16 @@ func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, er
 	if refusal != nil {
 		return t.ended(schemas.Blocked, refusal), nil
 	}
-	if err := j.SaveProgram(ctx, t.code, t.generatedBy); err != nil {
-		return nil, err
+	if j.Record.Code == "" { // else it is there: from an earlier run, or from the caller
+		if err := j.SaveProgram(ctx, t.code, t.generatedBy); err != nil {
+			return nil, err
+		}
 	}
 	for conflicts := 0; ; t.runs++ {
 		conflict, err := p.attempt(ctx, t, conflicts == reruns)
+		if refusal, ok := errors.AsType[*schemas.Error](err); ok {
+			return t.ended(schemas.Blocked, refusal), nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +105,7 @@ func (p *Pipeline) applied(ctx context.Context, t *task) (*schemas.Result, error
 	if err != nil || c == nil {
 		return nil, err
 	}
-	return t.committedBefore(*c)
+	return p.committedBefore(ctx, t, *c)
 }
 
 // attempt leases a box, checks the workspace out, runs the program and commits what it changed. It
@@ -140,10 +148,20 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
 	defer span.End()
 	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant}, t.limits)
+	if errors.Is(err, executor.ErrTooLarge) {
+		return nil, &schemas.Error{Code: "limit_too_large", Message: err.Error(), Hint: "ask for less memory"}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lease a sandbox: %w", orCause(ctx, err))
 	}
 	info := p.Pool.Info()
+	if want := t.job.Task.MinTier; want == "microsandbox" && info.Tier != want {
+		lease.Release()
+		return nil, &schemas.Error{
+			Code: "tier_unavailable", Message: "the task asks for microsandbox, and this worker has " + info.Tier,
+			Hint: "send it to a pool whose workers have microsandbox, or leave min_tier out",
+		}
+	}
 	t.result.Sandbox = schemas.Sandbox{
 		Driver: info.Driver, EngineVersion: info.EngineVersion, Tier: info.Tier,
 		Limits: info.Limits, Environment: info.Environment, Boot: lease.Boot(),
@@ -234,7 +252,7 @@ func (p *Pipeline) commit(ctx context.Context, t *task, tree *state.Tree, keepBo
 	if err != nil {
 		return false, t.refusedCommit(err)
 	}
-	return false, t.committed(tree, c)
+	return false, p.committed(ctx, t, c)
 }
 
 // revert brings the box's tree back to what was checked out; a tree that cannot be is burned.

@@ -3,14 +3,8 @@ package pipeline
 import (
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
-	"net/url"
-	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
@@ -71,15 +65,29 @@ func (t *task) program() executor.Program {
 	return p
 }
 
+// unsupported says what the task asks for that this fleet cannot give: it must not seem to.
+func (t *task) unsupported() *schemas.Error {
+	if n := t.job.Task.Network; n != nil && len(n.Allow) > 0 {
+		return &schemas.Error{
+			Code: "network_unavailable", Message: "sandboxes of this fleet have no network",
+			Hint: "leave network out, and reach the outside through tools",
+		}
+	}
+	return nil
+}
+
 // placeFiles writes the files that came with the task into the workspace.
 func (t *task) placeFiles(tree *state.Tree) error {
-	for _, f := range t.job.Task.Files {
+	for i, f := range t.job.Task.Files {
 		data, err := content(f)
 		if err == nil {
 			err = tree.WriteFile(f.Name, data, 0o644)
 		}
 		if err != nil {
-			return jobs.Permanent(fmt.Errorf("place file %q: %w", f.Name, err))
+			return &schemas.Error{
+				Code: "bad_file", Message: fmt.Sprintf("/files/%d: %v", i, err),
+				Hint: "a name is a relative path within the workspace, as data/in.csv",
+			}
 		}
 	}
 	return nil
@@ -116,33 +124,6 @@ func (t *task) commits() bool {
 	}
 }
 
-// committed fills in what the commit did.
-func (t *task) committed(tree *state.Tree, c state.Commit) error {
-	if c.Already {
-		res, err := t.committedBefore(c)
-		if err == nil {
-			t.result = *res
-		}
-		return err
-	}
-	if !c.NoChange {
-		t.result.Workspace.Generation = c.Generation
-	}
-	t.result.Workspace.Changed, t.result.Workspace.Conflicts = c.Changed, c.Conflicts
-	t.result.Artifacts = t.artifacts(tree, c.Changed)
-	return nil
-}
-
-// committedBefore is the result that an earlier run committed.
-func (t *task) committedBefore(c state.Commit) (*schemas.Result, error) {
-	var res schemas.Result
-	if err := json.Unmarshal(c.Result, &res); err != nil {
-		return nil, jobs.Permanent(fmt.Errorf("read the result committed by run %d: %w", c.Attempt, err))
-	}
-	res.Workspace.Generation, res.Workspace.Changed, res.Workspace.Conflicts = c.Generation, c.Changed, c.Conflicts
-	return &res, nil
-}
-
 // refusedCommit tells a commit that can never succeed from one to be tried again.
 func (t *task) refusedCommit(err error) error {
 	if errors.Is(err, state.ErrQuota) {
@@ -167,25 +148,4 @@ func (t *task) finish() *schemas.Result {
 	r := t.result
 	r.Code, r.GeneratedBy, r.TimingMS = t.code, t.generatedBy, t.timing
 	return &r
-}
-
-// artifacts are the changed files below artifacts/, and those that the task's patterns name.
-func (t *task) artifacts(tree *state.Tree, changed []string) []schemas.Artifact {
-	var out []schemas.Artifact
-	for _, name := range changed {
-		if !strings.HasPrefix(name, "artifacts/") && !slices.ContainsFunc(t.job.Task.Artifacts, func(p string) bool {
-			ok, err := path.Match(p, name)
-			return ok && err == nil
-		}) {
-			continue
-		}
-		if size, ok := tree.Size(name); ok {
-			out = append(out, schemas.Artifact{
-				Path: name, Bytes: size,
-				MediaType: cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream"),
-				URL:       "/v1/tasks/" + t.job.Record.TaskID + "/artifacts/" + (&url.URL{Path: name}).EscapedPath(),
-			})
-		}
-	}
-	return out
 }

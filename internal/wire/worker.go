@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
@@ -67,7 +68,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 	}
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
-		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: limits(c), Policy: Policy(c),
+		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Pool: executor.PoolOptions{
 			MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
 			Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
@@ -96,12 +97,23 @@ func workerDir(data string) (dir string, release func(), err error) {
 	return "", nil, fmt.Errorf("%d workers use the data directory %s already", most, data)
 }
 
-func limits(c *config.Config) executor.Limits {
-	l := c.Limits
+// limits are those of a tenant's tasks that say nothing about them: the fleet's, and never more than
+// the tenant's own.
+func limits(c *config.Config, tenant string) executor.Limits {
+	own, l := c.Tenants[tenant].Limits, c.Limits
 	return executor.Limits{
-		Timeout: c.Guardrails.MaxExecutionTime, MemoryMB: c.Guardrails.MaxMemoryMB, CPUs: l.CPUs,
-		OutputBytes: l.OutputBytes, WorkspaceMB: l.WorkspaceMB, Processes: l.Processes, OpenFiles: l.OpenFiles,
+		Timeout: atMost(c.Guardrails.MaxExecutionTime, own.Timeout), MemoryMB: atMost(c.Guardrails.MaxMemoryMB, own.MemoryMB),
+		CPUs: atMost(l.CPUs, own.CPUs), OutputBytes: atMost(l.OutputBytes, own.OutputBytes),
+		WorkspaceMB: atMost(l.WorkspaceMB, own.WorkspaceMB), Processes: l.Processes, OpenFiles: l.OpenFiles,
 	}
+}
+
+// atMost is v, or the limit where there is a lower one.
+func atMost[T int | int64 | float64 | time.Duration](v, limit T) T {
+	if limit > 0 && limit < v {
+		return limit
+	}
+	return v
 }
 
 // Driver is the sandbox of the settings. Whether it boots here is for its Probe to say. dir is for

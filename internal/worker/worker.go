@@ -27,15 +27,15 @@ import (
 
 // Options are what a worker is made of. Queue, Store, Driver and Pool.Dir are required.
 type Options struct {
-	Name     string               // unique in the fleet
-	Version  string               // of the program, for lists
-	Pools    []string             // that it takes tasks from
-	Slots    int                  // tasks at a time
-	Attempts int                  // runs of a task that says nothing about it
-	AckWait  time.Duration        // the same in the whole fleet
-	Limits   executor.Limits      // of a task that says nothing about them
-	Policy   jobs.Policy          // nil: the queue client's
-	Pool     executor.PoolOptions // Owner and Log default to the worker's
+	Name     string                              // unique in the fleet
+	Version  string                              // of the program, for lists
+	Pools    []string                            // that it takes tasks from
+	Slots    int                                 // tasks at a time
+	Attempts int                                 // runs of a task that says nothing about it
+	AckWait  time.Duration                       // the same in the whole fleet
+	Limits   func(tenant string) executor.Limits // of a task that says nothing about them; nil: the executor's
+	Policy   jobs.Policy                         // nil: the queue client's
+	Pool     executor.PoolOptions                // Owner and Log default to the worker's
 	Driver   executor.Driver
 	Queue    *jobs.Client
 	Store    *state.Store
@@ -100,6 +100,9 @@ func (o Options) orDefaults() Options {
 	}
 	if o.Tools.Audit == nil {
 		o.Tools.Audit = audit{o.Log}
+	}
+	if o.Limits == nil {
+		o.Limits = func(string) executor.Limits { return executor.Limits{} }
 	}
 	if o.Ready == nil {
 		o.Ready = func() {}
