@@ -243,6 +243,10 @@ func TestTakenMessageID(t *testing.T) {
 				t.Fatalf("Submit = %+v, %v, want task %s", rec, err, id)
 			}
 			f.work(t, WorkerOptions{Handler: succeed})
+			eventually(t, "record", func() error { // a producer does not write it
+				_, err := f.Record(t.Context(), "acme", id)
+				return err
+			})
 			if ended := f.end(t, id); ended.Status != schemas.Succeeded {
 				t.Errorf("task = %+v, want it to run", ended)
 			}
