@@ -45,7 +45,7 @@ func engine(t *testing.T) string {
 func options(t *testing.T) (o Options, temp string) {
 	t.Helper()
 	runsc := engine(t)
-	temp, err := os.MkdirTemp("", "cf") // short: sockets lie below
+	temp, err := os.MkdirTemp("", "cf") //nolint:usetesting // short: sockets lie below
 	if err != nil {
 		t.Fatal(err)
 	}

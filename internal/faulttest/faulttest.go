@@ -49,7 +49,7 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 }
 
 // Getenv is a variable of this process: one that Start was given, or of the tests' own environment.
-func Getenv(name string) string { return os.Getenv(name) } //nolint:forbidigo // a role has no other arguments
+func Getenv(name string) string { return os.Getenv(name) }
 
 // Process is a role at work. Its methods may be called from several goroutines.
 type Process struct {
@@ -203,7 +203,7 @@ type Fault struct {
 // how often each happened. A fault that takes long does not hold up the next.
 func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
 	tb.Helper()
-	rng := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // to be repeated by its seed
+	rng := rand.New(rand.NewPCG(seed, seed))
 	var lots []Fault
 	for _, f := range faults {
 		for range f.Weight {
@@ -214,7 +214,7 @@ func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration,
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for pause(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) {
-		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) //nolint:gosec // as above
+		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 		counts[f.Name]++
 		wg.Go(func() {
 			if err := f.Do(ctx, own); err != nil {

@@ -64,7 +64,8 @@ func (p *Pipeline) artifacts(ctx context.Context, t *task, w schemas.WorkspaceCh
 			ok, err := path.Match(pattern, f.Path)
 			return ok && err == nil
 		})
-		if f.Kind != "file" || !named && !(below(f.Path) && slices.Contains(w.Changed, f.Path)) {
+		made := below(f.Path) && slices.Contains(w.Changed, f.Path)
+		if f.Kind != "file" || !named && !made {
 			continue
 		}
 		out = append(out, schemas.Artifact{

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -52,8 +53,10 @@ func TestPick(t *testing.T) {
 func TestToolsetCountsWhatMayBeCalled(t *testing.T) {
 	schema := json.RawMessage(`{"type": "object"}`)
 	s := newToolset("v1", tools.NewSnapshot([]tools.Tool{
-		{Server: "a", Name: "local", State: tools.Local, InputSchema: schema}, {Server: "a", Name: "approved", State: tools.Approved},
-		{Server: "b", Name: "pending", State: tools.Pending}, {Server: "b", Name: "changed", State: tools.Changed},
+		{Server: "a", Name: "local", State: tools.Local, InputSchema: schema},
+		{Server: "a", Name: "approved", State: tools.Approved},
+		{Server: "b", Name: "pending", State: tools.Pending},
+		{Server: "b", Name: "changed", State: tools.Changed},
 	}))
 	for _, c := range []struct {
 		allow []string
@@ -121,7 +124,7 @@ func TestRepairable(t *testing.T) {
 
 func TestCodeRequired(t *testing.T) {
 	_, err := codegen.WriteRules(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: shipped(t).writable([]string{"calculator/calculate"})})
-	required, ok := err.(*codegen.CodeRequiredError)
+	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok {
 		t.Fatalf("error = %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,7 +113,7 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 	}
 	objects.what = func() {
 		for i := range others {
-			commit("other", fmt.Sprintf("other-%d", i), fmt.Sprint(i))
+			commit("other", fmt.Sprintf("other-%d", i), strconv.Itoa(i))
 		}
 	}
 	if c := commit("main", "second", "2"); c.Generation != 2 || objects.what != nil {

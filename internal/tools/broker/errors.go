@@ -10,11 +10,12 @@ import (
 
 // Error is why a program did not get an answer. It becomes a ToolError in Python.
 type Error struct {
-	Server, Tool string
-	Code         Code
-	Message      string
-	Hint         string // what to do next
-	Sent         bool   // the tool may have been called
+	Server  string `json:"server"`
+	Tool    string `json:"tool"`
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"` // what to do next
+	Sent    bool   `json:"sent"`           // the tool may have been called
 }
 
 // Code classifies an Error, for programs.
