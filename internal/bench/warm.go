@@ -39,7 +39,7 @@ func (b *bench) warm(ctx context.Context) (err error) {
 	if err := b.writingTask(ctx, c); err != nil {
 		return err
 	}
-	b.note("N1t is not measured: programs of this fleet call no tools yet")
+	b.note("N1t is not measured: the scenario makes no tool call yet")
 	b.note("N1i is not measured: no setting names modules to import ahead yet")
 	return nil
 }
