@@ -53,11 +53,11 @@ type Limits struct {
 
 // Guardrails are rules for programs, and two limits.
 type Guardrails struct {
-	// Programs, inputs and results are checked. The sandbox, not this, is the boundary.
+	// Programs, inputs and results are checked. No effect yet. The sandbox, not this, is the boundary.
 	Enabled bool `yaml:"enabled" env:"GUARDRAILS_ENABLED"`
-	// A finding refuses the task; else it is a warning in the result.
+	// A finding refuses the task; else it is a warning in the result. No effect yet.
 	StrictMode bool `yaml:"strict_mode" env:"GUARDRAILS_STRICT_MODE"`
-	// The program's code is checked.
+	// The program's code is checked. No effect yet.
 	SecurityChecks bool `yaml:"security_checks"`
 	// Time of one run.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
@@ -73,9 +73,9 @@ type Optimizations struct {
 	SandboxPooling bool `yaml:"sandbox_pooling" env:"OPTIMIZATION_SANDBOX_POOLING"`
 	// So many boxes that no tenant uses yet are kept ready.
 	SandboxPoolSize int `yaml:"sandbox_pool_size" env:"OPTIMIZATION_SANDBOX_POOL_SIZE"`
-	// Tool descriptions are cached by content.
+	// Tool descriptions are cached by content. Always so; no effect.
 	ToolCache bool `yaml:"tool_cache" env:"OPTIMIZATION_TOOL_CACHE"`
-	// Tool modules are read at the same time.
+	// Tool modules are read at the same time. Always so; no effect.
 	ParallelDiscovery bool `yaml:"parallel_discovery" env:"OPTIMIZATION_PARALLEL_DISCOVERY"`
 }
 
