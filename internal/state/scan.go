@@ -165,7 +165,7 @@ func statFile(f *os.File) (stat, error) {
 
 func fromUnix(st *unix.Stat_t) stat {
 	s := stat{
-		Kind: kindOdd, Mode: st.Mode & 0o777, Size: st.Size,
+		Kind: kindOdd, Mode: uint32(st.Mode) & 0o777, Size: st.Size, //nolint:unconvert // 16 bits on darwin
 		MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
 	}
 	switch st.Mode & unix.S_IFMT {
