@@ -160,9 +160,11 @@ func TestDivergedRetry(t *testing.T) {
 		if got, err := w.call(second, "get", `{"location":"x"}`); err != nil || got != `"ok"` {
 			t.Errorf("a read-only call: %s, %v", got, err)
 		}
+		synctest.Wait() // what is recorded without being waited for
 		if got, err := w.call(second, "put", `{"file":"b"}`); err != nil || got != `"ok"` || len(w.made) != 1 {
 			t.Errorf("a recorded call: %s, %v, calls %v", got, err, w.made)
 		}
+		synctest.Wait()
 		w.cfg.Task.RepeatInDoubt = true
 		if _, err := w.call(w.next(), "put", `{"file":"12:02"}`); err != nil {
 			t.Errorf("where the task allows it: %v", err)

@@ -63,7 +63,7 @@ func hostileServer(t *testing.T, mode string) mcp.Server {
 	}
 	return mcp.Server{
 		Name: "hostile", Command: self, Env: map[string]string{"HOSTILE": mode, "HOSTILE_MARK": filepath.Join(t.TempDir(), "mark")},
-		CallTimeout: 3 * time.Second, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20,
+		CallTimeout: 8 * time.Second, ConnectTimeout: 5 * time.Second, MaxResultBytes: 1 << 20,
 	}
 }
 
