@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +25,10 @@ func newWorker(t *testing.T, objects state.Objects) *statetest.Worker {
 
 // onNth makes the n-th call of an operation on keys with a suffix go wrong.
 func onNth(n int, op, suffix string, f mem.Fault) func(mem.Call) mem.Fault {
-	seen := 0
+	var seen atomic.Int64
 	return func(c mem.Call) mem.Fault {
-		if c.Op == op && strings.HasSuffix(c.Key, suffix) {
-			if seen++; seen == n {
-				return f
-			}
+		if c.Op == op && strings.HasSuffix(c.Key, suffix) && seen.Add(1) == int64(n) {
+			return f
 		}
 		return mem.OK
 	}
@@ -122,9 +121,9 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 }
 
 func everyThird() func(mem.Call) mem.Fault {
-	n := 0
+	var n atomic.Int64
 	return func(c mem.Call) mem.Fault {
-		if n++; n%3 == 0 {
+		if n.Add(1)%3 == 0 {
 			return mem.LostAnswer
 		}
 		return mem.OK
@@ -228,9 +227,9 @@ func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		b := newWorker(t, objects)
 		b.Write("dir", "garbage")
-		calls := 0
+		var calls atomic.Int64 // packs are fetched several at a time
 		objects.SetFault(func(mem.Call) mem.Fault {
-			if calls++; calls >= n {
+			if calls.Add(1) >= int64(n) {
 				return mem.Broken
 			}
 			return mem.OK

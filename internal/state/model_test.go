@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,13 +66,16 @@ type modelWorker struct {
 // crashing stops answering after some calls, as a worker that dies does.
 type crashing struct {
 	state.Objects
-	left int // calls until the crash; negative: never
+	mu   sync.Mutex // calls overlap
+	left int        // calls until the crash; negative: never
 	lost bool
 }
 
 var errCrash = errors.New("crash")
 
 func (c *crashing) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.left > 0 {
 		c.left--
 	}

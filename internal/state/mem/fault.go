@@ -27,8 +27,9 @@ const (
 	Broken                  // an error that is not temporary, and nothing happened
 )
 
-// SetFault installs the function that decides how each call ends; it may block
-// to make calls slow. nil ends all faults.
+// SetFault installs the function that decides how each call ends. Calls that
+// overlap call it at the same time; it may block to make them slow. nil ends all
+// faults.
 func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
