@@ -3,13 +3,15 @@ SHELL        := /bin/sh
 export CGO_ENABLED := 0
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOLANGCI     := 2.15.0
+RCLONE       := v1.75.1
+RESTIC       := v0.18.1
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 PROGRAMS     := codefleet worker ingest
 # Root has the real sandbox: there its tests may not be skipped.
 REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-integration bench lint fmt tools clean $(PROGRAMS:%=bin/%)
+.PHONY: help build demo test test-integration bench yardsticks lint fmt tools clean $(PROGRAMS:%=bin/%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,8 +43,17 @@ test-integration: bin/runsc .cache/npm/done ## real MCP servers from npm (needs 
 	@internal/tools/toolstest/npm/install.sh $(CURDIR)/.cache/npm
 	@touch $@
 
-bench: build ## measure what the fleet promises, on this machine
+bench: build yardsticks ## measure what the fleet promises, on this machine
 	bin/codefleet bench
+
+# The programs that bench measures beside ours.
+yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install what bench compares with: rclone, restic (minutes the first time)
+
+.cache/yardsticks/rclone: tools/build-at.sh Makefile
+	@tools/build-at.sh $@ github.com/rclone/rclone $(RCLONE)
+
+.cache/yardsticks/restic: tools/build-at.sh Makefile
+	@tools/build-at.sh $@ github.com/restic/restic $(RESTIC) github.com/restic/restic/cmd/restic
 
 lint: .bin/golangci-lint ## formatting, vet, linters, import rules, go.mod
 	.bin/golangci-lint config verify

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/wire"
 )
@@ -20,7 +21,8 @@ import (
 var version = "dev"
 
 func main() {
-	embedded.S3Main() // never returns in the child that serves S3 for `up`
+	embedded.S3Main()  // never returns in the child that serves S3 for `up`
+	bench.EngineMain() // nor in the child that `bench --scenario workspace` measures
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	a := &app{

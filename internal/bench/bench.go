@@ -39,14 +39,16 @@ type scenario struct {
 	name    string
 	samples int // of each series, when nobody asks for another count
 	measure func(*bench, context.Context) error
+	plain   bool // runs no sandbox
 }
 
 var scenarios = []scenario{
-	{"cold", 10, (*bench).cold},
-	{"warm", 200, (*bench).warm},
-	{"overhead", 200, (*bench).overhead},
-	{"throughput", 5, (*bench).throughput},
-	{"memory", 3, (*bench).memory},
+	{"cold", 10, (*bench).cold, false},
+	{"warm", 200, (*bench).warm, false},
+	{"overhead", 200, (*bench).overhead, false},
+	{"throughput", 5, (*bench).throughput, false},
+	{"memory", 3, (*bench).memory, false},
+	{"workspace", 5, (*bench).workspace, true},
 }
 
 // Scenarios are the names of what can be measured.
@@ -89,6 +91,7 @@ type bench struct {
 	dir   string // of everything on disk; short, because sockets lie below
 	runsc string // the engine
 	made  int    // directories in dir
+	sizes sizes  // of what the scenario workspace pushes
 }
 
 func (o Options) run(ctx context.Context, s scenario) (*Report, error) {
@@ -97,12 +100,8 @@ func (o Options) run(ctx context.Context, s scenario) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{Options: o, Report: newReport(s.name, o.Version), n: cmp.Or(o.Runs, s.samples), dir: dir}
-	c, err := o.Settings(dir)
-	if err != nil {
-		return nil, err
-	}
-	if b.runsc, err = wire.Runsc(c); err != nil {
+	b := &bench{Options: o, Report: newReport(s.name, o.Version), n: cmp.Or(o.Runs, s.samples), dir: dir, sizes: sizes{smallFiles, largeSize, veryMany}}
+	if err := b.findEngine(s); err != nil {
 		return nil, err
 	}
 	before := loadAverage()
@@ -111,6 +110,17 @@ func (o Options) run(ctx context.Context, s scenario) (*Report, error) {
 	}
 	b.note("load average %s before, %s after", before, loadAverage())
 	return b.Report, nil
+}
+
+func (b *bench) findEngine(s scenario) error {
+	if s.plain {
+		return nil
+	}
+	c, err := b.Settings(b.dir)
+	if err == nil {
+		b.runsc, err = wire.Runsc(c)
+	}
+	return err
 }
 
 // newDir is a fresh directory of the scenario.

@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
+	EngineMain()
 	m.Run()
 }
 

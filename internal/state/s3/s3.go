@@ -30,7 +30,7 @@ type Options struct {
 	Prefix    string // put before every key with a slash; empty: none
 	AccessKey string // empty: the usual environment variables, files and instance roles
 	SecretKey string
-	Transport http.RoundTripper // nil: one made for many small requests
+	Transport http.RoundTripper // nil: that of NewTransport
 }
 
 // Objects is a bucket, or a prefix of one. See state.Objects for the methods.
@@ -61,7 +61,7 @@ func Open(opts Options) (*Objects, error) {
 		opts.Region = "us-east-1" // set, so that the client need not ask for the bucket's region
 	}
 	if opts.Transport == nil {
-		opts.Transport = newTransport()
+		opts.Transport = NewTransport()
 	}
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:  opts.credentials(),
@@ -89,7 +89,8 @@ func (o Options) credentials() *credentials.Credentials {
 	})
 }
 
-func newTransport() *http.Transport {
+// NewTransport returns a transport made for many small requests at once.
+func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,

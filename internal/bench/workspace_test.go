@@ -1,0 +1,44 @@
+package bench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// TestWorkspace takes the scenario at a hundredth of its size, without yardsticks.
+func TestWorkspace(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("PATH", temp)
+	b := &bench{
+		Options: Options{Program: self, Progress: func(string) {}, Settings: func(string) (*config.Config, error) { return config.Default(), nil }},
+		Report:  newReport("workspace", ""), n: 2, dir: t.TempDir(), sizes: sizes{small: 200, large: 12 << 20, many: 1000},
+	}
+	if err := b.workspace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, temp)
+	for _, what := range []string{firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + slowly, samePull + slowly} {
+		if n := len(b.Samples[what+": codefleet"]); n != 2 {
+			t.Errorf("%d samples of %q, want 2", n, what)
+		}
+	}
+	// GET HEAD, PUT pack, PUT manifest, PUT HEAD.
+	if got, least := b.p50(onePush+slowly+": codefleet"), 4*float64(addedDelay.Milliseconds()); got < least {
+		t.Errorf("a push of four requests took %v ms, with %v added to each", got, addedDelay)
+	}
+	for _, id := range []string{"N9s", "N9t", "N9u", "N9v"} {
+		if b.Numbers[id].Value <= 0 {
+			t.Errorf("%s = %+v, want a number", id, b.Numbers[id])
+		}
+	}
+	if _, ok := b.Numbers["N9a"]; ok || len(b.Notes) < 2 {
+		t.Errorf("without yardsticks: N9a is there: %v; notes %q, want two that say what is missing", ok, b.Notes)
+	}
+}

@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+)
+
+// The workspace engine is measured in a process of its own, which holds nothing else: what it has
+// resident is what the engine needs.
+
+// engineMarker is the environment variable that makes a process the engine.
+const engineMarker = "CODEFLEET_BENCH_ENGINE"
+
+// bucket is where a tool keeps what it pushes.
+type bucket struct {
+	Endpoint  string `json:"endpoint"`
+	Name      string `json:"name"`
+	AccessKey string `json:"access_key"`
+	SecretKey string `json:"secret_key"`
+}
+
+// engineSetup is its first line of input.
+type engineSetup struct {
+	Bucket bucket `json:"bucket"`
+	Cache  string `json:"cache"`
+}
+
+// engineCall is each further line, and engineAnswer the line of output for it.
+type engineCall struct {
+	Op        string `json:"op"` // push, pull, or task: one that changes nothing
+	Workspace string `json:"workspace"`
+	Dir       string `json:"dir"`
+}
+
+type engineAnswer struct {
+	Micros   int64   `json:"micros"`
+	Requests int64   `json:"requests"`
+	Up       int64   `json:"up"`      // bytes of bodies sent
+	Peak     float64 `json:"peak"`    // MB resident, at most so far
+	Program  float64 `json:"program"` // MB of Peak that are pages of the program's file, which the kernel may drop
+	Error    string  `json:"error,omitempty"`
+}
+
+// EngineMain is the life of that process; in every other one it returns at once. A program that runs
+// the scenario `workspace` calls it first thing.
+func EngineMain() {
+	if os.Getenv(engineMarker) == "" { //nolint:forbidigo // set by ourselves, for our child
+		return
+	}
+	if err := engineMain(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:forbidigo // this process is nothing else
+	}
+	os.Exit(0) //nolint:forbidigo // this process is nothing else
+}
+
+func engineMain(in io.Reader, out io.Writer) error {
+	calls := json.NewDecoder(bufio.NewReader(in))
+	var setup engineSetup
+	if err := calls.Decode(&setup); err != nil {
+		return err
+	}
+	counted := &countingTransport{next: s3.NewTransport()}
+	b := setup.Bucket
+	objects, err := s3.Open(s3.Options{Endpoint: b.Endpoint, Bucket: b.Name, AccessKey: b.AccessKey, SecretKey: b.SecretKey, Transport: counted})
+	if err != nil {
+		return err
+	}
+	opts := state.Options{CacheDir: setup.Cache, Quota: state.Quota{Bytes: 10 << 30, Files: 1_000_000, Largest: 1 << 30}}
+	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as workers do
+		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
+	}
+	e := &pushEngine{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
+	answers := json.NewEncoder(out)
+	if err := answers.Encode(engineAnswer{}); err != nil { // ready
+		return err
+	}
+	for {
+		var call engineCall
+		if err := calls.Decode(&call); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		requests, up := counted.requests.Load(), counted.up.Load()
+		began := time.Now()
+		err := e.run(context.Background(), call)
+		a := engineAnswer{
+			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests, Up: counted.up.Load() - up,
+			Peak: kilobytes("/proc/self/status", "VmHWM") / 1024, Program: kilobytes("/proc/self/status", "RssFile") / 1024,
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if err := answers.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+// pushEngine is a worker's store with the trees that it has seen.
+type pushEngine struct {
+	store *state.Store
+	trees map[string]*state.Tree // by directory
+	tasks int
+}
+
+// run pulls or pushes a directory, asking the store what is the newest version in both cases.
+func (e *pushEngine) run(ctx context.Context, c engineCall) error {
+	t := e.trees[c.Dir]
+	if t == nil {
+		var err error
+		if t, err = e.store.Tree(c.Dir, state.Ref{Tenant: "bench", Workspace: c.Workspace}); err != nil {
+			return err
+		}
+		e.trees[c.Dir] = t
+	}
+	begin := e.store.Adopt
+	if c.Op != "push" {
+		begin = e.store.Checkout
+	}
+	if _, err := begin(ctx, t); err != nil || c.Op == "pull" {
+		return err
+	}
+	e.tasks++
+	_, err := e.store.Commit(ctx, t, state.Change{TaskID: "task-" + strconv.Itoa(e.tasks), Attempt: 1})
+	return err
+}
+
+// countingTransport counts requests and the bytes of their bodies.
+type countingTransport struct {
+	next         http.RoundTripper
+	requests, up atomic.Int64
+}
+
+// RoundTrip is the next one's.
+func (t *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.requests.Add(1)
+	t.up.Add(max(0, r.ContentLength))
+	return t.next.RoundTrip(r)
+}
+
+// engineProcess is that process as seen from here.
+type engineProcess struct {
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	stderr  bytes.Buffer
+	calls   *json.Encoder
+	answers *json.Decoder
+	started float64 // ms until it ran
+	last    engineAnswer
+}
+
+// startEngine starts a worker's engine with an empty cache. It ends with ctx, or by stop.
+func (b *bench) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
+	began := time.Now()
+	p := &engineProcess{cmd: exec.CommandContext(ctx, b.Program)}
+	p.cmd.Env = append(p.cmd.Environ(), engineMarker+"=1")
+	p.cmd.Stderr = &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C reaches it through ctx
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.stdin, p.calls, p.answers = in, json.NewEncoder(in), json.NewDecoder(out)
+	err = p.calls.Encode(engineSetup{remote, b.newDir()})
+	if err == nil {
+		err = p.answers.Decode(&p.last)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), p.stop())
+	}
+	p.started = since(began)
+	return p, nil
+}
+
+// call runs one operation and returns the milliseconds that it took.
+func (p *engineProcess) call(op, workspace, dir string) (float64, error) {
+	if err := p.calls.Encode(engineCall{op, workspace, dir}); err != nil {
+		return 0, fmt.Errorf("%s: %w", op, err)
+	}
+	p.last = engineAnswer{}
+	if err := p.answers.Decode(&p.last); err != nil {
+		return 0, fmt.Errorf("%s: %w", op, err)
+	}
+	if p.last.Error != "" {
+		return 0, fmt.Errorf("%s: %s", op, p.last.Error)
+	}
+	return float64(p.last.Micros) / 1000, nil
+}
+
+// stop ends the process and waits for it.
+func (p *engineProcess) stop() error {
+	p.stdin.Close()
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("workspace engine: %w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
+	}
+	return nil
+}
