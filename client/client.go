@@ -56,7 +56,7 @@ type Options struct {
 	NATSUser, NATSPassword string
 	// NATSFleet says that the credentials over NATS are the fleet's own, which may do everything.
 	// Otherwise they are a tenant's, which may submit tasks (of up to 1 MiB), read their records and
-	// wait for them; for Watch, Cancel, List, Dead and Fleet it needs HTTP.
+	// wait for them; for Watch, Cancel, List, Dead, Fleet and Tools it needs HTTP.
 	NATSFleet bool
 }
 
@@ -79,6 +79,8 @@ type door interface {
 	dead(ctx context.Context, limit int) ([]DeadTask, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
+	// get reads what only the HTTP API has into v.
+	get(ctx context.Context, v any, query url.Values, path ...string) error
 	close() error
 }
 

@@ -131,6 +131,10 @@ func (d *httpDoor) artifact(ctx context.Context, id, path string) (io.ReadCloser
 	return resp.Body, nil
 }
 
+func (d *httpDoor) get(ctx context.Context, v any, query url.Values, path ...string) error {
+	return d.json(ctx, v, call{path: path, query: query})
+}
+
 // json sends c until it is answered and decodes the answer into v.
 func (d *httpDoor) json(ctx context.Context, v any, c call) error {
 	limit := d.retryFor

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -192,6 +193,8 @@ func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
 func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {
 	return nil, httpOnly()
 }
+
+func (d *natsDoor) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
 
 func httpOnly() error {
 	return &APIError{

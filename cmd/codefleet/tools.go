@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,89 +9,92 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/selection"
-	"github.com/codefleet/codefleet/internal/tools"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
-	c := &cobra.Command{
+	var from toolsFrom
+	list := func(c *cobra.Command) *cobra.Command {
+		c.Flags().StringVar(&from.server, "server", "", "of this server only")
+		c.Args = noArgs
+		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, from) })
+		return c
+	}
+	c := list(&cobra.Command{
 		Use:   "tools",
 		Short: "List, search and show the tools that programs may call; generate and approve those of MCP servers",
-		Long: "List the tools of the settings' servers directory (execution.servers_dir), with their state: local modules,\n" +
-			"approved and pending definitions of MCP servers, changed ones, and files that are broken.",
-		Args: noArgs,
-		RunE: a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx) }),
-	}
-	c.AddCommand(a.toolsSearchCommand(), a.toolsShowCommand(), a.toolsGenerateCommand(), a.toolsApproveCommand())
+		Long: "List the tools of the fleet, with their state: local modules, tools that a process of your tenant has\n" +
+			"registered, approved and pending definitions of MCP servers, changed ones, and what is broken. Without a fleet,\n" +
+			"or with --local, the tools are those of the settings' servers directory (execution.servers_dir).",
+	})
+	c.PersistentFlags().BoolVar(&from.local, "local", false, "list, search and show the servers directory of the settings, whatever fleet there is")
+	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from), a.toolsShowCommand(&from),
+		a.toolsGenerateCommand(), a.toolsApproveCommand())
 	return c
 }
 
-// catalogue reads the catalogue of the settings.
-func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
-	c, err := a.load()
-	if err != nil {
-		return nil, err
+func (a *app) listTools(ctx context.Context, from toolsFrom) error {
+	o := client.ToolsOptions{Server: from.server}
+	if a.output == "json" {
+		o.Detail = client.DetailFull
 	}
-	catalogue, err := wire.Catalogue(c)
-	if err != nil {
-		return nil, err
-	}
-	return catalogue.Read(ctx)
-}
-
-func (a *app) listTools(ctx context.Context) error {
-	snap, err := a.catalogue(ctx)
+	var found client.ToolList
+	err := a.fromTools(ctx, from, func(t toolSource) (err error) {
+		found, err = t.Tools(ctx, o)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	list := snap.Tools
-	if list == nil {
-		list = []tools.Tool{}
-	}
-	err = a.print(list, func(w io.Writer) {
+	err = a.print(found.Tools, func(w io.Writer) {
 		row(w, "TOOL", "STATE", "WHAT IT DOES")
-		for _, t := range list {
-			row(w, t.ID(), t.State, t.Summary())
+		for _, t := range found.Tools {
+			row(w, t.ID, t.State, t.Description)
 		}
 	})
-	for _, b := range snap.Broken {
-		fmt.Fprintln(a.stderr, "broken:", b)
+	for _, b := range found.Broken {
+		fmt.Fprintf(a.stderr, "broken: %s:%d: %s\n", b.Path, b.Line, b.Message)
 	}
-	for _, f := range snap.Warnings {
+	for _, f := range found.Warnings {
 		fmt.Fprintf(a.stderr, "warning: %s: %s: %s\n", f.Tool, f.Field, f.Message)
 	}
 	return err
 }
 
-func (a *app) toolsSearchCommand() *cobra.Command {
-	r := selection.Request{}
-	detail := string(selection.DetailDescription)
+func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
+	o := client.SearchToolsOptions{}
+	detail := string(client.DetailDescription)
 	c := &cobra.Command{
 		Use:   "search QUERY...",
 		Short: "Search the tools as a task's description does; several queries are searched side by side",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			snap, err := a.catalogue(ctx)
+			switch o.Detail = client.Detail(detail); o.Detail {
+			case client.DetailName, client.DetailDescription, client.DetailFull:
+			default:
+				return usage("--detail %s: %v", detail, selection.ErrDetail)
+			}
+			var found client.ToolSearch
+			err := a.fromTools(ctx, *from, func(t toolSource) (err error) {
+				found, err = t.SearchTools(ctx, o, args...)
+				return err
+			})
 			if err != nil {
 				return err
-			}
-			r.Queries, r.Detail = args, selection.Detail(detail)
-			found, err := pipeline.Index(snap).Select(r)
-			if err != nil {
-				return usage("%v", err)
 			}
 			return a.print(found, func(w io.Writer) { showFound(w, found) })
 		}),
 	}
-	c.Flags().BoolVar(&r.Explain, "explain", false, "say what each tool's place is made of")
+	c.Flags().BoolVar(&o.Explain, "explain", false, "say what each tool's place is made of")
 	c.Flags().StringVar(&detail, "detail", detail, "name, description or full")
-	c.Flags().IntVar(&r.Limit, "limit", 0, "tools at most")
+	c.Flags().IntVar(&o.Limit, "limit", 0, "tools at most")
+	details := []string{string(client.DetailName), string(client.DetailDescription), string(client.DetailFull)}
+	_ = c.RegisterFlagCompletionFunc("detail", cobra.FixedCompletions(details, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-func showFound(w io.Writer, found selection.Response) {
+func showFound(w io.Writer, found client.ToolSearch) {
 	for _, g := range found.Servers {
 		for _, h := range g.Tools {
 			row(w, fmt.Sprintf("%.2f", h.Score), h.ID, h.Description)
@@ -110,27 +114,54 @@ func showFound(w io.Writer, found selection.Response) {
 	fmt.Fprintf(w, "%.0f %% of %d tools\n", 100*found.Share, found.Available)
 }
 
-func (a *app) toolsShowCommand() *cobra.Command {
+func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show SERVER/TOOL",
 		Short: "Show one tool: how a program calls it, what it says of itself, and its state",
 		Args:  cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			snap, err := a.catalogue(ctx)
+			server, name, _ := strings.Cut(args[0], "/")
+			var t client.Tool
+			err := a.fromTools(ctx, *from, func(s toolSource) (err error) {
+				t, err = s.ReadTool(ctx, server, name)
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			server, name, _ := strings.Cut(args[0], "/")
-			t, err := snap.Lookup(server, name)
-			if err != nil {
-				return &failure{code: exitUsage, message: err.Error(), hint: "codefleet tools"}
-			}
-			return a.print(t, func(w io.Writer) {
-				fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\nfile:  %s\n", t.Import(), t.Signature, strings.TrimSpace(t.Description), t.State, t.Path)
-				if t.Hash != "" {
-					fmt.Fprintf(w, "hash:  %s\n", t.Hash)
-				}
-			})
+			return a.print(t, func(w io.Writer) { showTool(w, t) })
 		}),
+		ValidArgsFunction: a.completeTools(from),
+	}
+}
+
+func showTool(w io.Writer, t client.Tool) {
+	fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\n", t.Import, t.Signature, strings.TrimSpace(cmp.Or(t.Description, "It says nothing of itself.")), t.State)
+	if t.State != "registered" {
+		fmt.Fprintf(w, "file:  %s\n", t.Path)
+	}
+	if t.Hash != "" {
+		fmt.Fprintf(w, "hash:  %s\n", t.Hash)
+	}
+}
+
+// completeTools completes the id of a tool.
+func (a *app) completeTools(from *toolsFrom) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var ids []string
+		err := a.fromTools(c.Context(), *from, func(t toolSource) error {
+			list, err := t.Tools(c.Context(), client.ToolsOptions{})
+			for _, tool := range list.Tools {
+				ids = append(ids, tool.ID+"\t"+tool.Description)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
 	}
 }

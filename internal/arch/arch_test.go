@@ -60,7 +60,7 @@ var imports = map[string][]string{
 	// The edges, which turn settings and requests into values.
 	"internal/ingest/ingesttest": {"schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded"},
 
-	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools"},
+	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "internal/selection"},
 	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
 	"internal/wire":   {"schemas", "servers", "internal/..."},
 	"internal/worker": {"schemas", "internal/..."},

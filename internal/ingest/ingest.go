@@ -9,6 +9,9 @@
 //	GET    /v1/tasks/{id}/events             progress and output as server-sent events    read
 //	DELETE /v1/tasks/{id}                    cancels                                      submit
 //	GET    /v1/tasks/{id}/artifacts/{path}   a file that the task handed back             read
+//	GET    /v1/tools?detail=&server=         the catalogue of tools                       read
+//	GET    /v1/tools/search?q=&detail=&limit=&explain=   the tools for one or several queries
+//	GET    /v1/tools/{server}/{tool}         one tool in full                             read
 //	GET    /v1/dead?limit=                   dead letters, the latest first               read
 //	GET    /v1/fleet                         workers and backlog                          operator
 //	GET    /v1/schemas/{name}                the JSON Schemas                             –
@@ -51,6 +54,8 @@ type Options struct {
 	Origins []string
 	// Artifacts serves the files of tasks; nil: there are none.
 	Artifacts Artifacts
+	// Tools is the catalogue; nil: there is none.
+	Tools Tools
 	// Metrics serves /metrics; nil: there is none.
 	Metrics http.Handler
 	TLS     *tls.Config
@@ -161,6 +166,9 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("DELETE /v1/tasks/{id}", s.needs(ScopeSubmit, s.deleteTask))
 	mux.Handle("GET /v1/tasks/{id}/events", s.needs(ScopeRead, s.getTaskEvents))
 	mux.Handle("GET /v1/tasks/{id}/artifacts/{path...}", s.needs(ScopeRead, s.getArtifact))
+	mux.Handle("GET /v1/tools", s.needs(ScopeRead, s.getTools))
+	mux.Handle("GET /v1/tools/search", s.needs(ScopeRead, s.searchTools))
+	mux.Handle("GET /v1/tools/{server}/{tool}", s.needs(ScopeRead, s.getTool))
 	mux.Handle("GET /v1/dead", s.needs(ScopeRead, s.getDead))
 	mux.Handle("GET /v1/fleet", s.needs(ScopeOperator, s.getFleet))
 	mux.Handle("GET /v1/schemas/{name}", s.open(s.getSchema))

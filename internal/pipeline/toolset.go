@@ -37,7 +37,7 @@ type toolset struct {
 func newToolset(version string, snap *tools.Snapshot) *toolset {
 	s := &toolset{version: version, snap: snap}
 	for _, t := range snap.Tools {
-		if t.State == tools.Local || t.State == tools.Approved {
+		if t.Usable() {
 			s.usable = append(s.usable, t)
 		}
 	}
@@ -146,20 +146,35 @@ func writable(t tools.Tool) codegen.Tool {
 	return out
 }
 
-// toolsets keeps the toolset of the latest version.
+// toolsets keeps the toolsets of the latest snapshots: what is costly to work out about one is worked
+// out once. The zero value is usable.
 type toolsets struct {
 	mu   sync.Mutex
-	last *toolset
+	list []*toolset // the least lately used first
 }
+
+// maxToolsets is how many are kept. Tenants that registered no tools share one.
+const maxToolsets = 32
 
 func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil || c.last.snap != snap {
-		c.last = newToolset(version, snap)
+	if i := slices.IndexFunc(c.list, func(s *toolset) bool { return s.snap == snap && s.version == version }); i >= 0 {
+		found := c.list[i]
+		c.list = append(slices.Delete(c.list, i, i+1), found)
+		return found
 	}
-	return c.last
+	if len(c.list) == maxToolsets {
+		c.list = slices.Delete(c.list, 0, 1)
+	}
+	made := newToolset(version, snap)
+	c.list = append(c.list, made)
+	return made
 }
 
-// Index is the search of a catalogue that tasks use: over the tools that a program may call.
-func Index(snap *tools.Snapshot) *selection.Snapshot { return newToolset("", snap).index() }
+// Search finds tools as tasks do, over those that a program may call. The zero value is usable, by
+// several goroutines.
+type Search struct{ sets toolsets }
+
+// Of is the index of a catalogue.
+func (s *Search) Of(snap *tools.Snapshot) *selection.Snapshot { return s.sets.of("", snap).index() }

@@ -92,7 +92,7 @@ func (s *Snapshot) selectWith(r Request, dense [][]scored) (Response, error) {
 		if i < len(dense) && dense[i] != nil {
 			found = fuse(found, dense[i], s, r.Allow)
 		}
-		report := QueryReport{Query: sentence, Tools: []string{}, UnmatchedTerms: q.unmatched, Confidence: confidence(found, q)}
+		report := QueryReport{Query: sentence, Tools: []string{}, UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q)}
 		for _, c := range cut(found, r.Floor) {
 			c.score /= found[0].score
 			report.Tools = append(report.Tools, s.tools[c.tool].ID())

@@ -111,14 +111,19 @@ func (s *serverFiles) file(root *os.Root, name string, info fs.FileInfo) (change
 		old.stat = next.stat
 		return false
 	}
-	switch {
-	case name == IndexFile:
-		next.index = parseIndex(next)
-	case next.skipped == "" && !isHelper(name):
-		next.parse(strings.TrimSuffix(name, ".py"))
-	}
+	next.understand(name)
 	s.files[name] = next
 	return true
+}
+
+// understand reads what the file of this name says.
+func (f *cachedFile) understand(name string) {
+	switch {
+	case name == IndexFile:
+		f.index = parseIndex(f)
+	case f.skipped == "" && !isHelper(name):
+		f.parse(strings.TrimSuffix(name, ".py"))
+	}
 }
 
 // isHelper: modules that begin with an underscore are no tools, and are part of the catalogue all the

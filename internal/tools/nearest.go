@@ -10,7 +10,7 @@ import (
 
 // UnknownError says that there is no such tool or argument, and what was perhaps meant.
 type UnknownError struct {
-	What    string // tool | argument
+	What    string // tool | server | argument
 	Name    string
 	Nearest []string // best first
 }

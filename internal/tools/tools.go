@@ -112,11 +112,17 @@ type State string
 // The states of a tool. Local is a hand-written module, which runs in the box and needs nobody's
 // approval: whoever may write the servers directory has given it.
 const (
-	Local    State = "local"
-	Pending  State = "pending"  // nobody has looked at the definition yet
-	Approved State = "approved" // the definition is the one that somebody accepted
-	Changed  State = "changed"  // it was accepted in another form
+	Local      State = "local"
+	Pending    State = "pending"    // nobody has looked at the definition yet
+	Approved   State = "approved"   // the definition is the one that somebody accepted
+	Changed    State = "changed"    // it was accepted in another form
+	Registered State = "registered" // a process of the tenant serves it, and said so with the tenant's credentials
 )
+
+// Usable reports whether a program may call the tool.
+func (t Tool) Usable() bool {
+	return t.State == Local || t.State == Approved || t.State == Registered
+}
 
 // ID is "server/tool", the form that allow-lists, results and the command line use.
 func (t Tool) ID() string { return t.Server + "/" + t.Name }
@@ -185,6 +191,14 @@ func (s *Snapshot) Lookup(server, name string) (Tool, error) {
 	}
 	e.Nearest = Nearest(e.Name, ids, 3)
 	return Tool{}, e
+}
+
+// KnowsServer is nil, or an *UnknownError that names the nearest servers that have a tool.
+func (s *Snapshot) KnowsServer(name string) error {
+	if all := s.Servers(); !slices.Contains(all, name) {
+		return &UnknownError{What: "server", Name: name, Nearest: Nearest(name, all, 3)}
+	}
+	return nil
 }
 
 // Servers returns the names of the servers that have a tool, sorted.

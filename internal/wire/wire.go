@@ -114,8 +114,12 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		}
 		files = artifacts{store}
 	}
+	box, err := LocalToolbox(c)
+	if err != nil {
+		return ingest.Options{}, err
+	}
 	return ingest.Options{
-		Artifacts: files, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Artifacts: files, Tools: box, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }

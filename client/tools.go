@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// The shapes of the catalogue of tools; package schemas documents their fields.
+type (
+	// Tool is one tool of the catalogue.
+	Tool = schemas.Tool
+	// ToolAnnotations are a tool's own claims about its effects.
+	ToolAnnotations = schemas.ToolAnnotations
+	// ToolList is the catalogue, or one server of it.
+	ToolList = schemas.ToolList
+	// ToolSearch is what a search found.
+	ToolSearch = schemas.ToolSearch
+)
+
+// Detail says how much of each tool an answer carries.
+type Detail string
+
+// The levels of detail. Empty is DetailDescription.
+const (
+	DetailName        Detail = "name"        // ids only
+	DetailDescription Detail = "description" // one line: signature and summary
+	DetailFull        Detail = "full"        // the whole definition
+)
+
+// ToolsOptions narrows a list of tools.
+type ToolsOptions struct {
+	Server string // of this server only
+	Detail Detail
+}
+
+// SearchToolsOptions says how a search is made.
+type SearchToolsOptions struct {
+	Detail  Detail
+	Limit   int  // tools at most; 0 is 20 for each query
+	Explain bool // say what each tool's place is made of
+}
+
+// Tools returns the catalogue as the caller's tenant sees it: the tools of the fleet, and those that
+// the tenant's own processes have registered. An unknown server is an *APIError with the code
+// "unknown_tool". It and the other methods for the catalogue are served over HTTP only.
+func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
+	q := url.Values{}
+	set(q, "server", o.Server)
+	set(q, "detail", string(o.Detail))
+	var list ToolList
+	return list, c.door.get(ctx, &list, q, "v1", "tools")
+}
+
+// SearchTools finds the few tools for the given queries (20 at most) as a task's description does. A
+// caller that knows its steps does better with one query a step. The order depends on the queries and
+// the catalogue alone.
+func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
+	q := url.Values{"q": queries}
+	set(q, "detail", string(o.Detail))
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Explain {
+		q.Set("explain", "true")
+	}
+	var found ToolSearch
+	return found, c.door.get(ctx, &found, q, "v1", "tools", "search")
+}
+
+// ReadTool returns all that is known of one tool. An unknown one is an *APIError with the code
+// "unknown_tool", whose message names the nearest.
+func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
+	if !fs.ValidPath(server + "/" + name) {
+		return Tool{}, &APIError{Code: "unknown_tool", Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound}
+	}
+	var t Tool
+	return t, c.door.get(ctx, &t, nil, "v1", "tools", server, name)
+}
+
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// toolsFrom says whose tools a command is about.
+type toolsFrom struct {
+	local  bool
+	server string
+}
+
+// toolSource is where tools are listed: a fleet, or a directory of this machine.
+type toolSource interface {
+	Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error)
+	SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error)
+	ReadTool(ctx context.Context, server, name string) (client.Tool, error)
+}
+
+// fromTools calls fn with the fleet, or with the servers directory when there is none. A fleet that
+// was not asked for and does not answer (its file is a leftover) is passed over, and that is said.
+func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource) error) error {
+	if from.local {
+		return fn(localTools{a})
+	}
+	found, err := client.Locate(a.fleet)
+	if errors.Is(err, client.ErrNoFleet) {
+		return fn(localTools{a})
+	}
+	if err != nil {
+		return noFleet(err)
+	}
+	c, err := a.connect(ctx, client.Options{RetryFor: patience})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = fn(c)
+	asking := a.fleet != "" || a.lookup("CODEFLEET_FLEET") != "" || a.lookup("CODEFLEET_URL") != ""
+	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused || asking || ctx.Err() != nil {
+		return asked(err)
+	}
+	fmt.Fprintf(a.stderr, "the fleet at %s does not answer: these are the tools of the settings' directory\n", found.URL)
+	return fn(localTools{a})
+}
+
+// localTools is the catalogue of the settings' servers directory.
+type localTools struct{ *app }
+
+func (a localTools) Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error) {
+	snap, err := a.catalogue(ctx)
+	if err == nil && o.Server != "" {
+		err = unknown(snap.KnowsServer(o.Server))
+	}
+	if err != nil {
+		return client.ToolList{}, err
+	}
+	return ingest.ListTools(snap, o.Server, selection.Detail(o.Detail)), nil
+}
+
+func (a localTools) ReadTool(ctx context.Context, server, name string) (client.Tool, error) {
+	snap, err := a.catalogue(ctx)
+	if err != nil {
+		return client.Tool{}, err
+	}
+	t, err := snap.Lookup(server, name)
+	if err != nil {
+		return client.Tool{}, unknown(err)
+	}
+	return ingest.DescribeTool(t, selection.DetailFull), nil
+}
+
+func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error) {
+	c, err := a.load()
+	if err != nil {
+		return client.ToolSearch{}, err
+	}
+	box, err := wire.LocalToolbox(c)
+	if err != nil {
+		return client.ToolSearch{}, err
+	}
+	found, err := box.Search(ctx, "", selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
+	if err != nil {
+		return client.ToolSearch{}, err
+	}
+	return ingest.FoundTools(found), nil
+}
+
+// catalogue reads the catalogue of the settings.
+func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
+	c, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	box, err := wire.LocalToolbox(c)
+	if err != nil {
+		return nil, err
+	}
+	return box.Read(ctx, "")
+}
+
+// unknown is the error of a name that is no tool or server.
+func unknown(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{code: exitUsage, message: err.Error(), hint: "codefleet tools"}
+}

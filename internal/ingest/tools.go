@@ -1,0 +1,183 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Tools is the catalogue as a tenant sees it: the fleet's tools, and those that the tenant's own
+// processes have registered.
+type Tools interface {
+	Read(ctx context.Context, tenant string) (*tools.Snapshot, error)
+	Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error)
+}
+
+// maxToolQueries bounds the work that one search may ask for.
+const maxToolQueries = 20
+
+func (s *Server) readTools(r *http.Request) (*tools.Snapshot, error) {
+	if s.o.Tools == nil {
+		e := refusal.New(http.StatusNotImplemented, "no_tools", "this door has no catalogue of tools")
+		e.Hint = "give its process the settings of the object store, or of a servers directory"
+		return nil, e
+	}
+	return s.o.Tools.Read(r.Context(), identityOf(r.Context()).tenant)
+}
+
+// getTools lists the catalogue.
+func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
+	detail, err := detailOf(r)
+	if err != nil {
+		return err
+	}
+	snap, err := s.readTools(r)
+	if err != nil {
+		return err
+	}
+	server := r.URL.Query().Get("server")
+	if server != "" {
+		if err := snap.KnowsServer(server); err != nil {
+			return unknownTool(err)
+		}
+	}
+	writeJSON(w, http.StatusOK, ListTools(snap, server, detail))
+	return nil
+}
+
+// ListTools is the catalogue, or one server of it, as GET /v1/tools lists it.
+func ListTools(snap *tools.Snapshot, server string, detail selection.Detail) schemas.ToolList {
+	out := schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
+	for _, t := range snap.Tools {
+		if server == "" || server == t.Server {
+			out.Tools = append(out.Tools, DescribeTool(t, detail))
+		}
+	}
+	for _, b := range snap.Broken {
+		out.Broken = append(out.Broken, schemas.BrokenTool(b))
+	}
+	for _, f := range snap.Warnings {
+		if server == "" || strings.HasPrefix(f.Tool, server+"/") {
+			out.Warnings = append(out.Warnings, schemas.ToolWarning(f))
+		}
+	}
+	return out
+}
+
+// DescribeTool is one tool as the API shows it.
+func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
+	out := schemas.Tool{ID: t.ID(), Server: t.Server, Name: t.Name, State: string(t.State)}
+	if detail == selection.DetailName {
+		return out
+	}
+	out.Import, out.Signature, out.Description = t.Import(), t.Signature, t.Summary()
+	if detail != selection.DetailFull {
+		return out
+	}
+	out.Description = cmp.Or(t.Description, t.Doc)
+	out.Module, out.Function, out.Path, out.Title, out.Hash = t.Module, t.Function, t.Path, t.Title, t.Hash
+	out.InputSchema, out.OutputSchema = t.InputSchema, t.OutputSchema
+	if t.Annotations != (tools.Annotations{}) {
+		a := schemas.ToolAnnotations(t.Annotations)
+		out.Annotations = &a
+	}
+	return out
+}
+
+// getTool answers with all that is known of one tool.
+func (s *Server) getTool(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.readTools(r)
+	if err != nil {
+		return err
+	}
+	t, err := snap.Lookup(r.PathValue("server"), r.PathValue("tool"))
+	if err != nil {
+		return unknownTool(err)
+	}
+	writeJSON(w, http.StatusOK, DescribeTool(t, selection.DetailFull))
+	return nil
+}
+
+func unknownTool(err error) error {
+	e := refusal.New(http.StatusNotFound, "unknown_tool", "%v", err)
+	e.Hint = "GET /v1/tools lists them"
+	return e
+}
+
+// searchTools finds the tools for one or several queries, as the description of a task does.
+func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
+	detail, err := detailOf(r)
+	if err != nil {
+		return err
+	}
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	explain, err := strconv.ParseBool(cmp.Or(q.Get("explain"), "false"))
+	if err != nil {
+		return badParameter("explain", "it is true or false")
+	}
+	ask := selection.Request{Queries: q["q"], Detail: detail, Explain: explain}
+	if q.Has("limit") {
+		ask.Limit = limit
+	}
+	if n := len(ask.Queries); n == 0 || n > maxToolQueries || strings.TrimSpace(strings.Join(ask.Queries, "")) == "" {
+		return badParameter("q", "it says what is looked for, and may be given up to 20 times")
+	}
+	if _, err := s.readTools(r); err != nil {
+		return err
+	}
+	found, err := s.o.Tools.Search(r.Context(), identityOf(r.Context()).tenant, ask)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, FoundTools(found))
+	return nil
+}
+
+// FoundTools is what a search found, as the API shows it.
+func FoundTools(r selection.Response) schemas.ToolSearch {
+	out := schemas.ToolSearch{
+		Servers: []schemas.ToolGroup{}, Available: r.Available, Share: r.Share, Queries: []schemas.ToolQuery{}, Degraded: r.Degraded,
+	}
+	for _, q := range r.Queries {
+		out.Queries = append(out.Queries, schemas.ToolQuery(q))
+	}
+	for _, g := range r.Servers {
+		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolFind{}, More: g.More}
+		for _, h := range g.Tools {
+			find := schemas.ToolFind{ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description}
+			if h.Why != nil {
+				why := schemas.ToolReasons(*h.Why)
+				find.Why = &why
+			}
+			if h.Definition != nil {
+				find.Params = make([]schemas.ToolParam, len(h.Definition.Params))
+				for i, p := range h.Definition.Params {
+					find.Params[i] = schemas.ToolParam(p)
+				}
+			}
+			group.Tools = append(group.Tools, find)
+		}
+		out.Servers = append(out.Servers, group)
+	}
+	return out
+}
+
+// detailOf reads ?detail=; without one it is a line a tool.
+func detailOf(r *http.Request) (selection.Detail, error) {
+	switch d := selection.Detail(cmp.Or(r.URL.Query().Get("detail"), string(selection.DetailDescription))); d {
+	case selection.DetailName, selection.DetailDescription, selection.DetailFull:
+		return d, nil
+	}
+	return "", badParameter("detail", "there are name, description and full")
+}

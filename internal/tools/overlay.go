@@ -1,0 +1,80 @@
+package tools
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Overlay is what one tenant has beside the fleet's catalogue: the modules of tools that its own
+// processes serve. It is not changed after it was made.
+type Overlay struct {
+	Files  map[string][]byte // below servers/, as <server>/<tool>.py
+	Broken []Broken          // what was offered and is no tool
+}
+
+// Extend returns the catalogue of a tenant: the fleet's, and what the overlay adds. A server that the
+// fleet has is the fleet's: the tenant's of that name is listed as broken. used are the files of the
+// others.
+func Extend(base *Snapshot, o *Overlay) (snap *Snapshot, used map[string][]byte, err error) {
+	taken := map[string]string{}
+	for _, t := range base.Tools {
+		taken[t.Package()] = t.Server
+		taken[t.Server] = t.Server
+	}
+	broken := slices.Concat(base.Broken, o.Broken)
+	used = map[string][]byte{}
+	refused := map[string]bool{}
+	for name, data := range o.Files {
+		dir, _, _ := strings.Cut(name, "/")
+		if server, ok := taken[dir]; !ok {
+			used[name] = data
+		} else if !refused[dir] {
+			refused[dir] = true
+			broken = append(broken, Broken{Path: dir, Message: fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)})
+		}
+	}
+	own, err := ReadFiles(used)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range own.Tools {
+		own.Tools[i].State = Registered
+	}
+	snap = NewSnapshot(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
+	snap.Warnings = slices.Concat(base.Warnings, own.Warnings)
+	return snap, used, nil
+}
+
+// ReadFiles reads a catalogue out of files in memory, by their paths below servers/.
+func ReadFiles(files map[string][]byte) (*Snapshot, error) {
+	c := OpenCatalogue("", Options{})
+	var broken []Broken
+	for name, data := range files {
+		dir, file := path.Split(name)
+		dir = strings.TrimSuffix(dir, "/")
+		switch {
+		case name == ApprovalsFile:
+			c.approvals = cachedFile{data: data}
+			continue
+		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."), file != IndexFile && !strings.HasSuffix(file, ".py"):
+			continue
+		case !isIdentifier(dir):
+			broken = append(broken, Broken{Path: Visible(dir), Message: "a server's directory is a Python name"})
+			continue
+		}
+		if c.servers[dir] == nil {
+			c.servers[dir] = &serverFiles{files: map[string]*cachedFile{}}
+		}
+		f := &cachedFile{data: data, sum: sha256.Sum256(data)}
+		f.understand(file)
+		c.servers[dir].files[file] = f
+	}
+	snap, err := c.assemble(broken)
+	if err != nil {
+		return nil, fmt.Errorf("read the files of a catalogue: %w", err)
+	}
+	return snap, nil
+}
