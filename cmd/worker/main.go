@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/wire"
 )
 
@@ -37,22 +38,23 @@ func run(take context.Context, args, env []string, stderr io.Writer) int {
 }
 
 func serve(take, work context.Context, p *wire.Process) error {
-	store, err := wire.Store(p.Config, "", slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	found, err := store.Probe(take)
-	if err != nil {
-		return err
-	}
-	if err := p.Connect(take, "worker"); err != nil {
-		return err
-	}
 	log := p.Telemetry.Logger
-	log.InfoContext(take, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
 	if err := p.ServeHealth(work); err != nil {
 		return err
 	}
+	join := func(ctx context.Context) (*jobs.Client, error) {
+		store, err := wire.Store(p.Config, "", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		found, err := store.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		log.InfoContext(ctx, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
+		err = p.Connect(ctx, "worker")
+		return p.Queue, err
+	}
 	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
-	return wire.RunWorker(take, work, p.Config, version, p.Queue, p.Telemetry, ready)
+	return wire.RunWorker(take, work, p.Config, version, join, p.Telemetry, ready)
 }

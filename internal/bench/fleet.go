@@ -120,16 +120,12 @@ func runDirect(ctx context.Context, l *executor.Lease) error {
 
 // severalTenants is wire.RunWorker without its refusal to let tenants share a host whose /usr they
 // all see: here they are one person.
-func severalTenants(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) (err error) {
+func severalTenants(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) (err error) {
 	driver, err := wire.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	store, err := wire.Store(c, filepath.Join(c.Data, "cache"), t.Logger)
-	if err != nil {
-		return err
-	}
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: wire.Policy(c),
@@ -137,6 +133,6 @@ func severalTenants(take, work context.Context, c *config.Config, version string
 			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
 			Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB,
 		},
-		Driver: driver, Queue: queue, Store: store, Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Driver: driver, Join: wire.Join(c, filepath.Join(c.Data, "cache"), t, join), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }

@@ -61,6 +61,13 @@ type Prober interface {
 	Probe(ctx context.Context) (Info, error)
 }
 
+// An Inspector is a Prober that can describe itself without a boot. A pool then takes its first box
+// for the probe: it probes only when that cannot be made.
+type Inspector interface {
+	Prober
+	Inspect(ctx context.Context) (Info, error)
+}
+
 // A Sweeper is a Driver that can remove what boxes of an earlier process of the same owner left
 // behind: processes, mounts, cgroups, directories.
 type Sweeper interface {

@@ -160,7 +160,7 @@ func (p *Pool) ran(b *pooledBox, task string) {
 // runWatched runs the program and kills it when its workspace grows too large.
 func (l *Lease) runWatched(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	largest := l.limits.WorkspaceMB
-	if l.pool.hasDisks() && largest >= l.pool.opts.DiskMB {
+	if l.box.disk && largest >= l.pool.opts.DiskMB {
 		return l.box.runner.run(ctx, program, hooks) // the disk is the limit
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -182,12 +182,6 @@ func (l *Lease) runWatched(ctx context.Context, program Program, hooks Hooks) (V
 		return Verdict{Status: Failed, Error: failure, Dirty: true}, nil
 	}
 	return verdict, err
-}
-
-func (p *Pool) hasDisks() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.disks
 }
 
 func (l *Lease) isOver() bool {

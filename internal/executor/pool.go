@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -38,7 +39,8 @@ type Pool struct {
 	memoryMB int                // leased
 	closed   error              // why leases are refused: ErrPoolClosed, and the reason where there is one
 	info     Info
-	disks    bool // boxes get a disk of their own
+	disks    diskMode
+	doubt    bool // the first box could not be made: Run is to probe the driver
 	stats    PoolStats
 	trouble  trouble
 	pace     pace
@@ -216,8 +218,7 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// Run sweeps what a dead predecessor left, probes the driver, and keeps the pool
-// until ctx ends; then it destroys every box, leased ones too, and returns nil. Any
+// Run sweeps what a dead predecessor left, and keeps the pool until ctx ends; then it destroys every box, leased ones too, and returns nil. Any
 // other error means that the pool could not work. It may be called once.
 func (p *Pool) Run(ctx context.Context) error {
 	if err := p.prepare(ctx); err != nil {
@@ -225,19 +226,24 @@ func (p *Pool) Run(ctx context.Context) error {
 		p.shut(fmt.Errorf("%w: %w", ErrPoolClosed, err))
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var work sync.WaitGroup // boxes being made, watched and destroyed
-	for ctx.Err() == nil {
+	var unable error
+	for ctx.Err() == nil && unable == nil {
 		next := p.act(ctx, &work)
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
 		case <-next:
 		}
+		unable = p.prove(ctx)
 	}
-	p.shut(ErrPoolClosed)
+	cancel()
+	p.shut(errors.Join(ErrPoolClosed, unable))
 	p.act(ctx, &work) // destroys what is left
 	work.Wait()
-	return p.cleanUp(context.WithoutCancel(ctx))
+	return errors.Join(unable, p.cleanUp(context.WithoutCancel(ctx)))
 }
 
 // prepare gets the host into a known state.
@@ -250,17 +256,46 @@ func (p *Pool) prepare(ctx context.Context) error {
 	if err := p.sweepWorkspaces(); err != nil {
 		return err
 	}
-	var info Info
-	if prober, ok := p.driver.(Prober); ok {
-		var err error
-		if info, err = prober.Probe(ctx); err != nil {
-			return err
-		}
+	describe := func(context.Context) (Info, error) { return Info{}, nil }
+	if inspector, ok := p.driver.(Inspector); ok {
+		describe = inspector.Inspect
+	} else if prober, ok := p.driver.(Prober); ok {
+		describe = prober.Probe
 	}
-	disks := p.tryDisk(ctx)
+	info, err := describe(ctx)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.info, p.disks = info, disks
+	p.info = info
+	if p.opts.DiskMB < 0 || os.Geteuid() != 0 {
+		p.disks = disksOff
+	}
+	return nil
+}
+
+// prove probes the driver after the first box could not be made: the probe knows better why, and
+// what may be mended it mends.
+func (p *Pool) prove(ctx context.Context) error {
+	p.mu.Lock()
+	doubt := p.doubt
+	p.doubt = false
+	p.mu.Unlock()
+	prober, ok := p.driver.(Inspector)
+	if !doubt || !ok || ctx.Err() != nil {
+		return nil
+	}
+	info, err := prober.Probe(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run pool: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.info = info
 	return nil
 }
 

@@ -505,3 +505,23 @@ func TestRunNeedsItsDriver(t *testing.T) {
 type brokenDriver struct{ Driver }
 
 func (brokenDriver) Probe(context.Context) (Info, error) { return Info{}, errors.New("install runsc") }
+
+// A driver that looks well until its first box is probed only then, and its advice ends the pool.
+func TestFirstBoxIsTheProbe(t *testing.T) {
+	p, err := NewPool(bootlessDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test", DiskMB: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "install runsc") {
+		t.Errorf("Run = %v, want the driver's advice", err)
+	}
+	if got := p.Info().Driver; got != "bootless" {
+		t.Errorf("Info().Driver = %q, want what Inspect said", got)
+	}
+}
+
+type bootlessDriver struct{ brokenDriver }
+
+func (bootlessDriver) Inspect(context.Context) (Info, error) { return Info{Driver: "bootless"}, nil }
+
+func (bootlessDriver) Create(context.Context, Spec) (Box, error) { return nil, errors.New("no boot") }

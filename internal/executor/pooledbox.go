@@ -25,7 +25,7 @@ const (
 )
 
 // pooledBox is a box and what the pool knows of it. Its mutable fields belong to
-// Pool.mu; box, runner and dir are set before it is ready.
+// Pool.mu; box, runner, dir and disk are set before it is ready.
 type pooledBox struct {
 	id     string // never used again
 	slot   int    // names it to the driver; used again when it is gone
@@ -34,6 +34,7 @@ type pooledBox struct {
 	used   time.Time // made, leased or given back
 	cold   bool      // the lease that has it waited for it to be made
 	dir    string    // host directory of its workspace
+	disk   bool      // which is a disk of its own
 	runner boxRunner
 
 	memoryMB int // leased
@@ -88,6 +89,7 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 		if ctx.Err() != nil {
 			return
 		}
+		p.doubt = p.stats.Created == 0 && p.stats.CreateErrors == 0
 		p.stats.CreateErrors++
 		p.trouble.add(err, time.Now())
 		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "attempts", p.trouble.attempts, "error", err)
@@ -234,16 +236,25 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	if err := os.Mkdir(home, 0o711); err != nil {
 		return fmt.Errorf("make workspace: %w", err)
 	}
-	p.mu.Lock()
-	disks := p.disks
-	p.mu.Unlock()
 	b.dir = dir
-	if disks {
+	if use := p.diskState(); use != disksOff {
 		err := hostdir.NewDisk(ctx, filepath.Join(home, "disk"), dir, p.opts.DiskMB, uid, uid)
-		if err != nil {
+		if err == nil {
+			b.disk = true
+			p.setDiskMode(disksOn)
+			return os.Chmod(dir, workspaceMode)
+		}
+		if use == disksOn || ctx.Err() != nil {
 			return err
 		}
-		return os.Chmod(dir, workspaceMode)
+		p.log.WarnContext(ctx, "boxes have no disks of their own, workspaces are watched instead", "error", err)
+		if err := hostdir.Remove(home); err != nil {
+			return err
+		}
+		if err := os.Mkdir(home, 0o711); err != nil {
+			return fmt.Errorf("make workspace: %w", err)
+		}
+		p.setDiskMode(disksOff)
 	}
 	if err := os.Mkdir(dir, workspaceMode); err != nil {
 		return fmt.Errorf("make workspace: %w", err)
@@ -258,18 +269,25 @@ func (p *Pool) removeWorkspace(b *pooledBox) error {
 	return hostdir.Remove(filepath.Join(p.workspaces(), b.id))
 }
 
-// tryDisk tells whether boxes can have disks of their own on this host.
-func (p *Pool) tryDisk(ctx context.Context) bool {
-	if p.opts.DiskMB < 0 || os.Geteuid() != 0 {
-		return false
+// diskMode says whether boxes get a disk of their own. The first one shows whether that works.
+type diskMode int
+
+const (
+	disksUntried diskMode = iota
+	disksOn
+	disksOff
+)
+
+func (p *Pool) diskState() diskMode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disks
+}
+
+func (p *Pool) setDiskMode(mode diskMode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.disks == disksUntried {
+		p.disks = mode
 	}
-	home := filepath.Join(p.workspaces(), "try")
-	err := os.Mkdir(home, 0o700)
-	if err == nil {
-		err = hostdir.NewDisk(ctx, filepath.Join(home, "disk"), filepath.Join(home, "workspace"), 16, 0, 0)
-	}
-	if err = errors.Join(err, hostdir.Remove(home)); err != nil {
-		p.log.WarnContext(ctx, "boxes have no disks of their own, workspaces are watched instead", "error", err)
-	}
-	return err == nil
 }

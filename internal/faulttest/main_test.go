@@ -127,8 +127,10 @@ func workerRole(ctx context.Context, ready func()) error {
 		Pool: executor.PoolOptions{
 			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: 16,
 		},
-		Driver: driver, Queue: queue, Log: quiet(),
-		Store: state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}),
+		Driver: driver, Log: quiet(),
+		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
+			return queue, state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}), nil
+		},
 	})
 	if err != nil {
 		return err

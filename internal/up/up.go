@@ -42,8 +42,9 @@ type Options struct {
 }
 
 // Worker runs one worker until take ends, then lets running tasks finish until work ends. It calls
-// ready once, when a task would run at once. It may be called without any tenant's tasks waiting.
-type Worker func(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) error
+// join when it needs the queue, which waits for the stores: meanwhile it makes its sandboxes. It calls
+// ready once, when a task would run at once.
+type Worker func(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) error
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -56,7 +57,9 @@ type Fleet struct {
 	queue  *jobs.Client
 
 	unlock func()
+	parts  errgroup.Group          // what runs until the end
 	stop   context.CancelCauseFunc // begins the end
+	opened chan struct{}           // closed when the stores are there, or will not be
 	done   chan struct{}
 	err    error // why it ended by itself; read after done
 }
@@ -74,40 +77,105 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		c := o.Config
 		c.HTTP.Addr, c.NATS.Addr, c.S3.Addr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	}
-	f := &Fleet{o: o, done: make(chan struct{})}
+	f := &Fleet{o: o, opened: make(chan struct{}), done: make(chan struct{})}
 	unlock, err := lockDir(o.Config.Data)
 	if err != nil {
 		return nil, err
 	}
 	f.unlock = unlock
-	if err := f.open(ctx); err != nil {
-		return nil, err
-	}
-	if err := f.run(ctx); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// open starts what tasks rest on: the listener, the stores, the connection.
-func (f *Fleet) open(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			f.closeStores()
-		}
-	}()
-	c := f.o.Config
 	var lc net.ListenConfig
-	if f.listen, err = lc.Listen(ctx, "tcp", c.HTTP.Addr); err != nil {
-		return inUse("http", c.HTTP.Addr, err)
+	if f.listen, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
+		unlock()
+		return nil, inUse("http", o.Config.HTTP.Addr, err)
 	}
 	f.File = f.credentials()
+	life, ready := f.begin(ctx)
+	if err := f.serve(ctx, life); err != nil {
+		f.stop(err)
+	}
+	close(f.opened)
+	f.o.Step("sandboxes")
+	select {
+	case <-ready:
+		return f, f.announce()
+	case <-f.done:
+		return nil, f.err
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), f.Close())
+	}
+}
+
+// begin starts the worker, whose sandboxes take longer than the rest, and sees to the end of all.
+func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan struct{}) {
+	life, f.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	warm := make(chan struct{})
+	f.part(life, "the worker", func() error {
+		return f.o.Worker(life, work, f.o.Config, f.o.Version, f.join, f.o.Telemetry, sync.OnceFunc(func() { close(warm) }))
+	})
+	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cut) })
+	go func() {
+		defer close(f.done)
+		defer cut()
+		<-life.Done()
+		<-f.opened
+		f.err = f.end(life)
+	}()
+	return life, warm
+}
+
+// part runs something whose end before that of life is the end of the fleet.
+func (f *Fleet) part(life context.Context, name string, run func() error) {
+	f.parts.Go(func() error {
+		err := run()
+		if life.Err() == nil { // nobody asked for the end
+			err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("without a reason")))
+			f.stop(err)
+		}
+		return err
+	})
+}
+
+// join waits for the queue. When it is there the settings name the object store too.
+func (f *Fleet) join(ctx context.Context) (*jobs.Client, error) {
+	select {
+	case <-f.opened:
+		return f.queue, context.Cause(ctx) // which has ended when the stores could not be opened
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// serve starts what tasks rest on, the stores and the connection, and then the HTTP interface.
+func (f *Fleet) serve(ctx, life context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	server, err := f.server()
+	if err != nil {
+		return err
+	}
+	f.part(life, "the http interface", func() error { return server.Serve(life, f.listen) })
+	f.part(life, "the object store", func() error {
+		select {
+		case <-f.s3.Exited():
+			return errors.New("its process is gone")
+		case <-life.Done():
+			return nil
+		}
+	})
+	return nil
+}
+
+func (f *Fleet) open(ctx context.Context) (err error) {
 	f.o.Step("queue and object store")
 	if err := f.startStores(ctx); err != nil {
 		return err
 	}
 	f.adopt()
-	options, err := wire.Jobs(c, f.o.Telemetry, "codefleet up")
+	options, err := wire.Jobs(f.o.Config, f.o.Telemetry, "codefleet up")
 	if err != nil {
 		return err
 	}
@@ -199,58 +267,6 @@ func (f *Fleet) adopt() {
 	c.S3.Endpoint, c.S3.AccessKey, c.S3.SecretKey = f.File.S3.Endpoint, f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
 }
 
-// run starts the worker and the HTTP interface, and returns when both would take a task.
-func (f *Fleet) run(ctx context.Context) error {
-	server, err := f.server()
-	if err != nil {
-		f.closeStores()
-		return err
-	}
-	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	work, cut := context.WithCancel(context.WithoutCancel(ctx))
-	f.stop = stop
-	ready := make(chan struct{})
-	var parts errgroup.Group
-	part := func(name string, run func() error) {
-		parts.Go(func() error {
-			err := run()
-			if life.Err() == nil { // nobody asked for the end
-				err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("without a reason")))
-				stop(err)
-			}
-			return err
-		})
-	}
-	f.o.Step("sandboxes")
-	part("the worker", func() error {
-		return f.o.Worker(life, work, f.o.Config, f.o.Version, f.queue, f.o.Telemetry, sync.OnceFunc(func() { close(ready) }))
-	})
-	part("the http interface", func() error { return server.Serve(life, f.listen) })
-	part("the object store", func() error {
-		select {
-		case <-f.s3.Exited():
-			return errors.New("its process is gone")
-		case <-life.Done():
-			return nil
-		}
-	})
-	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cut) })
-	go func() {
-		defer close(f.done)
-		defer cut()
-		<-life.Done()
-		f.err = f.end(life, parts.Wait)
-	}()
-	select {
-	case <-ready:
-	case <-f.done:
-		return f.err
-	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), f.Close())
-	}
-	return f.announce()
-}
-
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
 	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.File)
@@ -276,13 +292,13 @@ func (f *Fleet) announce() error {
 func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
 
 // end waits for the parts and closes what they rest on.
-func (f *Fleet) end(life context.Context, wait func() error) error {
+func (f *Fleet) end(life context.Context) error {
 	if !f.o.Private {
 		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			f.o.Telemetry.Logger.WarnContext(life, "fleet file stays", "error", err)
 		}
 	}
-	err := wait()
+	err := f.parts.Wait()
 	f.closeStores()
 	if cause := context.Cause(life); !errors.Is(cause, errStopped) {
 		return cause

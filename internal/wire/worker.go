@@ -26,8 +26,9 @@ import (
 )
 
 // RunWorker runs one worker of the given settings until take ends, then lets running tasks finish
-// until work ends. It calls ready when its first sandboxes are warm.
-func RunWorker(take, work context.Context, c *config.Config, version string, queue *jobs.Client, t *telemetry.Telemetry, ready func()) (err error) {
+// until work ends. It calls join once, while its first sandboxes are made; nats.* and s3.* of the
+// settings need to be there when that returns. It calls ready when a task would run at once.
+func RunWorker(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) (err error) {
 	dir, release, err := workerDir(c.Data)
 	if err != nil {
 		return err
@@ -38,10 +39,6 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	store, err := Store(c, filepath.Join(dir, "cache"), t.Logger)
-	if err != nil {
-		return err
-	}
 	catalogue, err := Catalogue(c)
 	if err != nil {
 		return err
@@ -59,7 +56,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 	if err != nil {
 		return err
 	}
-	info, err := driver.Probe(take)
+	info, err := driver.Inspect(take)
 	if err != nil {
 		return err
 	}
@@ -77,9 +74,22 @@ func RunWorker(take, work context.Context, c *config.Config, version string, que
 		},
 		Tools:  pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c)},
 		Writer: writer, Repairs: c.LLM.RepairAttempts,
-		Driver: driver, Queue: queue, Store: store,
+		Driver: driver, Join: Join(c, filepath.Join(dir, "cache"), t, join),
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
+}
+
+// Join makes what a worker needs of its fleet, once connect has returned: until then the settings
+// may not say where the object store is. cache is a directory of the worker's own.
+func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error)) worker.Join {
+	return func(ctx context.Context) (*jobs.Client, *state.Store, error) {
+		queue, err := connect(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := Store(c, cache, t.Logger)
+		return queue, store, err
+	}
 }
 
 // workerDir takes the first directory below data that no living worker has. So a worker that starts

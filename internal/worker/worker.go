@@ -25,7 +25,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// Options are what a worker is made of. Queue, Store, Driver and Pool.Dir are required.
+// Options are what a worker is made of. Join, Driver and Pool.Dir are required.
 type Options struct {
 	Name     string                              // unique in the fleet
 	Version  string                              // of the program, for lists
@@ -37,16 +37,18 @@ type Options struct {
 	Policy   jobs.Policy                         // nil: the queue client's
 	Pool     executor.PoolOptions                // Owner and Log default to the worker's
 	Driver   executor.Driver
-	Queue    *jobs.Client
-	Store    *state.Store
+	Join     Join
 	Tools    pipeline.Tools  // Journal and Audit default to the queue's journal and the log
 	Writer   *codegen.Writer // nil: programs are written by rules
 	Repairs  int             // of a program of the Writer's
 	Log      *slog.Logger
 	Tracer   trace.TracerProvider
 	Meter    metric.MeterProvider
-	Ready    func() // called once, when the first sandboxes are warm
+	Ready    func() // called once, when a task would run at once
 }
+
+// Join reaches the fleet. It is called once, while the first sandboxes are made.
+type Join func(context.Context) (*jobs.Client, *state.Store, error)
 
 // Run takes and runs tasks until take ends, then lets those that it has end; when work ends too, they
 // are cut and go back to the queue uncounted. At last it destroys its sandboxes. It returns an error
@@ -73,17 +75,20 @@ func Run(take, work context.Context, opts Options) error {
 		poolErr = pool.Run(boxes)
 		stopTaking() // without boxes there is nothing to take tasks for
 	})
-	running.Go(func() {
-		select {
-		case <-pool.Ready():
-			opts.Ready()
-		case <-boxes.Done():
-		}
-	})
-	loopErr := opts.loop(take, work, pool)
+	queue, store, err := opts.Join(take)
+	if err == nil {
+		running.Go(func() {
+			select {
+			case <-pool.Ready():
+				opts.Ready()
+			case <-boxes.Done():
+			}
+		})
+		err = opts.loop(take, work, pool, queue, store)
+	}
 	closePool()
 	running.Wait()
-	return errors.Join(loopErr, poolErr)
+	return cmp.Or(poolErr, err)
 }
 
 func (o Options) orDefaults() Options {
@@ -94,9 +99,6 @@ func (o Options) orDefaults() Options {
 	}
 	if o.Meter == nil {
 		o.Meter = noopmetric.NewMeterProvider()
-	}
-	if o.Tools.Journal == nil {
-		o.Tools.Journal = journal{o.Queue}
 	}
 	if o.Tools.Audit == nil {
 		o.Tools.Audit = audit{o.Log}
@@ -114,11 +116,14 @@ func (o Options) orDefaults() Options {
 }
 
 // loop takes tasks until take ends and waits for those it has.
-func (o Options) loop(take, work context.Context, pool *executor.Pool) error {
+func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jobs.Client, store *state.Store) error {
+	if o.Tools.Journal == nil {
+		o.Tools.Journal = journal{queue}
+	}
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: o.Store, Tools: o.Tools, Writer: o.Writer, Repairs: o.Repairs, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Pool: pool, Store: store, Tools: o.Tools, Writer: o.Writer, Repairs: o.Repairs, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
-	w := jobs.NewWorker(o.Queue, jobs.WorkerOptions{
+	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Handler: story.Handle, Log: o.Log,
 		Info: func() jobs.WorkerInfo { return info(o.Version, pool) },

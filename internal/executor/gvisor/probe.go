@@ -39,12 +39,17 @@ func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-func (d *Driver) probe(ctx context.Context) (executor.Info, error) {
-	if _, err := os.Stat(d.opts.Runsc); err != nil {
-		return executor.Info{}, fmt.Errorf("%w; build the pinned engine: make bin/runsc", err)
-	}
-	version, _, err := EngineVersion(ctx, d.opts.Runsc)
+// Inspect tells what Probe would if it succeeded.
+func (d *Driver) Inspect(ctx context.Context) (executor.Info, error) {
+	info, err := d.inspect(ctx)
 	if err != nil {
+		return executor.Info{}, fmt.Errorf("inspect gvisor: %w", err)
+	}
+	return info, nil
+}
+
+func (d *Driver) probe(ctx context.Context) (executor.Info, error) {
+	if _, err := d.inspect(ctx); err != nil { // before a boot, as it tells more
 		return executor.Info{}, err
 	}
 	python, err := d.bootProbe(ctx)
@@ -52,6 +57,17 @@ func (d *Driver) probe(ctx context.Context) (executor.Info, error) {
 		return executor.Info{}, err
 	}
 	if err := checkVersion(python); err != nil {
+		return executor.Info{}, err
+	}
+	return d.inspect(ctx)
+}
+
+func (d *Driver) inspect(ctx context.Context) (executor.Info, error) {
+	if _, err := os.Stat(d.opts.Runsc); err != nil {
+		return executor.Info{}, fmt.Errorf("%w; build the pinned engine: make bin/runsc", err)
+	}
+	version, _, err := EngineVersion(ctx, d.opts.Runsc)
+	if err != nil {
 		return executor.Info{}, err
 	}
 	info := executor.Info{
