@@ -36,7 +36,8 @@ test: bin/runsc ## all tests, with the race detector (needs a C compiler; warm: 
 	CGO_ENABLED=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
 
 test-integration: bin/runsc .cache/npm/done ## real MCP servers from npm (needs node and npm); nothing may be skipped
-	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 go test -count=1 -timeout 20m ./internal/tools/toolstest
+	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
+		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./cmd/codefleet
 
 .cache/npm/done: internal/tools/toolstest/npm/install.sh
 	@echo "install the MCP servers and pyright into .cache/npm"

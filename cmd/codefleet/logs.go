@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,13 +40,18 @@ func (a *app) logsCommand() *cobra.Command {
 	return c
 }
 
-// logsSoFar prints what a running task has logged until now.
+// logsSoFar prints what a running task has logged until now, however much it goes on to log.
 func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record) error {
 	quiet, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := time.AfterFunc(settled, cancel)
 	defer timer.Stop()
+	began := time.Now()
 	_, err := c.Watch(quiet, rec.TaskID, 0, func(e client.Event) error {
+		if e.Time.After(began) {
+			cancel()
+			return context.Canceled
+		}
 		timer.Reset(settled)
 		return a.showEvent(e)
 	})
@@ -65,7 +71,7 @@ func (a *app) showEvent(e client.Event) error {
 	case "stderr":
 		fmt.Fprint(a.stderr, e.Text)
 	default:
-		fmt.Fprintf(a.stderr, "%s run %d: %s\n", e.Time.Local().Format("15:04:05.000"), e.Run, e.Stage)
+		fmt.Fprintf(a.stderr, "%s run %d: %s\n", e.Time.Local().Format("15:04:05.000"), e.Run, strings.TrimSpace(e.Stage+" "+e.Text))
 	}
 	return nil
 }

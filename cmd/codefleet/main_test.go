@@ -29,9 +29,14 @@ func TestMain(m *testing.M) {
 //	model FILE...             start a model for the next fleet, which answers with one file after the other
 //	down                      stop it with SIGTERM and check that it ends well
 func TestScripts(t *testing.T) {
-	runsc := engine(t)
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	p := scripts(engine(t))
+	p.Dir = "testdata/script"
+	testscript.Run(t, p)
+}
+
+// scripts are the parameters of scripts that may start fleets.
+func scripts(runsc string) testscript.Params {
+	return testscript.Params{
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir+"/home")
@@ -45,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 		},
-	})
+	}
 }
 
 // engine is the gVisor engine, or "" where there is none and none is demanded.

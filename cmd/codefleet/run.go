@@ -255,7 +255,8 @@ func (r *run) show(e client.Event) error {
 		return nil
 	}
 	if e.Stream == "" {
-		r.line.show(e.Stage)
+		what, _, _ := strings.Cut(e.Stage+" "+e.Text, "\n")
+		r.line.show(strings.TrimSpace(what))
 		return nil
 	}
 	r.line.clear()

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -48,13 +49,36 @@ func spill(tree *state.Tree) broker.Spill {
 type callHook func(context.Context, executor.Call) (json.RawMessage, error)
 
 // hook is the executor's side of the calls.
-func hook(calls *broker.Execution) callHook {
+func (t *task) hook(calls *broker.Execution) callHook {
 	if calls == nil {
 		return nil
 	}
 	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
-		r, err := calls.Call(ctx, broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args})
+		r, err := calls.Call(ctx, broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)})
 		return r.Value, err
+	}
+}
+
+// progressEvery is the least time between two lines of progress of one call: a server may tell as
+// often as it likes.
+const progressEvery = 500 * time.Millisecond
+
+// progress shows how far a long call is, as the server tells it.
+func (t *task) progress(ctx context.Context, c executor.Call) func(string, float64, float64) {
+	var last time.Time
+	return func(message string, done, total float64) {
+		if time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		text := fmt.Sprintf("%s/%s: %g", c.Server, c.Tool, done)
+		if total > 0 {
+			text += fmt.Sprintf(" of %g", total)
+		}
+		if message != "" {
+			text += ": " + message
+		}
+		t.job.Emit(ctx, schemas.Progress{Stage: "tool", Text: text})
 	}
 }
 

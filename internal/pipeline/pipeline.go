@@ -125,7 +125,7 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 		return false, p.burn(lease, err)
 	}
 	defer p.closeCalls(ctx, t, calls)
-	verdict, err := p.run(ctx, t, lease, hook(calls))
+	verdict, err := p.run(ctx, t, lease, t.hook(calls))
 	if err != nil {
 		return false, p.burn(lease, err)
 	}

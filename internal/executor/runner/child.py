@@ -51,7 +51,7 @@ def prepare(boot):
     client = types.ModuleType("client", "What a program may ask of the fleet.")
     client.__path__ = []
     client.mcp_client = mcp_client
-    mcp_client.__name__ = "client.mcp_client"
+    mcp_client.__name__ = mcp_client.ToolError.__module__ = "client.mcp_client"
     sys.modules["client"], sys.modules["client.mcp_client"] = client, mcp_client
     os.umask(0o022)
     rehearse()

@@ -197,7 +197,7 @@ func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error)
 	for name := range p.Files {
 		at := path.Join(p.Dir, name)
 		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" && !ours[name] {
-			return nil, fmt.Errorf("servers/%s is a file of your own, and server %q has a tool of that name: move one away", at, p.Index.Server)
+			return nil, fmt.Errorf("servers/%s was not generated, and server %q has a tool of that name: give the server another name, or move the file away", at, p.Index.Server)
 		}
 	}
 	for name := range ours {

@@ -256,7 +256,7 @@ func TestWriteKeepsWhatIsNotOurs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "s", "b.py")); !os.IsNotExist(err) {
 		t.Errorf("b.py: %v, want it gone", err)
 	}
-	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "file of your own") {
+	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "was not generated") {
 		t.Errorf("Write over a hand-written file: %v", err)
 	}
 	if data, err := os.ReadFile(own); err != nil || string(data) != "def mine(): pass\n" {

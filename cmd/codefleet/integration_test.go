@@ -1,0 +1,76 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestIntegration runs the scripts that need real MCP servers from npm: CODEFLEET_TEST_NPM names the
+// directory that internal/tools/toolstest/npm/install.sh has filled. Beside the commands of TestScripts:
+//
+//	expand FILE...     put variables into files
+//	killserver NAME    kill -9 the processes below the fleet whose command line contains NAME
+func TestIntegration(t *testing.T) {
+	npm, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
+	runsc := engine(t)
+	switch {
+	case npm == "" && must:
+		t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the npm servers: make test-integration")
+	case runsc == "" && must:
+		t.Fatal("no runsc: make bin/runsc")
+	case npm == "" || runsc == "":
+		t.Skip("it needs the npm servers and runsc: make test-integration")
+	}
+	p := scripts(runsc)
+	p.Dir = "testdata/integration"
+	setup := p.Setup
+	p.Setup = func(e *testscript.Env) error {
+		e.Setenv("NPM", npm)
+		e.Setenv("NODE", filepath.Join(npm, "node_modules/.bin/node"))
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once: a free port
+		if err != nil {
+			return err
+		}
+		e.Setenv("PORT", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)) //nolint:forcetypeassert // of tcp
+		if err := l.Close(); err != nil {
+			return err
+		}
+		return setup(e)
+	}
+	p.Cmds["expand"], p.Cmds["killserver"] = expand, killServer
+	testscript.Run(t, p)
+}
+
+func expand(ts *testscript.TestScript, _ bool, files []string) {
+	for _, name := range files {
+		text := os.Expand(ts.ReadFile(name), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}
+
+func killServer(ts *testscript.TestScript, _ bool, args []string) {
+	f, ok := ts.Value(fleetKey{}).(*fleet)
+	if !ok || f.cmd == nil {
+		ts.Fatalf("no fleet is up")
+	}
+	killed := 0
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(f.cmd.Process.Pid), "-f", args[0]).Output() //nolint:noctx // at once
+	ts.Check(err)
+	for _, line := range strings.Fields(string(out)) {
+		pid, err := strconv.Atoi(line)
+		ts.Check(err)
+		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+		killed++
+	}
+	if killed == 0 {
+		ts.Fatalf("no process of %s below the fleet", args[0])
+	}
+}
