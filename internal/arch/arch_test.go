@@ -81,7 +81,7 @@ var homes = map[string][]string{
 	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
 	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
-	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/bridge"},
+	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bridge"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},

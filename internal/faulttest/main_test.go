@@ -31,6 +31,12 @@ const (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
+	if path := faulttest.Getenv(ledger); path != "" {
+		if err := upstream(context.Background(), path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(0)
+	}
 	faulttest.Main(m, map[string]faulttest.Role{"nats": natsRole, "s3": s3Role, "worker": workerRole})
 }
 
@@ -117,6 +123,11 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	tools, mounts, closeTools, err := withTools(dir)
+	if err != nil {
+		return err
+	}
+	defer closeTools()
 	ready()
 	slots, err := strconv.Atoi(faulttest.Getenv("SLOTS"))
 	if err != nil {
@@ -126,7 +137,9 @@ func workerRole(ctx context.Context, ready func()) error {
 		Name: name, Slots: slots, AckWait: ackWait,
 		Pool: executor.PoolOptions{
 			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: 16,
+			Mounts: mounts,
 		},
+		Tools:  tools,
 		Driver: driver, Log: quiet(),
 		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
 			return queue, state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}), nil

@@ -1,0 +1,207 @@
+package faulttest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// ledger names the file into which the upstream of these tests writes a line for each call.
+const ledger = "UPSTREAM_LEDGER"
+
+// upstream is an MCP server on standard input and output whose one tool changes something each time.
+func upstream(ctx context.Context, path string) error {
+	type entry struct {
+		N int `json:"n"`
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "ledger", Version: "1"}, nil)
+	sdk.AddTool(s, &sdk.Tool{Name: "book", Description: "Book a number."}, func(_ context.Context, _ *sdk.CallToolRequest, in entry) (*sdk.CallToolResult, entry, error) {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, in.N)
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		return nil, entry{in.N * in.N}, err
+	})
+	return s.Run(ctx, &sdk.StdioTransport{})
+}
+
+func upstreams(path string) (*mcp.Manager, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return mcp.NewManager([]mcp.Server{{Name: "ledger", Command: self, Env: map[string]string{ledger: path}}}, mcp.Options{Log: quiet()})
+}
+
+// withTools are the tools of a worker, which dies by kill -9 where the test says.
+func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
+	servers, path := faulttest.Getenv("SERVERS"), faulttest.Getenv("LEDGER")
+	if servers == "" {
+		return t, nil, func() {}, nil
+	}
+	shelf, err := tools.OpenShelf(tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}), filepath.Join(dir, "catalogue"), quiet())
+	if err != nil {
+		return t, nil, nil, err
+	}
+	m, err := upstreams(path)
+	if err != nil {
+		return t, nil, nil, err
+	}
+	t = pipeline.Tools{Catalogue: shelf.Current, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
+	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_AFTER_CALL")); err == nil {
+		t.Audit = &crashAfterCall{left: n, log: quiet()}
+	}
+	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_IN_CALL")); err == nil {
+		t.Upstream = crashInCall(m.Call, n)
+	}
+	mounts = []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}}
+	return t, mounts, m.Close, nil
+}
+
+// crashAfterCall kills its process when a call has ended: its answer is on record, and the program has
+// not seen it yet.
+type crashAfterCall struct {
+	left int
+	log  *slog.Logger
+}
+
+func (*crashAfterCall) Begin(context.Context, broker.Entry) error { return nil }
+
+func (c *crashAfterCall) End(ctx context.Context, _ broker.Entry) error {
+	if c.left--; c.left > 0 {
+		return nil
+	}
+	if err := signalSelf(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// crashInCall kills its process when the server has answered a call, and nobody has heard of it.
+func crashInCall(next broker.Upstream, n int) broker.Upstream {
+	var calls atomic.Int64
+	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
+		res, err := next(ctx, r)
+		if calls.Add(1) == int64(n) {
+			if err := signalSelf(syscall.SIGKILL); err != nil {
+				return res, err
+			}
+			<-ctx.Done()
+		}
+		return res, err
+	}
+}
+
+// five books five numbers, and says what it was told.
+const five = `
+from client.mcp_client import ToolError
+from servers.ledger import book
+result = []
+for n in range(1, 6):
+    try:
+        result.append(book(n)["n"])
+    except ToolError as error:
+        result.append(str(error).split(" (")[0])
+with open(inputs["name"], "w") as f:
+    f.write(inputs["name"])
+`
+
+const doubt = "ledger.book: an earlier attempt was about to make this call, and nobody knows whether it did"
+
+// A worker is killed in the middle of a task that made three of five calls, each of which changes
+// something. The next run gets the recorded answers of those and makes the other two.
+func TestCallsOfAKilledWorker(t *testing.T) {
+	for _, test := range []struct {
+		name, crash string
+		result      string
+		booked      string // in the upstream's ledger
+		replayed    int
+	}{
+		{"after its third call", "CRASH_AFTER_CALL=3", `[1,4,9,16,25]`, "1 2 3 4 5", 3},
+		{"in its third call", "CRASH_IN_CALL=3", `[1,4,"` + doubt + `",16,25]`, "1 2 3 4 5", 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFleet(t)
+			env := []string{"SERVERS=" + filepath.Join(f.dir, "servers"), "LEDGER=" + filepath.Join(f.dir, "ledger")}
+			f.generate(t)
+			task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
+			crasher := f.work(t, 1, append(env, test.crash)...)
+			f.submit(t, task, five, 0)
+			if err := crasher.Killed(); err != nil {
+				t.Fatal(err)
+			}
+			f.workers = nil // the successor has the name and the directory of the dead, and cleans up
+			f.work(t, 1, env...)
+			rec := f.wait(t, task)
+			if rec.Run != 2 || rec.Status != schemas.Succeeded || string(rec.Result.Result) != test.result {
+				t.Fatalf("run %d ended %s with %s, want run 2 with %s: %+v", rec.Run, rec.Status, rec.Result.Result, test.result, rec.Result.Error)
+			}
+			booked, err := os.ReadFile(filepath.Join(f.dir, "ledger"))
+			if got := strings.Join(strings.Fields(string(booked)), " "); got != test.booked || err != nil {
+				t.Errorf("the upstream saw the calls %s, %v, want %s", got, err, test.booked)
+			}
+			replayed := 0
+			for _, c := range rec.Result.Tools.Calls {
+				if c.Replayed {
+					replayed++
+				}
+			}
+			if len(rec.Result.Tools.Calls) != 5 || replayed != test.replayed {
+				t.Errorf("the result tells of %d calls, %d of them replayed, want 5 and %d", len(rec.Result.Tools.Calls), replayed, test.replayed)
+			}
+		})
+	}
+}
+
+// generate writes the modules of the upstream, approved.
+func (f *fleet) generate(t *testing.T) {
+	t.Helper()
+	m, err := upstreams(filepath.Join(f.dir, "ledger"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	defs, version, err := m.Definitions(t.Context(), "ledger", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := pygen.Generate(pygen.Source{Server: "ledger", Version: version, Tools: defs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(f.dir, "servers")
+	if _, err := pygen.Write(dir, p); err != nil {
+		t.Fatal(err)
+	}
+	approvals := tools.Approvals{}
+	for _, d := range defs {
+		approvals.Approve("ledger", d, "test", time.Now())
+	}
+	if err := approvals.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+}
