@@ -35,7 +35,7 @@ func TestIntegration(t *testing.T) {
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("NPM", npm)
 		e.Setenv("NODE", filepath.Join(npm, "node_modules/.bin/node"))
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once: a free port
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
@@ -62,9 +62,9 @@ func killServer(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("no fleet is up")
 	}
 	killed := 0
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(f.cmd.Process.Pid), "-f", args[0]).Output() //nolint:noctx // at once
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(f.cmd.Process.Pid), "-f", args[0]).Output()
 	ts.Check(err)
-	for _, line := range strings.Fields(string(out)) {
+	for line := range strings.FieldsSeq(string(out)) {
 		pid, err := strconv.Atoi(line)
 		ts.Check(err)
 		ts.Check(syscall.Kill(pid, syscall.SIGKILL))

@@ -199,6 +199,18 @@ type Hooks struct {
 
 	// Call makes a tool call. Its error becomes a ToolError in the program.
 	Call func(ctx context.Context, call Call) (json.RawMessage, error)
+
+	// Called hears of calls of tools that run in the program's own process, after they have ended:
+	// of the first 1,000, in the order of their ends, and as far as the program lets on. Called one
+	// at a time.
+	Called func(LocalCall)
+}
+
+// LocalCall is a call that the program says it made by itself.
+type LocalCall struct {
+	Server, Tool string
+	MS           float64
+	OK           bool
 }
 
 // Call is a tool call of the program: unchecked wishes of untrusted code.

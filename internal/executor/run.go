@@ -18,6 +18,7 @@ const (
 	MaxResultBytes = 960 << 10
 
 	maxCalls  = 64              // under way at once; the runner holds the program to it
+	maxCalled = 1000            // reports of calls in the box; the runner holds the program to it
 	maxReply  = 16 << 20        // bytes of a tool's result
 	killGrace = 5 * time.Second // for a runner to kill its program, before the box is destroyed
 )
@@ -55,6 +56,7 @@ type task struct {
 	mu    sync.Mutex
 	calls map[uint64]bool // being made; guarded by mu
 
+	reported       int              // calls in the box
 	started        bool             // the program may run
 	stopped        string           // the status that we ended it with
 	blocked        *Failure         // why, when that is Blocked
@@ -151,6 +153,12 @@ func (t *task) take(ctx context.Context, f wire.Frame) error {
 		return nil
 	case f.Type == "call" && t.started:
 		return t.call(ctx, f)
+	case f.Type == "called" && t.started && t.reported < maxCalled:
+		t.reported++
+		if t.hooks.Called != nil {
+			t.hooks.Called(LocalCall{Server: f.Server, Tool: f.Tool, MS: f.MS, OK: f.OK})
+		}
+		return nil
 	}
 	return fmt.Errorf("unexpected frame %q", f.Type)
 }

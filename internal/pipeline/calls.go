@@ -59,6 +59,14 @@ func (t *task) hook(calls *broker.Execution) callHook {
 	}
 }
 
+// local lists the calls that a program says it made in its box.
+func local(calls *broker.Execution) func(executor.LocalCall) {
+	if calls == nil {
+		return nil
+	}
+	return func(c executor.LocalCall) { calls.Local(c.Server, c.Tool, c.MS, c.OK) }
+}
+
 // progressEvery is the least time between two lines of progress of one call: a server may tell as
 // often as it likes.
 const progressEvery = 500 * time.Millisecond

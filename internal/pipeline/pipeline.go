@@ -125,7 +125,7 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 		return false, p.burn(lease, err)
 	}
 	defer p.closeCalls(ctx, t, calls)
-	verdict, err := p.run(ctx, t, lease, t.hook(calls))
+	verdict, err := p.run(ctx, t, lease, calls)
 	if err != nil {
 		return false, p.burn(lease, err)
 	}
@@ -213,7 +213,7 @@ func (p *Pipeline) tree(lease *executor.Lease, ref state.Ref) (*state.Tree, erro
 	return tree, nil
 }
 
-func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call callHook) (executor.Verdict, error) {
+func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, calls *broker.Execution) (executor.Verdict, error) {
 	defer t.clock(&t.timing.Run)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.run")
 	defer span.End()
@@ -224,7 +224,7 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call
 	defer out.flush()
 	running, stop := cancellable(ctx)
 	defer stop()
-	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write, Call: call})
+	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write, Call: t.hook(calls), Called: local(calls)})
 	if err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}

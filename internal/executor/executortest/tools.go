@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -50,6 +52,7 @@ func testTools(t *testing.T, newDriver newDriver) {
 			b.check(t)
 		})
 	}
+	t.Run("calls in the box", func(t *testing.T) { testLocal(t, b) })
 	t.Run("calls overlap", func(t *testing.T) { testOverlap(t, b) })
 	t.Run("output while it runs", func(t *testing.T) { testLive(t, b) })
 	t.Run("a call is cut off", func(t *testing.T) {
@@ -156,6 +159,43 @@ func testOverlap(t *testing.T, b *box) {
 		},
 	})
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
+}
+
+// testLocal reports calls that the program made by itself, as many as are wanted and as they may be.
+func testLocal(t *testing.T, b *box) {
+	const code = "from client.mcp_client import report_call\nimport os\n" +
+		"report_call('s', 't', 1.5, True)\nreport_call('s', 'u', 0, False)\n" +
+		"if not os.fork():\n    report_call('s', 'fork', 0, True)\n    os._exit(0)\nos.wait() and None\n"
+	run := func(code string) (v executor.Verdict, got []executor.LocalCall) {
+		return b.must(t, executor.Program{Code: code}, executor.Hooks{Called: func(c executor.LocalCall) { got = append(got, c) }}), got
+	}
+	v, got := run(code)
+	want{result: "null"}.check(t, v)
+	if diff := cmp.Diff([]executor.LocalCall{{Server: "s", Tool: "t", MS: 1.5, OK: true}, {Server: "s", Tool: "u"}}, got); diff != "" {
+		t.Errorf("Called (-want +got):\n%s", diff)
+	}
+	v, got = run(code + "for i in range(3000): report_call('s', str(i), 1, True)\n'done'")
+	want{result: `"done"`}.check(t, v)
+	if len(got) != 1000 || got[999].Tool != "997" {
+		t.Errorf("%d calls were reported, want the first 1,000", len(got))
+	}
+	const byHand = "import json, os\ndef send(**header):\n    line = json.dumps(dict(header, t='called')).encode() + b'\\n'\n    os.write(3, len(line).to_bytes(4, 'big') + line)\n"
+	v, got = run(byHand + "for i in range(3000): send(server='s', tool='t', ms=1, ok=True)\n'done'")
+	want{result: `"done"`}.check(t, v)
+	if len(got) != 1000 {
+		t.Errorf("%d calls were reported by hand, want the first 1,000", len(got))
+	}
+	for _, lie := range []string{
+		"server='s', tool='t', ms=-1, ok=True", "server='s', tool='t', ms=1e300, ok=True", "server='s', tool='t', ms=True, ok=True",
+		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' * 300, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
+	} {
+		v, got = run(byHand + "send(" + lie + ")\nimport time\ntime.sleep(60)")
+		want{status: executor.Failed, code: executor.CodeChannel}.check(t, v)
+		if len(got) != 0 {
+			t.Errorf("send(%s) was believed: %v", lie, got)
+		}
+	}
+	b.check(t)
 }
 
 // testLive answers a call only after what was printed before it has been seen.

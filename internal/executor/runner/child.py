@@ -22,6 +22,7 @@ from codefleet import facts, frames, jsonable, mcp_client
 FILENAME = "program.py"
 CONTROL = 3  # the descriptor of the channel to the runner
 LOST = 121  # exit code: the end could not be reported
+REPORTS = 1000  # calls of tools in here that are reported
 SPARE = 32 << 20  # address space for reporting that there was none left
 
 
@@ -96,6 +97,7 @@ class Channel:
         self._reading = False  # some thread reads for all
         self._replies = {}
         self._calls = 0
+        self._reports = 0
 
     def send(self, header, body=b""):
         data = memoryview(frames.pack(header, body))
@@ -143,6 +145,14 @@ class Channel:
             return value
         raise mcp_client.ToolError(server, tool, value)
 
+    def report(self, server, tool, ms, ok):
+        """Tells of a call that was made in this process. From the 1,001st on nobody is told."""
+        with self._changed:
+            self._reports += 1
+            if self._reports > REPORTS:
+                return
+        self.send({"t": "called", "server": server, "tool": tool, "ms": ms, "ok": ok})
+
     def _reply(self, number):
         """Waits for one reply. One of the waiting threads reads, and hands the others theirs."""
         while True:
@@ -187,7 +197,7 @@ class Program:
         except BaseException as error:
             self.end(unparsed(error))
         random.seed(self.task)
-        mcp_client._call = self.channel.call
+        mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
         lines = self.code.splitlines(True)
         linecache.cache[FILENAME] = (len(self.code), None, lines, FILENAME)
@@ -283,7 +293,7 @@ class Program:
 
 
 def forget_calls():
-    mcp_client._call = None
+    mcp_client._call = mcp_client._report = None
 
 
 def leave():

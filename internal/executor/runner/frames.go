@@ -72,6 +72,10 @@ type Frame struct {
 	Tool   string `json:"tool,omitempty"`
 	Hash   string `json:"hash,omitempty"`
 
+	// called (with server and tool)
+	MS float64 `json:"ms,omitempty"`
+	OK bool    `json:"ok,omitempty"`
+
 	// done
 	How     string   `json:"how,omitempty"`    // end | exit | cancelled | channel
 	Code    int      `json:"code,omitempty"`   // exit: the code
@@ -173,6 +177,8 @@ func (f Frame) valid() bool {
 		return json.Valid(f.Body)
 	case "call":
 		return f.ID != 0
+	case "called":
+		return f.Server != "" && f.Tool != "" && f.MS >= 0 && len(f.Body) == 0
 	case "done":
 		return f.validEnd()
 	}

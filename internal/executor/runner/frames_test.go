@@ -26,6 +26,11 @@ func TestRead(t *testing.T) {
 		{"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""), Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil},
 		{"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"), Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil},
 		{"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"), Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil},
+		{"called", frame(`{"t":"called","server":"s","tool":"t","ms":1.5,"ok":true}`, ""), Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true}, nil},
+		{"called nothing", frame(`{"t":"called","server":"s","ms":1}`, ""), Frame{}, ErrFrame},
+		{"called with a body", frame(`{"t":"called","server":"s","tool":"t"}`, "x"), Frame{}, ErrFrame},
+		{"called in no time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
+		{"called in NaN", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
 		{
 			"done", frame(`{"t":"done","how":"exit","signal":"SIGSEGV","cpu_ms":1.5,"peak_kb":2,"dropped":3}`, ""),
 			Frame{Type: "done", How: "exit", Signal: "SIGSEGV", CPUMS: 1.5, PeakKB: 2, Dropped: 3},

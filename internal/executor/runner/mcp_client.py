@@ -30,6 +30,12 @@ def call_mcp_tool(server, tool, arguments=None, hash=""):
     return _call(str(server), str(tool), arguments or {}, str(hash or ""))
 
 
+def report_call(server, tool, ms, ok):
+    """Tells the fleet of a call of a tool that runs in here, so that the result lists it."""
+    if _report is not None:
+        _report(str(server), str(tool), float(ms), bool(ok))
+
+
 def parallel(calls, limit=16):
     """Calls functions of no arguments at the same time, at most limit of them, in threads.
 
@@ -64,4 +70,4 @@ def parallel(calls, limit=16):
     return results
 
 
-_call = None  # set in the process of a program
+_call = _report = None  # set in the process of a program

@@ -11,7 +11,7 @@
 // The protocol is frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the
 // type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, and
 // more, which carries what did not fit into the first frame of a long message. Runner to host:
-// hello, checked, out, call, done, ready. One program at a time; ids tell calls apart.
+// hello, checked, out, call, called, done, ready. One program at a time; ids tell calls apart.
 package runner
 
 import (

@@ -22,6 +22,7 @@ BACKLOG = 64 << 20  # bytes that a child may leave unread
 CHUNK = 1 << 16
 SWEEP = 200  # rounds of looking for processes that the program left
 READY_S = 20  # for emptying the scratch directories
+REPORTS = 1000  # calls made in the child that the host hears of
 NAME = 200  # characters in the names of a tool call
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
@@ -159,6 +160,7 @@ class Task:
         self.check = False  # the child owes what its program is made of
         self.listening = True  # the child has not closed its end
         self.calls = set()  # under way
+        self.reports = 0
         self.backlog = bytearray()  # for the child
         self.how = None  # how it ended, once it has
         self.error, self.result = None, b""
@@ -267,6 +269,8 @@ class Task:
                 continue
             elif kind == "call" and not self.check:
                 self.host.send(self.checked_call(header), body)
+            elif kind == "called" and not self.check:
+                self.report(header)
             elif kind == "checked" and self.check:
                 self.check = False
                 self.host.send({"t": "checked"}, body)
@@ -278,12 +282,16 @@ class Task:
         if type(number) is not int or not 0 < number < 1 << 53 or number in self.calls:
             raise frames.Broken("id of a call")
         self.calls.add(number)
-        call = {"t": "call", "id": number}
-        for key in ("server", "tool", "hash"):
-            call[key] = text(header.get(key), NAME)
-            if call[key] != header[key]:
-                raise frames.Broken(key)
-        return call
+        return {"t": "call", "id": number, **names(header, "server", "tool", "hash")}
+
+    def report(self, header):
+        """Tells the host of a call that the child says it made by itself; of so many, and no more."""
+        ms, ok = header.get("ms"), header.get("ok")
+        if type(ms) not in (int, float) or not 0 <= ms < 1e9 or type(ok) is not bool:
+            raise frames.Broken("a report")
+        self.reports += 1
+        if self.reports <= REPORTS:
+            self.host.send({"t": "called", "ms": ms, "ok": ok, **names(header, "server", "tool")})
 
     def forward(self, stream, descriptor):
         """Forwards output that has come. Returns False when none has."""
@@ -398,6 +406,15 @@ def failure(given):
     checked["hint"] = text(given.get("hint", ""), 500)
     checked["line"] = line if type(line) is int and 0 <= line < 1 << 31 else 0
     return checked
+
+
+def names(header, *keys):
+    """The names of a tool call, none of them too long."""
+    found = {key: text(header.get(key), NAME) for key in keys}
+    for key in keys:
+        if found[key] != header[key]:
+            raise frames.Broken(key)
+    return found
 
 
 def text(given, limit):

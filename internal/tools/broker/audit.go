@@ -29,6 +29,7 @@ type Entry struct {
 	OK          bool
 	Code        Code // of the error; empty when OK
 	Replayed    bool
+	Local       bool // made in the box: the program's own word, in no audit
 	ResultBytes int
 }
 

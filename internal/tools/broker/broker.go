@@ -106,6 +106,7 @@ type Execution struct {
 	cfg    Config
 	call   Caller
 	record *recorder
+	opened time.Time
 
 	mu    sync.Mutex
 	calls []Entry
@@ -116,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
-	e := &Execution{cfg: cfg, record: &recorder{journal: cfg.Journal, log: cfg.Log}}
+	e := &Execution{cfg: cfg, opened: time.Now(), record: &recorder{journal: cfg.Journal, log: cfg.Log}}
 	past, err := openPast(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
@@ -171,7 +172,24 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 	return Result{}, asError(ctx, c, err)
 }
 
-// Calls returns the audit entries of the calls that have ended, in that order.
+// Local lists a call that the program says it made, in its box, of a tool that runs there. It went
+// through no layer, and is nothing but the program's word: what names no such tool is left out.
+func (e *Execution) Local(server, tool string, ms float64, ok bool) {
+	t, err := e.cfg.Catalogue.Lookup(server, tool)
+	if err != nil || t.State != tools.Local {
+		return
+	}
+	now := time.Now()
+	ms = max(0, min(ms, float64(now.Sub(e.opened).Microseconds())/1000))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls = append(e.calls, Entry{
+		Task: e.cfg.Task.ID, Tenant: e.cfg.Task.Tenant, Session: e.cfg.Task.Session, Attempt: e.cfg.Task.Attempt,
+		Server: t.Server, Tool: t.Name, Started: now.Add(-time.Duration(ms * float64(time.Millisecond))), MS: ms, OK: ok, Local: true,
+	})
+}
+
+// Calls returns the entries of the calls that have ended, in that order.
 func (e *Execution) Calls() []Entry {
 	e.mu.Lock()
 	defer e.mu.Unlock()

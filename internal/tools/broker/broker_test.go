@@ -228,6 +228,23 @@ func TestOrderOfEffects(t *testing.T) {
 	}
 }
 
+// A program's word on calls in its box is bounded by what there is and by the time that has passed.
+func TestLocalCalls(t *testing.T) {
+	w := newWorld(t)
+	e := w.open()
+	e.Local("s", "local", 1e8, true)
+	e.Local("s", "get", 1, true)
+	e.Local("s", "nothing", 1, true)
+	e.Local("s", "local", 0, false)
+	got := e.Calls()
+	if len(got) != 2 || got[0].Tool != "local" || !got[0].OK || !got[0].Local || got[0].MS > 60_000 || got[1].OK {
+		t.Errorf("Calls() = %+v, want the two of s/local, none longer than the test", got)
+	}
+	if len(w.begun) != 0 {
+		t.Errorf("the audit was told %+v", w.begun)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Task.Allow = []string{"s/*"}

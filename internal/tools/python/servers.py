@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
+from time import monotonic as _monotonic
+from types import FunctionType, ModuleType
 from typing import Any, Callable, Dict, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -28,12 +29,44 @@ def tool(function: _F) -> _F:
                 raise  # from inside of the function
             raise TypeError(_explain(function, str(error), kwargs)) from None
 
+    call.__remote__ = True  # type: ignore[attr-defined]
+    return _dressed(call, function)  # type: ignore[no-any-return]
+
+
+def _counted(server: str, name: str, function: Any) -> Any:
+    """Makes a tool that runs in here one that the task's result lists, and whose wrong argument's
+    error names the arguments that there are."""
+    if not isinstance(function, FunctionType) or getattr(function, "__remote__", False):
+        return function
+    checked = tool(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began, ok = _monotonic(), False
+        try:
+            value = checked(*args, **kwargs)
+            ok = True
+            return value
+        finally:
+            _report(server, name, (_monotonic() - began) * 1000, ok)
+
+    return _dressed(call, function)
+
+
+def _report(server: str, name: str, ms: float, ok: bool) -> None:
+    try:
+        from client.mcp_client import report_call
+    except ImportError:
+        return
+    report_call(server, name, ms, ok)
+
+
+def _dressed(call: Any, function: Any) -> Any:
     call.__name__ = function.__name__
     call.__qualname__ = function.__qualname__
     call.__module__ = function.__module__
     call.__doc__ = function.__doc__
-    call.__wrapped__ = function  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    call.__wrapped__ = function
+    return call
 
 
 def _explain(function: Callable[..., Any], message: str, given: Dict[str, Any]) -> str:
@@ -61,7 +94,8 @@ class Package(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType) and name in self.__dict__.get("_tools", ()):
-            value = getattr(value, self.__dict__["_tools"][name])
+            function = getattr(value, self.__dict__["_tools"][name])
+            value = _counted(self.__name__.rpartition(".")[2], name, function)
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
