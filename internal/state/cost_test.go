@@ -1,0 +1,63 @@
+package state_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// TestOneFileUpload: what one changed file uploads does not grow with the number of files, but for
+// a full manifest once in a while.
+func TestOneFileUpload(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	w.Checkout()
+	const files, commits, most = 2500, 40, 64 << 10
+	for i := range files {
+		w.Write(fmt.Sprintf("d%02d/f%05d", i%50, i), fmt.Sprintf("%d %s", i, statetest.Random(byte(i), 40)))
+	}
+	w.Commit("first")
+	large := 0
+	for i := range commits {
+		w.Checkout()
+		w.Write("d07/f00007", fmt.Sprint("version ", i))
+		objects.Calls()
+		w.Commit(fmt.Sprint("task-", i))
+		sizes := map[string]int{}
+		for _, call := range objects.Calls() {
+			sizes[call.Op+" "+kindOf(call.Key)] += call.Size
+		}
+		if len(sizes) != 3 || sizes["put p"] == 0 || sizes["put p"] > 200 || sizes["put m"] == 0 || sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
+			t.Fatalf("commit %d wrote %v, want a pack of one small blob, a manifest and HEAD", i, sizes)
+		}
+		if total := sizes["put p"] + sizes["put m"] + sizes["swap HEAD"]; total > most {
+			large++
+		} else if i < 16 && total > 8<<10 {
+			t.Errorf("commit %d uploaded %d bytes: %v", i, total, sizes)
+		}
+	}
+	if large > commits/16 {
+		t.Errorf("%d of %d commits of one file among %d uploaded more than %d bytes, want at most one in 16, with a full manifest", large, commits, files, most)
+	}
+	fresh := statetest.NewWorker(t, objects, ref, state.Options{})
+	if v := fresh.Checkout(); v.Generation != commits+1 {
+		t.Errorf("Checkout() = %+v, want generation %d", v, commits+1)
+	}
+	if got := fresh.Files()["d07/f00007"]; got != fmt.Sprint("version ", commits-1) {
+		t.Errorf("the file is %q", got)
+	}
+}
+
+// kindOf is p, m, gc or HEAD.
+func kindOf(key string) string {
+	for _, kind := range []string{"p", "m", "gc"} {
+		if strings.Contains(key, "/"+kind+"/") {
+			return kind
+		}
+	}
+	return "HEAD"
+}
