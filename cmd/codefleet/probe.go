@@ -8,6 +8,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/wire"
 )
@@ -42,8 +43,19 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
 	found, err := store.Probe(ctx)
-	if err != nil {
-		return finding{name, problem, err.Error(), "a store with conditional writes (If-Match, If-None-Match) is needed; check endpoint, bucket and keys"}
+	if errors.Is(err, state.ErrUnsafe) {
+		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + wire.WaysOut(found)}
 	}
-	return finding{name, good, fmt.Sprintf("%s (%s a request)", found.Verdict, short(found.Latency)), ""}
+	if err != nil {
+		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}
+	}
+	detail := found.Verdict
+	switch c.S3.Heads {
+	case config.HeadsCAS:
+	case config.HeadsSingleWriter:
+		return finding{name, warning, "newest versions are kept by looking before writing: workers on a second host would overwrite commits (s3.heads: " + c.S3.Heads + ")", "a store with conditional writes, or s3.heads: " + config.HeadsNATS}
+	default:
+		detail += " (s3.heads: " + c.S3.Heads + ")"
+	}
+	return finding{name, good, detail, ""}
 }

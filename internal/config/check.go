@@ -108,6 +108,7 @@ func (k *checker) stores() {
 	if s.Endpoint != "" && (s.AccessKey == "") != (s.SecretKey == "") {
 		k.bad("s3.access_key", "s3.access_key and s3.secret_key go together: give both or none")
 	}
+	k.oneOf("s3.heads", s.Heads, HeadsCAS, HeadsCreate, HeadsNATS, HeadsSingleWriter)
 	if s.Bucket == "" {
 		k.bad("s3.bucket", "must not be empty")
 	}

@@ -122,7 +122,23 @@ type S3 struct {
 	AccessKey string `yaml:"access_key"`
 	// Secret key.
 	SecretKey Secret `yaml:"secret_key"`
+	// How the newest version of each workspace is kept, the same in the whole fleet: s3-cas needs a
+	// store with If-Match and If-None-Match; s3-create one with If-None-Match; nats keeps it in the
+	// queue's server, for any store; unsafe-single-writer is for any store too, and loses commits
+	// unless all workers are on one host and have one data directory. `codefleet doctor` says what a store
+	// honours.
+	Heads string `yaml:"heads"`
+	// The store is the one of `up`.
+	Embedded bool `yaml:"-"`
 }
+
+// Values of s3.heads.
+const (
+	HeadsCAS          = "s3-cas"
+	HeadsCreate       = "s3-create"
+	HeadsNATS         = "nats"
+	HeadsSingleWriter = "unsafe-single-writer"
+)
 
 // Queue is how tasks are taken and tried again.
 type Queue struct {
@@ -186,7 +202,7 @@ func Default() *Config {
 		HTTP:   HTTP{Addr: "127.0.0.1:8787"},
 		Auth:   Auth{Enabled: true},
 		NATS:   NATS{Addr: "127.0.0.1:4222"},
-		S3:     S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1"},
+		S3:     S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1", Heads: HeadsCAS},
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
 		Worker: Worker{Pools: []string{"default"}, Drain: 30 * time.Second},
 		Execution: Execution{

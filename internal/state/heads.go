@@ -130,6 +130,9 @@ func Agree(ctx context.Context, objects Objects, how string) error {
 	return nil
 }
 
+// Agree is the function of the same name for the object store of s.
+func (s *Store) Agree(ctx context.Context, how string) error { return Agree(ctx, s.objects, how) }
+
 func markers(ctx context.Context, objects Objects) ([]string, error) {
 	var known []string
 	for info, err := range objects.List(ctx, markerPrefix, "") {

@@ -34,7 +34,8 @@ type Objects interface {
 	// ErrConflict: somebody else's version is there, or this very write is, after
 	// its answer was lost and the client tried again. After any other error the
 	// write may or may not have happened, or may still happen. In both cases
-	// the caller must read the object back before it decides.
+	// the caller must read the object back before it decides. ErrUnsafe: the store
+	// refuses conditions, and nothing was written.
 	CompareAndSwap(ctx context.Context, key, old string, data []byte) (etag string, err error)
 
 	// List yields the objects whose key starts with prefix and is greater than

@@ -14,7 +14,8 @@ import (
 type Capabilities struct {
 	Create  bool          // If-None-Match: * refuses to overwrite
 	Swap    bool          // If-Match refuses a stale ETag
-	Atomic  bool          // one winner when several race
+	Atomic  bool          // one winner when several race to replace an object
+	First   bool          // one winner when several race to create an object
 	Verify  bool          // a body that does not match its SHA-256 is refused
 	Fresh   bool          // reads and listings see writes at once
 	Ranges  bool          // partial reads
@@ -38,11 +39,16 @@ func (s *Store) Probe(ctx context.Context) (Capabilities, error) {
 		return p.caps, fmt.Errorf("probe object store: %w", err)
 	}
 	p.caps.Verdict = p.caps.verdict()
-	if !p.caps.Create || !p.caps.Swap || !p.caps.Atomic {
+	if !p.caps.safe() {
 		return p.caps, fmt.Errorf("%w: %s", ErrUnsafe, p.caps.Verdict)
 	}
 	return p.caps, nil
 }
+
+func (c Capabilities) safe() bool { return c.Create && c.Swap && c.Atomic && c.First }
+
+// CanCreate reports whether CreateOnly would be safe.
+func (c Capabilities) CanCreate() bool { return c.Create && c.First && c.Fresh }
 
 func (c Capabilities) verdict() string {
 	var broken []string
@@ -50,9 +56,9 @@ func (c Capabilities) verdict() string {
 		ok   bool
 		text string
 	}{
-		{c.Create, "PUT with If-None-Match: * overwrites"},
-		{c.Swap, "PUT with a stale If-Match overwrites"},
-		{c.Atomic, "several racing conditional PUTs succeed"},
+		{c.Create, "PUT with If-None-Match: * is refused or overwrites"},
+		{c.Swap, "PUT with If-Match is refused or overwrites a newer object"},
+		{c.Atomic && c.First || !c.Create || !c.Swap, "several racing conditional PUTs succeed"},
 		{c.Fresh, "a read or listing after a write is stale"},
 		{c.Verify, "a damaged upload is accepted"},
 		{c.Ranges, "range reads are wrong"},
@@ -63,9 +69,9 @@ func (c Capabilities) verdict() string {
 	}
 	switch {
 	case len(broken) == 0:
-		return fmt.Sprintf("conditional writes are honoured, %v a request", c.Latency.Round(10*time.Microsecond))
-	case !c.Create || !c.Swap || !c.Atomic:
-		return "conditional writes are not honoured, so two workers can overwrite each other's commits: " + strings.Join(broken, "; ")
+		return fmt.Sprintf("conditional writes are honoured, so any number of workers can commit at once; %v a request", c.Latency.Round(10*time.Microsecond))
+	case !c.safe():
+		return "conditional writes are not honoured, so two workers would overwrite each other's commits: " + strings.Join(broken, "; ")
 	default:
 		return "conditional writes are honoured, but " + strings.Join(broken, "; ")
 	}
@@ -115,27 +121,38 @@ func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool
 	return etag, err == nil, err
 }
 
+// refused makes a finding of a condition that the store answers with an error of its own.
+func refused(err error) error {
+	if errors.Is(err, ErrUnsafe) {
+		return nil
+	}
+	return err
+}
+
 func (p *prober) swaps(ctx context.Context) error {
 	first, ok, err := p.swap(ctx, "swap", "", "1")
+	if errors.Is(err, ErrUnsafe) {
+		return nil
+	}
 	if err != nil || !ok {
 		return errors.Join(err, orElse(ok, "a new object cannot be created"))
 	}
 	_, again, err := p.swap(ctx, "swap", "", "1")
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	p.caps.Create = !again
 	second, ok, err := p.swap(ctx, "swap", first, "2")
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	_, stale, err := p.swap(ctx, "swap", first, "3")
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	_, absent, err := p.swap(ctx, "absent", first, "4")
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	p.caps.Swap = (ok || again) && !stale && !absent && second != first
 	return nil
@@ -150,33 +167,34 @@ func orElse(ok bool, text string) error {
 
 // race lets several create one object, and then replace it.
 func (p *prober) race(ctx context.Context) error {
-	etag, old := "", ""
-	p.caps.Atomic = true
-	for range 2 {
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		var wins int
-		var errs error
-		for i := range probeRacers {
-			wg.Go(func() {
-				tag, ok, err := p.swap(ctx, "race", old, fmt.Sprint(old, i))
-				mu.Lock()
-				defer mu.Unlock()
-				errs = errors.Join(errs, err)
-				if ok {
-					wins++
-					etag = tag
-				}
-			})
-		}
-		wg.Wait()
-		if errs != nil {
-			return errs
-		}
-		p.caps.Atomic = p.caps.Atomic && wins == 1
-		old = etag
+	etag, wins, err := p.oneWins(ctx, "")
+	if err != nil {
+		return refused(err)
 	}
-	return nil
+	p.caps.First = wins == 1
+	_, wins, err = p.oneWins(ctx, etag)
+	p.caps.Atomic = err == nil && wins == 1
+	return refused(err)
+}
+
+// oneWins returns how many of several writers were told that they replaced old.
+func (p *prober) oneWins(ctx context.Context, old string) (etag string, wins int, err error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i := range probeRacers {
+		wg.Go(func() {
+			tag, ok, raceErr := p.swap(ctx, "race", old, fmt.Sprint(old, i))
+			mu.Lock()
+			defer mu.Unlock()
+			err = errors.Join(err, raceErr)
+			if ok {
+				wins++
+				etag = tag
+			}
+		})
+	}
+	wg.Wait()
+	return etag, wins, err
 }
 
 func (p *prober) reads(ctx context.Context) error {

@@ -45,6 +45,12 @@ func TestProbe(t *testing.T) {
 			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, state.ErrUnsafe)
 		}
 	}
+	for _, create := range []bool{true, false} {
+		caps, err := state.New(lacking{mem.New(), create}, state.Options{}).Probe(t.Context())
+		if !errors.Is(err, state.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic || !caps.Ranges {
+			t.Errorf("Probe() of a store that refuses If-Match, creates %v = %+v, %v", create, caps, err)
+		}
+	}
 	down := mem.New()
 	down.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
 	if _, err := state.New(down, state.Options{}).Probe(t.Context()); err == nil || errors.Is(err, state.ErrUnsafe) {

@@ -264,6 +264,7 @@ func (f *Fleet) adopt() {
 	f.File.NATS.URL = f.nats.URL()
 	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
 	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
+	c.S3.Embedded = true
 	c.S3.Endpoint, c.S3.AccessKey, c.S3.SecretKey = f.File.S3.Endpoint, f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
 }
 

@@ -88,6 +88,9 @@ func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(c
 			return nil, nil, err
 		}
 		store, err := Store(c, cache, t.Logger)
+		if err == nil {
+			err = CheckStore(ctx, c, store)
+		}
 		return queue, store, err
 	}
 }
@@ -160,12 +163,21 @@ func Runsc(c *config.Config) (string, error) {
 	return path, nil
 }
 
-// Store is the workspace store of the settings. cache is a directory of this process, or empty.
-func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
+// Objects is the object store of the settings, with its heads kept as they say.
+func Objects(c *config.Config) (state.Objects, error) {
 	objects, err := s3.Open(s3.Options{
 		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: c.S3.Bucket, Prefix: c.S3.Prefix,
 		AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
 	})
+	if err != nil {
+		return nil, err
+	}
+	return withHeads(c, objects), nil
+}
+
+// Store is the workspace store of the settings. cache is a directory of this process, or empty.
+func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
+	objects, err := Objects(c)
 	if err != nil {
 		return nil, err
 	}

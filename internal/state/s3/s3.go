@@ -190,8 +190,11 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	info, err := o.core.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)),
 		"", hex.EncodeToString(sum[:]), put)
 	if err != nil {
-		if r := minio.ToErrorResponse(err); lostRace(r) {
+		switch r := minio.ToErrorResponse(err); {
+		case lostRace(r):
 			return "", fmt.Errorf("swap %s: %w: %s", key, state.ErrConflict, r.Code)
+		case r.StatusCode == http.StatusNotImplemented:
+			return "", fmt.Errorf("swap %s: %w: %s", key, state.ErrUnsafe, r.Code)
 		}
 		return "", o.wrap("swap", key, err)
 	}

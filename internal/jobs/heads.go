@@ -1,0 +1,123 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const bucketHeads = "HEADS"
+
+// Errors of Heads that callers branch on.
+var (
+	ErrNoHead    = errors.New("no such head")
+	ErrHeadStale = errors.New("head has another revision") // somebody else changed it first
+)
+
+// Heads is a bucket of small values that are changed by compare-and-swap: the heads of workspaces
+// whose object store has no conditional writes. Keys are parts of letters, digits, - and _, joined by /.
+// Methods may be called at the same time.
+type Heads struct{ kv jetstream.KeyValue }
+
+// Head is one value.
+type Head struct {
+	Key      string
+	Data     []byte
+	Revision uint64 // of the bucket: no two values have the same
+	Modified time.Time
+}
+
+// Heads opens the bucket, on disk, and makes it where it does not exist.
+func (c *Client) Heads(ctx context.Context) (*Heads, error) {
+	kv, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketHeads, Description: "newest versions of workspaces", History: 1,
+		Storage: jetstream.FileStorage, Replicas: c.opts.Replicas,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("provision bucket %s: %w", bucketHeads, err)
+	}
+	return &Heads{kv}, nil
+}
+
+// The server's wildcards work on parts that dots separate.
+func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
+
+// Get returns ErrNoHead where there is none.
+func (h *Heads) Get(ctx context.Context, key string) (Head, error) {
+	e, err := h.kv.Get(ctx, headToken(key))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return Head{}, fmt.Errorf("head %s: %w", key, ErrNoHead)
+	}
+	if err != nil {
+		return Head{}, fmt.Errorf("head %s: %w", key, err)
+	}
+	return Head{key, e.Value(), e.Revision(), e.Created()}, nil
+}
+
+// Swap writes a head if its revision is still the given one, or if there is none and that is 0, and
+// returns the new revision. After any other error than ErrHeadStale it may have happened.
+func (h *Heads) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	var next uint64
+	var err error
+	if revision == 0 {
+		next, err = h.kv.Create(ctx, headToken(key), data)
+	} else {
+		next, err = h.kv.Update(ctx, headToken(key), data, revision)
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) || isWrongRevision(err) {
+		return 0, fmt.Errorf("head %s: %w", key, ErrHeadStale)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("head %s: %w", key, err)
+	}
+	return next, nil
+}
+
+func isWrongRevision(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// List returns the heads whose keys begin with prefix, in the order of keys.
+func (h *Heads) List(ctx context.Context, prefix string) ([]Head, error) {
+	filter := ">"
+	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+		filter = headToken(prefix[:i+1]) + ">"
+	}
+	w, err := h.kv.Watch(ctx, filter, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, fmt.Errorf("list heads: %w", err)
+	}
+	defer func() { _ = w.Stop() }()
+	var out []Head
+	for {
+		select {
+		case e, open := <-w.Updates():
+			if !open {
+				return nil, errors.New("list heads: the connection was closed")
+			}
+			if e == nil { // that is all
+				slices.SortFunc(out, func(a, b Head) int { return strings.Compare(a.Key, b.Key) })
+				return out, nil
+			}
+			if key := strings.ReplaceAll(e.Key(), ".", "/"); strings.HasPrefix(key, prefix) {
+				out = append(out, Head{key, e.Value(), e.Revision(), e.Created()})
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("list heads: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// Delete removes a head; one that does not exist counts as removed.
+func (h *Heads) Delete(ctx context.Context, key string) error {
+	if err := h.kv.Purge(ctx, headToken(key)); err != nil {
+		return fmt.Errorf("head %s: %w", key, err)
+	}
+	return nil
+}
