@@ -122,6 +122,7 @@ func TestRungs(t *testing.T) {
 
 // testCollectOn: workspaces are found, and what they need stays.
 func testCollectOn(t *testing.T, open func() (state.Objects, *mem.Objects)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o, _ := open()
 		w := committed(t, o, 30)
