@@ -7,7 +7,7 @@ RCLONE       := v1.75.1
 RESTIC       := v0.18.1
 MINIO        := v0.0.0-20260212201848-7aac2a2c5b7c
 LDFLAGS      := -s -w -X main.version=$(VERSION)
-PROGRAMS     := codefleet worker ingest
+PROGRAMS     := codefleet worker ingest mcp-bridge
 # Root has the real sandbox: there its tests may not be skipped.
 REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 
@@ -17,7 +17,7 @@ REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: $(PROGRAMS:%=bin/%) bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/runsc
+build: $(PROGRAMS:%=bin/%) bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/mcp-bridge, bin/runsc
 
 $(PROGRAMS:%=bin/%): bin/%:
 	@echo "build $@"

@@ -81,6 +81,7 @@ type door interface {
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// get reads what only the HTTP API has into v.
 	get(ctx context.Context, v any, query url.Values, path ...string) error
+	whoami(ctx context.Context) (Identity, error)
 	close() error
 }
 

@@ -72,7 +72,7 @@ func (a *app) root() *cobra.Command {
 	}
 	group("tasks", a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(),
 		a.cancelCommand(), a.tasksCommand(), a.deadCommand())
-	group("fleet", a.upCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand(),
+	group("fleet", a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand(),
 		a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
 	strictHelp(root)

@@ -60,12 +60,13 @@ var imports = map[string][]string{
 	// The edges, which turn settings and requests into values.
 	"internal/ingest/ingesttest": {"schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded"},
 
-	"internal/ingest": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "internal/selection"},
-	"internal/bridge": {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "client"},
-	"internal/wire":   {"schemas", "servers", "internal/..."},
-	"internal/worker": {"schemas", "internal/..."},
-	"internal/up":     {"schemas", "client", "internal/..."},
-	"internal/bench":  {"schemas", "client", "internal/..."},
+	"internal/ingest":          {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "internal/selection"},
+	"internal/bridge":          {"client"},
+	"internal/bridge/fixtures": {"internal/bridge"},
+	"internal/wire":            {"schemas", "servers", "client", "internal/..."},
+	"internal/worker":          {"schemas", "internal/..."},
+	"internal/up":              {"schemas", "client", "internal/..."},
+	"internal/bench":           {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 
@@ -81,7 +82,7 @@ var homes = map[string][]string{
 	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
 	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
-	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bridge"},
+	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bridge", "internal/bridge/fixtures"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
@@ -175,7 +176,7 @@ func check(pkg, imported string, test bool) string {
 // testFixture: tests of what sits on the queue or the store start real ones.
 func testFixture(pkg, ours string) bool {
 	sits := []string{"internal/jobs", "internal/state/...", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
-	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest", "internal/faulttest", "schemas"}
+	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
 	}

@@ -44,6 +44,7 @@ func (c *Config) check() []Problem {
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		k.tenant(name, c.Tenants[name])
 	}
+	k.mcp()
 	k.telemetry()
 	return k.problems
 }

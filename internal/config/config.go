@@ -47,6 +47,8 @@ type Config struct {
 	Tools Tools `yaml:"tools"`
 	// MCP servers whose tools programs may call.
 	MCPServers []MCPServer `yaml:"mcp_servers"`
+	// The fleet as an MCP server.
+	MCP MCP `yaml:"mcp"`
 	// Logs.
 	Logging Logging `yaml:"logging"`
 	// Traces and metrics.
@@ -217,6 +219,10 @@ func Default() *Config {
 		Optimizations: Optimizations{Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true},
 		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", RepairAttempts: 2},
 		Tools:         Tools{Destructive: "allow"},
+		MCP: MCP{
+			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",
+			Wait: 25 * time.Second, MaxWait: 45 * time.Second, MaxOutput: 20_000, Rate: 500, Concurrent: 512,
+		},
 		Logging:       Logging{Level: "INFO", Format: "auto"},
 		Telemetry:     Telemetry{Sample: 1, Metrics: true},
 	}

@@ -14,6 +14,8 @@
 //	GET    /v1/tools/{server}/{tool}         one tool in full                             read
 //	GET    /v1/dead?limit=                   dead letters, the latest first               read
 //	GET    /v1/fleet                         workers and backlog                          operator
+//	GET    /v1/whoami                        tenant and scopes of the token               any
+//	       /mcp, /sse                        if Options.MCP is set: the MCP bridge        as its tools
 //	GET    /v1/schemas/{name}                the JSON Schemas                             –
 //	GET    /healthz, /readyz                 this process; the queue behind it            –
 //	GET    /metrics                          if Options.Metrics is set                    operator
@@ -58,7 +60,9 @@ type Options struct {
 	Tools Tools
 	// Metrics serves /metrics; nil: there is none.
 	Metrics http.Handler
-	TLS     *tls.Config
+	// MCP serves the MCP bridge at its own paths and asks for tokens itself; nil: there is none.
+	MCP http.Handler
+	TLS *tls.Config
 
 	MaxBody   int64         // bytes of a request's body; default 32 MiB and some for the envelope
 	MaxBatch  int           // events in a batch; default 1,000
@@ -172,6 +176,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("GET /v1/dead", s.needs(ScopeRead, s.getDead))
 	mux.Handle("GET /v1/fleet", s.needs(ScopeOperator, s.getFleet))
 	mux.Handle("GET /v1/schemas/{name}", s.open(s.getSchema))
+	mux.Handle("GET /v1/whoami", s.open(s.getWhoAmI))
+	s.routeMCP(mux)
 	mux.Handle("GET /healthz", s.open(s.healthz))
 	mux.Handle("GET /readyz", s.open(s.readyz))
 	if s.o.Metrics != nil {

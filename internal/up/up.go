@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/ingest"
@@ -55,6 +58,7 @@ type Fleet struct {
 	nats   *embedded.NATS
 	s3     *embedded.S3
 	queue  *jobs.Client
+	bridge *bridge.Bridge // nil: mcp.enabled is off
 
 	unlock func()
 	parts  errgroup.Group          // what runs until the end
@@ -156,6 +160,9 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	server, err := f.server()
 	if err != nil {
 		return err
+	}
+	if f.bridge != nil {
+		context.AfterFunc(life, f.bridge.Close)
 	}
 	f.part(life, "the http interface", func() error { return server.Serve(life, f.listen) })
 	f.part(life, "the object store", func() error {
@@ -275,7 +282,17 @@ func (f *Fleet) server() (*ingest.Server, error) {
 		return nil, err
 	}
 	o.Jobs = f.queue
-	return ingest.New(o), nil
+	if !f.o.Config.MCP.Enabled {
+		return ingest.New(o), nil
+	}
+	door := &bridge.InProcess{}
+	f.bridge = bridge.New(wire.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
+		URL: "http://localhost", HTTPClient: &http.Client{Transport: door},
+	}))
+	o.MCP = f.bridge.Handler()
+	server := ingest.New(o)
+	door.Handler = server.Handler()
+	return server, nil
 }
 
 // announce writes fleet.json.

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+func (a *app) mcpCommand() *cobra.Command {
+	var transport string
+	flags := map[string]string{"http": "mcp.addr", "profile": "mcp.profile"}
+	c := &cobra.Command{
+		Use:   "mcp",
+		Short: "Be the fleet as an MCP server, for agents",
+		Long: "Be the fleet as an MCP server: on standard input and output, as clients start it, or over HTTP.\n" +
+			"`codefleet up` serves it at /mcp as well. A task that takes long outlives the client and this\n" +
+			"process; its id is good anywhere.",
+		Example: `  claude mcp add codefleet -- codefleet mcp
+  codefleet mcp config --client cursor
+  codefleet mcp test`,
+		Args: noArgs,
+	}
+	f := c.Flags()
+	f.StringVar(&transport, "transport", "stdio", strings.Join(wire.Transports(), ", "))
+	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")
+	f.String("profile", "", "what clients are shown: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
+	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(wire.Transports(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if !slices.Contains(wire.Transports(), transport) {
+			return usage("--transport %s: one of %s", transport, strings.Join(wire.Transports(), ", "))
+		}
+		var list []config.Flag
+		for name, key := range flags {
+			if f.Changed(name) {
+				list = append(list, config.Flag{Key: key, Value: f.Lookup(name).Value.String(), Name: "--" + name})
+			}
+		}
+		return a.mcp(ctx, transport, list)
+	})
+	return c
+}
+
+// mcp runs a bridge. With stdio nothing but the protocol is printed.
+func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (err error) {
+	c, err := a.load(flags...)
+	if err != nil {
+		return err
+	}
+	found, err := client.Locate(a.fleet)
+	if err != nil {
+		return noFleet(err)
+	}
+	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "mcp", version, a.stderr))
+	if err != nil {
+		return usage("%v", err)
+	}
+	defer func() { err = errors.Join(err, flush(ctx, t)) }()
+	err = wire.RunBridge(ctx, c, wire.BridgeRun{
+		Transport: transport, Options: wire.Bridge(c, t, version, found),
+		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout},
+	})
+	if errors.Is(err, wire.ErrUsage) {
+		return usage("%v", err)
+	}
+	return asked(err)
+}

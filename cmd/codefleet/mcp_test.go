@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// callTool is the command of scripts
+//
+//	mcp stdio|http|sse|compact TOOL|list ARGUMENTS    call a tool as an MCP client does
+//
+// It prints the structure of the answer, the text, and the links, a line each. With list it prints the
+// names of the tools.
+func callTool(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := mcp.NewClient(&mcp.Implementation{Name: "script", Version: "1"}, nil)
+	cs, err := c.Connect(ctx, transport(ts, args[0]), nil)
+	ts.Check(err)
+	defer cs.Close()
+	say := func(text string) { _, _ = ts.Stdout().Write([]byte(text + "\n")) }
+	if args[1] == "list" {
+		l, err := cs.ListTools(ctx, nil)
+		ts.Check(err)
+		for _, t := range l.Tools {
+			say(t.Name)
+		}
+		return
+	}
+	r, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: args[1], Arguments: json.RawMessage(strings.Join(args[2:], " "))})
+	ts.Check(err)
+	if r.IsError != neg {
+		ts.Fatalf("%s: isError %v: %v", args[1], r.IsError, r.StructuredContent)
+	}
+	structure, err := json.Marshal(r.StructuredContent)
+	ts.Check(err)
+	say(string(structure))
+	for _, c := range r.Content {
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			say(c.Text)
+		case *mcp.ResourceLink:
+			say("link " + c.URI)
+			got, err := cs.ReadResource(ctx, &mcp.ReadResourceParams{URI: c.URI})
+			ts.Check(err)
+			say("holds " + got.Contents[0].Text)
+		}
+	}
+}
+
+func transport(ts *testscript.TestScript, kind string) mcp.Transport {
+	if kind == "stdio" {
+		cmd := exec.Command("codefleet", "mcp")
+		cmd.Dir, cmd.Stderr = ts.MkAbs("."), os.Stderr
+		for _, name := range []string{"PATH", "HOME", "XDG_DATA_HOME"} {
+			cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+		}
+		return &mcp.CommandTransport{Command: cmd}
+	}
+	fleet, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
+	ts.Check(err)
+	h := &http.Client{Transport: bearer(fleet.Token)}
+	switch kind {
+	case "sse":
+		return &mcp.SSEClientTransport{Endpoint: fleet.URL + "/sse", HTTPClient: h}
+	case "compact":
+		return &mcp.StreamableClientTransport{Endpoint: fleet.URL + "/mcp?profile=compact", HTTPClient: h}
+	default:
+		return &mcp.StreamableClientTransport{Endpoint: fleet.URL + "/mcp", HTTPClient: h}
+	}
+}
+
+// bearer is a transport that sends a token.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func handle(ts *testscript.TestScript, _ bool, args []string) {
+	_, rest, _ := strings.Cut(ts.ReadFile("stdout"), `"task_id": "`)
+	id, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		ts.Fatalf("no task_id")
+	}
+	ts.Setenv(args[0], id)
+}

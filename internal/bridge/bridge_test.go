@@ -1,0 +1,393 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// stdio connects a client to a bridge by a pair of pipes. hangUp ends the connection as a client does
+// that is gone.
+func stdio(t *testing.T, o bridge.Options, co *mcp.ClientOptions) (cs *mcp.ClientSession, hangUp func()) {
+	t.Helper()
+	b := bridge.New(o)
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = b.ServeStdio(context.WithoutCancel(t.Context()), in, out) }) // ends with the pipes
+	hangUp = func() { toServer.Close(); fromServer.Close() }
+	t.Cleanup(func() { b.Close(); hangUp(); wg.Wait() })
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co)
+	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs, hangUp
+}
+
+func options(f *ingesttest.Fleet, token string) bridge.Options {
+	return bridge.Options{Fleet: client.Options{URL: f.URL, Token: token}}
+}
+
+// invoke calls a tool and returns the structure of its answer, after a look at its text.
+func invoke(t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any) (structure map[string]any, failed bool) {
+	t.Helper()
+	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		t.Fatalf("%s(%v): %v", tool, args, err)
+	}
+	structure, _ = r.StructuredContent.(map[string]any)
+	text, _ := r.Content[0].(*mcp.TextContent)
+	var same any
+	if err := json.Unmarshal([]byte(text.Text), &same); err != nil {
+		t.Fatalf("%s(%v): text %q: %v", tool, args, text.Text, err)
+	}
+	if list, ok := structure["result"].([]any); ok && len(structure) == 1 {
+		if diff := cmp.Diff(any(list), same); diff != "" {
+			t.Errorf("%s: text is not the bare list (-structure +text):\n%s", tool, diff)
+		}
+	} else if diff := cmp.Diff(any(structure), same); diff != "" {
+		t.Errorf("%s: text is not the structure (-structure +text):\n%s", tool, diff)
+	}
+	return structure, r.IsError
+}
+
+// TestToolsByScope: a token sees the tools that it may use, and no other can be called.
+func TestToolsByScope(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	writes := []string{"execute_task", "submit_task", "cancel_task"}
+	for token, sees := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
+		cs, _ := stdio(t, options(f, token), nil)
+		l, err := cs.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for _, tool := range l.Tools {
+			seen[tool.Name] = true
+		}
+		for _, name := range writes {
+			if seen[name] != sees {
+				t.Errorf("%s: sees %s = %v, want %v", token, name, seen[name], sees)
+			}
+		}
+		if !seen["get_task"] {
+			t.Errorf("%s does not see get_task", token)
+		}
+		if !sees {
+			if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task"}); err == nil || !strings.Contains(err.Error(), "unknown tool") {
+				t.Errorf("execute_task with a token that may only read = %v, want an unknown tool", err)
+			}
+		}
+	}
+}
+
+// TestSizes: what a model has to read before it may begin.
+func TestSizes(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	for _, profile := range bridge.Profiles() {
+		o := options(f, ingesttest.Token)
+		o.Profile = profile
+		cs, _ := stdio(t, o, nil)
+		l, err := cs.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := cs.InitializeResult().Instructions
+		if len(text) == 0 || len(text) >= 2048 {
+			t.Errorf("%s: instructions of %d bytes, want some, and less than 2 KB", profile, len(text))
+		}
+		for _, tool := range l.Tools {
+			if len(tool.Description) == 0 || len(tool.Description) > 2000 || tool.Annotations == nil {
+				t.Errorf("%s: %s: a description of %d bytes, annotations %v", profile, tool.Name, len(tool.Description), tool.Annotations)
+			}
+			if profile == bridge.Full && tool.OutputSchema == nil {
+				t.Errorf("%s has no output schema", tool.Name)
+			}
+		}
+		// Three bytes a token is less than any tokenizer needs for JSON and English.
+		if tokens := (len(raw) + len(text)) / 3; profile == bridge.Compact && tokens > 1500 {
+			t.Errorf("compact: %d tokens of tools and instructions, want at most 1500", tokens)
+		}
+	}
+}
+
+// TestAnswers: the seeds' keys first, in every case, and all of it as the schema says.
+func TestAnswers(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	schemas := map[string]*jsonschema.Resolved{}
+	l, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range l.Tools {
+		raw, _ := json.Marshal(tool.OutputSchema)
+		var s jsonschema.Schema
+		if err := json.Unmarshal(raw, &s); err != nil {
+			t.Fatal(err)
+		}
+		if schemas[tool.Name], err = s.Resolve(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(tool string, args, want map[string]any, failed bool) map[string]any {
+		t.Helper()
+		got, isError := invoke(t, cs, tool, args)
+		if isError != failed {
+			t.Errorf("%s(%v): isError %v, want %v", tool, args, isError, failed)
+		}
+		if !failed {
+			if err := schemas[tool].Validate(got); err != nil {
+				t.Errorf("%s(%v): not as its schema says: %v", tool, args, err)
+			}
+		}
+		some := map[string]any{}
+		for k := range want {
+			some[k] = got[k]
+		}
+		if diff := cmp.Diff(want, some); diff != "" {
+			t.Errorf("%s(%v) (-want +got):\n%s", tool, args, diff)
+		}
+		return got
+	}
+	type m = map[string]any
+	check("execute_task", m{"code": "print grüße"}, m{"success": true, "result": nil, "output": "grüße\n", "error": nil, "status": "succeeded"}, false)
+	check("execute_task", m{"task_description": "in words", "verbose": true}, m{"success": true, "output": "in words\n"}, false)
+	check("execute_task", m{"code": "fail now"}, m{"success": false, "error": "ValueError: now (line 1)", "error_line": 1.0, "status": "failed"}, true)
+	check("execute_task", m{"code": "files"}, m{"success": true, "status": "succeeded"}, false)
+	working := check("execute_task", m{"code": "block", "wait_ms": 200}, m{"success": true, "error": nil, "status": "running", "output": "blocking\n"}, false)
+	if working["poll_after_ms"] == nil || !strings.Contains(working["hint"].(string), "get_task") {
+		t.Errorf("a handle does not say what to do: %v", working)
+	}
+	id := working["task_id"]
+	check("get_task", m{"task_id": id, "wait_ms": 0}, m{"status": "running", "output": "blocking\n", "stage": "run"}, false)
+	check("get_task", m{"task_id": id, "wait_ms": 0, "output_offset": 5}, m{"output": "ing\n"}, false)
+	check("list_tasks", m{"status": []string{"running"}}, m{}, false)
+	check("cancel_task", m{"task_id": id}, m{"success": true, "task_id": id, "cancelled": true}, false)
+	check("get_task", m{"task_id": id}, m{"success": false, "status": "cancelled"}, true)
+	check("cancel_task", m{"task_id": id}, m{"status": "cancelled", "cancelled": true}, false)
+	key := m{"code": "print once", "idempotency_key": "k"}
+	first, again := check("submit_task", key, m{"success": true}, false), check("execute_task", key, m{"output": "once\n"}, false)
+	if first["task_id"] != again["task_id"] {
+		t.Errorf("the same key made the tasks %v and %v", first["task_id"], again["task_id"])
+	}
+}
+
+// TestRefusals: what is wrong with a call is said in text and in structure.
+func TestRefusals(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	foreign, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	rec, err := foreign.Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unknown = "there is no such task (ended tasks are kept for some days only)"
+	for _, c := range []struct {
+		tool string
+		args map[string]any
+		code string
+		text string
+	}{
+		{"execute_task", map[string]any{}, "bad_arguments", "give task_description, or code"},
+		{"execute_task", map[string]any{"code": 1}, "bad_arguments", "code"},
+		{"execute_task", map[string]any{"kode": "1"}, "bad_arguments", "kode"},
+		{"execute_task", map[string]any{"code": "1", "wait_ms": -1}, "bad_arguments", "wait_ms is negative"},
+		{"execute_task", map[string]any{"code": "1", "workspace": "../x"}, "bad_name", "workspace"},
+		{"get_task", map[string]any{"task_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, "unknown_task", unknown},
+		{"get_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
+		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "there is no task"},
+		{"cancel_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
+		{"get_task", map[string]any{"task_id": rec.TaskID, "output_offset": -1}, "bad_arguments", "output_offset is negative"},
+		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `status "done" is not one of`},
+		{"list_tasks", map[string]any{"limit": 101}, "bad_arguments", "limit is not"},
+	} {
+		got, failed := invoke(t, cs, c.tool, c.args)
+		text, _ := got["error"].(string)
+		if !failed || got["success"] != false || got["error_code"] != c.code || !strings.Contains(text, c.text) {
+			t.Errorf("%s(%v) = %v, want the error %s with %q", c.tool, c.args, got, c.code, c.text)
+		}
+	}
+}
+
+// eventually polls a real condition of the fleet.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.Now().Add(ingesttest.Patience)
+	for !ok() {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", ingesttest.Patience, what)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// TestCancelledOrGone: a call that its client takes back cancels its task; a client that is gone may
+// come back for it.
+func TestCancelledOrGone(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	running := func(key string) client.Record {
+		var rec client.Record
+		eventually(t, key+" runs", func() bool {
+			list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Running}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range list {
+				if r.EventID == key {
+					rec = r
+				}
+			}
+			return rec.TaskID != ""
+		})
+		return rec
+	}
+	for _, gone := range []bool{false, true} {
+		cs, hangUp := stdio(t, options(f, ingesttest.Token), nil)
+		key := map[bool]string{false: "cancelled", true: "gone"}[gone]
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": key}})
+			if err == nil {
+				t.Errorf("%s: the call has an answer", key)
+			}
+		})
+		rec := running(key)
+		if gone {
+			hangUp()
+		} else {
+			cancel()
+		}
+		wg.Wait()
+		cancel()
+		if gone {
+			if rec, err = c.WaitFor(t.Context(), rec.TaskID, 300*time.Millisecond); err != nil || rec.Status != client.Running || rec.CancelRequested {
+				t.Errorf("task of a client that is gone: %s, %v, want running", rec.Status, err)
+			}
+			if _, err := c.Cancel(t.Context(), rec.TaskID); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		ended, err := c.Wait(t.Context(), rec.TaskID)
+		if err != nil || ended.Status != client.Cancelled {
+			t.Errorf("task of a cancelled call: %s, %v, want cancelled", ended.Status, err)
+		}
+	}
+}
+
+// TestProgress: a client that asks for it hears of every step, each further than the one before.
+func TestProgress(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	heard := make(chan *mcp.ProgressNotificationParams, 10)
+	cs, _ := stdio(t, options(f, ingesttest.Token), &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { heard <- r.Params },
+	})
+	p := &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block", "wait_ms": 1500}, Meta: mcp.Meta{}}
+	p.SetProgressToken("token")
+	if _, err := cs.CallTool(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	var last float64
+	for _, want := range []string{"run", "blocking"} {
+		got := <-heard
+		if got.Message != want || got.Progress <= last || got.ProgressToken != "token" {
+			t.Errorf("progress %+v after %v, want %q", got, last, want)
+		}
+		last = got.Progress
+	}
+}
+
+// TestLinks: what is handed back, or too long, is linked to, and a link can be read.
+func TestLinks(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	o := options(f, ingesttest.Token)
+	o.MaxOutput = 4000
+	cs, _ := stdio(t, o, nil)
+	long := strings.Repeat("ü", 3000)
+	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "print " + long}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := r.StructuredContent.(map[string]any)
+	if got["output"] != strings.Repeat("ü", 2000) || got["truncated"] != true || got["next_output_offset"] != 4000.0 {
+		t.Errorf("output of %d bytes, truncated %v, next %v", len(got["output"].(string)), got["truncated"], got["next_output_offset"])
+	}
+	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": 4000})
+	if more["output"] != strings.Repeat("ü", 1000)+"\n" || more["truncated"] != false {
+		t.Errorf("the rest of the output: %d bytes, truncated %v", len(more["output"].(string)), more["truncated"])
+	}
+	link, ok := r.Content[1].(*mcp.ResourceLink)
+	if !ok || *link.Size != 6001 {
+		t.Fatalf("second content %+v, want a link to 6001 bytes", r.Content[1])
+	}
+	read, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: link.URI})
+	if err != nil || read.Contents[0].Text != long+"\n" {
+		t.Errorf("linked output: %v", err)
+	}
+
+	files, _ := invoke(t, cs, "execute_task", map[string]any{"code": "files"})
+	uris := map[string]string{}
+	for _, a := range files["artifacts"].([]any) {
+		uris[a.(map[string]any)["path"].(string)] = a.(map[string]any)["uri"].(string)
+	}
+	read, err = cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uris["out/a.csv"]})
+	if err != nil || read.Contents[0].Text != "1,2\n" || read.Contents[0].MIMEType != "text/csv" {
+		t.Errorf("artifact = %+v, %v", read, err)
+	}
+	for _, uri := range []string{
+		uris["gone.txt"], "codefleet://tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa/output", "codefleet://tasks/../v1/fleet",
+		"codefleet://other/" + files["task_id"].(string) + "/output", "codefleet://tasks/" + files["task_id"].(string) + "/artifacts/../../../fleet",
+	} {
+		if _, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
+			t.Errorf("read of %s = nil, want an error", uri)
+		}
+	}
+}
+
+// TestFleetAway: an agent that starts before the fleet gets an answer that says so.
+func TestFleetAway(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{URL: srv.URL, RetryFor: -1}}, nil)
+	got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "1"})
+	if text, _ := got["error"].(string); !failed || got["error_code"] != "unavailable" || !strings.Contains(text, "connection refused") {
+		t.Errorf("execute_task = %v, want that nobody is there", got)
+	}
+	f := ingesttest.Start(t, 0, nil)
+	b := bridge.New(options(f, "wrong"))
+	err := b.ServeStdio(t.Context(), io.NopCloser(strings.NewReader("")), nil)
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "unauthorized" {
+		t.Errorf("ServeStdio with a wrong token = %v, want unauthorized", err)
+	}
+}

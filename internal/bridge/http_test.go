@@ -1,0 +1,430 @@
+package bridge_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+// serve is a bridge over HTTP in front of f.
+func serve(t *testing.T, f *ingesttest.Fleet, change func(*bridge.Options)) string {
+	t.Helper()
+	o := bridge.Options{Fleet: client.Options{URL: f.URL}}
+	if change != nil {
+		change(&o)
+	}
+	b := bridge.New(o)
+	s := httptest.NewServer(b.Handler())
+	t.Cleanup(s.Close)
+	t.Cleanup(b.Close)
+	return s.URL
+}
+
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// dial connects as a client does; an empty version is the newest that both know.
+func dial(t *testing.T, transport mcp.Transport, version string) *mcp.ClientSession {
+	t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	cs, err := c.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close() })
+	return cs
+}
+
+func streamable(url, token string) *mcp.StreamableClientTransport {
+	return &mcp.StreamableClientTransport{Endpoint: url + "/mcp", HTTPClient: &http.Client{Transport: bearer(token)}}
+}
+
+// TestEveryGeneration: one address serves every revision of the protocol, and the older transport.
+func TestEveryGeneration(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	url := serve(t, f, nil)
+	for _, version := range mcp.SupportedProtocolVersions() {
+		cs := dial(t, streamable(url, ingesttest.Token), version)
+		if got := cs.InitializeResult().ProtocolVersion; got != version {
+			t.Errorf("asked for %s, negotiated %s", version, got)
+		}
+		if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+	cs := dial(t, &mcp.SSEClientTransport{Endpoint: url + "/sse", HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}}, "")
+	if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
+		t.Errorf("SSE: %v", got)
+	}
+}
+
+// post sends one message as a client of a revision does.
+func post(t *testing.T, url, token, version, session, message string) (status int, body string, header http.Header) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", strings.NewReader(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Protocol-Version": version, "Mcp-Session-Id": session,
+	} {
+		if v != "" {
+			r.Header.Set(name, v)
+		}
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	var m struct {
+		Method string `json:"method"`
+		Params struct {
+			Name   string `json:"name"`
+			TaskID string `json:"taskId"`
+		} `json:"params"`
+	}
+	if version >= "2026" && json.Unmarshal([]byte(message), &m) == nil {
+		r.Header.Set("Mcp-Method", m.Method)
+		if name := m.Params.Name + m.Params.TaskID; name != "" {
+			r.Header.Set("Mcp-Name", name)
+		}
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw), resp.Header
+}
+
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+
+// TestWhoComesIn: only tokens of tenants, and the answer to others says where to get one.
+func TestWhoComesIn(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	url := serve(t, f, func(o *bridge.Options) { o.AuthServers = []string{"https://login.example.org"} })
+	for token, want := range map[string]int{"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200, ingesttest.Token: 200} {
+		status, body, header := post(t, url, token, "", "", initialize)
+		if status != want {
+			t.Errorf("token %q: %d %s, want %d", token, status, body, want)
+		}
+		if want == 401 && !strings.Contains(header.Get("WWW-Authenticate"), `resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`) {
+			t.Errorf("token %q: WWW-Authenticate: %s", token, header.Get("WWW-Authenticate"))
+		}
+	}
+	resp, err := http.Get(url + "/.well-known/oauth-protected-resource/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var meta struct {
+		Resource string   `json:"resource"`
+		Servers  []string `json:"authorization_servers"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&meta); err != nil || meta.Resource != url+"/mcp" || len(meta.Servers) != 1 {
+		t.Errorf("metadata %+v, %v", meta, err)
+	}
+}
+
+// TestTenantsApart: nothing of one tenant is reached with the token of another, its session neither.
+func TestTenantsApart(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	url := serve(t, f, nil)
+	_, _, header := post(t, url, ingesttest.Token, "", "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	if status, body, _ := post(t, url, ingesttest.Token, "2025-11-25", session, list); status != 200 {
+		t.Errorf("own session: %d %s", status, body)
+	}
+	if status, body, _ := post(t, url, ingesttest.Other, "2025-11-25", session, list); status != 404 {
+		t.Errorf("session of another token: %d %s, want 404", status, body)
+	}
+	mine, theirs := dial(t, streamable(url, ingesttest.Token), ""), dial(t, streamable(url, ingesttest.Other), "")
+	done, _ := invoke(t, mine, "execute_task", map[string]any{"code": "print secret"})
+	got, failed := invoke(t, theirs, "get_task", map[string]any{"task_id": done["task_id"]})
+	if !failed || got["error_code"] != "unknown_task" {
+		t.Errorf("another tenant's task: %v", got)
+	}
+	if _, err := theirs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"}); err == nil {
+		t.Error("another tenant's output can be read")
+	}
+}
+
+// TestReplicas: a session that another bridge made goes on at this one; one that was ended does not.
+func TestReplicas(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	first, second := serve(t, f, nil), serve(t, f, nil)
+	_, _, header := post(t, first, ingesttest.Token, "", "", initialize)
+	session := header.Get("Mcp-Session-Id")
+	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_task","arguments":{"code":"print on"}}}`
+	if status, body, _ := post(t, second, ingesttest.Token, "2025-11-25", session, run); status != 200 || !strings.Contains(body, `"output":"on\n"`) {
+		t.Errorf("at the second bridge: %d %s", status, body)
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, first+"/mcp", nil)
+	r.Header.Set("Mcp-Session-Id", session)
+	r.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil || resp.StatusCode != http.StatusNoContent {
+		t.Fatalf("DELETE = %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	if status, _, _ := post(t, first, ingesttest.Token, "2025-11-25", session, run); status != 404 {
+		t.Errorf("an ended session: %d, want 404", status)
+	}
+}
+
+// TestBadRequests: what is wrong gets the protocol's own codes, and the bridge lives.
+func TestBadRequests(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	url := serve(t, f, func(o *bridge.Options) { o.MaxBody = 10_000 })
+	huge := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + strings.Repeat("x", 20_000) + `"}}`
+	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}`
+	for name, c := range map[string]struct {
+		version, message string
+		status           int
+		text             string
+	}{
+		"no JSON":               {"", "{", 400, ""},
+		"no message":            {"", "[]", 400, ""},
+		"deep":                  {"", strings.Repeat("[", 9_000), 400, ""},
+		"huge":                  {"", huge, 413, "10000 bytes"},
+		"unknown version":       {"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400, "supported versions"},
+		"version of the future": {"2099-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + strings.ReplaceAll(meta, "2026-07-28", "2099-01-01") + `}}`, 400, "-32022"},
+		"unknown method":        {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"no/such","params":{` + meta + `}}`, 404, "-32601"},
+		"unknown tool":          {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no",` + meta + `}}`, 400, "-32602"},
+		"tasks undeclared":      {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"x",` + meta + `}}`, 400, "-32021"},
+	} {
+		status, body, _ := post(t, url, ingesttest.Token, c.version, "", c.message)
+		if status != c.status || !strings.Contains(body, c.text) {
+			t.Errorf("%s: %d %s, want %d with %q", name, status, body, c.status, c.text)
+		}
+	}
+	if got, _ := invoke(t, dial(t, streamable(url, ingesttest.Token), ""), "execute_task", map[string]any{"code": "print alive"}); got["output"] != "alive\n" {
+		t.Errorf("after all that: %v", got)
+	}
+}
+
+// TestFlood: what is too often or too much at once is refused for the tenant that does it, with the
+// time to wait, and for nobody else.
+func TestFlood(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	const ping = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	t.Run("rate", func(t *testing.T) {
+		url := serve(t, f, func(o *bridge.Options) { o.Rate = 1 })
+		var refused http.Header
+		for range 4 {
+			if status, _, header := post(t, url, ingesttest.Token, "", "", ping); status == 429 {
+				refused = header
+			}
+		}
+		if refused == nil || refused.Get("Retry-After") == "" {
+			t.Errorf("four at once at a rate of 1 and a burst of 2: %v, want a 429 with Retry-After", refused)
+		}
+		if status, body, _ := post(t, url, ingesttest.Other, "", "", ping); status != 200 {
+			t.Errorf("another tenant: %d %s", status, body)
+		}
+	})
+	t.Run("at once", func(t *testing.T) {
+		url := serve(t, f, func(o *bridge.Options) { o.Concurrent = 1 })
+		cs := dial(t, streamable(url, ingesttest.Token), "")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}}) // until cancelled
+		}()
+		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		eventually(t, "the call is under way", func() bool {
+			list, err := c.List(t.Context(), client.ListOptions{})
+			return err == nil && len(list) == 1
+		})
+		if status, _, _ := post(t, url, ingesttest.Token, "", "", ping); status != 429 {
+			t.Errorf("a second call: %d, want 429", status)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestGuard: a web page that had its name resolved to this address gets nothing.
+func TestGuard(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}, Hosts: []string{"mcp.example.org"}, Origins: []string{"https://console.example.org"}})
+	url := listen(t, b, "127.0.0.1:0")
+	for _, c := range []struct {
+		host, origin string
+		want         int
+	}{
+		{"", "", 200},
+		{"localhost", "", 200},
+		{"mcp.example.org", "", 200},
+		{"evil.example.org", "", 403},
+		{"", "https://console.example.org", 200},
+		{"", "https://evil.example.org", 403},
+	} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", strings.NewReader(initialize))
+		r.Host = c.host
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("Host %q, Origin %q: %d, want %d", c.host, c.origin, resp.StatusCode, c.want)
+		}
+	}
+}
+
+// TestNoTokenBeyondLoopback: a fleet that asks for no token does so on loopback only; so does its
+// bridge.
+func TestNoTokenBeyondLoopback(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tokens = nil })
+	for addr, want := range map[string]int{"127.0.0.1:0": 200, "0.0.0.0:0": 401} {
+		b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
+		url := strings.Replace(listen(t, b, addr), "[::]", "127.0.0.1", 1)
+		if status, body, _ := post(t, url, "", "", "", initialize); status != want {
+			t.Errorf("on %s without a token: %d %s, want %d", addr, status, body, want)
+		}
+	}
+}
+
+// TestDrain: a bridge that is asked to end does not keep streams, nor calls that wait.
+func TestDrain(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
+	url := listen(t, b, "127.0.0.1:0")
+	cs := dial(t, streamable(url, ingesttest.Token), "2025-11-25") // it opens a stream
+	answered := make(chan map[string]any, 1)
+	go func() {
+		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
+		if err != nil {
+			answered <- map[string]any{"error": err.Error()}
+			return
+		}
+		got, _ := r.StructuredContent.(map[string]any)
+		answered <- got
+	}()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	eventually(t, "the task runs", func() bool {
+		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Running}})
+		return err == nil && len(list) == 1
+	})
+	b.Close()
+	if got := <-answered; got["status"] != "running" {
+		t.Errorf("a call while the bridge ends: %v, want a handle", got)
+	}
+}
+
+func listen(t *testing.T, b *bridge.Bridge, addr string) string {
+	t.Helper()
+	ln := newListener(t, addr)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- b.Serve(ctx, ln, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+// TestNativeTasks: a client that declares the extension gets a task of the protocol's own for what
+// takes long, and the result itself for what does not.
+func TestNativeTasks(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	url := serve(t, f, nil)
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+	ask := func(token, method, params string) map[string]any {
+		t.Helper()
+		_, body, _ := post(t, url, token, "2026-07-28", "", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
+		if _, data, ok := strings.Cut(body, "data: "); ok {
+			body = data
+		}
+		var m struct {
+			Result map[string]any `json:"result"`
+			Error  map[string]any `json:"error"`
+		}
+		if err := json.NewDecoder(bytes.NewBufferString(body)).Decode(&m); err != nil {
+			t.Fatalf("%s: %q: %v", method, body, err)
+		}
+		if m.Error != nil {
+			return m.Error
+		}
+		return m.Result
+	}
+	call := func(code string) map[string]any {
+		return ask(ingesttest.Token, "tools/call", `"name":"execute_task","arguments":{"code":"`+code+`"}`)
+	}
+	if got := call("print short"); got["resultType"] != "complete" || got["taskId"] != nil {
+		t.Errorf("a short task: %v", got)
+	}
+	task := call("block")
+	id, _ := task["taskId"].(string)
+	if task["resultType"] != "task" || task["status"] != "working" || id == "" || task["pollIntervalMs"] == nil || task["ttlMs"] == nil {
+		t.Fatalf("a long task: %v", task)
+	}
+	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" || got["resultType"] != "complete" {
+		t.Errorf("tasks/get: %v", got)
+	}
+	if got := ask(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
+		t.Errorf("tasks/get of another tenant: %v, want -32602", got)
+	}
+	if got := ask(ingesttest.ReadOnly, "tasks/cancel", `"taskId":"`+id+`"`); got["code"] != -32600.0 {
+		t.Errorf("tasks/cancel by who may only read: %v, want -32600", got)
+	}
+	if got := ask(ingesttest.Token, "tasks/cancel", `"taskId":"`+id+`"`); got["resultType"] != "complete" {
+		t.Errorf("tasks/cancel: %v", got)
+	}
+	eventually(t, "the task is cancelled", func() bool {
+		return ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`)["status"] == "cancelled"
+	})
+}
+
+func newListener(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}

@@ -1,0 +1,96 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// maxResource is how many bytes of a resource are sent; longer ones are to be had over HTTP.
+const maxResource = 8 << 20
+
+// addResources makes the parts of a task that answers link to readable.
+func (p *principal) addResources(s *mcp.Server) {
+	if !p.may(scopeRead) {
+		return
+	}
+	s.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name: "task", Title: "Part of a task", URITemplate: "codefleet://tasks/{task_id}/{+part}",
+		Description: "What a task left: output, stderr, result, code, or artifacts/PATH.",
+	}, p.readResource)
+}
+
+func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	uri := req.Params.URI
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "codefleet" || u.Host != "tasks" {
+		return nil, mcp.ResourceNotFoundError(uri)
+	}
+	id, part, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	data, media, err := p.part(ctx, id, part)
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Status == 404 || errors.Is(err, client.ErrNotEnded) {
+		return nil, mcp.ResourceNotFoundError(uri)
+	}
+	if err != nil {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+	}
+	c := &mcp.ResourceContents{URI: uri, MIMEType: media}
+	if utf8.Valid(data) {
+		c.Text = string(data)
+	} else {
+		c.Blob = data
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
+}
+
+// errTooLarge says where the whole of a resource is.
+var errTooLarge = errors.New("it is larger than 8 MiB: fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program cut it")
+
+// part reads one part of a task.
+func (p *principal) part(ctx context.Context, id, part string) (data []byte, media string, err error) {
+	r, err := p.fleet.Result(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	switch part {
+	case "output":
+		return []byte(r.Output), "text/plain", nil
+	case "stderr":
+		return []byte(r.Stderr), "text/plain", nil
+	case "code":
+		return []byte(r.Code), "text/x-python", nil
+	case "result":
+		if len(r.Result) == 0 {
+			r.Result = json.RawMessage("null")
+		}
+		return r.Result, "application/json", nil
+	}
+	name, ok := strings.CutPrefix(part, "artifacts/")
+	if !ok {
+		return nil, "", &client.APIError{Status: 404}
+	}
+	for _, a := range r.Artifacts {
+		if a.Path == name {
+			media = a.MediaType
+		}
+	}
+	f, err := p.fleet.Artifact(ctx, id, name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	data, err = io.ReadAll(io.LimitReader(f, maxResource+1))
+	if err == nil && len(data) > maxResource {
+		err = errTooLarge
+	}
+	return data, media, err
+}

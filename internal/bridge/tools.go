@@ -1,0 +1,174 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// Scopes of tokens, as the fleet names them.
+const (
+	scopeSubmit = "submit"
+	scopeRead   = "read"
+)
+
+// tool is what a tool of the bridge says of itself.
+type tool struct {
+	name, title, text string
+	scope             string // that a token needs to see and call it
+	compact           bool   // it belongs to the compact profile, too
+	hints             mcp.ToolAnnotations
+	out               *jsonschema.Schema
+}
+
+// call is one call of a tool.
+type call struct {
+	*principal
+	req *mcp.CallToolRequest
+}
+
+// answer is what a tool says.
+type answer struct {
+	out    any    // an object
+	text   any    // what stands in text, when that is not out
+	failed bool   // it is an error
+	links  []link // to what was too long
+}
+
+// addTools adds the tools of a profile that the token may use.
+func (p *principal) addTools(s *mcp.Server, profile string) {
+	p.addTaskTools(s, profile)
+	s.AddReceivingMiddleware(p.middleware)
+}
+
+// addTool adds one tool if the profile has it and the token may use it. What handle returns as an
+// error becomes an answer that says so in text and in structure.
+func addTool[In any](p *principal, s *mcp.Server, profile string, t tool, handle func(context.Context, *call, In) (*answer, error)) {
+	if !p.may(t.scope) || (profile == Compact && !t.compact) {
+		return
+	}
+	in := schemaOf[In]()
+	in.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // a misspelt argument is an error
+	check, err := in.Resolve(nil)
+	if err != nil {
+		panic(err) // a type of this package
+	}
+	def := &mcp.Tool{Name: t.name, Title: t.title, Description: t.text, Annotations: &t.hints, InputSchema: in}
+	if profile != Compact && t.out != nil {
+		def.OutputSchema = t.out
+	}
+	s.AddTool(def, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		var in In
+		err := decode(req.Params.Arguments, check, &in)
+		var a *answer
+		if err == nil {
+			a, err = handle(ctx, &call{p, req}, in)
+		}
+		if err != nil {
+			a = refusal(err)
+		}
+		return a.result()
+	})
+}
+
+// decode reads arguments as they came: the SDK would read numbers as floats.
+func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return badArgument("arguments: %v", err)
+	}
+	if err := check.Validate(v); err != nil {
+		return badArgument("arguments: %v", err)
+	}
+	if err := json.Unmarshal(raw, in); err != nil {
+		return badArgument("arguments: %v", err)
+	}
+	return nil
+}
+
+// schemaOf is the schema of a type. Fields may be added to it later.
+func schemaOf[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage](): {}, // any value
+	}})
+	if err != nil {
+		panic(err) // a type of this package
+	}
+	s.AdditionalProperties = nil
+	return s
+}
+
+// result is the answer as the protocol has it: everything in structure and everything in text, as
+// some clients show their model the one and some the other.
+func (a *answer) result() (*mcp.CallToolResult, error) {
+	structure, err := marshal(a.out)
+	if err != nil {
+		return nil, err
+	}
+	text := structure
+	if a.text != nil {
+		if text, err = marshal(a.text); err != nil {
+			return nil, err
+		}
+	}
+	r := &mcp.CallToolResult{
+		IsError: a.failed, StructuredContent: json.RawMessage(structure),
+		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
+	}
+	for _, l := range a.links {
+		r.Content = append(r.Content, l.content())
+	}
+	return r, nil
+}
+
+// marshal is JSON as a model reads it: without escapes for <, > and &.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// failure is the structure of an answer that is an error of the call itself.
+type failure struct {
+	Success    bool   `json:"success"`
+	Result     any    `json:"result"`
+	Output     string `json:"output"`
+	Error      string `json:"error"`
+	ErrorCode  string `json:"error_code"`
+	RetryAfter int    `json:"retry_after_s,omitempty"`
+}
+
+// refusal is the answer for an error of the fleet, or of the arguments.
+func refusal(err error) *answer {
+	f := failure{Error: err.Error(), ErrorCode: "unavailable"}
+	if e, ok := errors.AsType[*client.APIError](err); ok {
+		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
+		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
+		if e.Hint != "" {
+			f.Error += " (" + e.Hint + ")"
+		}
+	}
+	return &answer{out: f, failed: true}
+}
+
+// badArgument is an error of the arguments that their schema does not show.
+func badArgument(format string, args ...any) error {
+	return &client.APIError{Code: "bad_arguments", Message: fmt.Sprintf(format, args...)}
+}
+
+func ptr[T any](v T) *T { return &v }
