@@ -102,9 +102,10 @@ func New(o Options) *Bridge {
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	b.streams, b.hangUp = context.WithCancel(context.Background())
 	if o.Fleet.HTTPClient == nil { // one pool of connections for all callers
-		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
-		t.MaxIdleConnsPerHost, t.TLSClientConfig = 256, o.Fleet.TLS
-		b.o.Fleet.HTTPClient = &http.Client{Transport: t}
+		b.o.Fleet.HTTPClient = &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.Fleet.TLS, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 256,
+		}}
 	}
 	return b
 }
@@ -218,7 +219,7 @@ func (p *principal) server(profile string) *mcp.Server {
 }
 
 func (p *principal) newServer(profile string) *mcp.Server {
-	caps := &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}
+	caps := &mcp.ServerCapabilities{}
 	caps.AddExtension(tasksExtension, map[string]any{})
 	text := instructions
 	if profile == Compact {

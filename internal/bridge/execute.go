@@ -49,7 +49,7 @@ type compactIn struct {
 }
 
 // anything is what a program may do through the tools it calls.
-var anything = mcp.ToolAnnotations{DestructiveHint: ptr(true), OpenWorldHint: ptr(true)}
+var anything = mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)}
 
 func (p *principal) addExecute(s *mcp.Server, profile string) {
 	t := tool{
@@ -71,7 +71,7 @@ func (p *principal) addExecute(s *mcp.Server, profile string) {
 	addTool(p, s, profile, tool{
 		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anything, out: schemaOf[taskOut](),
 		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several tasks side by side. Read the end with get_task.",
-	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, ptr(0)) })
+	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, new(0)) })
 }
 
 // submission is the task as the fleet takes it.
@@ -184,7 +184,7 @@ func (c *call) abandon(ctx context.Context, s client.Submission) {
 // connection is gone, which is no word.
 func cancelled(ctx context.Context, req *mcp.CallToolRequest) bool {
 	overHTTP := req.Extra != nil && req.Extra.Header != nil
-	return context.Cause(ctx) == context.Canceled && !(overHTTP && req.ProtocolVersion() >= modern) //nolint:errorlint // wrapped, it is something else
+	return context.Cause(ctx) == context.Canceled && (!overHTTP || req.ProtocolVersion() < modern) //nolint:errorlint // wrapped, it is something else
 }
 
 // modern is the first revision of the protocol without sessions.

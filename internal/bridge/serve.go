@@ -45,6 +45,8 @@ func (b *Bridge) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 	if err != nil {
 		err = errors.Join(fmt.Errorf("drain mcp: %w", err), srv.Close())
 	}
-	<-ended
+	if stopped := <-ended; !errors.Is(stopped, http.ErrServerClosed) {
+		err = errors.Join(err, stopped)
+	}
 	return err
 }

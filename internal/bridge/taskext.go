@@ -131,7 +131,7 @@ const keptFor = 7 * 24 * time.Hour
 func taskState(rec client.Record, result *mcp.CallToolResult) TaskState {
 	s := TaskState{
 		TaskID: rec.TaskID, Status: "working", StatusMessage: string(rec.Status), PollIntervalMs: pollAfter(rec),
-		CreatedAt: rec.SubmittedAt, LastUpdatedAt: rec.SubmittedAt, TTLMs: ptr(keptFor.Milliseconds()),
+		CreatedAt: rec.SubmittedAt, LastUpdatedAt: rec.SubmittedAt, TTLMs: new(keptFor.Milliseconds()),
 	}
 	for _, t := range []time.Time{rec.StartedAt, rec.EndedAt} {
 		if t.After(s.LastUpdatedAt) {

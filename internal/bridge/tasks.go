@@ -30,7 +30,7 @@ const getWait = 20 * time.Second
 
 func (p *principal) addTaskTools(s *mcp.Server, profile string) {
 	p.addExecute(s, profile)
-	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: ptr(false)}
+	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
 	t := tool{
 		name: "get_task", title: "Get a task", scope: scopeRead, compact: true, hints: looks, out: schemaOf[taskOut](),
 		text: "Wait for a task and return what came of it, or how far it is: status, output so far, at last result and error. May be called again and again.",
@@ -45,7 +45,7 @@ func (p *principal) addTaskTools(s *mcp.Server, profile string) {
 	addTool(p, s, profile, t, func(ctx context.Context, c *call, in getIn) (*answer, error) { return c.get(ctx, in) })
 	addTool(p, s, profile, tool{
 		name: "cancel_task", title: "Cancel a task", scope: scopeSubmit, out: schemaOf[cancelOut](),
-		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: ptr(true), OpenWorldHint: ptr(false)},
+		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
 		text:  "Stop a task: a queued one at once, a running one soon. One that has ended stays as it is.",
 	}, func(ctx context.Context, c *call, in cancelIn) (*answer, error) { return c.cancel(ctx, in) })
 	addTool(p, s, profile, tool{

@@ -170,5 +170,3 @@ func refusal(err error) *answer {
 func badArgument(format string, args ...any) error {
 	return &client.APIError{Code: "bad_arguments", Message: fmt.Sprintf(format, args...)}
 }
-
-func ptr[T any](v T) *T { return &v }

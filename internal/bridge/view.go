@@ -88,7 +88,7 @@ func (p *principal) view(rec client.Record, seen *seen, o viewOptions) *answer {
 		out.Truncated, out.ResultURI = true, uriOf(rec.TaskID, "result")
 		a.links = append(a.links, link{uri: out.ResultURI, name: "result", media: "application/json", bytes: int64(len(r.Result))})
 	case len(r.Result) > 0 && string(r.Result) != "null":
-		out.Result = json.RawMessage(r.Result)
+		out.Result = r.Result
 		budget -= len(r.Result)
 	}
 	out.output(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))

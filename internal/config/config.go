@@ -223,7 +223,7 @@ func Default() *Config {
 			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",
 			Wait: 25 * time.Second, MaxWait: 45 * time.Second, MaxOutput: 20_000, Rate: 500, Concurrent: 512,
 		},
-		Logging:       Logging{Level: "INFO", Format: "auto"},
-		Telemetry:     Telemetry{Sample: 1, Metrics: true},
+		Logging:   Logging{Level: "INFO", Format: "auto"},
+		Telemetry: Telemetry{Sample: 1, Metrics: true},
 	}
 }

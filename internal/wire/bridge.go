@@ -43,7 +43,7 @@ func RunBridge(ctx context.Context, c *config.Config, r BridgeRun) error {
 	if r.Transport == "stdio" {
 		err := b.ServeStdio(ctx, r.Stdin, r.Stdout)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || ctx.Err() != nil {
-			return nil //nolint:nilerr // its client is done with it
+			return nil // its client is done with it
 		}
 		return err
 	}
