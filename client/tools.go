@@ -20,6 +20,8 @@ type (
 	ToolList = schemas.ToolList
 	// ToolSearch is what a search found.
 	ToolSearch = schemas.ToolSearch
+	// ToolFind is one found tool.
+	ToolFind = schemas.ToolFind
 )
 
 // Detail says how much of each tool an answer carries.

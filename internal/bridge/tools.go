@@ -46,6 +46,7 @@ type answer struct {
 // addTools adds the tools of a profile that the token may use.
 func (p *principal) addTools(s *mcp.Server, profile string) {
 	p.addTaskTools(s, profile)
+	p.addCatalogue(s, profile)
 	s.AddReceivingMiddleware(p.middleware)
 }
 
@@ -105,7 +106,9 @@ func schemaOf[T any]() *jsonschema.Schema {
 	if err != nil {
 		panic(err) // a type of this package
 	}
-	s.AdditionalProperties = nil
+	if s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
 	return s
 }
 

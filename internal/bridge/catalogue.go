@@ -1,0 +1,157 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+type noIn struct{}
+
+// listedOut is a plain list: structure is an object in the older revisions, and the text is the list.
+type listedOut struct {
+	Result []string `json:"result"`
+}
+
+func listed(names []string) *answer {
+	if names == nil {
+		names = []string{}
+	}
+	return &answer{out: listedOut{names}, text: names}
+}
+
+type serverIn struct {
+	ServerName string `json:"server_name"`
+}
+
+type searchIn struct {
+	Query       string `json:"query" jsonschema:"what the tools are to do"`
+	DetailLevel string `json:"detail_level,omitempty" jsonschema:"name (default), description, or full"`
+	MaxResults  int    `json:"max_results,omitempty" jsonschema:"default 10, at most 50"`
+}
+
+// toolFound is a tool in what search_tools answers, by the level of detail.
+type toolFound struct {
+	Description string `json:"description,omitempty"`
+	Code        string `json:"code,omitempty"`
+}
+
+func (p *principal) addCatalogue(s *mcp.Server, profile string) {
+	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
+	addTool(p, s, profile, tool{
+		name: "list_servers", title: "List servers", scope: scopeRead, hints: looks, out: schemaOf[listedOut](),
+		text: "The servers whose tools programs can call.",
+	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
+		servers, _, err := c.catalogue(ctx, "")
+		return listed(servers), err
+	})
+	addTool(p, s, profile, tool{
+		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: looks, out: schemaOf[listedOut](),
+		text: "The tools of one server. In a program: from servers.SERVER import TOOL.",
+	}, func(ctx context.Context, c *call, in serverIn) (*answer, error) {
+		if in.ServerName == "" {
+			return nil, badArgument("server_name is empty")
+		}
+		_, tools, err := c.catalogue(ctx, in.ServerName)
+		return listed(tools[in.ServerName]), err
+	})
+	addTool(p, s, profile, tool{
+		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: looks, out: schemaOf[map[string][]string](),
+		text: "The names of all tools, by server. With many of them, search_tools is cheaper.",
+	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
+		_, tools, err := c.catalogue(ctx, "")
+		return &answer{out: tools}, err
+	})
+	t := tool{
+		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: schemaOf[map[string]any](),
+		text: "Find the few tools for a task, by server. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters.",
+	}
+	if profile == Compact {
+		t.text = "Find the few tools for a task. detail_level: name, description, full."
+	}
+	addTool(p, s, profile, t, func(ctx context.Context, c *call, in searchIn) (*answer, error) { return c.search(ctx, in) })
+}
+
+// catalogue returns the servers, in order, and the tools of each that a program may call.
+func (c *call) catalogue(ctx context.Context, server string) (servers []string, tools map[string][]string, err error) {
+	list, err := c.fleet.Tools(ctx, client.ToolsOptions{Server: server, Detail: client.DetailName})
+	if err != nil {
+		return nil, nil, err
+	}
+	tools = map[string][]string{}
+	for _, t := range list.Tools {
+		if t.State == "pending" || t.State == "changed" {
+			continue
+		}
+		if tools[t.Server] == nil {
+			servers = append(servers, t.Server)
+		}
+		tools[t.Server] = append(tools[t.Server], t.Name)
+	}
+	return servers, tools, nil
+}
+
+func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
+	level := client.Detail(in.DetailLevel)
+	switch level {
+	case "":
+		level = client.DetailName
+	case client.DetailName, client.DetailDescription, client.DetailFull:
+	default:
+		return nil, badArgument("detail_level %q is not one of name, description, full", in.DetailLevel)
+	}
+	if in.MaxResults < 0 || in.MaxResults > 50 {
+		return nil, badArgument("max_results is not from 1 to 50")
+	}
+	if strings.TrimSpace(in.Query) == "" {
+		return nil, badArgument("query is empty")
+	}
+	limit := in.MaxResults
+	if limit == 0 {
+		limit = 10
+	}
+	found, err := c.fleet.SearchTools(ctx, client.SearchToolsOptions{Detail: level, Limit: limit}, in.Query)
+	if err != nil {
+		return nil, err
+	}
+	names, full := map[string][]string{}, map[string]map[string]toolFound{}
+	for _, g := range found.Servers {
+		full[g.Server] = map[string]toolFound{}
+		for _, t := range g.Tools {
+			names[g.Server] = append(names[g.Server], t.Tool)
+			full[g.Server][t.Tool] = show(g.Server, t, level)
+		}
+	}
+	if level == client.DetailName {
+		return &answer{out: names}, nil
+	}
+	return &answer{out: full}, nil
+}
+
+// show is a tool as a program calls it.
+func show(server string, t client.ToolFind, level client.Detail) toolFound {
+	line := strings.TrimSpace(t.Description)
+	if level == client.DetailDescription {
+		return toolFound{Description: strings.TrimSpace(t.Signature + "  # " + line)}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "from servers.%s import %s\n\n# %s\n", server, t.Tool, t.Signature)
+	for _, p := range t.Params {
+		fmt.Fprintf(&b, "#   %s: %s", p.Name, p.Type)
+		if !p.Required {
+			b.WriteString(", optional")
+		}
+		if len(p.Enum) > 0 {
+			fmt.Fprintf(&b, ", one of %s", strings.Join(p.Enum, ", "))
+		}
+		if p.Description != "" {
+			b.WriteString("  " + strings.Join(strings.Fields(p.Description), " "))
+		}
+		b.WriteString("\n")
+	}
+	return toolFound{Description: line, Code: b.String()}
+}
