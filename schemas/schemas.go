@@ -251,6 +251,7 @@ type ToolsUsed struct {
 	Selected  []string   `json:"selected"` // "server/tool"
 	Share     float64    `json:"share"`    // selected ÷ available, 0 when nothing is available
 	Calls     []ToolCall `json:"calls"`
+	Degraded  string     `json:"degraded,omitempty"` // why embeddings had no part in the selection, when they should have
 }
 
 // ToolCall is one call of a tool.

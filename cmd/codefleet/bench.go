@@ -19,6 +19,7 @@ import (
 type benchOptions struct {
 	Scenario string
 	Runs     int
+	Data     string
 }
 
 func (a *app) benchCommand() *cobra.Command {
@@ -31,6 +32,7 @@ func (a *app) benchCommand() *cobra.Command {
 		RunE: a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
 	}
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(bench.Scenarios(), ", ")+" (default: all)")
+	c.Flags().StringVar(&o.Data, "data", "", "directory of data sets for the scenario selection, each {catalogue,queries}.jsonl")
 	c.Flags().IntVarP(&o.Runs, "runs", "n", 0, "samples of each number (default: by scenario)")
 	return c
 }
@@ -49,7 +51,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	line := a.progress()
 	defer line.clear()
 	options := bench.Options{
-		Scenario: o.Scenario, Runs: o.Runs, Program: self, Version: version, Progress: line.show,
+		Scenario: o.Scenario, Runs: o.Runs, Data: o.Data, Program: self, Version: version, Progress: line.show,
 		Settings: func(data string) (*config.Config, error) {
 			return config.Load(config.Source{File: a.config, Env: a.env, Flags: []config.Flag{
 				{Key: "data", Value: data, Name: "--data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},

@@ -84,6 +84,7 @@ var homes = map[string][]string{
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bridge", "internal/bridge/fixtures"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
+	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},

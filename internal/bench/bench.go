@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Scenario string // empty: all
 	Runs     int    // of each series; 0: by scenario
+	Data     string // directory of the selection's data sets; empty: what needs them is not measured
 
 	// Settings are those of the user, for a fleet whose data is in the given directory. They are
 	// asked for anew for each fleet, which changes them.
@@ -49,6 +50,7 @@ var scenarios = []scenario{
 	{"throughput", 5, (*bench).throughput, false},
 	{"memory", 3, (*bench).memory, false},
 	{"workspace", 5, (*bench).workspace, true},
+	{"selection", 200, (*bench).selection, true},
 }
 
 // Scenarios are the names of what can be measured.

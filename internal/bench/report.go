@@ -23,7 +23,15 @@ type Report struct {
 	Numbers    map[string]Number    `json:"numbers"`
 	Yardsticks map[string]Quantiles `json:"yardsticks"` // every series, those of the fleet too
 	Samples    map[string][]float64 `json:"samples"`
+	Tables     []Table              `json:"tables,omitempty"`
 	Notes      []string             `json:"notes,omitempty"` // what was not measured, and what to know of the rest
+}
+
+// Table is figures that are no time series. The first column names the row.
+type Table struct {
+	Title   string     `json:"title"`
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"`
 }
 
 // Machine is where the numbers were taken.
@@ -103,6 +111,16 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	if err := tw.Flush(); err != nil {
 		return err
+	}
+	for _, t := range r.Tables {
+		fmt.Fprintf(w, "\n%s\n", t.Title)
+		fmt.Fprintln(tw, strings.Join(t.Columns, "\t"))
+		for _, row := range t.Rows {
+			fmt.Fprintln(tw, strings.Join(row, "\t"))
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(w)
 	top := map[string]float64{} // by unit

@@ -131,6 +131,12 @@ func (k *checker) workers() {
 	k.names("worker.pools", c.Worker.Pools)
 }
 
+func (k *checker) positive(key string, d time.Duration) {
+	if d <= 0 {
+		k.bad(key, "%s is not above 0", d)
+	}
+}
+
 func (k *checker) atLeast(key string, n, least int) {
 	if n < least {
 		k.bad(key, "%d is less than %d", n, least)
@@ -191,7 +197,31 @@ func (k *checker) llm() {
 	k.url("llm.azure_endpoint", l.AzureEndpoint, "https", "http")
 	k.url("llm.base_url", l.BaseURL, "https", "http")
 	k.atLeast("llm.repair_attempts", l.RepairAttempts, 0)
+	k.atLeast("llm.task_tokens", l.TaskTokens, 0)
+	k.atLeast("llm.daily_tokens", l.DailyTokens, 0)
+	k.positive("llm.timeout", l.Timeout)
+	for _, name := range slices.Sorted(maps.Keys(l.Profiles)) {
+		k.profile("llm.profiles."+name, name, l.Profiles[name])
+	}
+	e := k.c.Embeddings
+	k.url("embeddings.base_url", e.BaseURL, "https", "http")
+	k.atLeast("embeddings.dimensions", e.Dimensions, 0)
+	k.positive("embeddings.deadline", e.Deadline)
 	k.oneOf("tools.destructive", k.c.Tools.Destructive, "allow", "deny")
+}
+
+func (k *checker) profile(key, name string, p LLMProfile) {
+	if !nameRule.MatchString(name) {
+		k.bad(key, "the name of a profile is lower-case letters, digits and -")
+	}
+	if p.Provider != "" {
+		k.oneOf(key+".provider", p.Provider, "openai", "azure_openai")
+	}
+	if t := p.Temperature; t != nil && !(*t >= 0 && *t <= 2) {
+		k.bad(key+".temperature", "%v is not between 0 and 2", *t)
+	}
+	k.atLeast(key+".max_tokens", p.MaxTokens, 0)
+	k.url(key+".base_url", p.BaseURL, "https", "http")
 }
 
 func (k *checker) servers() {

@@ -43,6 +43,8 @@ type Config struct {
 	Optimizations Optimizations `yaml:"optimizations"`
 	// The language model that writes programs for tasks given as a description.
 	LLM LLM `yaml:"llm"`
+	// Vectors from a model, which help to find the tools of a task.
+	Embeddings Embeddings `yaml:"embeddings"`
 	// Calls of tools.
 	Tools Tools `yaml:"tools"`
 	// MCP servers whose tools programs may call.
@@ -217,7 +219,8 @@ func Default() *Config {
 		},
 		Guardrails:    Guardrails{Enabled: true, SecurityChecks: true, MaxExecutionTime: 300 * time.Second, MaxMemoryMB: 512},
 		Optimizations: Optimizations{Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true},
-		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", RepairAttempts: 2},
+		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", Timeout: time.Minute, RepairAttempts: 2},
+		Embeddings:    Embeddings{Deadline: 300 * time.Millisecond},
 		Tools:         Tools{Destructive: "allow"},
 		MCP: MCP{
 			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",

@@ -53,7 +53,7 @@ func TestExampleFile(t *testing.T) {
 			continue
 		}
 		ignore := gocmp.FilterPath(func(p gocmp.Path) bool {
-			return slices.Contains([]string{".origins", ".Tenants", ".MCPServers", ".Operators"}, p.Last().String())
+			return slices.Contains([]string{".origins", ".Tenants", ".Profiles", ".MCPServers", ".Operators"}, p.Last().String())
 		}, gocmp.Ignore())
 		if diff := gocmp.Diff(want, got, ignore, cmpopts.EquateEmpty(), gocmp.AllowUnexported(Config{})); diff != "" {
 			t.Errorf("%s: differs from the defaults (-want +got):\n%s", name, diff)

@@ -118,9 +118,52 @@ type LLM struct {
 	Temperature float64 `yaml:"temperature" env:"LLM_TEMPERATURE"`
 	// Tokens of one answer at most.
 	MaxTokens int `yaml:"max_tokens" env:"LLM_MAX_TOKENS"`
+	// Time that the model has for one program, its retries included.
+	Timeout time.Duration `yaml:"timeout"`
 	// How often a program of the model's that failed goes back to it with the error, where the task
 	// does not say.
 	RepairAttempts int `yaml:"repair_attempts"`
+	// Tokens that one task may spend, repairs included. 0: any.
+	TaskTokens int `yaml:"task_tokens"`
+	// Tokens that each tenant may spend in a day of UTC, in the whole fleet, where the tenant's own
+	// setting does not say. 0: any.
+	DailyTokens int `yaml:"daily_tokens"`
+	// Other models, by the name with which a task asks for one (`model`). What a profile leaves out is
+	// as above, but for keys and addresses when its provider is another one.
+	Profiles map[string]LLMProfile `yaml:"profiles"`
+}
+
+// LLMProfile is one more model.
+type LLMProfile struct {
+	// openai or azure_openai. Empty: that of llm.
+	Provider string `yaml:"provider"`
+	// Model; for azure_openai the name of the deployment. Empty: that of llm.
+	Model string `yaml:"model"`
+	// Key; a profile with an address of its own needs its own.
+	APIKey Secret `yaml:"api_key"`
+	// Address of a service that speaks OpenAI's protocol, or of the Azure OpenAI resource.
+	BaseURL string `yaml:"base_url"`
+	// Azure OpenAI: version of the interface.
+	APIVersion string `yaml:"api_version"`
+	// 0 to 2.
+	Temperature *float64 `yaml:"temperature"`
+	// Tokens of one answer at most. 0: those of llm.
+	MaxTokens int `yaml:"max_tokens"`
+}
+
+// Embeddings are vectors of tools and tasks from a model, which help to find the tools of a task.
+type Embeddings struct {
+	// Model, as text-embedding-3-small: this, or llm.azure_embedder_name, turns them on. The
+	// descriptions of tools and tasks are sent to it.
+	Model string `yaml:"model"`
+	// Numbers a vector, for models that can shorten theirs; 512 is enough. 0: the model's own.
+	Dimensions int `yaml:"dimensions"`
+	// Address of a service that speaks OpenAI's protocol. Empty: that of llm.
+	BaseURL string `yaml:"base_url"`
+	// Key. Empty: that of llm, when the address is that of llm too.
+	APIKey Secret `yaml:"api_key"`
+	// Time for the vector of a task. Without it in time, tools are found by words.
+	Deadline time.Duration `yaml:"deadline"`
 }
 
 // Tools are calls of tools.

@@ -27,6 +27,8 @@ type Tenant struct {
 	MaxRunning int `yaml:"max_running"`
 	// Hosts that its tasks may ask to reach, as example.org or example.org:443. Empty: none.
 	Network []string `yaml:"network"`
+	// Tokens of models that it may spend in a day of UTC. 0: as llm.daily_tokens says.
+	DailyTokens int `yaml:"daily_tokens"`
 	// The most that one run may ask for. 0: the fleet's default and no more.
 	Limits TenantLimits `yaml:"limits"`
 }

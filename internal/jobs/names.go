@@ -23,6 +23,8 @@ const (
 	streamDead    = "DLQ"
 	streamDelayed = "DELAYED"
 	streamJournal = "JOURNAL"
+	streamHistory = "HISTORY"
+	streamSpent   = "SPENT"
 	bucketWorkers = "workers"
 	bucketObjects = "PAYLOADS"
 

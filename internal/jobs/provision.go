@@ -10,14 +10,18 @@ import (
 )
 
 const (
-	logsKept     = 72 * time.Hour
-	deadKept     = 30 * 24 * time.Hour
-	journalKept  = 7 * 24 * time.Hour
-	logsPerTask  = 10_000
-	maxLogBytes  = 4 << 30
-	maxConsumers = 100_000 // one per pool, priority and tenant with recent tasks; the server's default is 1,000
-	dedupeWindow = 2 * time.Minute
-	presenceTTL  = 3 * presenceEvery
+	logsKept    = 72 * time.Hour
+	deadKept    = 30 * 24 * time.Hour
+	journalKept = 7 * 24 * time.Hour
+	historyKept = 90 * 24 * time.Hour
+	spentKept   = 40 * 24 * time.Hour
+	logsPerTask = 10_000
+	maxLogBytes = 4 << 30
+
+	historyPerTenant = 500
+	maxConsumers     = 100_000 // one per pool, priority and tenant with recent tasks; the server's default is 1,000
+	dedupeWindow     = 2 * time.Minute
+	presenceTTL      = 3 * presenceEvery
 )
 
 // Provision creates the streams and buckets, or updates them to this version's settings. It may be
@@ -71,6 +75,13 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}, {
 		Name: streamJournal, Description: "tool calls of tasks, so that another run replays them",
 		Subjects: []string{"journal.*.*.*"}, MaxAge: journalKept, MaxMsgsPerSubject: 1, AllowDirect: true,
+	}, {
+		Name: streamHistory, Description: "which tools the tasks of a tenant used, not synced",
+		Subjects: []string{"history.*"}, MaxAge: historyKept, MaxMsgsPerSubject: historyPerTenant, MaxMsgSize: MaxMemory + 1024,
+		AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}, {
+		Name: streamSpent, Description: "tokens of language models, by tenant and day",
+		Subjects: []string{"spent.*.*"}, MaxAge: spentKept, AllowMsgCounter: true, AllowDirect: true,
 	}, {
 		Name: streamDelayed, Description: "timers of tasks that are to run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,

@@ -32,14 +32,19 @@ const settleTime = 10 * time.Second
 
 // Stages are what a pipeline is made of. Pool, Store, Log and Trace are required.
 type Stages struct {
-	Pool    *executor.Pool
-	Store   *state.Store
-	Tools   Tools
-	Writer  *codegen.Writer                     // writes programs; nil: only the rules do
-	Repairs int                                 // of a failed program of the Writer's, where the task does not say
-	Limits  func(tenant string) executor.Limits // of a task that says nothing about them
-	Log     *slog.Logger
-	Trace   trace.Tracer
+	Pool       *executor.Pool
+	Store      *state.Store
+	Tools      Tools
+	Embeddings *Embeddings                         // nil: tools are found by words alone
+	History    History                             // nil: nothing is remembered
+	Writer     *codegen.Writer                     // writes programs; nil: only the rules do
+	Models     map[string]*codegen.Writer          // those that a task may name, by profile
+	Repairs    int                                 // of a failed program of a model's, where the task does not say
+	Ledger     Ledger                              // nil: nobody counts what tenants spend
+	TaskTokens int                                 // of models, for one task; 0: any
+	Limits     func(tenant string) executor.Limits // of a task that says nothing about them
+	Log        *slog.Logger
+	Trace      trace.Tracer
 }
 
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
@@ -50,7 +55,9 @@ type Pipeline struct {
 }
 
 // New returns a pipeline of the given stages.
-func New(s Stages) *Pipeline { return &Pipeline{Stages: s, schemas: broker.NewSchemas()} }
+func New(s Stages) *Pipeline {
+	return &Pipeline{Stages: s, sets: toolsets{embeddings: s.Embeddings}, schemas: broker.NewSchemas()}
+}
 
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
@@ -91,6 +98,7 @@ func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, er
 			continue
 		}
 		if again, err := p.repair(ctx, t); err != nil || !again {
+			p.remember(ctx, t)
 			return t.finish(), err
 		}
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -32,11 +35,8 @@ func (p *Pipeline) discover(ctx context.Context, t *task) error {
 // for the task's description. A refusal means that nobody could write it.
 func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error) {
 	data := t.job.Task
-	if data.Model != "" {
-		return &schemas.Error{
-			Code: "unknown_model", Message: fmt.Sprintf("the fleet has no model profile %q", data.Model),
-			Hint: "leave `model` out: the fleet's own model, or its rules, write the program",
-		}, nil
+	if refusal := p.chooseModel(t); refusal != nil {
+		return refusal, nil
 	}
 	if data.Description != "" {
 		if err := p.selectTools(ctx, t); err != nil {
@@ -58,7 +58,7 @@ func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error)
 			Hint: "send the task with `code` or `description`",
 		}, nil
 	}
-	if t.generatedBy == codegen.ByModel && p.Writer != nil {
+	if t.generatedBy == codegen.ByModel && t.writer != nil {
 		t.repairs = p.Repairs
 		if n := data.RepairAttempts; n != nil {
 			t.repairs = *n
@@ -67,10 +67,27 @@ func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error)
 	return nil, nil
 }
 
+// chooseModel takes the writer that the task names, or the fleet's own.
+func (p *Pipeline) chooseModel(t *task) *schemas.Error {
+	name := t.job.Task.Model
+	if t.writer = p.Writer; name == "" {
+		return nil
+	}
+	writer, ok := p.Models[name]
+	if t.writer = writer; ok {
+		return nil
+	}
+	hint := "leave `model` out: the fleet's own model, or its rules, write the program"
+	if len(p.Models) > 0 {
+		hint = "its profiles are " + strings.Join(slices.Sorted(maps.Keys(p.Models)), ", ") + "; or " + hint
+	}
+	return &schemas.Error{Code: "unknown_model", Message: fmt.Sprintf("the fleet has no model profile %q", name), Hint: hint}
+}
+
 // selectTools finds the few tools that the description needs, and what a writer is to know.
 func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	defer t.clock(&t.timing.Select)()
-	_, span := p.Trace.Start(ctx, "select")
+	ctx, span := p.Trace.Start(ctx, "select")
 	defer span.End()
 	t.request = codegen.Request{Task: t.job.Task.Description, Inputs: string(t.job.Task.Inputs)}
 	for _, f := range t.job.Task.Files {
@@ -81,12 +98,16 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 		return nil
 	}
 	t.job.Emit(ctx, schemas.Progress{Stage: "select"})
-	ids, err := t.tools.pick(t.request.Task, t.allow, t.job.Task.Tools)
+	var past *selection.History
+	if p.History != nil {
+		past = p.History.Past(ctx, t.ref.Tenant)
+	}
+	ids, degraded, err := t.tools.pick(ctx, t.request.Task, t.allow, t.job.Task.Tools, past)
 	if err != nil {
 		return jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
 	t.request.Tools = t.tools.writable(ids)
-	t.result.Tools.Selected = ids
+	t.result.Tools.Selected, t.result.Tools.Degraded = ids, degraded
 	if n := t.result.Tools.Available; n > 0 {
 		t.result.Tools.Share = float64(len(ids)) / float64(n)
 	}
@@ -100,8 +121,12 @@ func (p *Pipeline) generate(ctx context.Context, t *task) (*schemas.Error, error
 	ctx, span := p.Trace.Start(ctx, "generate")
 	defer span.End()
 	t.job.Emit(ctx, schemas.Progress{Stage: "generate"})
-	program, err := codegen.Generate(ctx, p.Writer, t.request, codegen.Call{Progress: p.answer(ctx, t)})
-	t.used(program.Usage)
+	budgets, err := p.budgets(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("read the budget of tenant %s: %w", t.ref.Tenant, orCause(ctx, err))
+	}
+	program, err := codegen.Generate(ctx, t.writer, t.request, codegen.Call{Progress: p.answer(ctx, t), Budgets: budgets})
+	p.spent(ctx, t, program.Usage)
 	if ctx.Err() != nil {
 		return nil, orCause(ctx, errors.Join(err, ctx.Err()))
 	}
@@ -120,7 +145,7 @@ func (p *Pipeline) generate(ctx context.Context, t *task) (*schemas.Error, error
 
 // answer shows a model's answer as it arrives, a line at a time; nil where there is no model.
 func (p *Pipeline) answer(ctx context.Context, t *task) func(string) {
-	if p.Writer == nil {
+	if t.writer == nil {
 		return nil
 	}
 	var line strings.Builder

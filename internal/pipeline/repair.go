@@ -49,8 +49,12 @@ func (p *Pipeline) repair(ctx context.Context, t *task) (again bool, err error) 
 	defer span.End()
 	t.job.Emit(ctx, schemas.Progress{Stage: "repair"})
 	t.repairs--
-	program, err := p.Writer.Repair(ctx, t.request, t.failure(), codegen.Call{Progress: p.answer(ctx, t)})
-	t.used(program.Usage)
+	budgets, err := p.budgets(ctx, t)
+	if err != nil {
+		return false, fmt.Errorf("read the budget of tenant %s: %w", t.ref.Tenant, orCause(ctx, err))
+	}
+	program, err := t.writer.Repair(ctx, t.request, t.failure(), codegen.Call{Progress: p.answer(ctx, t), Budgets: budgets})
+	p.spent(ctx, t, program.Usage)
 	if ctx.Err() != nil {
 		return false, orCause(ctx, ctx.Err())
 	}

@@ -25,9 +25,11 @@ type task struct {
 	request     codegen.Request
 	code        string
 	generatedBy string
-	runs        int            // that have ended before this one
-	repairs     int            // that the model may still try
-	entries     []broker.Entry // tool calls of the latest run
+	runs        int             // that have ended before this one
+	writer      *codegen.Writer // nil: only the rules write
+	budget      *codegen.Budget // of the task's model tokens; nil: any
+	repairs     int             // that the model may still try
+	entries     []broker.Entry  // tool calls of the latest run
 	timing      schemas.Timing
 	result      schemas.Result
 }

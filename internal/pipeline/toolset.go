@@ -30,23 +30,23 @@ type toolset struct {
 	version string
 	snap    *tools.Snapshot
 	usable  []tools.Tool // those that a program may call
-	index   func() *selection.Snapshot
+	index   func() index
 	direct  func() int // tokens of all usable definitions, as handing them to a model would cost
 }
 
-func newToolset(version string, snap *tools.Snapshot) *toolset {
+func newToolset(version string, snap *tools.Snapshot, embeddings *Embeddings) *toolset {
 	s := &toolset{version: version, snap: snap}
 	for _, t := range snap.Tools {
 		if t.Usable() {
 			s.usable = append(s.usable, t)
 		}
 	}
-	s.index = sync.OnceValue(func() *selection.Snapshot {
+	s.index = sync.OnceValue(func() index {
 		list := make([]selection.Tool, len(s.usable))
 		for i, t := range s.usable {
 			list[i] = selectable(t)
 		}
-		return selection.Build(list)
+		return embeddings.index(selection.Build(list))
 	})
 	s.direct = sync.OnceValue(func() (tokens int) {
 		for _, t := range s.usable {
@@ -72,8 +72,9 @@ const (
 	confident  = 0.2 // of a clause, below which its tools are left out when another clause's are not
 )
 
-// pick returns the ids of the few tools that a task needs, clause by clause, each clause's best first.
-func (s *toolset) pick(task string, allow []string, choice *schemas.ToolChoice) ([]string, error) {
+// pick returns the ids of the few tools that a task needs: clause by clause, each clause's best first, then those that
+// tasks like this one used in the past. degraded says why embeddings had no part in it, when they should have.
+func (s *toolset) pick(ctx context.Context, task string, allow []string, choice *schemas.ToolChoice, past *selection.History) (ids []string, degraded string, err error) {
 	most := selection.AtMost
 	if choice != nil && choice.Max > 0 {
 		most = min(most, choice.Max)
@@ -82,12 +83,13 @@ func (s *toolset) pick(task string, allow []string, choice *schemas.ToolChoice) 
 	if len(queries) == 0 || len(queries) > maxQueries {
 		queries = []string{task}
 	}
-	found, err := s.index().Select(selection.Request{
+	request := selection.Request{
 		Queries: queries, Detail: selection.DetailName, Floor: 1,
 		Allow: func(tool *selection.Tool) bool { return broker.Allowed(allow, tool.Server, tool.Name) },
-	})
+	}
+	found, err := s.index().Select(ctx, request)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	sure, all := []string{}, []string{}
 	for _, q := range found.Queries {
@@ -99,7 +101,31 @@ func (s *toolset) pick(task string, allow []string, choice *schemas.ToolChoice) 
 	if len(sure) == 0 {
 		sure = all
 	}
-	return first(sure, most), nil
+	if past != nil {
+		request.Queries, request.History, request.Explain = []string{task}, past, true
+		remembered, err := s.index().local.Select(request)
+		if err != nil {
+			return nil, "", err
+		}
+		sure = append(sure, used(remembered)...)
+	}
+	return first(sure, most), found.Degraded, nil
+}
+
+// used are the tools that owe their place to the past, best first.
+func used(r selection.Response) (ids []string) {
+	for _, q := range r.Queries {
+		for _, id := range q.Tools {
+			for _, g := range r.Servers {
+				for _, h := range g.Tools {
+					if h.ID == id && h.Why.History > 0 {
+						ids = append(ids, id)
+					}
+				}
+			}
+		}
+	}
+	return ids
 }
 
 // first returns the first n different strings.
@@ -149,6 +175,8 @@ func writable(t tools.Tool) codegen.Tool {
 // toolsets keeps the toolsets of the latest snapshots: what is costly to work out about one is worked
 // out once. The zero value is usable.
 type toolsets struct {
+	embeddings *Embeddings
+
 	mu   sync.Mutex
 	list []*toolset // the least lately used first
 }
@@ -167,9 +195,19 @@ func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
 	if len(c.list) == maxToolsets {
 		c.list = slices.Delete(c.list, 0, 1)
 	}
-	made := newToolset(version, snap)
+	made := newToolset(version, snap, c.embeddings)
 	c.list = append(c.list, made)
 	return made
+}
+
+// Preparer returns what does all that comes before a model is asked: it selects the tools that a task's description
+// needs and makes the request to write its program. full is what all usable definitions would cost, in tokens.
+func Preparer(snap *tools.Snapshot) (prepare func(description string) (codegen.Request, error), full int) {
+	s := newToolset("", snap, nil)
+	return func(description string) (codegen.Request, error) {
+		ids, _, err := s.pick(context.Background(), description, []string{"*"}, nil, nil)
+		return codegen.Request{Task: description, Tools: s.writable(ids)}, err
+	}, s.direct()
 }
 
 // Search finds tools as tasks do, over those that a program may call. The zero value is usable, by
@@ -177,4 +215,6 @@ func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
 type Search struct{ sets toolsets }
 
 // Of is the index of a catalogue.
-func (s *Search) Of(snap *tools.Snapshot) *selection.Snapshot { return s.sets.of("", snap).index() }
+func (s *Search) Of(snap *tools.Snapshot) *selection.Snapshot {
+	return s.sets.of("", snap).index().local
+}

@@ -22,7 +22,7 @@ func shipped(t *testing.T) *toolset {
 	if err != nil || len(snap.Tools) != 11 {
 		t.Fatalf("%d tools, %v, want 11", len(snap.Tools), err)
 	}
-	return newToolset("v1", snap)
+	return newToolset("v1", snap, nil)
 }
 
 func TestPick(t *testing.T) {
@@ -40,7 +40,7 @@ func TestPick(t *testing.T) {
 		{"Berechne die Wurzel aus 16", []string{"*"}, nil, []string{}},
 		{"list tables", nil, nil, []string{}},
 	} {
-		got, err := s.pick(c.task, c.allow, c.choice)
+		got, _, err := s.pick(t.Context(), c.task, c.allow, c.choice, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestToolsetCountsWhatMayBeCalled(t *testing.T) {
 		{Server: "a", Name: "approved", State: tools.Approved},
 		{Server: "b", Name: "pending", State: tools.Pending},
 		{Server: "b", Name: "changed", State: tools.Changed},
-	}))
+	}), nil)
 	for _, c := range []struct {
 		allow []string
 		want  int
@@ -66,7 +66,7 @@ func TestToolsetCountsWhatMayBeCalled(t *testing.T) {
 			t.Errorf("allowed(%v) = %d, want %d", c.allow, got, c.want)
 		}
 	}
-	if _, ok := s.index().Tool("b/pending"); ok {
+	if _, ok := s.index().local.Tool("b/pending"); ok {
 		t.Error("a tool that nobody approved can be selected")
 	}
 }
@@ -115,7 +115,7 @@ func TestRepairable(t *testing.T) {
 		{"a read timed out", schemas.Failed, 1, call("read", broker.TimedOut), true},
 		{"no such tool", schemas.Failed, 1, call("sent", broker.Unavailable), true},
 	} {
-		task := &task{tools: newToolset("v1", mutating), repairs: c.repairs, entries: c.entries, result: schemas.Result{Status: c.status}}
+		task := &task{tools: newToolset("v1", mutating, nil), repairs: c.repairs, entries: c.entries, result: schemas.Result{Status: c.status}}
 		if got := task.repairable(); got != c.want {
 			t.Errorf("%s: repairable = %v, want %v", c.name, got, c.want)
 		}

@@ -1,6 +1,9 @@
 package selection
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // scored is one tool of a dense list.
 type scored struct {
@@ -38,22 +41,111 @@ func fuse(local []candidate, dense []scored, s *Snapshot, allowed func(*Tool) bo
 	return out
 }
 
-// nearest returns the tools whose vectors are nearest to the query's, best first. Both are of unit length; a tool
-// without a vector does not take part.
-func nearest(query []float32, vectors [][]float32, limit int) []scored {
-	best := newTop(limit)
-	for d, v := range vectors {
-		if v == nil {
-			continue
+// dense is the vectors of a catalogue's tools, all of unit length; those that are not known yet are nil. Immutable.
+//
+// Beside each vector it keeps its sketch: one bit a number, whether it is above the mean of all. In a large catalogue
+// the tools whose sketches differ least from the query's are found first, and only those are compared in full.
+type dense struct {
+	vectors [][]float32
+	missing int
+	mean    []float32
+	sketch  []uint64 // words a tool
+	words   int
+}
+
+const (
+	exactUpTo  = 2000 // tools that are all compared in full
+	oversample = 1000 // tools that a search of sketches leaves
+)
+
+func newDense(vectors [][]float32) *dense {
+	d := &dense{vectors: vectors}
+	for _, v := range vectors {
+		switch {
+		case v == nil:
+			d.missing++
+		case d.mean == nil:
+			d.mean = slices.Clone(v)
+		case len(v) != len(d.mean): // another length than the first one's: of no use
+			return &dense{vectors: make([][]float32, len(vectors)), missing: len(vectors)}
+		default:
+			for i, x := range v {
+				d.mean[i] += x
+			}
 		}
-		c := candidate{tool: int32(d), score: dot(query, v)}
-		if best.wants(c) {
-			best.put(c)
+	}
+	if len(vectors) <= exactUpTo || d.mean == nil {
+		return d
+	}
+	for i := range d.mean {
+		d.mean[i] /= float32(len(vectors) - d.missing)
+	}
+	d.words = (len(d.mean) + 63) / 64
+	d.sketch = make([]uint64, d.words*len(vectors))
+	for i, v := range vectors {
+		d.sketchOf(v, d.sketch[i*d.words:])
+	}
+	return d
+}
+
+func (d *dense) sketchOf(v []float32, out []uint64) {
+	for i, x := range v {
+		if x > d.mean[i] {
+			out[i/64] |= 1 << (i % 64)
+		}
+	}
+}
+
+// nearest returns the tools whose vectors are nearest to the query's, best first. A tool without a vector, and a query
+// of another length, find nothing.
+func (d *dense) nearest(query []float32, limit int) []scored {
+	best := newTop(limit)
+	compare := func(tool int32) {
+		if v := d.vectors[tool]; v != nil && len(v) == len(query) {
+			if c := (candidate{tool: tool, score: dot(query, v)}); best.wants(c) {
+				best.put(c)
+			}
+		}
+	}
+	if d.sketch == nil || len(query) != len(d.mean) {
+		for i := range d.vectors {
+			compare(int32(i))
+		}
+	} else {
+		for _, i := range d.likely(query) {
+			compare(i)
 		}
 	}
 	out := make([]scored, 0, limit)
 	for _, c := range best.sorted() {
 		out = append(out, scored{c.tool, c.score})
+	}
+	return out
+}
+
+// likely returns the tools whose sketches differ least from the query's, at least oversample of them. Distances are
+// small whole numbers: one pass counts them, a second one takes the smallest.
+func (d *dense) likely(query []float32) []int32 {
+	asked := make([]uint64, d.words)
+	d.sketchOf(query, asked)
+	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.words+1)
+	for i := range d.vectors {
+		n, row := 0, d.sketch[i*d.words:][:d.words]
+		for w, x := range row {
+			n += bits.OnesCount64(x ^ asked[w])
+		}
+		distance[i] = uint16(n)
+		count[n]++
+	}
+	farthest, total := 0, 0
+	for total += count[0]; total < min(oversample, len(d.vectors)); total += count[farthest] {
+		farthest++
+	}
+	out := make([]int32, 0, total)
+	for i, n := range distance {
+		if int(n) <= farthest {
+			out = append(out, int32(i))
+		}
 	}
 	return out
 }

@@ -7,10 +7,17 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/text"
 )
 
-// Past is one task that succeeded and the ids of the tools that really ran in it.
+// Past is one task that succeeded: the terms of its description, without its values, and the ids of the tools that
+// really ran in it.
 type Past struct {
-	Task  string
-	Tools []string
+	Terms []string `json:"terms"`
+	Tools []string `json:"tools"`
+}
+
+// NewPast is what is kept of a task. Its paths, addresses and quantities are not.
+func NewPast(description string, tools []string) Past {
+	terms := text.Query(description)
+	return Past{Terms: terms[:min(len(terms), maxTerms)], Tools: tools}
 }
 
 // History is one tenant's past tasks, ready to be asked "which tools did tasks like this one use?". Immutable, and
@@ -34,7 +41,7 @@ func NewHistory(past []Past) *History {
 	var terms [][]string
 	for _, p := range past {
 		if len(p.Tools) > 0 {
-			terms = append(terms, text.Query(p.Task))
+			terms = append(terms, p.Terms)
 			h.used = append(h.used, p.Tools)
 		}
 	}

@@ -42,8 +42,7 @@ type Hybrid struct {
 
 	mu       sync.RWMutex
 	snapshot *Snapshot
-	vectors  [][]float32 // by tool; nil while unknown
-	missing  int         // tools without a vector
+	tools    *dense
 }
 
 // NewHybrid starts with a snapshot and no vectors; Load brings them.
@@ -65,7 +64,7 @@ func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 	}
 	return &Hybrid{
 		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, snapshot: s,
-		vectors: make([][]float32, s.Len()), missing: s.Len(),
+		tools: newDense(make([][]float32, s.Len())),
 	}
 }
 
@@ -84,43 +83,42 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.snapshot, h.vectors, h.missing = s, vectors, 0
+	h.swap(s, newDense(vectors))
 	return nil
 }
 
 // Swap replaces the snapshot at once, keeping the vectors that are cached; Load completes them.
 func (h *Hybrid) Swap(s *Snapshot) {
 	model, dimensions := h.embedder.Model()
-	vectors, missing := make([][]float32, s.Len()), 0
+	vectors := make([][]float32, s.Len())
 	for i := range s.tools {
-		v, ok := h.opts.Cache.Get(contentKey(model, dimensions, s.tools[i].content()))
-		if ok {
+		if v, ok := h.opts.Cache.Get(contentKey(model, dimensions, s.tools[i].content())); ok {
 			vectors[i] = v
-		} else {
-			missing++
 		}
 	}
+	h.swap(s, newDense(vectors))
+}
+
+func (h *Hybrid) swap(s *Snapshot, tools *dense) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.snapshot, h.vectors, h.missing = s, vectors, missing
+	h.snapshot, h.tools = s, tools
 }
 
 // Select ranks like Snapshot.Select, with the embeddings' list fused in where there is one.
 func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	h.mu.RLock()
-	snapshot, vectors, missing := h.snapshot, h.vectors, h.missing
+	snapshot, tools := h.snapshot, h.tools
 	h.mu.RUnlock()
-	dense, reason := h.dense(ctx, r.Queries, vectors, missing)
+	dense, reason := h.dense(ctx, r.Queries, tools)
 	response, err := snapshot.selectWith(r, dense)
 	response.Degraded = reason
 	return response, err
 }
 
 // dense returns one list a query, or the reason why there are none.
-func (h *Hybrid) dense(ctx context.Context, queries []string, vectors [][]float32, missing int) ([][]scored, string) {
-	if missing == len(vectors) {
+func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense) ([][]scored, string) {
+	if tools.missing == len(tools.vectors) {
 		return nil, "the tools have no embeddings yet"
 	}
 	if !h.breaker.closed() {
@@ -142,10 +140,10 @@ func (h *Hybrid) dense(ctx context.Context, queries []string, vectors [][]float3
 	h.breaker.succeeded()
 	lists := make([][]scored, len(queries))
 	for i, v := range found {
-		lists[i] = nearest(v, vectors, rankDepth)
+		lists[i] = tools.nearest(v, rankDepth)
 	}
-	if missing > 0 {
-		return lists, fmt.Sprintf("%d of %d tools have no embedding yet", missing, len(vectors))
+	if tools.missing > 0 {
+		return lists, fmt.Sprintf("%d of %d tools have no embedding yet", tools.missing, len(tools.vectors))
 	}
 	return lists, ""
 }

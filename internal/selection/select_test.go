@@ -151,9 +151,9 @@ func TestSelectOnNothing(t *testing.T) {
 func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	s := Build(catalogue())
 	history := NewHistory([]Past{
-		{"prepare the monday numbers for the board", []string{"database/list_tables", "gone/tool"}},
-		{"prepare the tuesday numbers for the board", []string{"database/list_tables"}},
-		{"water the plants", nil},
+		NewPast("prepare the monday numbers for the board", []string{"database/list_tables", "gone/tool"}),
+		NewPast("prepare the tuesday numbers for the board", []string{"database/list_tables"}),
+		NewPast("water the plants", nil),
 	})
 	task := "prepare the friday numbers for the board"
 	if got := s.Ranked(task, nil, 1); got[0] == "database/list_tables" {
@@ -165,6 +165,9 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	other := "get weather for Paris"
 	if d := cmp.Diff(s.Ranked(other, nil, 5), s.Ranked(other, history, 5)); d != "" {
 		t.Errorf("history changed an unlike task's ranking: %s", d)
+	}
+	if got := NewPast("mail bob@example.org about /root/plan.txt for $5", nil).Terms; !slices.Equal(got, []string{"mail", "email", "file", "text", "amount", "currenc"}) {
+		t.Errorf("NewPast keeps %q, want no values", got)
 	}
 	if NewHistory(nil) != nil {
 		t.Error("NewHistory(nil) is not nil")

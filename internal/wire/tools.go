@@ -1,13 +1,11 @@
 package wire
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
 
-	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -73,23 +71,4 @@ const builtinConcurrency = 64
 // toolPolicy is what happens to calls that may delete or overwrite.
 func toolPolicy(c *config.Config) broker.Policy {
 	return broker.Policy{Destructive: broker.Decision(c.Tools.Destructive)}
-}
-
-// Writer is the model of the settings that writes programs; nil when there is none, so that the
-// rules do.
-func Writer(c *config.Config) (*codegen.Writer, error) {
-	l := c.LLM
-	if !l.Enabled {
-		return nil, nil
-	}
-	o := codegen.OpenAIOptions{Model: l.Model, Temperature: &l.Temperature, BaseURL: l.BaseURL, APIKey: string(cmp.Or(l.APIKey, l.OpenAIAPIKey))}
-	if l.Provider == "azure_openai" {
-		o.BaseURL, o.APIKey = l.AzureEndpoint, string(cmp.Or(l.APIKey, l.AzureAPIKey))
-		o.Deployment, o.APIVersion = cmp.Or(l.AzureDeploymentName, l.Model), l.AzureAPIVersion
-	}
-	model, err := codegen.NewOpenAI(o)
-	if err != nil {
-		return nil, fmt.Errorf("llm: %w", err)
-	}
-	return codegen.NewWriter(model, codegen.WriterOptions{MaxTokens: l.MaxTokens}), nil
 }

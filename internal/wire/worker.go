@@ -52,10 +52,15 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		return err
 	}
 	defer upstreams.Close()
-	writer, err := Writer(c)
+	writer, models, err := Writers(c)
 	if err != nil {
 		return err
 	}
+	embeddings, vectors, err := Embeddings(c, dir, t.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, vectors.Close()) }()
 	info, err := driver.Inspect(take)
 	if err != nil {
 		return err
@@ -72,8 +77,9 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 			Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		},
-		Tools:  pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c)},
-		Writer: writer, Repairs: c.LLM.RepairAttempts,
+		Tools:      pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c)},
+		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
+		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: driver, Join: Join(c, filepath.Join(dir, "cache"), t, join),
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})

@@ -27,24 +27,28 @@ import (
 
 // Options are what a worker is made of. Join, Driver and Pool.Dir are required.
 type Options struct {
-	Name     string                              // unique in the fleet
-	Version  string                              // of the program, for lists
-	Pools    []string                            // that it takes tasks from
-	Slots    int                                 // tasks at a time
-	Attempts int                                 // runs of a task that says nothing about it
-	AckWait  time.Duration                       // the same in the whole fleet
-	Limits   func(tenant string) executor.Limits // of a task that says nothing about them; nil: the executor's
-	Policy   jobs.Policy                         // nil: the queue client's
-	Pool     executor.PoolOptions                // Owner and Log default to the worker's
-	Driver   executor.Driver
-	Join     Join
-	Tools    pipeline.Tools  // Journal and Audit default to the queue's journal and the log
-	Writer   *codegen.Writer // nil: programs are written by rules
-	Repairs  int             // of a program of the Writer's
-	Log      *slog.Logger
-	Tracer   trace.TracerProvider
-	Meter    metric.MeterProvider
-	Ready    func() // called once, when a task would run at once
+	Name        string                              // unique in the fleet
+	Version     string                              // of the program, for lists
+	Pools       []string                            // that it takes tasks from
+	Slots       int                                 // tasks at a time
+	Attempts    int                                 // runs of a task that says nothing about it
+	AckWait     time.Duration                       // the same in the whole fleet
+	Limits      func(tenant string) executor.Limits // of a task that says nothing about them; nil: the executor's
+	Policy      jobs.Policy                         // nil: the queue client's
+	Pool        executor.PoolOptions                // Owner and Log default to the worker's
+	Driver      executor.Driver
+	Join        Join
+	Tools       pipeline.Tools             // Journal and Audit default to the queue's journal and the log
+	Embeddings  *pipeline.Embeddings       // nil: tools are found by words alone
+	Writer      *codegen.Writer            // nil: programs are written by rules
+	Models      map[string]*codegen.Writer // those that a task may name, by profile
+	Repairs     int                        // of a program of a model's
+	TaskTokens  int                        // of models, that one task may spend; 0: any
+	DailyTokens func(tenant string) int    // of models, in a day of UTC, in the whole fleet; nil, and 0: any
+	Log         *slog.Logger
+	Tracer      trace.TracerProvider
+	Meter       metric.MeterProvider
+	Ready       func() // called once, when a task would run at once
 }
 
 // Join reaches the fleet. It is called once, while the first sandboxes are made.
@@ -75,6 +79,7 @@ func Run(take, work context.Context, opts Options) error {
 		poolErr = pool.Run(boxes)
 		stopTaking() // without boxes there is nothing to take tasks for
 	})
+	running.Go(func() { opts.Embeddings.Run(boxes) })
 	queue, store, err := opts.Join(take)
 	if err == nil {
 		running.Go(func() {
@@ -121,7 +126,9 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		o.Tools.Journal = journal{queue}
 	}
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: store, Tools: o.Tools, Writer: o.Writer, Repairs: o.Repairs, Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: &history{queue: queue, log: o.Log},
+		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
+		Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,

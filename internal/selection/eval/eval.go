@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -35,16 +36,18 @@ type SetReport struct {
 	Tools     int    `json:"tools"`
 	Questions int    `json:"questions"`
 	Columns
-	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of each task's first sub-query, where tasks have several
+	Firsts    int     `json:"firsts,omitempty"`      // tasks whose first sub-query is there, where tasks have several
+	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of those
 }
 
 // Scale is the cost at a size of catalogue.
 type Scale struct {
 	Tools   int       `json:"tools"`
 	BuildMS float64   `json:"build_ms"`
-	P50MS   float64   `json:"p50_ms"`
+	P50MS   float64   `json:"p50_ms"` // of everything: words, vectors, history and the embeddings' list
 	P99MS   float64   `json:"p99_ms"`
 	Samples []float64 `json:"samples_ms"`
+	Local   []float64 `json:"local_ms"` // without the embeddings' list
 }
 
 const (
@@ -52,16 +55,12 @@ const (
 	folds = 10
 )
 
-// Run measures every data set below dir, in order of name, and the cost at 10,000 and 50,000 tools made of theirs.
-// A directory without a catalogue is passed over.
-func Run(ctx context.Context, dir string) (Report, error) {
-	return run(ctx, dir, 10_000, 50_000)
-}
-
-func run(ctx context.Context, dir string, scales ...int) (Report, error) {
+// Run measures every data set below dir, in order of name, and the cost at each size of a catalogue made of all their
+// tools. A directory without a catalogue is passed over.
+func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 	report := Report{Notes: []string{
 		"hybrid uses a deterministic stand-in for the embedding model: it shows that the lists are fused, not what a model is worth",
-		"history is cross-validated: a question never sees itself, and tools count as used when they are among the right answers",
+		"history is cross-validated: no question sees itself or another one of its task, and tools count as used when they are among the right answers",
 	}}
 	sets, err := loadAll(dir)
 	if err != nil {
@@ -79,7 +78,11 @@ func run(ctx context.Context, dir string, scales ...int) (Report, error) {
 		report.Macro.Hybrid.add(r.Hybrid, weight)
 	}
 	for _, n := range scales {
-		report.Scale = append(report.Scale, measureScale(sets, n))
+		scale, err := measureScale(ctx, sets, n)
+		if err != nil {
+			return Report{}, err
+		}
+		report.Scale = append(report.Scale, scale)
 	}
 	return report, ctx.Err()
 }
@@ -107,28 +110,28 @@ func loadAll(dir string) ([]Set, error) {
 func measureSet(ctx context.Context, set Set) (SetReport, error) {
 	r := SetReport{Name: set.Name, Tools: len(set.Tools), Questions: len(set.Queries)}
 	snapshot := selection.Build(set.Tools)
-	hybrid := selection.NewHybrid(snapshot, standIn{}, selection.HybridOptions{Deadline: time.Minute})
+	hybrid := selection.NewHybrid(snapshot, standIn{256}, selection.HybridOptions{Deadline: time.Minute})
 	if err := hybrid.Load(ctx, snapshot); err != nil {
 		return r, err
 	}
 	histories := crossFit(set.Queries)
 	weight := 1 / float64(max(1, len(set.Queries)))
-	firsts, firstHits := 0, 0.0
+	firstHits := 0.0
 	for _, q := range set.Queries {
 		local := measure(q, snapshot.Ranked(q.Text, nil, depth))
 		r.Local.add(local, weight)
-		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q.ID)], depth)), weight)
+		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q)], depth)), weight)
 		answer, err := hybrid.Select(ctx, selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.AtMost})
 		if err != nil {
 			return r, err
 		}
 		r.Hybrid.add(measure(q, answer.Queries[0].Tools), weight)
 		if q.Task != "" && strings.HasSuffix(q.ID, "-1") {
-			firsts, firstHits = firsts+1, firstHits+local.Hit3
+			r.Firsts, firstHits = r.Firsts+1, firstHits+local.Hit3
 		}
 	}
-	if firsts > 0 {
-		r.FirstHit3 = firstHits / float64(firsts)
+	if r.Firsts > 0 {
+		r.FirstHit3 = firstHits / float64(r.Firsts)
 	}
 	return r, ctx.Err()
 }
@@ -138,8 +141,8 @@ func crossFit(queries []Query) [folds]*selection.History {
 	var past [folds][]selection.Past
 	for _, q := range queries {
 		for f := range folds {
-			if f != fold(q.ID) {
-				past[f] = append(past[f], selection.Past{Task: q.Text, Tools: q.Relevant})
+			if f != fold(q) {
+				past[f] = append(past[f], selection.NewPast(q.Text, q.Relevant))
 			}
 		}
 	}
@@ -150,66 +153,89 @@ func crossFit(queries []Query) [folds]*selection.History {
 	return histories
 }
 
-func fold(id string) int {
+// fold puts the questions of one task together: none of them may be another one's past.
+func fold(q Query) int {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte(cmp.Or(q.Task, q.ID)))
 	return int(h.Sum32() % folds)
 }
 
 // measureScale repeats the sets' tools under other servers' names up to n, and asks the sets' questions.
-func measureScale(sets []Set, n int) Scale {
-	var tools []selection.Tool
+func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	var questions []string
 	var past []selection.Past
 	for _, set := range sets {
 		for _, q := range set.Queries {
 			questions = append(questions, q.Text)
-			past = append(past, selection.Past{Task: q.Text, Tools: q.Relevant})
+			past = append(past, selection.NewPast(q.Text, q.Relevant))
 		}
 	}
+	tools := repeated(sets, n)
+	begin := time.Now()
+	snapshot := selection.Build(tools)
+	s := Scale{Tools: snapshot.Len(), BuildMS: milliseconds(time.Since(begin))}
+	hybrid := selection.NewHybrid(snapshot, standIn{scaleDimensions}, selection.HybridOptions{Deadline: time.Minute, Cache: selection.NewMemoryCache(2 * n)})
+	if err := hybrid.Load(ctx, snapshot); err != nil {
+		return Scale{}, err
+	}
+	history := selection.NewHistory(past)
+	const asked = 400
+	for i := range asked {
+		r := selection.Request{Queries: []string{questions[i*len(questions)/asked]}, History: history}
+		begin := time.Now()
+		if _, err := snapshot.Select(r); err != nil {
+			return Scale{}, err
+		}
+		s.Local = append(s.Local, milliseconds(time.Since(begin)))
+		begin = time.Now()
+		if _, err := hybrid.Select(ctx, r); err != nil {
+			return Scale{}, err
+		}
+		s.Samples = append(s.Samples, milliseconds(time.Since(begin)))
+	}
+	sorted := slices.Sorted(slices.Values(s.Samples))
+	s.P50MS, s.P99MS = sorted[asked/2], sorted[asked*99/100]
+	return s, ctx.Err()
+}
+
+// repeated are n tools: the sets' own, then again under other servers' names, no two texts alike.
+func repeated(sets []Set, n int) []selection.Tool {
+	var tools []selection.Tool
 	for round := 0; len(tools) < n; round++ {
 		for _, set := range sets {
 			for _, t := range set.Tools {
 				if round > 0 {
 					t.Server = fmt.Sprintf("%s-%d", t.Server, round)
-					t.Description += fmt.Sprintf(" (edition %d)", round) // no two texts alike: the analysis must not profit
+					t.Description += fmt.Sprintf(" (edition %d)", round)
 				}
 				t.Server = set.Name + "-" + t.Server
 				tools = append(tools, t)
 			}
 		}
 	}
-	begin := time.Now()
-	snapshot := selection.Build(tools[:n])
-	s := Scale{Tools: snapshot.Len(), BuildMS: milliseconds(time.Since(begin))}
-	history := selection.NewHistory(past)
-	const asked = 400
-	for i := range asked {
-		begin := time.Now()
-		_, _ = snapshot.Select(selection.Request{Queries: []string{questions[i*len(questions)/asked]}, History: history})
-		s.Samples = append(s.Samples, milliseconds(time.Since(begin)))
-	}
-	sorted := slices.Sorted(slices.Values(s.Samples))
-	s.P50MS, s.P99MS = sorted[asked/2], sorted[asked*99/100]
-	return s
+	return tools[:n]
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// standIn is a deterministic embedder without a model: stems hashed into 256 numbers.
-type standIn struct{}
+// scaleDimensions is what an embedding model is asked for by default.
+const scaleDimensions = 512
 
-func (standIn) Model() (string, int) { return "stand-in", 256 }
+// standIn is a deterministic embedder without a model: stems hashed into so many numbers.
+type standIn struct{ dimensions int }
 
-func (standIn) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (e standIn) Model() (string, int) { return "stand-in", e.dimensions }
+
+func (e standIn) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
+	last := uint32(e.dimensions - 1)
 	for i, s := range texts {
-		out[i] = make([]float32, 256)
-		out[i][255] = 0.1 // never all zero
+		out[i] = make([]float32, e.dimensions)
+		out[i][last] = 0.1 // never all zero
 		for _, term := range text.Query(s) {
 			h := fnv.New32a()
 			_, _ = h.Write([]byte(term))
-			out[i][h.Sum32()%255]++
+			out[i][h.Sum32()%last]++
 		}
 	}
 	return out, nil

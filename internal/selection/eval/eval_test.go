@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	report, err := run(t.Context(), dir, 100)
+	report, err := Run(t.Context(), dir, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "set", "queries.jsonl"), []byte("{}\n{x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run(t.Context(), dir); err == nil {
+	if _, err := Run(t.Context(), dir); err == nil {
 		t.Error("Run on a broken file: no error")
 	}
 }
@@ -77,7 +77,7 @@ func TestData(t *testing.T) {
 	if dir == "" {
 		t.Skip("CODEFLEET_SELECTION_DATA names no directory of data sets")
 	}
-	report, err := Run(t.Context(), dir)
+	report, err := Run(t.Context(), dir, 10_000, 50_000)
 	if err != nil {
 		t.Fatal(err)
 	}

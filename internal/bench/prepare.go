@@ -1,0 +1,226 @@
+package bench
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+)
+
+// npmTools is what six MCP servers from npm answer to tools/list, as recorded: everything, filesystem, git, memory,
+// sequential-thinking and sqlite, at the versions that internal/tools/toolstest/npm/install.sh pins (MIT and Apache-2.0).
+//
+//go:embed npm_tools.json
+var npmTools []byte
+
+// contextTasks are what the share of the context is taken of.
+var contextTasks = []string{
+	"Commit all staged changes with the message 'fix the parser'",
+	"Show the diff between the branches main and release",
+	"Read the file notes.txt and count its lines",
+	"List the directory data and move every log file to archive",
+	"Create an entity for Ada Lovelace and add the observation that she wrote the first program",
+	"Search the knowledge graph for people",
+	"Run the SQL query 'SELECT * FROM users' and print the names",
+	"Create a branch named feature-x and switch to it",
+	"Which tables are in the database? Describe each of them",
+	"Search for files that match *.go, then read them",
+	"Echo hello and add 2 and 3",
+	"Think step by step about how to split the work",
+}
+
+// prepare measures what comes before the model and how much the model is shown.
+func (b *bench) prepare(ctx context.Context) error {
+	six, err := b.npmCatalogue(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err := b.context(six); err != nil {
+		return err
+	}
+	many, err := b.npmCatalogue(ctx, 500)
+	if err != nil {
+		return err
+	}
+	model, err := startStub(ctx)
+	if err != nil {
+		return err
+	}
+	defer model.close()
+	writer, err := model.writer()
+	if err != nil {
+		return err
+	}
+	prepare, _ := pipeline.Preparer(many)
+	name := fmt.Sprintf("prepare with %d tools", len(many.Tools))
+	i := 0
+	err = b.sideBySide(ctx, plan{samples: b.n, inRow: 10}, series{name, "ms", func(ctx context.Context) (sample, error) {
+		began := time.Now()
+		i++
+		request, err := prepare(contextTasks[i%len(contextTasks)])
+		selected := since(began)
+		if err != nil {
+			return sample{}, err
+		}
+		if _, err := writer.Write(ctx, request, codegen.Call{}); err != nil {
+			return sample{}, err
+		}
+		own := float64(model.took.Load()) / float64(time.Millisecond)
+		return sample{value: since(began) - own, parts: map[string]float64{"select": selected}}, nil
+	}})
+	if err != nil {
+		return err
+	}
+	b.atMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time", b.p50(name), 5, "ms")
+	return nil
+}
+
+// context compares what the model is shown with the whole of tools/list.
+func (b *bench) context(six *tools.Snapshot) error {
+	list, err := json.Marshal(definitions(six))
+	if err != nil {
+		return err
+	}
+	full := codegen.Tokens(string(list))
+	prepare, _ := pipeline.Preparer(six)
+	table := Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d tools, %d tokens)", len(six.Tools), full), Columns: []string{
+		"task", "tools", "of tools", "share %", "whole prompt",
+	}}
+	for _, task := range contextTasks {
+		request, err := prepare(task)
+		if err != nil {
+			return err
+		}
+		shown, whole, err := promptTokens(request)
+		if err != nil {
+			return err
+		}
+		share := 100 * float64(shown) / float64(full)
+		b.add("context of tools", "%", share)
+		b.add("context, whole prompt", "%", 100*float64(whole)/float64(full))
+		table.Rows = append(table.Rows, []string{task, strconv.Itoa(len(request.Tools)), strconv.Itoa(shown), fmt.Sprintf("%.2f", share), strconv.Itoa(whole)})
+	}
+	b.sumUp()
+	b.Tables = append(b.Tables, table)
+	b.atMost("context", "tokens of tools shown to the model ÷ those of tools/list, median", b.p50("context of tools"), 2, "%")
+	b.atMost("context prompt", "the same for the whole prompt: rules, tools and task", b.p50("context, whole prompt"), 4, "%")
+	return nil
+}
+
+// promptTokens are those that the tools add to a prompt, and those of the whole prompt.
+func promptTokens(r codegen.Request) (tools, whole int, err error) {
+	bare := r
+	bare.Tools = nil
+	without, err := tokens(bare)
+	if err != nil {
+		return 0, 0, err
+	}
+	whole, err = tokens(r)
+	return whole - without, whole, err
+}
+
+func tokens(r codegen.Request) (n int, err error) {
+	messages, err := codegen.Messages(r)
+	for _, m := range messages {
+		n += codegen.Tokens(m.Text)
+	}
+	return n, err
+}
+
+func definitions(s *tools.Snapshot) (out []tools.Definition) {
+	for _, t := range s.Tools {
+		out = append(out, t.Definition())
+	}
+	return out
+}
+
+// npmCatalogue writes the modules of the six servers, approved, and reads them: repeated under other names until there
+// are at least so many tools.
+func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Snapshot, error) {
+	var servers []struct {
+		Server  string             `json:"server"`
+		Version string             `json:"version"`
+		Tools   []tools.Definition `json:"tools"`
+	}
+	if err := json.Unmarshal(npmTools, &servers); err != nil {
+		return nil, fmt.Errorf("read the recorded tools: %w", err)
+	}
+	dir, approvals, written := b.newDir(), tools.Approvals{}, 0
+	for round := 1; round == 1 || written < atLeast; round++ {
+		for _, s := range servers {
+			if round > 1 {
+				s.Server = fmt.Sprintf("%s-%d", s.Server, round)
+			}
+			p, err := pygen.Generate(pygen.Source{Server: s.Server, Version: s.Version, Tools: s.Tools})
+			if err != nil {
+				return nil, err
+			}
+			if _, err := pygen.Write(dir, p); err != nil {
+				return nil, err
+			}
+			for _, d := range p.Index.Tools {
+				approvals.Approve(s.Server, d, "bench", time.Now())
+				written++
+			}
+		}
+	}
+	if err := approvals.Save(dir); err != nil {
+		return nil, err
+	}
+	return tools.OpenCatalogue(dir, tools.Options{}).Read(ctx)
+}
+
+// stub is a model on the real wire: it answers each request at once with the same program.
+type stub struct {
+	server *http.Server
+	base   string
+	took   atomic.Int64 // nanoseconds of the last answer
+}
+
+const stubAnswer = `data: {"choices":[{"index":0,"delta":{"content":"` + "```python\\nresult = 1\\n```" + `"},"finish_reason":"stop"}]}
+
+data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":10,"total_tokens":110}}
+
+data: [DONE]
+
+`
+
+func startStub(ctx context.Context) (*stub, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &stub{base: "http://" + listener.Addr().String() + "/v1"}
+	s.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		}
+		began := time.Now()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, stubAnswer)
+		s.took.Store(int64(time.Since(began)))
+	})}
+	go func() { _ = s.server.Serve(listener) }() // until close
+	return s, nil
+}
+
+func (s *stub) close() { _ = s.server.Close() }
+
+func (s *stub) writer() (*codegen.Writer, error) {
+	model, err := codegen.NewOpenAI(codegen.OpenAIOptions{BaseURL: s.base, APIKey: "none", Model: "stub"})
+	if err != nil {
+		return nil, err
+	}
+	return codegen.NewWriter(model, codegen.WriterOptions{}), nil
+}

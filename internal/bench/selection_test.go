@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// What is shown to the model does not depend on the machine, so it is held here: at most a fiftieth of tools/list.
+func TestSelectionPrepares(t *testing.T) {
+	reports, err := Run(t.Context(), Options{Scenario: "selection", Runs: 2, Settings: func(string) (*config.Config, error) { return config.Default(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reports[0]
+	if n := r.Numbers["context"]; n.Value <= 0 || n.Value > 2 {
+		t.Errorf("context = %+v, want at most 2 %%", n)
+	}
+	if len(r.Tables) != 1 || len(r.Tables[0].Rows) != len(contextTasks) {
+		t.Errorf("tables = %+v, want one with a row for each task", r.Tables)
+	}
+	if len(r.Samples["prepare with 560 tools"]) != 2 {
+		t.Errorf("samples = %v, want two of preparing", r.Samples)
+	}
+	if _, ok := r.Numbers["N11 10k"]; ok || len(r.Notes) == 0 {
+		t.Errorf("without --data: numbers %v, notes %v, want N11 missing and a note", r.Numbers, r.Notes)
+	}
+}

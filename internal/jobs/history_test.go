@@ -1,0 +1,68 @@
+package jobs
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestRememberIsBoundedAndByTenant(t *testing.T) {
+	f := newFleet(t)
+	for i := range historyPerTenant + 3 {
+		if err := f.Remember("acme", fmt.Appendf(nil, "%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Remember("other", []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remember("acme", make([]byte, MaxMemory+1)); err == nil {
+		t.Error("a memory above the limit was taken")
+	}
+	all := awaitMemories(t, f, "acme", func(all []Memory) bool {
+		return len(all) == historyPerTenant && string(all[0].Data) == "3"
+	})
+	last := all[len(all)-1]
+	rest, err := f.Remembered(t.Context(), "acme", last.Seq)
+	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
+		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
+	}
+	awaitMemories(t, f, "other", func(all []Memory) bool { return len(all) == 1 && string(all[0].Data) == "secret" })
+}
+
+// awaitMemories reads a tenant's until they are as wanted: what is remembered is stored in the background.
+func awaitMemories(t *testing.T, f *fleet, tenant string, good func([]Memory) bool) []Memory {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		all, err := f.Remembered(t.Context(), tenant, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if good(all) {
+			return all
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %d memories are not as wanted", tenant, len(all))
+		}
+	}
+}
+
+func TestSpendAddsUp(t *testing.T) {
+	f := newFleet(t)
+	day := time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
+	for i, want := range []int{450, 900} {
+		if got, err := f.Spend(t.Context(), "acme", day, 450); err != nil || got != want {
+			t.Errorf("spend %d = %d, %v, want %d", i, got, err, want)
+		}
+	}
+	for _, c := range []struct {
+		tenant string
+		day    time.Time
+		want   int
+	}{{"acme", day, 900}, {"acme", day.Add(2 * time.Hour), 0}, {"other", day, 0}} {
+		if got, err := f.Spent(t.Context(), c.tenant, c.day); err != nil || got != c.want {
+			t.Errorf("Spent(%s, %s) = %d, %v, want %d", c.tenant, c.day, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/selection"
+)
+
+// Embeddings help to find the tools of a catalogue, beside the local index and never instead of it. A nil Embeddings
+// is the local index alone.
+type Embeddings struct {
+	embedder selection.Embedder
+	opts     selection.HybridOptions
+	log      *slog.Logger
+	fresh    chan index // the latest index, while its tools have no embeddings yet
+}
+
+// NewEmbeddings returns those that e makes. Run has them made.
+func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
+	return &Embeddings{embedder: e, opts: o, log: log, fresh: make(chan index, 1)}
+}
+
+// The pause before what could not be embedded is tried again: doubled with each failure in a row.
+const (
+	embedAgain     = 5 * time.Second
+	embedAgainMost = 5 * time.Minute
+)
+
+// Run embeds the tools of each catalogue that becomes known, in the background, until ctx ends. Until a catalogue's
+// embeddings are there, its tools are found by the local index, and results say so.
+func (s *Embeddings) Run(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	var todo *index
+	var again <-chan time.Time
+	pause := embedAgain
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case x := <-s.fresh:
+			todo, pause = &x, embedAgain
+		case <-again:
+		}
+		again = nil
+		if err := todo.hybrid.Load(ctx, todo.local); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "tools not embedded, found by words until they are", "again_in", pause, "error", err)
+			again = time.After(pause)
+			pause = min(2*pause, embedAgainMost)
+		}
+	}
+}
+
+// index is the search of one catalogue.
+type index struct {
+	local  *selection.Snapshot
+	hybrid *selection.Hybrid // nil: there are no embeddings
+}
+
+// index returns the search of a catalogue, with the embeddings that are in the cache.
+func (s *Embeddings) index(local *selection.Snapshot) index {
+	x := index{local: local}
+	if s == nil || local.Len() == 0 {
+		return x
+	}
+	x.hybrid = selection.NewHybrid(local, s.embedder, s.opts)
+	x.hybrid.Swap(local)
+	for {
+		select {
+		case s.fresh <- x:
+			return x
+		case <-s.fresh: // an older one, which nobody took
+		}
+	}
+}
+
+// Select ranks; see selection.Snapshot and selection.Hybrid.
+func (x index) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
+	if x.hybrid == nil {
+		return x.local.Select(r)
+	}
+	return x.hybrid.Select(ctx, r)
+}
