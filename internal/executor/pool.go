@@ -134,11 +134,12 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new pool: %w", err)
 	}
+	var memo compiled
 	return &Pool{
 		driver: driver,
 		opts:   opts,
 		start: func(ctx context.Context, box Box, preload []string) (boxRunner, error) {
-			r, err := startRunner(ctx, box, preload)
+			r, err := startRunner(ctx, box, preload, &memo)
 			if err != nil {
 				return nil, err
 			}

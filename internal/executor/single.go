@@ -4,10 +4,24 @@ import "context"
 
 // A Single is one box with its runner, outside of any pool: for probes, benchmarks and the tests of
 // drivers. It runs one program at a time.
-type Single struct{ runner *runner }
+type Single struct {
+	runner *runner
+	driver Driver
+	memo   *compiled
+}
 
 // NewSingle makes a box and starts the runner in it. A Spec without Env gets the runner's.
 func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
+	return newSingle(ctx, driver, spec, &compiled{})
+}
+
+// Another makes a box of the same driver as a pool makes all but its first: the runner is compiled
+// already.
+func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
+	return newSingle(ctx, s.driver, spec, s.memo)
+}
+
+func newSingle(ctx context.Context, driver Driver, spec Spec, memo *compiled) (*Single, error) {
 	if spec.Env == nil {
 		spec.Env = runnerEnv()
 	}
@@ -15,11 +29,11 @@ func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := startRunner(ctx, box, nil)
+	r, err := startRunner(ctx, box, nil, memo)
 	if err != nil {
 		return nil, err
 	}
-	return &Single{runner: r}, nil
+	return &Single{runner: r, driver: driver, memo: memo}, nil
 }
 
 // Run runs a program. After an error, and after a verdict that is Dirty, the box is gone.

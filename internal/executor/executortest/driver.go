@@ -68,9 +68,15 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 
 func (b *box) start(t *testing.T) {
 	t.Helper()
-	single, err := executor.NewSingle(t.Context(), b.driver, b.spec)
+	start := func(ctx context.Context, spec executor.Spec) (*executor.Single, error) {
+		return executor.NewSingle(ctx, b.driver, spec)
+	}
+	if b.single != nil { // as a pool makes its later boxes
+		start = b.single.Another
+	}
+	single, err := start(t.Context(), b.spec)
 	if err != nil {
-		t.Fatalf("NewSingle() = %v", err)
+		t.Fatalf("make a box = %v", err)
 	}
 	b.single = single
 	v := b.must(t, executor.Program{TaskID: "whoami", Code: "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid"}, executor.Hooks{})

@@ -5,13 +5,21 @@ def exactly(count):
     while len(data) < count:
         data += os.read(0, count - len(data)) or sys.exit(3)
     return data
-import json
+import json, marshal
 boot = json.loads(exactly(int.from_bytes(exactly(4), "big")))
+compiled = exactly(boot["compiled"]["bytes"])
+if boot["compiled"]["interpreter"] == sys.version:
+    codes = marshal.loads(compiled)
+    compiled = b""
+else:
+    codes = [compile(text, "<codefleet/%s.py>" % name, "exec", dont_inherit=True) for name, text in boot["sources"]]
+    compiled = marshal.dumps(codes)
 package = sys.modules["codefleet"] = type(sys)("codefleet")
 package.__path__ = []
-for name, source in boot["sources"]:
+for (name, _), code in zip(boot.pop("sources"), codes):
     module = type(sys)("codefleet." + name)
     sys.modules[module.__name__] = module
     setattr(package, name, module)
-    exec(compile(source, "<codefleet/%s.py>" % name, "exec", dont_inherit=True), module.__dict__)
-package.runner.main(boot)
+    exec(code, module.__dict__)
+del codes, code
+package.runner.main(boot, compiled)

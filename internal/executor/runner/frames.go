@@ -62,6 +62,8 @@ type Frame struct {
 	// hello
 	Version int    `json:"version,omitempty"`
 	Python  string `json:"python,omitempty"`
+	// Interpreter is what Compiled of a later Boot is for, which the body is, unless the runner was started from it.
+	Interpreter string `json:"interpreter,omitempty"`
 
 	// out
 	Stream string `json:"stream,omitempty"` // stdout | stderr
@@ -85,7 +87,7 @@ type Frame struct {
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
 
-	Body []byte `json:"-"` // checked: facts; out: bytes; call: arguments; done: result
+	Body []byte `json:"-"` // hello: the compiled runner; checked: facts; out: bytes; call: arguments; done: result
 }
 
 // Failure is why a program did not succeed, as its process said.

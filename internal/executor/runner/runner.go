@@ -39,6 +39,15 @@ type Boot struct {
 	Split     bool     `json:"split"`   // the program runs as UID
 	UID       int      `json:"uid"`
 	Preload   []string `json:"preload"` // modules that programs find imported already
+	Compiled  Compiled `json:"compiled"`
+}
+
+// Compiled is the runner as an interpreter compiled it: another box with the same interpreter need
+// not do so again. The zero value makes it compile.
+type Compiled struct {
+	Interpreter string `json:"interpreter"` // its whole version
+	Bytes       int    `json:"bytes"`       // of Code
+	Code        []byte `json:"-"`           // Python's marshal format
 }
 
 // Argv is the command that starts the runner. It waits for Source on its standard input.
@@ -59,7 +68,8 @@ func Env() []string {
 	}
 }
 
-// Source is what the started command reads first: its configuration and the runner itself.
+// Source is what the started command reads first: its configuration and the runner itself, as text
+// and, where that is known, compiled.
 func Source(boot Boot) []byte {
 	message := struct {
 		Boot
@@ -68,11 +78,12 @@ func Source(boot Boot) []byte {
 	for _, name := range modules {
 		message.Sources = append(message.Sources, [2]string{name, source(name)})
 	}
+	message.Compiled.Bytes = len(boot.Compiled.Code)
 	text, err := json.Marshal(message)
 	if err != nil {
 		panic(fmt.Sprintf("runner: encode boot message: %v", err)) // strings and numbers only
 	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
+	return append(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...), boot.Compiled.Code...)
 }
 
 func source(name string) string {

@@ -27,7 +27,7 @@ NAME = 200  # characters in the names of a tool call
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
 
-def main(boot):
+def main(boot, compiled):
     sys.path = [entry for entry in sys.path if entry] + packages()
     for name in boot["preload"]:
         __import__(name)
@@ -41,11 +41,12 @@ def main(boot):
     gc.collect()
     gc.freeze()
     ready = {"t": "hello", "version": VERSION, "python": "%d.%d.%d" % sys.version_info[:3]}
+    ready["interpreter"] = sys.version
     while True:
         task = Task(host, Child(boot))
-        host.send(ready)
+        host.send(ready, compiled)
         task.run()
-        ready = {"t": "ready"}
+        ready, compiled = {"t": "ready"}, b""
 
 
 def packages():
