@@ -26,6 +26,10 @@ import (
 // the program to be stopped. It makes the verdict "cancelled"; any other cause makes an error.
 var ErrCancelled = errors.New("cancelled")
 
+// ErrSandboxDied is wrapped by the error of a run whose box ended for a reason outside of it: killed
+// from the host, or by a defect of the engine. The program may be run again.
+var ErrSandboxDied = errors.New("the sandbox died")
+
 // A Driver makes sandboxes. It may also be a [Prober] and a [Sweeper]. Its methods may be called
 // from several goroutines.
 type Driver interface {

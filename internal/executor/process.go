@@ -139,6 +139,16 @@ func (r *runner) alive() bool {
 	}
 }
 
+// destroyed reports whether we have ended the box.
+func (r *runner) destroyed() bool {
+	select {
+	case <-r.killed:
+		return true
+	default:
+		return false
+	}
+}
+
 // close destroys the box and waits until nothing of the runner is left. It may be called again.
 func (r *runner) close(ctx context.Context) error {
 	err := r.kill()

@@ -112,11 +112,11 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 			Message: memoryMessage(t.limits) + "; the whole sandbox was ended",
 		}), nil
 	}
-	return v.end(Failed, &Failure{
-		Code:    CodeSandboxDied,
-		Message: fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code),
-		Cause:   strings.TrimPrefix(r.stderr.note(), ": "),
-	}), nil
+	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
+	if _, ok := r.box.(Coroner); r.destroyed() || ok && r.guest.Split { // out of the program's reach
+		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.note())
+	}
+	return v.end(Failed, &Failure{Code: CodeSandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
 }
 
 // broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.

@@ -3,10 +3,12 @@ package gvisor_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -222,5 +224,49 @@ func copyFile(t *testing.T, from, to string) {
 	}
 	if err := os.WriteFile(to, data, 0o755); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A sandbox that is killed from the host is no end of its program: the fleet runs that again.
+func TestSandboxKilledFromOutside(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user's box has one user inside: its program may have killed it")
+	}
+	dir := shortDir(t)
+	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := executor.NewSingle(t.Context(), d, executor.Spec{Name: "w0", Owner: "test", Workspace: workspace(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.Run(t.Context(), executor.Program{TaskID: "t", Code: "print('on', flush=True)\nwhile True: pass"}, executor.Hooks{
+		Output: func(string, []byte) { killBelow(t, dir) },
+	})
+	if !errors.Is(err, executor.ErrSandboxDied) {
+		t.Errorf("Run = %+v, %v, want %v", v, err, executor.ErrSandboxDied)
+	}
+	if err := errors.Join(s.Close(t.Context()), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if left := processesBelow(t, dir); len(left) > 0 {
+		t.Errorf("processes left: %q", left)
+	}
+}
+
+// killBelow kills the processes of the boxes in dir.
+func killBelow(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		pid, isPid := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && isPid == nil && strings.Contains(string(args), "--root="+dir+"/") {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
+		}
 	}
 }
