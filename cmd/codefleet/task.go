@@ -26,6 +26,7 @@ type taskFlags struct {
 	timeout            time.Duration
 	with, out, net     []string
 	pool, priority     string
+	model              string
 	at, key            string
 }
 
@@ -41,6 +42,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringArrayVar(&f.out, "out", nil, "`GLOB` of files to hand back; run saves them below the working directory (may be repeated)")
 	s.StringVar(&f.pool, "pool", "", "pool of workers")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
+	s.StringVar(&f.model, "model", "", "`PROFILE` of the fleet's models that writes the program (llm.profiles)")
 	s.StringArrayVar(&f.net, "net", nil, "`HOST` that the program may reach (may be repeated)")
 	s.StringVar(&f.at, "at", "", "not before this time: 15:04, 2006-01-02T15:04:05Z, or +10m")
 	s.StringVar(&f.key, "idempotency-key", "", "the same key is the same task, however often it is submitted")
@@ -50,7 +52,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 // submission makes a task of the flags and the arguments, which are a description in words.
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
-		Task:      client.Task{Description: strings.Join(args, " "), Code: f.code, Pool: f.pool, Artifacts: f.out},
+		Task:      client.Task{Description: strings.Join(args, " "), Code: f.code, Pool: f.pool, Model: f.model, Artifacts: f.out},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
 	given := 0

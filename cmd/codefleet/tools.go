@@ -30,7 +30,7 @@ func (a *app) toolsCommand() *cobra.Command {
 	})
 	c.PersistentFlags().BoolVar(&from.local, "local", false, "list, search and show the servers directory of the settings, whatever fleet there is")
 	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from), a.toolsShowCommand(&from),
-		a.toolsGenerateCommand(), a.toolsApproveCommand())
+		a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand())
 	return c
 }
 

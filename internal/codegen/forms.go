@@ -43,6 +43,9 @@ var numberForms = []form{
 		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
 	}},
 	{"scale", re(`(double|triple|halve|square|negate) (.+)`), func(p *planner, m []string, _ clause) bool {
+		if bare := strings.TrimSpace(m[2]); strings.ContainsAny(bare, " ") && referring.FindString(bare) != bare && !(bare[0] == '(' && bare[len(bare)-1] == ')') {
+			return false // "double 8 plus 1": of what?
+		}
 		operator := map[string]string{"double": " * 2", "triple": " * 3", "halve": " / 2", "square": " ** 2", "negate": " * (-1)"}[strings.ToLower(m[1])]
 		return p.calculate("(" + m[2] + ")" + operator)
 	}},
@@ -94,6 +97,9 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	if len(numbers) < 2 || strings.Contains(m[2], "-") {
 		return false
 	}
+	if strings.Contains(strings.ToLower(m[2]), " by ") && len(numbers) > 2 {
+		return false // "multiply 3 by 4 and 5": two products, or one?
+	}
 	joined := strings.Join(numbers, ", ")
 	switch op := strings.ToLower(m[1]); op {
 	case "sum", "total", "add":
@@ -142,6 +148,9 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 	p.output("days until "+when, variable)
 	return true
 }
+
+// referring matches words for the last number.
+var referring = regexp.MustCompile(`(?i)^(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)$`)
 
 var skillForms = []form{
 	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`), func(p *planner, m []string, _ clause) bool {

@@ -41,6 +41,9 @@ func currentWeather(t *Tool) bool {
 var (
 	placePattern = regexp.MustCompile(`^[\p{L}][\p{L}\p{M} .'’-]*(?:, ?[\p{L}][\p{L} .]*)?$`)
 	vague        = wordSet(`here there me my our your their his her its it that this those these each every all any many some several the a an where home work
+monday tuesday wednesday thursday friday saturday sunday morning noon afternoon evening night tonight midnight
+in on near around about before after during since until unless except without with from to by via using but nor or both either neither
+again once twice daily hourly weekly monthly hour hours day days only just also too like versus vs if when while because
 today tomorrow yesterday weekend week month cities city places place locations then if and or not`)
 )
 

@@ -142,30 +142,33 @@ func TestAzure(t *testing.T) {
 	}
 }
 
+// failures are the exchanges that end without a program.
+var failures = []struct {
+	file  string
+	kind  Kind
+	asked int
+}{
+	{"unauthorised", Unauthorised, 1},
+	{"deployment_not_found", UnknownModel, 1},
+	{"rate_limited", RateLimited, 3},
+	{"rate_limited_long", RateLimited, 1},
+	{"insufficient_quota", OverBudget, 1},
+	{"server_error", Unavailable, 3},
+	{"html", Unavailable, 3},
+	{"content_filter", Refused, 1},
+	{"content_filter_stream", Refused, 1},
+	{"refusal", Refused, 1},
+	{"context_length", TooLong, 1},
+	{"prose", NoProgram, 1},
+	{"javascript", NoProgram, 1},
+	{"empty", NoProgram, 1},
+	{"cut", TooLong, 1},
+	{"invalid_json", BadAnswer, 3},
+	{"stream_error", BadAnswer, 3},
+}
+
 func TestWriteFails(t *testing.T) {
-	for _, c := range []struct {
-		file  string
-		kind  Kind
-		asked int
-	}{
-		{"unauthorised", Unauthorised, 1},
-		{"deployment_not_found", UnknownModel, 1},
-		{"rate_limited", RateLimited, 3},
-		{"rate_limited_long", RateLimited, 1},
-		{"insufficient_quota", OverBudget, 1},
-		{"server_error", Unavailable, 3},
-		{"html", Unavailable, 3},
-		{"content_filter", Refused, 1},
-		{"content_filter_stream", Refused, 1},
-		{"refusal", Refused, 1},
-		{"context_length", TooLong, 1},
-		{"prose", NoProgram, 1},
-		{"javascript", NoProgram, 1},
-		{"empty", NoProgram, 1},
-		{"cut", TooLong, 1},
-		{"invalid_json", BadAnswer, 3},
-		{"stream_error", BadAnswer, 3},
-	} {
+	for _, c := range failures {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, c.file)
 			writer := w.writer(OpenAIOptions{}, WriterOptions{})

@@ -48,7 +48,7 @@ func Messages(r Request) ([]Message, error) {
 		Tools        []promptTool
 		Skills       []promptSkill
 		Files, Notes []string
-	}{Task: clean(r.Task, maxPromptTask, true), Inputs: untrusted(r.Inputs, maxInputs, false)}
+	}{Task: taskText(r.Task), Inputs: untrusted(r.Inputs, maxInputs, false)}
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		data.Tools = append(data.Tools, promptTool{
@@ -134,4 +134,9 @@ func clean(s string, limit int, multiline bool) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// taskText is the task as it was written, but for its own element's marks: pasted text cannot end it.
+func taskText(s string) string {
+	return strings.NewReplacer("</task", "‹/task", "<task", "‹task").Replace(clean(s, maxPromptTask, true))
 }
