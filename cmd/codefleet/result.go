@@ -66,11 +66,30 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	for _, f := range r.Guardrails {
 		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
 	}
+	a.showProgram(r)
 	if line := toolsLine(r); line != "" {
 		fmt.Fprintln(a.stderr, line)
 	}
 	fmt.Fprintln(a.stderr, timing(r))
 	return ended(r.Status)
+}
+
+// maxShown bounds the lines of a program that are shown.
+const maxShown = 60
+
+// showProgram prints a program that was written for the task.
+func (a *app) showProgram(r client.Result) {
+	if r.Code == "" || r.GeneratedBy != "llm" && r.GeneratedBy != "rules" {
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(r.Code), "\n")
+	more := len(lines) - maxShown
+	for _, line := range lines[:min(len(lines), maxShown)] {
+		fmt.Fprintln(a.stderr, strings.TrimRight("  "+line, " "))
+	}
+	if more > 0 {
+		fmt.Fprintf(a.stderr, "  … %d lines more: codefleet result %s -o json\n", more, r.TaskID)
+	}
 }
 
 // resultText is a result value for a person: a string as it is, anything else as JSON.
@@ -114,6 +133,9 @@ func toolsLine(r client.Result) string {
 			parts = append(parts, "program by "+r.GeneratedBy)
 		}
 		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens, u.DirectToolTokens))
+		if r.Tools.Degraded != "" {
+			parts = append(parts, "without embeddings: "+r.Tools.Degraded)
+		}
 	}
 	if n := len(r.Tools.Calls); n > 0 {
 		replayed := 0

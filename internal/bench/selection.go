@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -87,15 +88,18 @@ func row(name, tools, questions string, c eval.Columns) []string {
 // holdAgainst holds a set's figures against its goals.
 func (b *bench) holdAgainst(s eval.SetReport) {
 	for _, g := range goals[s.Name] {
-		b.atLeast(s.Name+" "+g.metric, "local", 100*g.of(s.Local), g.local)
+		b.atLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
 		if g.history > 0 {
-			b.atLeast(s.Name+" "+g.metric+" history", "with the tenant's history", 100*g.of(s.History), g.history)
+			b.atLeast(s.Name+" "+g.metric+" history", "with the tenant's history", percent(g.of(s.History)), g.history)
 		}
 	}
 	if s.Name == firstSet {
-		b.atLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts), 100*s.FirstHit3, firstGoal)
+		b.atLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts), percent(s.FirstHit3), firstGoal)
 	}
 }
+
+// percent rounds to a tenth, which is finer than any goal.
+func percent(share float64) float64 { return math.Round(1000*share) / 10 }
 
 // scales are N11: everything on, at 10,000 and 50,000 tools.
 func (b *bench) scales(all []eval.Scale) {
