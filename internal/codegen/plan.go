@@ -245,7 +245,7 @@ func (p *planner) codeRequired(reason string) *CodeRequiredError {
 	for i := range p.request.Tools {
 		t := &p.request.Tools[i]
 		e.Signatures = append(e.Signatures, "from servers."+t.module()+" import "+t.function()+"  # "+t.signature())
-		if len(p.body) == 0 {
+		if len(p.understood) == 0 { // who finishes it starts from the tools
 			p.call(t)
 		}
 	}

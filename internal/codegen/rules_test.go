@@ -461,6 +461,9 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 			t.Errorf("WriteRules(%.60q) = %v, want code_required", task, err)
 			continue
 		}
+		if len(required.Understood) == 0 && !strings.Contains(required.Skeleton, "from servers.weather import get_forecast, get_weather\n") {
+			t.Errorf("WriteRules(%.60q): skeleton without the tools:\n%s", task, required.Skeleton)
+		}
 		if len(required.Signatures) != 11 || !strings.Contains(required.Skeleton, "TODO") || required.Reason == "" {
 			t.Errorf("WriteRules(%.60q): %+v, want a reason, the signatures and a skeleton", task, required)
 		}
