@@ -43,7 +43,7 @@ var numberForms = []form{
 		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
 	}},
 	{"scale", re(`(double|triple|halve|square|negate) (.+)`), func(p *planner, m []string, _ clause) bool {
-		if bare := strings.TrimSpace(m[2]); strings.ContainsAny(bare, " ") && referring.FindString(bare) != bare && !(bare[0] == '(' && bare[len(bare)-1] == ')') {
+		if bare := strings.TrimSpace(m[2]); strings.ContainsAny(bare, " ") && referring.FindString(bare) != bare && (bare[0] != '(' || bare[len(bare)-1] != ')') {
 			return false // "double 8 plus 1": of what?
 		}
 		operator := map[string]string{"double": " * 2", "triple": " * 3", "halve": " / 2", "square": " ** 2", "negate": " * (-1)"}[strings.ToLower(m[1])]

@@ -65,7 +65,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 			<-hung(r)
 		}, 300 * time.Millisecond, TimedOut},
 		{"endless code", func(w http.ResponseWriter, r *http.Request) {
-			for chunk(w, strings.Repeat("x = 1\\n", 1000)) && r.Context().Err() == nil { //nolint:revive // until nobody reads
+			for chunk(w, strings.Repeat("x = 1\\n", 1000)) && r.Context().Err() == nil {
 			}
 		}, 30 * time.Second, TooLong},
 		{"cut connection", func(w http.ResponseWriter, _ *http.Request) {

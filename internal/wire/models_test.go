@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"io"
 	"log/slog"
 	"testing"
 
@@ -35,7 +34,7 @@ func TestProfilesKeepKeysApart(t *testing.T) {
 }
 
 func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	for _, c := range []struct {
 		name   string
 		change func(*config.Config)
