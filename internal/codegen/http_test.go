@@ -51,7 +51,7 @@ func exchange(t *testing.T, file string) http.HandlerFunc {
 
 // Every way in which a model fails ends with its cause, within the time, and with the rules' program instead.
 func TestFailuresOverHTTP(t *testing.T) {
-	const limit = 3 * time.Second // shorter than any Retry-After of the recordings
+	const limit = 6 * time.Second // shorter than any Retry-After of the recordings
 	type failing struct {
 		name    string
 		handler http.HandlerFunc
