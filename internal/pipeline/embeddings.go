@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/selection"
@@ -14,12 +16,18 @@ type Embeddings struct {
 	embedder selection.Embedder
 	opts     selection.HybridOptions
 	log      *slog.Logger
-	fresh    chan index // the latest index, while its tools have no embeddings yet
+	wake     chan struct{} // there is something pending
+
+	mu      sync.Mutex
+	pending []index // whose tools have no embeddings yet, the oldest first
 }
+
+// maxPending bounds the catalogues that wait: more are forgotten, and found by words.
+const maxPending = 8
 
 // NewEmbeddings returns those that e makes. Run has them made.
 func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
-	return &Embeddings{embedder: e, opts: o, log: log, fresh: make(chan index, 1)}
+	return &Embeddings{embedder: e, opts: o, log: log, wake: make(chan struct{}, 1)}
 }
 
 // The pause before what could not be embedded is tried again: doubled with each failure in a row.
@@ -34,23 +42,41 @@ func (s *Embeddings) Run(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	var todo *index
 	var again <-chan time.Time
 	pause := embedAgain
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case x := <-s.fresh:
-			todo, pause = &x, embedAgain
+		case <-s.wake:
+			pause = embedAgain
 		case <-again:
 		}
 		again = nil
-		if err := todo.hybrid.Load(ctx, todo.local); err != nil && ctx.Err() == nil {
+		if err := s.load(ctx); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "tools not embedded, found by words until they are", "again_in", pause, "error", err)
 			again = time.After(pause)
 			pause = min(2*pause, embedAgainMost)
 		}
+	}
+}
+
+// load embeds what is pending.
+func (s *Embeddings) load(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if len(s.pending) == 0 {
+			s.mu.Unlock()
+			return nil
+		}
+		x := s.pending[0]
+		s.mu.Unlock()
+		if err := x.hybrid.Load(ctx, x.local); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.pending = slices.DeleteFunc(s.pending, func(p index) bool { return p.hybrid == x.hybrid })
+		s.mu.Unlock()
 	}
 }
 
@@ -68,13 +94,15 @@ func (s *Embeddings) index(local *selection.Snapshot) index {
 	}
 	x.hybrid = selection.NewHybrid(local, s.embedder, s.opts)
 	x.hybrid.Swap(local)
-	for {
-		select {
-		case s.fresh <- x:
-			return x
-		case <-s.fresh: // an older one, which nobody took
-		}
+	s.mu.Lock()
+	s.pending = append(s.pending, x)
+	s.pending = s.pending[max(0, len(s.pending)-maxPending):]
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
 	}
+	return x
 }
 
 // Select ranks; see selection.Snapshot and selection.Hybrid.

@@ -44,7 +44,8 @@ func (p *Pipeline) remember(ctx context.Context, t *task) {
 // maxRemembered bounds the tools that are remembered of one task.
 const maxRemembered = 50
 
-// ledgerTime bounds what asking for a budget may take. A budget that cannot be read in this time is used up.
+// ledgerTime bounds what asking for a budget may take. One that cannot be read is an error of the fleet: the task is
+// tried again.
 const ledgerTime = 5 * time.Second
 
 // budgets are what the models may spend on a task: its own budget, which holds for repairs too, and what is left of
