@@ -39,6 +39,7 @@ func (c *Config) check() []Problem {
 	k.execution()
 	k.limits()
 	k.llm()
+	k.tools()
 	k.servers()
 	k.tokens("auth.operators", c.Auth.Operators)
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
@@ -207,7 +208,26 @@ func (k *checker) llm() {
 	k.url("embeddings.base_url", e.BaseURL, "https", "http")
 	k.atLeast("embeddings.dimensions", e.Dimensions, 0)
 	k.positive("embeddings.deadline", e.Deadline)
-	k.oneOf("tools.destructive", k.c.Tools.Destructive, "allow", "deny")
+}
+
+// toolRule is a pattern of tools: one, or all of a server.
+var toolRule = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
+
+func (k *checker) tools() {
+	t := k.c.Tools
+	k.oneOf("tools.destructive", t.Destructive, "allow", "deny", "approve")
+	for _, id := range slices.Sorted(maps.Keys(t.Policy)) {
+		if !toolRule.MatchString(id) {
+			k.bad("tools.policy", "%q is neither server/tool nor server/*", id)
+		}
+		k.oneOf("tools.policy."+id, t.Policy[id], "allow", "deny", "approve")
+	}
+	k.atLeast("tools.max_calls", t.MaxCalls, 1)
+	k.atLeast("tools.max_mb", t.MaxMB, 1)
+	k.atLeast("tools.max_concurrent", t.MaxConcurrent, 1)
+	if t.CallTimeout <= 0 || t.TotalTime <= 0 {
+		k.bad("tools.call_timeout", "call_timeout and total_time must be more than 0")
+	}
 }
 
 func (k *checker) profile(key, name string, p LLMProfile) {
@@ -253,6 +273,11 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.oneOf(key+".priorities", p, "high", "normal", "low")
 	}
 	k.atLeast(key+".max_running", t.MaxRunning, 0)
+	for _, id := range t.Tools {
+		if id != "*" && !toolRule.MatchString(id) {
+			k.bad(key+".tools", "%q is neither server/tool nor server/*", id)
+		}
+	}
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
 		k.bad(key+".limits", "limits must not be negative")

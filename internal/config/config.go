@@ -221,7 +221,9 @@ func Default() *Config {
 		Optimizations: Optimizations{Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true},
 		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", Timeout: time.Minute, RepairAttempts: 2},
 		Embeddings:    Embeddings{Deadline: 300 * time.Millisecond},
-		Tools:         Tools{Destructive: "allow"},
+		Tools: Tools{
+			Destructive: "allow", MaxCalls: 1000, MaxMB: 256, MaxConcurrent: 16, CallTimeout: 5 * time.Minute, TotalTime: time.Hour,
+		},
 		MCP: MCP{
 			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",
 			Wait: 25 * time.Second, MaxWait: 45 * time.Second, MaxOutput: 20_000, Rate: 500, Concurrent: 512,

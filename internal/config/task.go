@@ -168,9 +168,23 @@ type Embeddings struct {
 
 // Tools are calls of tools.
 type Tools struct {
-	// What happens to calls that may delete or overwrite: allow or deny. Tools of an MCP server may,
-	// unless they say that they do not.
+	// What happens to calls that may delete or overwrite: allow, deny or approve (somebody is asked;
+	// where nobody can be, the call is refused). Tools of an MCP server may, unless they say that they
+	// do not.
 	Destructive string `yaml:"destructive"`
+	// The same for single tools, as `git/*: approve` and `git/git_log: allow`, whatever they say of
+	// themselves.
+	Policy map[string]string `yaml:"policy"`
+	// Calls of one run.
+	MaxCalls int `yaml:"max_calls"`
+	// Arguments and answers of one run together.
+	MaxMB int `yaml:"max_mb"`
+	// Calls of one run at once; further ones wait.
+	MaxConcurrent int `yaml:"max_concurrent"`
+	// Time of one call, approval included.
+	CallTimeout time.Duration `yaml:"call_timeout"`
+	// Time of all calls of one run together.
+	TotalTime time.Duration `yaml:"total_time"`
 }
 
 // MCPServer is one server of tools: a command on this host, or an address.

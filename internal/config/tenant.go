@@ -25,6 +25,10 @@ type Tenant struct {
 	Priorities []string `yaml:"priorities"`
 	// Tasks running at a time in the whole fleet. 0: one less than the slots of a worker.
 	MaxRunning int `yaml:"max_running"`
+	// Tools that its programs may call, as server/tool or server/*. Empty: all. Tools that run in the
+	// sandbox (filesystem, database, files of your own) are code like the program's own, and are left
+	// out of its choice only.
+	Tools []string `yaml:"tools"`
 	// Hosts that its tasks may ask to reach, as example.org or example.org:443. Empty: none.
 	Network []string `yaml:"network"`
 	// Tokens of models that it may spend in a day of UTC. 0: as llm.daily_tokens says.

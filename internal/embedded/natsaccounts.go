@@ -18,7 +18,7 @@ import (
 // tenant's bytes into another tenant's record. Across accounts the answer stays in the caller's.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
-		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
+		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
 	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>"})

@@ -25,10 +25,12 @@ const (
 	streamJournal = "JOURNAL"
 	streamHistory = "HISTORY"
 	streamSpent   = "SPENT"
+	streamAudit   = "AUDIT"
 	bucketWorkers = "workers"
 	bucketObjects = "PAYLOADS"
 
 	recordPrefix = "$KV.TASKSTATE."
+	auditPrefix  = "audit."
 )
 
 var taskIDEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

@@ -13,6 +13,7 @@ const (
 	logsKept    = 72 * time.Hour
 	deadKept    = 30 * 24 * time.Hour
 	journalKept = 7 * 24 * time.Hour
+	auditKept   = 90 * 24 * time.Hour
 	historyKept = 90 * 24 * time.Hour
 	spentKept   = 40 * 24 * time.Hour
 	logsPerTask = 10_000
@@ -75,6 +76,9 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}, {
 		Name: streamJournal, Description: "tool calls of tasks, so that another run replays them",
 		Subjects: []string{"journal.*.*.*"}, MaxAge: journalKept, MaxMsgsPerSubject: 1, AllowDirect: true,
+	}, {
+		Name: streamAudit, Description: "who called which tool, and how it ended",
+		Subjects: []string{auditPrefix + "*"}, MaxAge: auditKept, DenyDelete: true, DenyPurge: true, AllowDirect: true,
 	}, {
 		Name: streamHistory, Description: "which tools the tasks of a tenant used, not synced",
 		Subjects: []string{"history.*"}, MaxAge: historyKept, MaxMsgsPerSubject: historyPerTenant, MaxMsgSize: MaxMemory + 1024,

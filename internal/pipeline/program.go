@@ -11,6 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -24,8 +25,11 @@ func (p *Pipeline) discover(ctx context.Context, t *task) error {
 		return orCause(ctx, err)
 	}
 	t.tools, t.allow = p.sets.of(version, snap), []string{"*"}
+	if p.Tools.Allow != nil {
+		t.allow = p.Tools.Allow(t.ref.Tenant)
+	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
-		t.allow = choice.Allow
+		t.allow = broker.Narrow(choice.Allow, t.allow)
 	}
 	t.result.Tools.Available = t.tools.allowed(t.allow)
 	return nil

@@ -27,7 +27,7 @@ func inDoubt(c broker.Code) bool {
 	switch c {
 	case broker.InDoubt, broker.TimedOut, broker.Unavailable, broker.TooLarge, broker.OverBudget, broker.Internal:
 		return true
-	case broker.ToolFailed, broker.Unknown, broker.BadArguments, broker.Forbidden, broker.ToolChanged:
+	case broker.ToolFailed, broker.Unknown, broker.BadArguments, broker.Forbidden, broker.Approval, broker.ToolChanged:
 	}
 	return false
 }

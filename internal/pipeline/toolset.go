@@ -22,6 +22,9 @@ type Tools struct {
 	Journal   broker.Journal
 	Audit     broker.Audit
 	Policy    broker.Policy
+	Budget    broker.Budget                // of one run
+	Allow     func(tenant string) []string // what a tenant may use, as broker.Task.Allow; nil: everything
+	Approve   broker.Approver              // under the policy approve; nil: such calls are refused
 }
 
 // toolset is one version of the catalogue as the stages see it. It is immutable, but for what it

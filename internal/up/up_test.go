@@ -1,6 +1,7 @@
 package up_test
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -50,6 +51,12 @@ func engine(t *testing.T) string {
 // start runs a fleet of this test's own whose spans go to the recorder. stop ends it.
 func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop func()) {
 	t.Helper()
+	_, c, stop = startFleet(t, spans, t.Output())
+	return c, stop
+}
+
+func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *up.Fleet, c *client.Client, stop func()) {
+	t.Helper()
 	conf := config.Default()
 	conf.Data = t.TempDir()
 	conf.Worker.Name = "test"
@@ -59,7 +66,7 @@ func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop 
 	f, err := up.Start(t.Context(), up.Options{
 		Config: conf, Version: "test", Private: true,
 		Telemetry: &telemetry.Telemetry{
-			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), TracerProvider: provider,
+			Logger: slog.New(slog.NewTextHandler(log, nil)), TracerProvider: provider,
 			MeterProvider: noop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
 		},
 		Worker: wire.RunWorker,
@@ -78,7 +85,7 @@ func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c, stop
+	return f, c, stop
 }
 
 // One trace goes from the request through the queue to the sandbox and the workspace.

@@ -70,5 +70,31 @@ const builtinConcurrency = 64
 
 // toolPolicy is what happens to calls that may delete or overwrite.
 func toolPolicy(c *config.Config) broker.Policy {
-	return broker.Policy{Destructive: broker.Decision(c.Tools.Destructive)}
+	p := broker.Policy{Destructive: broker.Decision(c.Tools.Destructive), Tools: map[string]broker.Decision{}}
+	for id, d := range c.Tools.Policy {
+		p.Tools[id] = broker.Decision(d)
+	}
+	return p
+}
+
+// toolBudget is what one run may ask of tools.
+func toolBudget(c *config.Config) broker.Budget {
+	t := c.Tools
+	return broker.Budget{
+		Calls: t.MaxCalls, Bytes: int64(t.MaxMB) << 20, Concurrent: t.MaxConcurrent, PerCall: t.CallTimeout, Total: t.TotalTime,
+	}
+}
+
+// toolsOf are the tools that a tenant may use. A tenant that the settings do not name has none.
+func toolsOf(c *config.Config) func(tenant string) []string {
+	return func(tenant string) []string {
+		t, ok := c.Tenants[tenant]
+		switch {
+		case !ok:
+			return nil
+		case len(t.Tools) == 0:
+			return []string{"*"}
+		}
+		return t.Tools
+	}
 }

@@ -77,7 +77,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 			Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		},
-		Tools:      pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c)},
+		Tools:      pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: driver, Join: Join(c, filepath.Join(dir, "cache"), t, join),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -38,20 +37,4 @@ func (j journal) Record(ctx context.Context, r broker.Recorded) error {
 	}
 	key := fmt.Sprintf("%s\x00%s\x00%s\x00%d", r.Key.Server, r.Key.Tool, r.Key.ArgsHash, r.Key.N)
 	return j.queue.Note(ctx, r.Key.Tenant, r.Key.Task, key, data)
-}
-
-// audit is the log: who called what, how large, and how it ended.
-type audit struct{ log *slog.Logger }
-
-func (a audit) Begin(ctx context.Context, e broker.Entry) error {
-	a.log.DebugContext(ctx, "tool call begins", "task_id", e.Task, "tenant", e.Tenant, "server", e.Server, "tool", e.Tool,
-		"args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes)
-	return nil
-}
-
-func (a audit) End(ctx context.Context, e broker.Entry) error {
-	a.log.InfoContext(ctx, "tool call", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session, "attempt", e.Attempt,
-		"server", e.Server, "tool", e.Tool, "args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
-		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS)
-	return nil
 }

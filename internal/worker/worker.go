@@ -38,7 +38,7 @@ type Options struct {
 	Pool        executor.PoolOptions                // Owner and Log default to the worker's
 	Driver      executor.Driver
 	Join        Join
-	Tools       pipeline.Tools             // Journal and Audit default to the queue's journal and the log
+	Tools       pipeline.Tools             // Journal and Audit default to those of the queue
 	Embeddings  *pipeline.Embeddings       // nil: tools are found by words alone
 	Writer      *codegen.Writer            // nil: programs are written by rules
 	Models      map[string]*codegen.Writer // those that a task may name, by profile
@@ -105,9 +105,6 @@ func (o Options) orDefaults() Options {
 	if o.Meter == nil {
 		o.Meter = noopmetric.NewMeterProvider()
 	}
-	if o.Tools.Audit == nil {
-		o.Tools.Audit = audit{o.Log}
-	}
 	if o.Limits == nil {
 		o.Limits = func(string) executor.Limits { return executor.Limits{} }
 	}
@@ -122,6 +119,9 @@ func (o Options) orDefaults() Options {
 
 // loop takes tasks until take ends and waits for those it has.
 func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jobs.Client, store *state.Store) error {
+	if o.Tools.Audit == nil {
+		o.Tools.Audit = audit{queue, o.Log}
+	}
 	if o.Tools.Journal == nil {
 		o.Tools.Journal = journal{queue}
 	}

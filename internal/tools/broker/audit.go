@@ -9,7 +9,8 @@ import (
 )
 
 // Audit keeps a durable record of calls. An error of Begin stops the call, so that none is made
-// that nobody knows of; End is tried for as long as its context lives.
+// that nobody knows of; after an error of End the program gets no answer. End is tried for as long as
+// its context lives.
 type Audit interface {
 	Begin(ctx context.Context, e Entry) error
 	End(ctx context.Context, e Entry) error
@@ -21,6 +22,7 @@ type Entry struct {
 	Task, Tenant, Session string
 	Attempt               int
 	Server, Tool          string
+	Mutates               bool // as far as is known, the call may change something
 	ArgsHash              string
 	ArgsBytes             int
 	Started               time.Time
@@ -43,6 +45,9 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 				Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Attempt: cfg.Task.Attempt,
 				Server: tools.Visible(c.Server), Tool: tools.Visible(c.Tool), ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
 			}
+			if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
+				entry.Mutates = t.State != tools.Local && t.Annotations.Mutates()
+			}
 			if err := cfg.Audit.Begin(ctx, entry); err != nil {
 				return Result{}, fail(c, Internal, "the call was not made: it could not be put on record")
 			}
@@ -56,8 +61,13 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			e.mu.Unlock()
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
 			defer cancel()
-			if err := cfg.Audit.End(late, entry); err != nil {
-				cfg.Log.ErrorContext(ctx, "end of a tool call not on record", "task_id", cfg.Task.ID, "tool", c.ID(), "error", err)
+			if lost := cfg.Audit.End(late, entry); lost != nil {
+				cfg.Log.ErrorContext(ctx, "end of a tool call not on record", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
+				if err == nil {
+					failed := fail(c, Internal, "the call was made, but could not be put on record")
+					failed.Sent = true
+					return Result{}, failed
+				}
 			}
 			return r, err
 		}

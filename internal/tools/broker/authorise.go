@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -28,6 +29,29 @@ func authorise(cfg Config) func(Caller) Caller {
 			return Result{}, fail(c, Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")
 		}
 	}
+}
+
+// Narrow returns what both lists allow.
+func Narrow(list, by []string) []string {
+	both := []string{}
+	for _, a := range list {
+		for _, b := range by {
+			switch {
+			case covers(b, a):
+				both = append(both, a)
+			case covers(a, b):
+				both = append(both, b)
+			}
+		}
+	}
+	slices.Sort(both)
+	return slices.Compact(both)
+}
+
+// covers reports whether an entry allows all that another one does.
+func covers(a, b string) bool {
+	server, all := strings.CutSuffix(a, "/*")
+	return a == "*" || a == b || all && strings.HasPrefix(b, server+"/")
 }
 
 // Allowed reports whether a list of "server/tool", "server/*" and "*" names the tool.

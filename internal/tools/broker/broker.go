@@ -4,6 +4,7 @@
 //
 // The layers, from the program to the tool and back, one file each:
 //
+//	span       one in the task's trace
 //	audit      one entry before anything else and one at the end, and no call without them
 //	budget     how many calls, bytes, at once, and for how long
 //	authorise  the tools that the task and its tenant may use
@@ -33,6 +34,9 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -43,8 +47,9 @@ type Call struct {
 	Args         json.RawMessage // a JSON object
 	Progress     func(message string, done, total float64)
 
-	def tools.Tool // set by definition
-	key Key        // set by replay
+	def   tools.Tool      // set by definition
+	key   Key             // set by replay
+	given json.RawMessage // Args as the program gave them; set by replay
 }
 
 // ID is "server/tool".
@@ -69,7 +74,7 @@ type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 type Hooks struct {
 	Restore  func(ctx context.Context, c Call) (json.RawMessage, error)                    // tokens in the arguments become values
 	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error) // values in the answer become tokens
-	Approve  func(ctx context.Context, c Call) error                                       // asked for a destructive call under Ask; nil error: go
+	Approve  Approver                                                                      // under Ask
 	Spill    Spill                                                                         // keeps what is too large, or no JSON, for a frame
 }
 
@@ -81,7 +86,7 @@ type Spill func(ctx context.Context, name, mediaType string, data []byte) (path 
 type Task struct {
 	ID, Tenant, Session string
 	Attempt             int      // from 1; from the second on, the journal is read
-	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing
+	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing. See Narrow
 	RepeatInDoubt       bool     // the task's author has said that unsure mutating calls may be made again
 }
 
@@ -98,6 +103,7 @@ type Config struct {
 	Schemas   *Schemas // compiled schemas, shared by executions; nil: its own
 	SpillAt   int      // bytes of an answer above which it becomes a file; 0: 256 KiB
 	Log       *slog.Logger
+	Tracer    trace.Tracer // nil: no spans
 }
 
 // Execution brokers the calls of one attempt of one task. It is safe for concurrent use; Close it
@@ -123,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
 	e.call = chain(upstream(cfg),
-		audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.record),
+		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.record),
 		restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), intent(cfg, e.record), answer(cfg))
 	return e, nil
 }
@@ -147,6 +153,9 @@ func (cfg *Config) check() error {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -34,6 +35,7 @@ type world struct {
 
 	reply                   map[string]func(tools.Request) (tools.Result, error)
 	failIntent, failAudit   error
+	failAuditEnd            error
 	failRecord, failLookup  error
 	blockRecord, blockReply chan struct{}
 }
@@ -162,7 +164,7 @@ func (a *audit) End(_ context.Context, e broker.Entry) error {
 	defer a.mu.Unlock()
 	a.ended = append(a.ended, e)
 	(*world)(a).note("audit end")
-	return nil
+	return a.failAuditEnd
 }
 
 func (w *world) open() *broker.Execution {
@@ -311,16 +313,24 @@ func TestAllowLists(t *testing.T) {
 	}
 }
 
+func orForbidden(c broker.Code) broker.Code {
+	if c == "" {
+		return broker.Forbidden
+	}
+	return c
+}
+
 func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
 		approve           error
 		hook              bool
-		drop, silent, put bool // is called
+		drop, silent, put bool        // is called
+		code              broker.Code // of what is not; empty: forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, put: true, code: broker.Approval},
 		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, approve: errors.New("no"), put: true},
 		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
@@ -328,12 +338,17 @@ func TestPolicies(t *testing.T) {
 		w := newWorld(t)
 		w.cfg.Policy = test.policy
 		if test.hook {
-			w.cfg.Hooks.Approve = func(context.Context, broker.Call) error { return test.approve }
+			w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) error {
+				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
+					t.Errorf("somebody is asked about %+v with %s", q, q.Args)
+				}
+				return test.approve
+			}
 		}
 		e := w.open()
 		for tool, want := range map[string]bool{"drop": test.drop, "silent": test.silent, "put": test.put} {
 			_, err := w.call(e, tool, `{}`)
-			if (err == nil) != want || (err != nil && code(err) != broker.Forbidden) {
+			if (err == nil) != want || (err != nil && code(err) != orForbidden(test.code)) {
 				t.Errorf("%+v: %s: %v, want called %t", test.policy, tool, err, want)
 			}
 		}
@@ -343,6 +358,52 @@ func TestPolicies(t *testing.T) {
 	if _, err := broker.New(t.Context(), w.cfg); err == nil || !strings.Contains(err.Error(), "allow, deny and approve") {
 		t.Errorf("a policy that is none: %v", err)
 	}
+}
+
+// Who is asked sees the arguments as the program gave them, and never what their tokens stand for.
+func TestApprovalSeesTokens(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Policy = broker.Policy{Destructive: broker.Ask}
+	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) { return object(`{"to":"a@b.c"}`), nil }
+	var asked string
+	w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) error { asked = string(q.Args); return nil }
+	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
+		t.Errorf("asked about %s, made %v, %v", asked, w.made, err)
+	}
+}
+
+func TestNarrow(t *testing.T) {
+	for _, test := range []struct{ list, by, want []string }{
+		{[]string{"*"}, []string{"*"}, []string{"*"}},
+		{[]string{"*"}, []string{"a/*", "b/x"}, []string{"a/*", "b/x"}},
+		{[]string{"a/x", "b/*", "c/*"}, []string{"a/*", "b/y", "d/*"}, []string{"a/x", "b/y"}},
+		{[]string{"a/x", "a/*"}, []string{"a/*"}, []string{"a/*", "a/x"}},
+		{[]string{"aa/*"}, []string{"a/*"}, []string{}},
+		{[]string{"a"}, []string{"a/*"}, []string{}},
+		{nil, []string{"*"}, []string{}},
+		{[]string{"*"}, nil, []string{}},
+	} {
+		if got := broker.Narrow(test.list, test.by); cmp.Diff(test.want, got) != "" {
+			t.Errorf("Narrow(%q, %q) = %q, want %q", test.list, test.by, got, test.want)
+		}
+	}
+}
+
+// What both lists allow is what either would allow after the other, for every tool.
+func TestNarrowAllowsWhatBothAllow(t *testing.T) {
+	entry := rapid.SampledFrom([]string{"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x"})
+	rapid.Check(t, func(t *rapid.T) {
+		one, two := rapid.SliceOfN(entry, 0, 4).Draw(t, "one"), rapid.SliceOfN(entry, 0, 4).Draw(t, "two")
+		both := broker.Narrow(one, two)
+		for _, server := range []string{"a", "b", "ab", "c"} {
+			for _, tool := range []string{"x", "y"} {
+				want := broker.Allowed(one, server, tool) && broker.Allowed(two, server, tool)
+				if got := broker.Allowed(both, server, tool); got != want {
+					t.Fatalf("%q and %q make %q, which allows %s/%s: %t, want %t", one, two, both, server, tool, got, want)
+				}
+			}
+		}
+	})
 }
 
 func TestAnswers(t *testing.T) {
@@ -508,7 +569,11 @@ func TestAuditIsNeverDropped(t *testing.T) {
 	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Internal || len(w.made) != 0 {
 		t.Errorf("without an audit: %v, calls %v", err, w.made)
 	}
-	w.failAudit = nil
+	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
+	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Internal || len(w.made) != 1 {
+		t.Errorf("without a line of its end: %v, calls %v", err, w.made)
+	}
+	w.failAuditEnd, w.begun, w.ended = nil, nil, nil
 	ctx, cancel := context.WithCancel(t.Context())
 	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }
 	if _, err := w.open().Call(ctx, broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {

@@ -23,17 +23,18 @@ type Code string
 
 // The codes of an Error.
 const (
-	ToolFailed   Code = "tool_failed"      // the tool itself said so
-	Unknown      Code = "unknown"          // no such tool, or argument
-	BadArguments Code = "bad_arguments"    // they do not fit the schema
-	Forbidden    Code = "forbidden"        // the task may not use the tool, or not so
-	ToolChanged  Code = "tool_changed"     // the definition is not the approved one
-	OverBudget   Code = "over_budget"      // too many calls, bytes, or too much time
-	InDoubt      Code = "in_doubt"         // an earlier attempt may have made the call
-	Unavailable  Code = "unavailable"      // the server could not be reached, or answered badly
-	TimedOut     Code = "timeout"          // the tool did not answer in time
-	TooLarge     Code = "result_too_large" // the answer is over the limit
-	Internal     Code = "internal"         // the fleet failed
+	ToolFailed   Code = "tool_failed"       // the tool itself said so
+	Unknown      Code = "unknown"           // no such tool, or argument
+	BadArguments Code = "bad_arguments"     // they do not fit the schema
+	Forbidden    Code = "forbidden"         // the task may not use the tool, or not so
+	Approval     Code = "approval_required" // somebody has to say yes, and nobody could be asked
+	ToolChanged  Code = "tool_changed"      // the definition is not the approved one
+	OverBudget   Code = "over_budget"       // too many calls, bytes, or too much time
+	InDoubt      Code = "in_doubt"          // an earlier attempt may have made the call
+	Unavailable  Code = "unavailable"       // the server could not be reached, or answered badly
+	TimedOut     Code = "timeout"           // the tool did not answer in time
+	TooLarge     Code = "result_too_large"  // the answer is over the limit
+	Internal     Code = "internal"          // the fleet failed
 )
 
 // Error does not name server and tool: Python's ToolError does.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -13,13 +14,26 @@ type Decision string
 const (
 	Allow Decision = "allow"
 	Deny  Decision = "deny"
-	Ask   Decision = "approve" // by Hooks.Approve; where there is none, it is refused
+	Ask   Decision = "approve" // an Approver says; where there is none, it is refused
 )
 
 // Policy decides about the tools that may delete or overwrite, or do not say that they do not.
 type Policy struct {
 	Destructive Decision
 	Tools       map[string]Decision // by "server/tool" or "server/*", before all else, destructive or not
+}
+
+// Approver decides about a call that a Policy wants approved, which waits for it: nil lets the call
+// go, an error refuses it, with its text. The wait counts as time of the call. It may be called by
+// several goroutines, and again for the same call when the task runs again.
+type Approver func(ctx context.Context, q Question) error
+
+// Question is a call that somebody is asked about.
+type Question struct {
+	Task         Task
+	Server, Tool string
+	Signature    string          // of the tool, in Python
+	Args         json.RawMessage // as the program gave them, with privacy tokens
 }
 
 func (p Policy) check() error {
@@ -55,13 +69,17 @@ func policy(cfg Config) func(Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
 			switch cfg.Policy.decide(c) {
 			case Deny:
-				return Result{}, fail(c, Forbidden, "the tool may delete or overwrite, and the fleet's policy refuses such calls")
+				return Result{}, fail(c, Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
 			case Ask:
 				if cfg.Hooks.Approve == nil {
-					return Result{}, fail(c, Forbidden, "the call needs somebody's approval, and nobody can be asked").
-						hint("an operator may set the policy of %s to allow", c.ID())
+					return Result{}, fail(c, Approval, "approval_required: somebody has to approve this call, and nobody can be asked").
+						hint("an operator may set tools.policy of %s to allow", c.ID())
 				}
-				if err := cfg.Hooks.Approve(ctx, c); err != nil {
+				q := Question{Task: cfg.Task, Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.given}
+				if err := cfg.Hooks.Approve(ctx, q); err != nil {
+					if ctx.Err() != nil {
+						return Result{}, context.Cause(ctx)
+					}
 					return Result{}, fail(c, Forbidden, "the call was not approved: %v", err)
 				}
 			case Allow:

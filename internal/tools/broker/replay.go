@@ -92,7 +92,7 @@ func replay(cfg Config, p *past) func(Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
 			k := Key{Tenant: cfg.Task.Tenant, Task: cfg.Task.ID, Server: c.Server, Tool: c.Tool, ArgsHash: argsHash(c.Args)}
 			k, was, found := p.next(k)
-			c.key = k
+			c.key, c.given = k, c.Args
 			if found && was.State == Answered {
 				if was.Error != nil {
 					return Result{Replayed: true}, was.Error

@@ -1,0 +1,33 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// span shows the call in the task's trace: which tool and how it ended, never what was said.
+func span(cfg Config) func(Caller) Caller {
+	return func(next Caller) Caller {
+		return func(ctx context.Context, c Call) (Result, error) {
+			ctx, s := cfg.Tracer.Start(ctx, "tool.call", trace.WithAttributes(
+				attribute.String("tool.server", tools.Visible(c.Server)), attribute.String("tool.name", tools.Visible(c.Tool))))
+			defer s.End()
+			r, err := next(ctx, c)
+			s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))
+			if err != nil {
+				code := "cut"
+				if e, ok := errors.AsType[*Error](asError(ctx, c, err)); ok {
+					code = string(e.Code)
+				}
+				s.SetStatus(otelcodes.Error, code)
+			}
+			return r, err
+		}
+	}
+}

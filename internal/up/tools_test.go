@@ -1,0 +1,117 @@
+package up_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+// logs collects what is logged.
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Each tool call has a line in the audit and a span in its task's trace, and what was said in it is
+// in neither, nor in the log.
+func TestToolCallsAreOnRecord(t *testing.T) {
+	spans, log := tracetest.NewSpanRecorder(), &logs{}
+	f, c, stop := startFleet(t, spans, log)
+	const code = `
+from client.mcp_client import ToolError, call_mcp_tool
+from servers.calculator import add, calculate
+from servers.filesystem import write_file
+add(270915, 1)
+for call in lambda: calculate("270915/0"), lambda: call_mcp_tool("calculator", "ad", {"a": 270915}):
+    try:
+        call()
+    except ToolError:
+        pass
+write_file("a", "270915")
+`
+	rec, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: code}})
+	if err != nil || rec.Status != client.Succeeded {
+		t.Fatalf("Run = %+v, %v", rec, err)
+	}
+	var calls []string
+	for _, call := range rec.Result.Tools.Calls {
+		calls = append(calls, fmt.Sprintf("%s/%s %t", call.Server, call.Tool, call.OK))
+	}
+	if d := cmp.Diff([]string{"calculator/add true", "calculator/calculate false", "calculator/ad false", "filesystem/write_file true"}, calls); d != "" {
+		t.Errorf("calls of the result (-want +got):\n%s", d)
+	}
+	queue, err := jobs.Connect(t.Context(), jobs.Options{URL: f.File.NATS.URL, User: f.File.NATS.User, Password: f.File.NATS.Password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer queue.Close()
+	var trail []string
+	err = queue.AuditTrail(t.Context(), rec.Tenant, func(line []byte) error {
+		var l struct {
+			Event, Server, Tool, Code, Tenant string
+			Task                              string `json:"task_id"`
+			OK                                bool
+			ArgsHash                          string `json:"args_hash"`
+		}
+		err := json.Unmarshal(line, &l)
+		trail = append(trail, fmt.Sprintf("%s %s/%s %t %s", l.Event, l.Server, l.Tool, l.OK, l.Code))
+		if l.Task != rec.TaskID || l.Tenant != rec.Tenant || len(l.ArgsHash) != 64 || strings.Contains(string(line), "270915") {
+			t.Errorf("audit: %s", line)
+		}
+		return err
+	})
+	want := []string{"end calculator/add true ", "end calculator/calculate false tool_failed", "end calculator/ad false unknown"}
+	if d := cmp.Diff(want, trail); d != "" || err != nil {
+		t.Errorf("audit, %v (-want +got):\n%s", err, d)
+	}
+	stop()
+	var seen []string
+	run := map[string]bool{} // span ids
+	ended := spans.Ended()
+	for _, s := range ended {
+		if s.Name() == "sandbox.run" {
+			run[s.SpanContext().SpanID().String()] = true
+		}
+	}
+	for _, s := range ended {
+		if s.Name() == "tool.call" {
+			if s.SpanContext().TraceID().String() != rec.TraceID || !run[s.Parent().SpanID().String()] {
+				t.Errorf("a call's span is not in the run's: %v", s)
+			}
+			seen = append(seen, fmt.Sprintf("%v %s", s.Status().Code == codes.Error, s.Status().Description))
+		}
+		if strings.Contains(fmt.Sprint(s.Attributes(), s.Events(), s.Status()), "270915") {
+			t.Errorf("span %s tells what was said", s.Name())
+		}
+	}
+	slices.Sort(seen)
+	if d := cmp.Diff([]string{"false ", "true tool_failed", "true unknown"}, seen); d != "" {
+		t.Errorf("spans of calls (-want +got):\n%s", d)
+	}
+	if text := log.String(); strings.Contains(text, "270915") || strings.Count(text, `msg="tool call"`) != 3 {
+		t.Errorf("the log tells what was said, or not of 3 calls:\n%s", text)
+	}
+}
