@@ -48,6 +48,7 @@ var scenarios = []scenario{
 	{"warm", 200, (*bench).warm, false},
 	{"overhead", 200, (*bench).overhead, false},
 	{"throughput", 5, (*bench).throughput, false},
+	{"tools", 20, (*bench).brokered, false},
 	{"memory", 3, (*bench).memory, false},
 	{"workspace", 5, (*bench).workspace, true},
 	{"selection", 200, (*bench).selection, true},

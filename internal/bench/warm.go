@@ -18,6 +18,7 @@ const (
 	// seed makes 1,000 files in a directory; oneFile changes one of them.
 	seeded  = 1000 + 1
 	seed    = "import os\nos.makedirs('data')\nfor n in range(1000):\n    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
+	oneCall = "from servers.calculator import add\nprint(int(add(40, 2)))"
 	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n')\nprint(6*7)"
 )
 
@@ -39,7 +40,9 @@ func (b *bench) warm(ctx context.Context) (err error) {
 	if err := b.writingTask(ctx, c); err != nil {
 		return err
 	}
-	b.note("N1t is not measured: the scenario makes no tool call yet")
+	if err := b.callingTask(ctx, c); err != nil {
+		return err
+	}
 	b.note("N1i is not measured: no setting names modules to import ahead yet")
 	return nil
 }
@@ -52,6 +55,28 @@ func (b *bench) warmTask(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	b.atMost("N1", "task ÷ python -c", b.p50("task")/b.p50("python -c"), 0.8, "×")
+	return nil
+}
+
+// callingTask measures a task that makes one call, of a tool within the worker, beside one that makes none.
+func (b *bench) callingTask(ctx context.Context, c *client.Client) error {
+	calls := 0
+	of := func(name, code string) series {
+		return throughFleet(name, c, func() client.Submission {
+			return client.Submission{Task: client.Task{Code: code}}
+		}, func(res client.Result) error {
+			calls += len(res.Tools.Calls)
+			return nil
+		})
+	}
+	err := b.sideBySide(ctx, spaced(b.n), of("task with a tool call", oneCall), of("task without one", program))
+	if err != nil {
+		return err
+	}
+	if calls < b.n {
+		return fmt.Errorf("%d tool calls were made, not %d", calls, b.n)
+	}
+	b.atMost("N1t", "task with a tool call − task without one", b.p50("task with a tool call")-b.p50("task without one"), 2, "ms")
 	return nil
 }
 

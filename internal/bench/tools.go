@@ -1,0 +1,268 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+const (
+	loop = 100    // calls of one task
+	rows = 10_000 // of the table that a program makes five of
+	slow = 10 * time.Millisecond
+
+	// loopOf times calls of a tool, each by itself, inside the sandbox.
+	loopOf = `
+import time
+from servers.%s import %s as call
+result = []
+for n in range(100):
+    began = time.perf_counter()
+    call(n, 1)
+    result.append((time.perf_counter() - began) * 1000)
+print(42)
+`
+	// fiveOf makes five rows of ten thousand.
+	fiveOf = `
+import json
+from servers.slow import orders
+table = orders(inputs["rows"])
+if "path" in table:
+    table = json.load(open(table["path"]))
+result = sorted(table["orders"], key=lambda row: row["amount"])[-5:]
+print(42)
+`
+)
+
+// brokered measures tool calls of programs against the same calls by a bare MCP client.
+func (b *bench) brokered(ctx context.Context) (err error) {
+	url, stopServer, err := slowServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopServer()
+	var prepared error
+	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+		c.MCPServers = []config.MCPServer{
+			{Name: "sums", Command: b.Program, Args: []string{"tool-server", "calculator"}},
+			{Name: "slow", URL: url},
+		}
+		prepared = approveAll(ctx, c)
+	}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if prepared != nil {
+		return prepared
+	}
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	sums, closeSums, err := bare(ctx, &sdk.CommandTransport{Command: exec.CommandContext(ctx, b.Program, "tool-server", "calculator")})
+	if err != nil {
+		return err
+	}
+	defer closeSums()
+	slowly, closeSlow, err := bare(ctx, &sdk.StreamableClientTransport{Endpoint: url})
+	if err != nil {
+		return err
+	}
+	defer closeSlow()
+	if err := b.loops(ctx, c, "sums", "add", sums); err != nil {
+		return err
+	}
+	if err := b.loops(ctx, c, "slow", "wait", slowly); err != nil {
+		return err
+	}
+	b.sumUp()
+	b.atMost("T1", "a call in a sandbox − the bare MCP call", b.p50("sums.add in a sandbox")-b.p50("sums.add bare"), 1.5, "ms")
+	b.atMost("T2", "100 calls of a tool that takes 10 ms ÷ bare", b.p50("100 × slow.wait in a sandbox")/b.p50("100 × slow.wait bare"), 1.2, "×")
+	b.atMost("T2n", "100 calls of a tool that takes no time ÷ bare", b.p50("100 × sums.add in a sandbox")/b.p50("100 × sums.add bare"), 1.2, "×")
+	return b.table(ctx, c, slowly)
+}
+
+// loops lets a program in a sandbox make 100 calls, then a bare client, and again.
+func (b *bench) loops(ctx context.Context, c *client.Client, server, tool string, call bareCall) error {
+	name := server + "." + tool
+	for i := -1; i < b.n; i++ {
+		b.Progress(fmt.Sprintf("tools: %s, %d of %d", name, max(i, 0), b.n))
+		res, err := must(ctx, c, client.Submission{Task: client.Task{Code: fmt.Sprintf(loopOf, server, tool)}}, "42\n")
+		if err != nil {
+			return err
+		}
+		var inside, outside []float64
+		if err := json.Unmarshal(res.Result, &inside); err != nil || len(inside) != loop || len(res.Tools.Calls) != loop {
+			return fmt.Errorf("%s: %d times of %d calls: %w", name, len(inside), len(res.Tools.Calls), err)
+		}
+		for n := range loop {
+			began := time.Now()
+			if _, err := call(ctx, tool, map[string]any{"a": n, "b": 1}); err != nil {
+				return err
+			}
+			outside = append(outside, since(began))
+		}
+		if i >= 0 {
+			b.add(name+" in a sandbox", "ms", inside...)
+			b.add(name+" bare", "ms", outside...)
+			b.add("100 × "+name+" in a sandbox", "ms", sum(inside))
+			b.add("100 × "+name+" bare", "ms", sum(outside))
+		}
+	}
+	return nil
+}
+
+// table is what a model would read of a table of 10,000 rows, against what it reads of the five that
+// a program makes of it.
+func (b *bench) table(ctx context.Context, c *client.Client, call bareCall) error {
+	answer, err := call(ctx, "orders", map[string]any{"rows": rows})
+	if err != nil {
+		return err
+	}
+	inputs := json.RawMessage(fmt.Sprintf(`{"rows": %d}`, rows))
+	res, err := must(ctx, c, client.Submission{Task: client.Task{Code: fiveOf, Inputs: inputs}}, "42\n")
+	if err != nil {
+		return err
+	}
+	var five []json.RawMessage
+	if err := json.Unmarshal(res.Result, &five); err != nil || len(five) != 5 {
+		return fmt.Errorf("the program made %d rows, not 5: %w", len(five), err)
+	}
+	read, direct := fiveOf+string(res.Result), answer
+	b.note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d tokens by code (program %d, result %d); the task took %.0f ms",
+		len(direct), codegen.Tokens(direct), len(read), codegen.Tokens(read), codegen.Tokens(fiveOf), codegen.Tokens(string(res.Result)), res.TimingMS.Total)
+	b.atLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model", 100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
+	return nil
+}
+
+// bareCall makes a call of a server and returns its answer as a model would get it.
+type bareCall func(ctx context.Context, tool string, args map[string]any) (string, error)
+
+func bare(ctx context.Context, transport sdk.Transport) (call bareCall, stop func(), err error) {
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, transport, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect the bare client: %w", err)
+	}
+	call = func(ctx context.Context, tool string, args map[string]any) (string, error) {
+		res, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: args})
+		if err != nil || res.IsError || len(res.Content) == 0 {
+			return "", fmt.Errorf("the bare call of %s: %+v, %w", tool, res, err)
+		}
+		text, ok := res.Content[0].(*sdk.TextContent)
+		if !ok {
+			return "", fmt.Errorf("%s answers with a %T", tool, res.Content[0])
+		}
+		return text.Text, nil
+	}
+	return call, func() { _ = session.Close() }, nil // the server ends with it
+}
+
+// slowServer is an MCP server on a free port, with a tool that takes its time and one that has much
+// to say.
+func slowServer(ctx context.Context) (url string, stop func(), err error) {
+	type pair struct {
+		A int `json:"a"`
+		B int `json:"b"`
+	}
+	type order struct {
+		ID       int     `json:"id"`
+		Customer string  `json:"customer"`
+		Amount   float64 `json:"amount"`
+		Status   string  `json:"status"`
+	}
+	type table struct {
+		Orders []order `json:"orders"`
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "slow", Version: "1"}, nil)
+	reads := &sdk.ToolAnnotations{ReadOnlyHint: true}
+	sdk.AddTool(s, &sdk.Tool{Name: "wait", Annotations: reads}, func(ctx context.Context, _ *sdk.CallToolRequest, in pair) (*sdk.CallToolResult, pair, error) {
+		timer := time.NewTimer(slow)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		return nil, in, ctx.Err()
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "orders", Annotations: reads}, func(_ context.Context, _ *sdk.CallToolRequest, in struct {
+		Rows int `json:"rows"`
+	},
+	) (*sdk.CallToolResult, table, error) {
+		var t table
+		for n := range in.Rows {
+			t.Orders = append(t.Orders, order{n, fmt.Sprintf("customer %d", n%977), float64(n*7919%100_000) / 100, "shipped"})
+		}
+		return nil, t, nil
+	})
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{Stateless: true})
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l) // it ends with Close
+	}()
+	return "http://" + l.Addr().String(), func() { _ = server.Close(); <-ended }, nil
+}
+
+// approveAll writes the modules of the settings' MCP servers and accepts them.
+func approveAll(ctx context.Context, c *config.Config) error {
+	dir, err := wire.ServersDir(c)
+	if err != nil {
+		return err
+	}
+	m, err := wire.Upstreams(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	approvals, err := tools.LoadApprovals(dir)
+	if err != nil {
+		return err
+	}
+	for _, s := range c.MCPServers {
+		defs, version, err := m.Definitions(ctx, s.Name, "", "")
+		if err != nil {
+			return err
+		}
+		p, err := pygen.Generate(pygen.Source{Server: s.Name, Version: version, Tools: defs})
+		if err != nil {
+			return err
+		}
+		if _, err := pygen.Write(dir, p); err != nil {
+			return err
+		}
+		for _, d := range defs {
+			approvals.Approve(s.Name, d, "bench", time.Now())
+		}
+	}
+	return approvals.Save(dir)
+}
+
+func sum(list []float64) (total float64) {
+	for _, v := range list {
+		total += v
+	}
+	return total
+}
