@@ -91,16 +91,15 @@ func (t *task) progress(ctx context.Context, c executor.Call) func(string, float
 	}
 }
 
-// closeCalls waits until the journal has what it was given, so that another run finds it.
-func (p *Pipeline) closeCalls(ctx context.Context, t *task, calls *broker.Execution) {
+// closeCalls waits until the journal has what it was given, so that another run finds it, and until
+// the calls are on record.
+func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	if calls == nil {
-		return
+		return nil
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer stop()
-	if err := calls.Close(ctx); err != nil {
-		p.Log.WarnContext(ctx, "answers of tools not in the journal", "task_id", t.job.Record.TaskID, "error", err)
-	}
+	return calls.Close(ctx)
 }
 
 // called fills in which calls the run made.

@@ -132,8 +132,8 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 	if err != nil {
 		return false, p.burn(lease, err)
 	}
-	defer p.closeCalls(ctx, t, calls)
 	verdict, err := p.run(ctx, t, lease, calls)
+	err = errors.Join(err, closeCalls(ctx, calls))
 	if err != nil {
 		return false, p.burn(lease, err)
 	}

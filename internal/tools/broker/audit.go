@@ -3,14 +3,15 @@ package broker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // Audit keeps a durable record of calls. An error of Begin stops the call, so that none is made
-// that nobody knows of; after an error of End the program gets no answer. End is tried for as long as
-// its context lives.
+// that nobody knows of. End is tried for as long as its context lives; after an error the program gets
+// no answer, or, where it has it already, no further one.
 type Audit interface {
 	Begin(ctx context.Context, e Entry) error
 	End(ctx context.Context, e Entry) error
@@ -38,6 +39,64 @@ type Entry struct {
 // auditGrace is how long the end of a call is tried to be written after its task was cancelled.
 const auditGrace = 10 * time.Second
 
+// trail are the ends of calls that are being put on record while the program goes on.
+type trail struct {
+	room chan struct{} // as many as may be under way
+	mu   sync.Mutex
+	last chan struct{} // closed when all so far are done; nil: there was none
+	err  error
+}
+
+// unsettled is how many ends may be under way; a program that calls faster waits.
+const unsettled = 16
+
+func newTrail() *trail { return &trail{room: make(chan struct{}, unsettled)} }
+
+// later writes without making the caller wait, while there is room.
+func (t *trail) later(write func() error) {
+	t.room <- struct{}{}
+	t.mu.Lock()
+	before, done := t.last, make(chan struct{})
+	t.last = done
+	t.mu.Unlock()
+	go func() { // ends at the latest with auditGrace; Close waits
+		err := write()
+		if before != nil {
+			<-before
+		}
+		t.mu.Lock()
+		t.err = errors.Join(t.err, err)
+		t.mu.Unlock()
+		close(done)
+		<-t.room
+	}()
+}
+
+// lost is an error when something could not be put on record.
+func (t *trail) lost() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// settled waits until all is on record.
+func (t *trail) settled(ctx context.Context) error {
+	t.mu.Lock()
+	last := t.last
+	t.mu.Unlock()
+	if last != nil {
+		select {
+		case <-last:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return t.lost()
+}
+
+// audit puts calls on record. The end of a call that may change something is there before its answer
+// goes to the program; that of another one, before the next call that may change something and before
+// Close returns.
 func audit(cfg Config, e *Execution) func(Caller) Caller {
 	return func(next Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
@@ -47,6 +106,16 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			}
 			if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
 				entry.Mutates = t.State != tools.Local && t.Annotations.Mutates()
+			}
+			err := e.trail.lost()
+			if entry.Mutates {
+				err = e.trail.settled(ctx)
+			}
+			if err != nil {
+				if ctx.Err() != nil {
+					return Result{}, err
+				}
+				return Result{}, fail(c, Internal, "the call was not made: an earlier one could not be put on record")
 			}
 			if err := cfg.Audit.Begin(ctx, entry); err != nil {
 				return Result{}, fail(c, Internal, "the call was not made: it could not be put on record")
@@ -59,15 +128,23 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			e.mu.Lock()
 			e.calls = append(e.calls, entry)
 			e.mu.Unlock()
-			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
-			defer cancel()
-			if lost := cfg.Audit.End(late, entry); lost != nil {
-				cfg.Log.ErrorContext(ctx, "end of a tool call not on record", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
-				if err == nil {
-					failed := fail(c, Internal, "the call was made, but could not be put on record")
-					failed.Sent = true
-					return Result{}, failed
+			end := func() error {
+				late, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
+				defer cancel()
+				lost := cfg.Audit.End(late, entry)
+				if lost != nil {
+					cfg.Log.ErrorContext(ctx, "end of a tool call not on record", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
 				}
+				return lost
+			}
+			if !entry.Mutates {
+				e.trail.later(end)
+				return r, err
+			}
+			if lost := end(); lost != nil && err == nil {
+				failed := fail(c, Internal, "the call was made, but could not be put on record")
+				failed.Sent = true
+				return Result{}, failed
 			}
 			return r, err
 		}

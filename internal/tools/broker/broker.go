@@ -113,6 +113,7 @@ type Execution struct {
 	call   Caller
 	record *recorder
 	opened time.Time
+	trail  *trail
 
 	mu    sync.Mutex
 	calls []Entry
@@ -123,7 +124,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
-	e := &Execution{cfg: cfg, opened: time.Now(), record: &recorder{journal: cfg.Journal, log: cfg.Log}}
+	e := &Execution{cfg: cfg, opened: time.Now(), trail: newTrail(), record: &recorder{journal: cfg.Journal, log: cfg.Log}}
 	past, err := openPast(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
@@ -205,8 +206,21 @@ func (e *Execution) Calls() []Entry {
 	return append([]Entry(nil), e.calls...)
 }
 
-// Close waits until everything recorded is in the journal, or ctx ends.
-func (e *Execution) Close(ctx context.Context) error { return e.record.wait(ctx) }
+// Close waits until everything recorded is in the journal and every call is on record, or ctx ends. An
+// error means that the audit lacks a call. (What the journal lacks is made again by another run.) It
+// may be called again.
+func (e *Execution) Close(ctx context.Context) error {
+	if err := e.record.wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		e.cfg.Log.WarnContext(ctx, "answers of tools not in the journal", "task_id", e.cfg.Task.ID, "error", err)
+	}
+	if err := e.trail.settled(ctx); err != nil {
+		return fmt.Errorf("put the tool calls of task %s on record: %w", e.cfg.Task.ID, err)
+	}
+	return nil
+}
 
 // since returns the milliseconds since t.
 func since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

@@ -179,7 +179,9 @@ func (w *world) open() *broker.Execution {
 // next is the same task after a crash.
 func (w *world) next() *broker.Execution {
 	w.cfg.Task.Attempt++
+	w.mu.Lock() // ends of calls that read may still be put on record
 	w.made, w.log = nil, nil
+	w.mu.Unlock()
 	return w.open()
 }
 
@@ -570,14 +572,28 @@ func TestAuditIsNeverDropped(t *testing.T) {
 		t.Errorf("without an audit: %v, calls %v", err, w.made)
 	}
 	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
-	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Internal || len(w.made) != 1 {
-		t.Errorf("without a line of its end: %v, calls %v", err, w.made)
+	e := w.open()
+	if _, err := w.call(e, "put", `{}`); code(err) != broker.Internal || len(w.made) != 1 {
+		t.Errorf("a call that changes something, without a line of its end: %v, calls %v", err, w.made)
+	}
+	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
+		t.Errorf("a call that reads, without a line of its end: %v", err)
+	}
+	if _, err := w.call(e, "put", `{"x":1}`); code(err) != broker.Internal || len(w.made) != 2 {
+		t.Errorf("the next call: %v, calls %v", err, w.made)
+	}
+	if err := e.Close(t.Context()); err == nil {
+		t.Error("Close() = nil, and a call is not on record")
 	}
 	w.failAuditEnd, w.begun, w.ended = nil, nil, nil
 	ctx, cancel := context.WithCancel(t.Context())
 	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }
-	if _, err := w.open().Call(ctx, broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
+	e = w.open()
+	if _, err := e.Call(ctx, broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if len(w.begun) != 1 || len(w.ended) != 1 || w.ended[0].OK {
 		t.Errorf("audit: %d begun, %+v", len(w.begun), w.ended)
