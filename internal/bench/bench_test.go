@@ -20,6 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	embedded.S3Main()
 	EngineMain()
+	serveTools()
 	m.Run()
 }
 
