@@ -96,10 +96,14 @@ func (t *trail) settled(ctx context.Context) error {
 
 // audit puts calls on record. The end of a call that may change something is there before its answer
 // goes to the program; that of another one, before the next call that may change something and before
-// Close returns.
+// Close returns. Of the calls that come after a budget is used up, the first is put on record; no
+// further one can be made, however many a program tries.
 func audit(cfg Config, e *Execution) func(Caller) Caller {
 	return func(next Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
+			if e.over.Load() {
+				return next(ctx, c)
+			}
 			entry := Entry{
 				Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Attempt: cfg.Task.Attempt,
 				Server: tools.Visible(c.Server), Tool: tools.Visible(c.Tool), ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
@@ -124,6 +128,7 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = since(entry.Started), err == nil, r.Replayed, len(r.Value)
 			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
 				entry.Code = failure.Code
+				e.over.CompareAndSwap(false, failure.Code == OverBudget)
 			}
 			e.mu.Lock()
 			e.calls = append(e.calls, entry)

@@ -32,6 +32,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -114,6 +115,7 @@ type Execution struct {
 	record *recorder
 	opened time.Time
 	trail  *trail
+	over   atomic.Bool // a budget is used up
 
 	mu    sync.Mutex
 	calls []Entry

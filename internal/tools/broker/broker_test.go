@@ -513,6 +513,9 @@ func TestBudgets(t *testing.T) {
 				t.Errorf("%s: call %d: %v", test.name, i+1, err)
 			}
 		}
+		if len(e.Calls()) != test.calls+1 || len(w.ended) != test.calls+1 {
+			t.Errorf("%s: %d calls listed, %d on record, want those made and the first refused", test.name, len(e.Calls()), len(w.ended))
+		}
 	}
 }
 
