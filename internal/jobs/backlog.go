@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,10 +22,11 @@ type PoolBacklog struct {
 
 // Backlog returns the load of every pool that has a task, by name.
 func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
-	left, err := c.laneCounts(ctx)
+	subjects, err := c.taskSubjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read backlog: %w", err)
 	}
+	left, _ := byLane(subjects)
 	stream, err := c.js.Stream(ctx, streamTasks)
 	if err != nil {
 		return nil, fmt.Errorf("read backlog: %w", err)
@@ -73,31 +73,4 @@ func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
 		all = append(all, *p)
 	}
 	return all, nil
-}
-
-// laneCounts returns how many entries each lane has, those that run included.
-func (c *Client) laneCounts(ctx context.Context) (map[lane]int, error) {
-	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-		State struct {
-			Subjects map[string]int `json:"subjects"`
-		} `json:"state"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, err
-	}
-	if answer.Error != nil {
-		return nil, answer.Error
-	}
-	counts := make(map[lane]int, len(answer.State.Subjects))
-	for subject, n := range answer.State.Subjects {
-		if l, ok := laneOf(subject); ok {
-			counts[l] = n
-		}
-	}
-	return counts, nil
 }

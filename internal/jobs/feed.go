@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -141,11 +140,13 @@ func (f *feed) scan(ctx context.Context) {
 	connected := f.w.c.nc.StatusChanged(nats.CONNECTED)
 	defer f.w.c.nc.RemoveStatusListener(connected)
 	for {
-		counts, err := f.w.c.laneCounts(ctx)
+		subjects, err := f.w.c.taskSubjects(ctx)
 		if err != nil && ctx.Err() == nil {
 			f.w.log.WarnContext(ctx, "scan for tasks", "error", err)
 		}
-		maps.DeleteFunc(counts, func(l lane, _ int) bool { return !slices.Contains(f.w.opts.Pools, l.pool) })
+		counts, strays := byLane(subjects)
+		f.w.sweep(ctx, strays)
+		maps.DeleteFunc(counts, func(l lane, _ int) bool { return !f.w.serves(l) })
 		if len(counts) > 0 {
 			select {
 			case f.scans <- counts:

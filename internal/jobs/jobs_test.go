@@ -181,7 +181,7 @@ func reply(t testing.TB, sub *nats.Subscription) event.Event {
 func (f *fleet) empty(t testing.TB) {
 	t.Helper()
 	eventually(t, "TASKS is empty", func() error {
-		counts, err := f.laneCounts(t.Context())
+		counts, err := f.taskSubjects(t.Context())
 		if err == nil && len(counts) > 0 {
 			err = fmt.Errorf("it holds %v", counts)
 		}

@@ -120,6 +120,38 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// What names a pool that nobody serves, or none at all, does not stay in the queue.
+func TestRefusedWithoutItsPool(t *testing.T) {
+	policy := func(tenant string) (TenantPolicy, bool) {
+		return TenantPolicy{Pools: []string{"default"}}, tenant == "acme"
+	}
+	f := newFleet(t, func(o *Options) { o.Policy = policy })
+	f.work(t, WorkerOptions{Handler: succeed})
+	f.publish(t, "tasks.gpu.normal.acme", ceHeader("gpu"), `{"code":"x"}`)
+	rec := f.arrive(t, "/foreign", "gpu")
+	if rec.Status != schemas.Blocked || rec.Result.Error.Code != "not_allowed" {
+		t.Errorf("task of a pool that is closed to the tenant = %s, %v, want blocked, not_allowed", rec.Status, rec.Result.Error)
+	}
+	for _, subject := range []string{"tasks.default.urgent.acme", "tasks.GPU.normal.acme"} {
+		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
+	}
+	f.empty(t)
+	dead, err := f.Dead(t.Context(), "acme", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, d := range dead {
+		got[d.Subject] = d.Error.Code
+	}
+	want := map[string]string{
+		"tasks.gpu.normal.acme": "not_allowed", "tasks.default.urgent.acme": "bad_subject", "tasks.GPU.normal.acme": "bad_subject",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("dead letters (-want +got):\n%s", d)
+	}
+}
+
 func cmpOr(a, b string) string {
 	if a != "" {
 		return a
