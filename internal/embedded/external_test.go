@@ -1,0 +1,192 @@
+package embedded_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+// A queue of somebody else's: TLS with an authority of its own, users by JWT and by nkey.
+func TestExternalNATS(t *testing.T) {
+	cert, authority := certificate(t)
+	creds, accounts := operator(t)
+	url := startExternal(t, &server.Options{
+		TLSConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}},
+		TrustedOperators: accounts.operators, AccountResolver: accounts.resolver, SystemAccount: accounts.system,
+	})
+	trusting := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority}
+	use(t, jobs.Options{URL: url, CredsFile: creds, TLS: trusting})
+	refused(t, jobs.Options{URL: url, CredsFile: creds}, "certificate")
+	refused(t, jobs.Options{URL: url, TLS: trusting}, "Authorization Violation")
+	refused(t, jobs.Options{URL: url, TLS: trusting, CredsFile: filepath.Join(t.TempDir(), "none.creds")}, "none.creds")
+}
+
+func TestExternalNATSWithNKey(t *testing.T) {
+	user, seed := nkey(t, nkeys.CreateUser)
+	file := filepath.Join(t.TempDir(), "user.nk")
+	if err := os.WriteFile(file, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})
+	use(t, jobs.Options{URL: url, NKeyFile: file})
+	refused(t, jobs.Options{URL: url, User: "somebody", Password: "else"}, "Authorization Violation")
+}
+
+func startExternal(t *testing.T, o *server.Options) (url string) {
+	t.Helper()
+	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
+	srv, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	return srv.ClientURL()
+}
+
+// use makes the streams and submits a task.
+func use(t *testing.T, o jobs.Options) {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	c, err := jobs.Connect(t.Context(), o)
+	if err != nil {
+		t.Fatalf("Connect = %v", err)
+	}
+	defer c.Close()
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatalf("Provision = %v", err)
+	}
+	ev := event.New()
+	ev.SetID("1")
+	ev.SetSource("/test")
+	ev.SetType("codefleet.task.v1")
+	if err := ev.SetData("application/json", map[string]string{"code": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := c.Submit(t.Context(), "acme", ev)
+	if err != nil || rec.Status != "queued" {
+		t.Errorf("Submit = %+v, %v", rec, err)
+	}
+}
+
+func refused(t *testing.T, o jobs.Options, want string) {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	c, err := jobs.Connect(t.Context(), o)
+	if err == nil {
+		c.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Connect = %v, want %q", err, want)
+	}
+}
+
+// certificate is one for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) {
+		t.Fatal("no certificate")
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+type trust struct {
+	operators []*jwt.OperatorClaims
+	resolver  server.AccountResolver
+	system    string
+}
+
+// operator makes an operator with a system account and one with JetStream, and the credentials of a
+// user of that.
+func operator(t *testing.T) (creds string, out trust) {
+	t.Helper()
+	operatorKey, operatorSeed := nkey(t, nkeys.CreateOperator)
+	systemKey, _ := nkey(t, nkeys.CreateAccount)
+	accountKey, accountSeed := nkey(t, nkeys.CreateAccount)
+	userKey, userSeed := nkey(t, nkeys.CreateUser)
+	signer, err1 := nkeys.FromSeed(operatorSeed)
+	accountSigner, err2 := nkeys.FromSeed(accountSeed)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	claims := jwt.NewOperatorClaims(operatorKey)
+	claims.SystemAccount = systemKey
+	account := jwt.NewAccountClaims(accountKey)
+	account.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+	resolver := &server.MemAccResolver{}
+	for key, c := range map[string]*jwt.AccountClaims{accountKey: account, systemKey: jwt.NewAccountClaims(systemKey)} {
+		token, err := c.Encode(signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resolver.Store(key, token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, err := jwt.NewUserClaims(userKey).Encode(accountSigner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := jwt.FormatUserConfig(token, userSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds = filepath.Join(t.TempDir(), "user.creds")
+	if err := os.WriteFile(creds, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return creds, trust{[]*jwt.OperatorClaims{claims}, resolver, systemKey}
+}
+
+func nkey(t *testing.T, create func() (nkeys.KeyPair, error)) (public string, seed []byte) {
+	t.Helper()
+	pair, err := create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err1 := pair.PublicKey()
+	seed, err2 := pair.Seed()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return public, seed
+}
