@@ -12,7 +12,7 @@ PROGRAMS     := codefleet worker ingest mcp-bridge
 REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-integration bench yardsticks lint fmt tools clean $(PROGRAMS:%=bin/%)
+.PHONY: help build cross demo test test-integration bench yardsticks lint fmt tools clean $(PROGRAMS:%=bin/%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,13 @@ test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers fro
 	@echo "install the MCP servers and pyright into .cache/npm"
 	@internal/tools/toolstest/npm/install.sh $(CURDIR)/.cache/npm
 	@touch $@
+
+cross: ## compile the client's side for other systems
+	@set -e; for target in darwin/arm64 linux/arm64; do \
+		echo "build codefleet, ingest, mcp-bridge, client for $$target"; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} go build -o .cache/cross/ ./cmd/codefleet ./cmd/ingest ./cmd/mcp-bridge; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} go build ./client; \
+	done
 
 bench: build yardsticks ## measure what the fleet promises, on this machine
 	bin/codefleet bench
