@@ -1,4 +1,4 @@
-package embedded_test
+package jobs_test
 
 import (
 	"crypto/ecdsa"
