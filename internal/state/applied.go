@@ -71,6 +71,9 @@ func (s *Store) findTask(ctx context.Context, ref Ref, h head, taskID string, en
 
 func (s *Store) commitAt(ctx context.Context, ref Ref, r recent) (*Commit, error) {
 	m, err := s.headerOf(ctx, ref, r.manifest(), nil)
+	if errors.Is(err, ErrNotFound) { // collected: that it was applied is all that is left
+		return &Commit{Generation: r.Generation, TaskID: r.Task, Time: time.Unix(r.Unix, 0).UTC()}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,8 +41,8 @@ type Collected struct {
 
 // Collect removes what no kept version of a tenant needs, in two phases: a run
 // marks objects that are unreferenced and older than the grace time, and a run at
-// least the grace time later removes those that still are. One run at a time for
-// a tenant. It may be interrupted anywhere and run again.
+// least the grace time later removes those that still are. It may be interrupted
+// anywhere and run again. Two runs at once do the same work twice and no harm.
 func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions) (Collected, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
@@ -118,7 +119,11 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 			}
 		}
 	}
-	kept, err := c.retained(ctx, ref)
+	born := h.Born
+	if h.Deleted {
+		born = h.Generation + 1
+	}
+	kept, err := c.retained(ctx, ref, born)
 	if err != nil {
 		return err
 	}
@@ -162,8 +167,8 @@ type keptManifest struct {
 }
 
 // retained returns the versions to keep, after noting those that parents will
-// no longer lead to.
-func (c *collector) retained(ctx context.Context, ref Ref) ([]keptManifest, error) {
+// no longer lead to. Pins of a life before born went with it.
+func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptManifest, error) {
 	var all []keptManifest
 	err := c.store.walk(ctx, ref, func(l link, m *manifest) bool {
 		all = append(all, keptManifest{l, m})
@@ -197,10 +202,13 @@ func (c *collector) retained(ctx context.Context, ref Ref) ([]keptManifest, erro
 		days[day] = true
 		replaced = h.Time
 	}
-	if c.opts.DryRun || slices.Equal(orphans, p.Kept) {
+	lost := func(x pin) bool { return x.Generation < born }
+	if c.opts.DryRun || slices.Equal(orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
 		return kept, nil
 	}
-	return kept, c.store.changePins(ctx, ref, func(p *pins) { p.Kept = orphans })
+	return kept, c.store.changePins(ctx, ref, func(p *pins) {
+		p.Kept, p.Pins = orphans, slices.DeleteFunc(p.Pins, lost)
+	})
 }
 
 // marks is the object that one run leaves for a later one.
@@ -219,7 +227,9 @@ func (c *collector) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		runs = append(runs, info.Key)
+		if info.Key != turnKey(c.tenant) {
+			runs = append(runs, info.Key)
+		}
 	}
 	for _, run := range runs {
 		if err := c.sweepRun(ctx, run, pending); err != nil {
@@ -247,6 +257,9 @@ func (c *collector) sweep(ctx context.Context) error {
 
 func (c *collector) sweepRun(ctx context.Context, run string, pending map[string]bool) error {
 	obj, err := c.store.objects.Get(ctx, run, GetOptions{})
+	if errors.Is(err, ErrNotFound) {
+		return nil // another run at the same time has done it
+	}
 	if err != nil {
 		return err
 	}

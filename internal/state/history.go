@@ -65,6 +65,9 @@ func (s *Store) walk(ctx context.Context, ref Ref, visit func(link, *manifest) b
 		return err
 	}
 	for _, k := range kept.older(last) {
+		if k.generation() < h.Born {
+			break // of a life that ended with Delete
+		}
 		m, err := s.headerOf(ctx, ref, k.Name, &k.Digest)
 		if err != nil {
 			return err

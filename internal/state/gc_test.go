@@ -1,0 +1,147 @@
+package state_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+var strict = state.CollectOptions{Retention: state.Retention{Newest: 1, All: time.Hour, Daily: 1}}
+
+// TestCollectAfterDelete: nothing of a deleted workspace is left but its tombstone, pinned or not, and
+// one that begins anew under its name is not disturbed by the pins of the old one.
+func TestCollectAfterDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 5)
+		if err := w.Store.Pin(t.Context(), ref, "release", 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Store.Delete(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		again := newWorker(t, objects)
+		again.Checkout()
+		again.Want(map[string]string{})
+		for range 3 {
+			advance(t, 25*time.Hour)
+			if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, key := range keys(t, objects) {
+			if !strings.HasSuffix(key, "/HEAD") {
+				t.Errorf("left of a deleted workspace: %s", key)
+			}
+		}
+		again.Checkout()
+		again.Write("new", "1")
+		again.Commit("task-6")
+		log, err := w.Store.Log(t.Context(), ref, 0)
+		if err != nil || len(log) != 1 || log[0].Generation != 7 {
+			t.Errorf("Log() of the new one = %+v, %v, want generation 7", log, err)
+		}
+		if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+			t.Errorf("Collect() with the new one = %v", err)
+		}
+	})
+}
+
+// TestAppliedAfterCollect: that a task was applied is known for longer than its result.
+func TestAppliedAfterCollect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 30)
+		for range 3 {
+			advance(t, 25*time.Hour)
+			if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := state.New(objects, state.Options{}).Applied(t.Context(), ref, "task-3", time.Time{})
+		if err != nil || c == nil || c.Generation != 3 || c.Result != nil {
+			t.Errorf("Applied() = %+v, %v, want generation 3 without a result", c, err)
+		}
+	})
+}
+
+// TestCollectInTurn: of several workers one collects, and when that is long ago one does again.
+func TestCollectInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		committed(t, objects, 2)
+		const workers, every = 8, 6 * time.Hour
+		round := func() int64 {
+			var turns atomic.Int64
+			var wg sync.WaitGroup
+			for range workers {
+				wg.Go(func() {
+					out, ours, err := state.New(objects, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{})
+					if err != nil || ours != (out.Workspaces == 1) {
+						t.Errorf("CollectInTurn() = %+v, %v, %v", out, ours, err)
+					}
+					if ours {
+						turns.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			return turns.Load()
+		}
+		for _, want := range []int64{1, 0} {
+			if got := round(); got != want {
+				t.Errorf("%d of %d workers collected, want %d", got, workers, want)
+			}
+		}
+		advance(t, every)
+		if got := round(); got != 1 {
+			t.Errorf("%d of %d workers collected in the next turn, want 1", got, workers)
+		}
+		if err := objects.Violations(); err != nil {
+			t.Error(err)
+		}
+		objects.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
+		if _, ours, err := state.New(objects, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
+			t.Errorf("CollectInTurn() without a store = %v, %v, want an error", ours, err)
+		}
+	})
+}
+
+// TestCollectAtOnce: runs that overlap do no harm.
+func TestCollectAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		committed(t, objects, 30)
+		for range 4 {
+			advance(t, 25*time.Hour)
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					if _, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		fresh := newWorker(t, objects)
+		fresh.Checkout()
+		fresh.Want(map[string]string{"n": "30", "keep": "kept"})
+		left := 0
+		for _, key := range keys(t, objects) {
+			if kindOf(key) == "m" {
+				left++
+			}
+		}
+		if left == 0 || left > 16 { // the newest and what it builds on
+			t.Errorf("%d of 30 manifests are left", left)
+		}
+	})
+}
