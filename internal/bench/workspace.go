@@ -43,6 +43,7 @@ const (
 func (b *bench) workspace(ctx context.Context) (err error) {
 	server, err := embedded.StartS3(ctx, embedded.S3Options{
 		Dir: b.newDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
+		NoSync: true, // a flush for each object would cost the tool with an object for each file most
 	})
 	if err != nil {
 		return err

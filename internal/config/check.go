@@ -35,6 +35,7 @@ func (c *Config) check() []Problem {
 	k := &checker{c: c}
 	k.listeners()
 	k.stores()
+	k.workspaces()
 	k.workers()
 	k.execution()
 	k.limits()
@@ -113,6 +114,30 @@ func (k *checker) stores() {
 	k.oneOf("s3.heads", s.Heads, HeadsCAS, HeadsCreate, HeadsNATS, HeadsSingleWriter)
 	if s.Bucket == "" {
 		k.bad("s3.bucket", "must not be empty")
+	}
+}
+
+// leastGrace is twice as long as a commit may refer to content of the version that it builds on.
+const leastGrace = 24 * time.Hour
+
+func (k *checker) workspaces() {
+	w := k.c.Workspaces
+	k.atLeast("workspaces.keep_newest", w.KeepNewest, 1)
+	k.atLeast("workspaces.keep_days", w.KeepDays, 0)
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+		least time.Duration
+	}{
+		{"workspaces.keep_all", w.KeepAll, 0}, {"workspaces.inactive", w.Inactive, 0}, {"workspaces.clean_every", w.CleanEvery, 0},
+		{"workspaces.grace", w.Grace, max(leastGrace, 2*k.c.Guardrails.MaxExecutionTime)},
+	} {
+		if d.value < d.least {
+			k.bad(d.key, "%s is less than %s", d.value, d.least)
+		}
+	}
+	if w.Inactive > 0 && w.Inactive < w.Grace {
+		k.bad("workspaces.inactive", "%s is less than workspaces.grace, %s", w.Inactive, w.Grace)
 	}
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	NATS NATS `yaml:"nats"`
 	// The object store of workspaces and large payloads.
 	S3 S3 `yaml:"s3"`
+	// What is kept of workspaces, and for how long.
+	Workspaces Workspaces `yaml:"workspaces"`
 	// How tasks are taken and tried again.
 	Queue Queue `yaml:"queue"`
 	// One worker process.
@@ -144,6 +146,24 @@ const (
 	HeadsSingleWriter = "unsafe-single-writer"
 )
 
+// Workspaces is what is kept of workspaces, and for how long. Pinned versions and the newest one are
+// always kept.
+type Workspaces struct {
+	// The newest versions of each that are kept.
+	KeepNewest int `yaml:"keep_newest"`
+	// Every version replaced less than this ago is kept.
+	KeepAll time.Duration `yaml:"keep_all"`
+	// The last version of each of so many days is kept.
+	KeepDays int `yaml:"keep_days"`
+	// A workspace without a commit for so long is deleted, its history too. 0: never.
+	Inactive time.Duration `yaml:"inactive"`
+	// How often one of the workers removes what is no longer needed. 0: never.
+	CleanEvery time.Duration `yaml:"clean_every"`
+	// What nothing refers to is marked when it is older than this, and removed when it has been marked
+	// for as long. At least 24h, and twice the longest task.
+	Grace time.Duration `yaml:"grace"`
+}
+
 // Queue is how tasks are taken and tried again.
 type Queue struct {
 	// A worker that is silent for this long has lost its task to another one. It reports three
@@ -203,10 +223,13 @@ func (c *Config) Slots() int {
 // depend on the host, and Load fills them.
 func Default() *Config {
 	return &Config{
-		HTTP:   HTTP{Addr: "127.0.0.1:8787"},
-		Auth:   Auth{Enabled: true},
-		NATS:   NATS{Addr: "127.0.0.1:4222"},
-		S3:     S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1", Heads: HeadsCAS},
+		HTTP: HTTP{Addr: "127.0.0.1:8787"},
+		Auth: Auth{Enabled: true},
+		NATS: NATS{Addr: "127.0.0.1:4222"},
+		S3:   S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1", Heads: HeadsCAS},
+		Workspaces: Workspaces{
+			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: leastGrace,
+		},
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
 		Worker: Worker{Pools: []string{"default"}, Drain: 30 * time.Second},
 		Execution: Execution{

@@ -151,7 +151,7 @@ func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer,
 func durable(flush *flusher) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		err := c.Next()
-		if err != nil || c.Method() != fiber.MethodPut || c.Response().StatusCode() != fiber.StatusOK || strings.Contains(c.Path(), "/_probe/") {
+		if err != nil || !completes(c) || c.Response().StatusCode() != fiber.StatusOK || strings.Contains(c.Path(), "/_probe/") {
 			return err
 		}
 		if err := flush.Sync(c.Path()); err != nil {
@@ -159,4 +159,11 @@ func durable(flush *flusher) fiber.Handler {
 		}
 		return nil
 	}
+}
+
+// completes reports whether a request makes an object: a PUT, or the last one of an upload in parts,
+// which are no object before.
+func completes(c fiber.Ctx) bool {
+	inParts := c.Request().URI().QueryArgs().Has("uploadId")
+	return c.Method() == fiber.MethodPut && !inParts || c.Method() == fiber.MethodPost && inParts
 }

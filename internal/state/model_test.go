@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,21 +27,100 @@ import (
 // answers, merges and crashes at random requests, against a map. Always true: a new
 // worker reads exactly what the commits say, and no task is applied twice.
 func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { newModel(rt, t.TempDir()).run(rt, nil) })
+}
+
+// TestModelCollect is TestModel while workspaces are deleted, time passes, and collections with the
+// strictest retention run, break off and run again.
+func TestModelCollect(t *testing.T) {
+	removed := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newModel(rt, t.TempDir())
-		defer m.close()
-		rt.Repeat(map[string]func(*rapid.T){
-			"checkout": m.checkout,
-			"edit":     m.edit,
-			"commit":   m.commit,
-			"revert":   m.revert,
-			"restart":  m.restart,
-			"":         m.check,
+		dir := t.TempDir()
+		bubble(t, func() {
+			m := newModel(rt, dir)
+			m.run(rt, map[string]func(*rapid.T){
+				"delete":  m.delete,
+				"collect": m.collect,
+			})
+			removed += m.removed
 		})
-		if err := m.objects.Violations(); err != nil {
-			rt.Error(err)
-		}
 	})
+	if removed == 0 {
+		t.Error("no collection has removed anything")
+	}
+	t.Logf("%d objects removed", removed)
+}
+
+// bubble calls f with a clock of its own. A failed check of rapid is a panic, which has to reach it.
+func bubble(t *testing.T, f func()) {
+	t.Helper()
+	var failed any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { failed = recover() }()
+		f()
+	})
+	if failed != nil {
+		panic(failed)
+	}
+}
+
+func (m *model) run(rt *rapid.T, more map[string]func(*rapid.T)) {
+	defer m.close()
+	actions := map[string]func(*rapid.T){
+		"checkout": m.checkout,
+		"edit":     m.edit,
+		"commit":   m.commit,
+		"revert":   m.revert,
+		"restart":  m.restart,
+		"task":     m.task,
+		"":         m.check,
+	}
+	maps.Copy(actions, more)
+	rt.Repeat(actions)
+	if err := m.objects.Violations(); err != nil {
+		rt.Error(err)
+	}
+}
+
+func (m *model) delete(rt *rapid.T) {
+	if err := m.worker(rt).store.Delete(context.Background(), ref); err != nil {
+		rt.Fatal(err)
+	}
+	if m.commits > m.deleted { // else there is nothing
+		m.commits++
+		m.deleted = m.commits
+		m.files = map[string]string{}
+	}
+}
+
+// collect runs collections hours apart. Each may be cut short, as by a crash.
+func (m *model) collect(rt *rapid.T) {
+	times := rapid.SampledFrom([]int{1, 2, 9}).Draw(rt, "times") // 9: enough for both phases
+	for range times {
+		m.wait(rt, time.Duration(rapid.IntRange(5, 10).Draw(rt, "hours"))*time.Hour)
+		w := m.worker(rt)
+		if rapid.IntRange(0, 3).Draw(rt, "crash") == 3 {
+			w.calls.left = rapid.IntRange(1, 12).Draw(rt, "after")
+		}
+		out, err := w.store.Collect(context.Background(), ref.Tenant, strict)
+		w.calls.left = -1
+		m.removed += out.Removed
+		if err != nil && !errors.Is(err, errCrash) {
+			rt.Fatal(err)
+		}
+	}
+}
+
+// wait lets time pass; tasks that take longer than they may are stopped.
+func (m *model) wait(rt *rapid.T, d time.Duration) {
+	const longest = 11 * time.Hour // a bit less than half of the grace time
+	timer := time.NewTimer(d)
+	<-timer.C
+	for _, w := range m.workers {
+		if w.base != nil && time.Since(w.since) > longest {
+			m.start(rt, w)
+		}
+	}
 }
 
 type model struct {
@@ -49,6 +130,9 @@ type model struct {
 	files   map[string]string // what is committed
 	applied map[string]bool   // tasks
 	commits int64
+	deleted int64        // generation of the last tombstone
+	removed int          // objects, by collections
+	only    *modelWorker // whose turn it is; nil: anybody's
 	tasks   int
 }
 
@@ -59,6 +143,8 @@ type modelWorker struct {
 	calls *crashing
 	base  map[string]string // what was checked out; nil: nothing is
 	files map[string]string // what the program made of it
+	on    int64             // generation that was checked out
+	since time.Time         // when
 	task  string
 	try   int
 }
@@ -94,6 +180,21 @@ func (c *crashing) Put(ctx context.Context, key string, data []byte, sum state.D
 		return errCrash
 	}
 	return c.Objects.Put(ctx, key, data, sum)
+}
+
+func (c *crashing) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+	if c.gone() {
+		return func(yield func(state.ObjectInfo, error) bool) { yield(state.ObjectInfo{}, errCrash) }
+	}
+	return c.Objects.List(ctx, prefix, after)
+}
+
+// Delete may have removed some when the worker dies.
+func (c *crashing) Delete(ctx context.Context, keys ...string) error {
+	if c.gone() {
+		return errors.Join(errCrash, c.Objects.Delete(ctx, keys[:len(keys)/2]...))
+	}
+	return c.Objects.Delete(ctx, keys...)
 }
 
 func (c *crashing) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
@@ -142,7 +243,21 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 	w.base, w.files = nil, nil
 }
 
+// task is a whole one, whatever the worker did before.
+func (m *model) task(rt *rapid.T) {
+	m.only = m.worker(rt)
+	defer func() { m.only = nil }()
+	m.checkout(rt)
+	for range rapid.IntRange(1, 3).Draw(rt, "edits") {
+		m.edit(rt)
+	}
+	m.commit(rt)
+}
+
 func (m *model) worker(rt *rapid.T) *modelWorker {
+	if m.only != nil {
+		return m.only
+	}
 	return m.workers[rapid.IntRange(0, len(m.workers)-1).Draw(rt, "worker")]
 }
 
@@ -168,7 +283,7 @@ func (m *model) checkout(rt *rapid.T) {
 	if v.Generation != m.commits {
 		rt.Fatalf("Checkout() = generation %d, want %d", v.Generation, m.commits)
 	}
-	w.base, w.files = maps.Clone(m.files), maps.Clone(m.files)
+	w.base, w.files, w.on, w.since = maps.Clone(m.files), maps.Clone(m.files), v.Generation, time.Now()
 	if diff := cmp.Diff(w.files, readFiles(rt, w.dir)); diff != "" {
 		rt.Fatalf("after Checkout (-want +got):\n%s", diff)
 	}
@@ -237,6 +352,10 @@ func (m *model) commit(rt *rapid.T) {
 	case errors.Is(err, errCrash):
 		m.crashed(rt, w, want)
 		return
+	case w.on < m.deleted && !maps.Equal(w.files, w.base):
+		if !errors.Is(err, state.ErrDeleted) {
+			rt.Fatalf("Commit() to a workspace deleted meanwhile = %+v, %v, want %v", c, err, state.ErrDeleted)
+		}
 	case len(conflicts) > 0:
 		var conflict *state.ConflictError
 		if !errors.As(err, &conflict) || !slices.Equal(conflict.Paths, conflicts) {

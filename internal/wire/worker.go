@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,8 +83,21 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: driver, Join: Join(c, filepath.Join(dir, "cache"), t, join),
-		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Cleaning: cleaning(c), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
+}
+
+// cleaning is a worker's share in removing what workspaces no longer need.
+func cleaning(c *config.Config) worker.Cleaning {
+	w := c.Workspaces
+	retention := state.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}
+	if w.KeepDays == 0 {
+		retention.Daily = -1
+	}
+	return worker.Cleaning{
+		Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: w.CleanEvery,
+		Collect: state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive},
+	}
 }
 
 // Join makes what a worker needs of its fleet, once connect has returned: until then the settings

@@ -49,6 +49,8 @@ type Options struct {
 	Tracer      trace.TracerProvider
 	Meter       metric.MeterProvider
 	Ready       func() // called once, when a task would run at once
+
+	Cleaning Cleaning // the worker's share of it; zero: none
 }
 
 // Join reaches the fleet. It is called once, while the first sandboxes are made.
@@ -89,7 +91,9 @@ func Run(take, work context.Context, opts Options) error {
 			case <-boxes.Done():
 			}
 		})
+		running.Go(func() { opts.Cleaning.run(take, store, opts.Log) })
 		err = opts.loop(take, work, pool, queue, store)
+		stopTaking()
 	}
 	closePool()
 	running.Wait()
