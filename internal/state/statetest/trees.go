@@ -1,0 +1,127 @@
+package statetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+func testRevert(t *testing.T, world *world) {
+	w := world.worker(t)
+	w.Checkout()
+	w.Write("a", "1")
+	w.Write("dir/b", "1")
+	w.Commit("task-1")
+	w.Checkout()
+	want := w.Files()
+	w.Write("a", "2")
+	w.Remove("dir")
+	w.Write("new/file", "2")
+	w.Write("__pycache__/x.pyc", "2")
+	if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
+		t.Fatal(err)
+	}
+	w.Want(want)
+	w.Checkout()
+	if c := w.Commit("task-2"); !c.NoChange {
+		t.Errorf("Commit() after Revert = %+v, want no change", c)
+	}
+}
+
+func testStrangeTree(t *testing.T, world *world) {
+	a := world.worker(t)
+	a.Checkout()
+	a.Write("file", "12345")
+	a.Write("same", "12345")
+	a.Write("dir/x", "1")
+	a.Commit("task-1")
+	want := a.Files()
+
+	b := world.worker(t)
+	b.Write("file", "54321") // of the right size
+	b.Write("same", "12345")
+	b.Write("dir", "not a directory")
+	b.Write("garbage/deep/x", "1")
+	b.Write(".venv/lib/x", "another workspace's")
+	b.Write("servers/mount/x", "stays")
+	if err := os.Symlink(a.Dir, filepath.Join(b.Dir, "escape")); err != nil {
+		t.Fatal(err)
+	}
+	b.Checkout()
+	got := b.Files()
+	for _, reserved := range []string{"servers", "servers/mount", "servers/mount/x"} {
+		if got[reserved] == "" {
+			t.Errorf("%s is gone, want mount points left alone", reserved)
+		}
+		delete(got, reserved)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files differ (-want +got):\n%s", diff)
+	}
+	a.Want(want)
+	if c := b.Commit("task-2"); !c.NoChange {
+		t.Errorf("Commit() = %+v, want mount points excluded", c)
+	}
+}
+
+func testLargeFile(t *testing.T, world *world) {
+	a, b := world.worker(t), world.worker(t)
+	content := Random(1, 12<<20)
+	hole := strings.Repeat("\x00", 9<<20)
+	a.Checkout()
+	a.Write("large", content)
+	a.Write("hole", hole)
+	a.Commit("task-1")
+	b.Checkout()
+	if got := b.Files(); got["large"] != content || got["hole"] != hole {
+		t.Error("large files came back different")
+	}
+	content = content[:5<<20] + "inserted" + content[5<<20:]
+	a.Checkout()
+	a.Write("large", content)
+	a.Commit("task-2")
+	b.Checkout()
+	if b.Files()["large"] != content {
+		t.Error("changed large file came back different")
+	}
+}
+
+func testRace(t *testing.T, world *world) {
+	const workers, rounds = 6, 4
+	errs := make(chan error, workers)
+	for i := range workers {
+		w := world.worker(t)
+		go func() {
+			errs <- func() error {
+				for r := range rounds {
+					if _, err := w.Store.Checkout(t.Context(), w.Tree); err != nil {
+						return err
+					}
+					path := fmt.Sprintf("w%d-%d", i, r)
+					if err := os.WriteFile(filepath.Join(w.Dir, path), []byte(path), 0o644); err != nil {
+						return err
+					}
+					if _, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: path, Attempt: 1}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	w := world.worker(t)
+	if v := w.Checkout(); v.Generation != workers*rounds || v.Files != workers*rounds {
+		t.Errorf("Checkout() = %+v, want generation and files %d", v, workers*rounds)
+	}
+}

@@ -1,0 +1,144 @@
+package statetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+)
+
+// Worker is a store of its own with one tree, as a worker process has them.
+type Worker struct {
+	*testing.T
+	Store *state.Store
+	Tree  *state.Tree
+	Dir   string
+}
+
+func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, state.Options{}) }
+
+// NewWorker makes a worker with an empty cache and an empty directory.
+func NewWorker(t *testing.T, objects state.Objects, ref state.Ref, opts state.Options) *Worker {
+	t.Helper()
+	if opts.CacheDir == "" {
+		opts.CacheDir = t.TempDir()
+	}
+	w := &Worker{T: t, Store: state.New(objects, opts), Dir: t.TempDir()}
+	w.Tree = w.NewTree(ref)
+	return w
+}
+
+// NewTree returns another tree on the worker's directory.
+func (w *Worker) NewTree(ref state.Ref) *state.Tree {
+	w.Helper()
+	tree, err := w.Store.Tree(w.Dir, ref)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			w.Errorf("Close = %v", err)
+		}
+	})
+	return tree
+}
+
+// Checkout must succeed.
+func (w *Worker) Checkout() state.Version {
+	w.Helper()
+	v, err := w.Store.Checkout(w.Context(), w.Tree)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return v
+}
+
+// Commit must succeed.
+func (w *Worker) Commit(task string) state.Commit {
+	w.Helper()
+	c, err := w.Store.Commit(w.Context(), w.Tree, state.Change{TaskID: task, Attempt: 1, Result: json.RawMessage(`"` + task + `"`)})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c
+}
+
+// Write puts a file into the directory as a program would.
+func (w *Worker) Write(path, content string) {
+	w.Helper()
+	full := filepath.Join(w.Dir, path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Remove deletes a path as a program would.
+func (w *Worker) Remove(path string) {
+	w.Helper()
+	if err := os.RemoveAll(filepath.Join(w.Dir, path)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Files returns what is in the directory: path to content, "-> target" for
+// links, "dir" for directories; the mode is prepended when it is not the usual one.
+func (w *Worker) Files() map[string]string {
+	w.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(w.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == w.Dir {
+			return err
+		}
+		rel, err := filepath.Rel(w.Dir, path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			files[rel] = usual(info.Mode(), 0o755, "dir")
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			files[rel] = "-> " + target
+			return err
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(path)
+			files[rel] = usual(info.Mode(), 0o644, string(data))
+			return err
+		default:
+			files[rel] = info.Mode().String()
+		}
+		return nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return files
+}
+
+func usual(mode, want fs.FileMode, content string) string {
+	if mode.Perm() == want {
+		return content
+	}
+	return fmt.Sprintf("%o %s", mode.Perm(), content)
+}
+
+// Want checks the directory's whole content.
+func (w *Worker) Want(want map[string]string) {
+	w.Helper()
+	if diff := cmp.Diff(want, w.Files()); diff != "" {
+		w.Errorf("files differ (-want +got):\n%s", diff)
+	}
+}
