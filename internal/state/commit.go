@@ -118,6 +118,7 @@ type proposal struct {
 // when another attempt's commit counts.
 func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 	p.changes = p.upload.changes
+	var cause error
 	for try := range commitTries {
 		next, man, data, err := p.build()
 		if err != nil {
@@ -131,6 +132,7 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		if err == nil {
 			return p.done(ctx, next, etag, man, data)
 		}
+		cause = err
 		out, v, err := p.lost(ctx, next, man, data, err)
 		if out != nil || err != nil {
 			return deref(out), v, err
@@ -140,7 +142,7 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 			return Commit{}, nil, err
 		}
 	}
-	return Commit{}, nil, fmt.Errorf("lost %d races in a row: %w", commitTries, ErrTemporary)
+	return Commit{}, nil, fmt.Errorf("gave up after %d attempts: %w: %w", commitTries, ErrTemporary, cause)
 }
 
 func deref(c *Commit) Commit {
