@@ -20,16 +20,19 @@ import (
 )
 
 // withHeads is the object store with its heads kept as s3.heads says.
-func withHeads(c *config.Config, objects state.Objects) state.Objects {
+func withHeads(c *config.Config, objects state.Objects) (state.Objects, error) {
 	switch c.S3.Heads {
 	case config.HeadsCreate:
-		return state.WithHeads(objects, state.CreateOnly(objects))
+		return state.WithHeads(objects, state.CreateOnly(objects)), nil
 	case config.HeadsNATS:
-		return state.WithHeads(objects, &natsHeads{connect: sync.OnceValues(func() (*jobs.Heads, error) { return openHeads(c) })})
+		if c.NATS.URL == "" {
+			return nil, errors.New("s3.heads is nats, and nats.url is empty: say where the queue's server is")
+		}
+		return state.WithHeads(objects, &natsHeads{config: c}), nil
 	case config.HeadsSingleWriter:
-		return state.WithHeads(objects, state.SingleWriter(objects, hostLock(c)))
+		return state.WithHeads(objects, state.SingleWriter(objects, hostLock(c))), nil
 	default:
-		return objects
+		return objects, nil
 	}
 }
 
@@ -90,7 +93,7 @@ func hostLock(c *config.Config) func(context.Context) (func(), error) {
 	}
 }
 
-// openHeads connects to the queue, once for the life of the process.
+// openHeads connects to the queue, for the life of the process.
 func openHeads(c *config.Config) (*jobs.Heads, error) {
 	ctx := context.Background() // of the process; each request has its own
 	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})
@@ -105,11 +108,31 @@ func openHeads(c *config.Config) (*jobs.Heads, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Heads(ctx)
+	heads, err := client.Heads(ctx)
+	if err != nil {
+		client.Close()
+	}
+	return heads, err
 }
 
-// natsHeads keeps heads in the queue's server.
-type natsHeads struct{ connect func() (*jobs.Heads, error) }
+// natsHeads keeps heads in the queue's server, over a connection that the first request makes.
+type natsHeads struct {
+	config *config.Config
+
+	mu   sync.Mutex
+	open *jobs.Heads
+}
+
+func (n *natsHeads) connect() (*jobs.Heads, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open != nil {
+		return n.open, nil
+	}
+	var err error
+	n.open, err = openHeads(n.config)
+	return n.open, err
+}
 
 func (n *natsHeads) Get(ctx context.Context, key, version string) (state.Object, error) {
 	heads, err := n.connect()

@@ -127,3 +127,11 @@ func twoWorkers(t *testing.T, open func(*testing.T) state.Objects) {
 	fresh.Checkout()
 	fresh.Want(want)
 }
+
+func TestHeadsNeedQueue(t *testing.T) {
+	c := config.Default()
+	c.S3.Endpoint, c.S3.Heads = "http://127.0.0.1:1", config.HeadsNATS
+	if _, err := wire.Objects(c); err == nil || !strings.Contains(err.Error(), "nats.url is empty") {
+		t.Errorf("Objects with heads in a queue that is not named = %v, want it to say so", err)
+	}
+}

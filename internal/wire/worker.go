@@ -193,7 +193,7 @@ func Objects(c *config.Config) (state.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withHeads(c, objects), nil
+	return withHeads(c, objects)
 }
 
 // Store is the workspace store of the settings. cache is a directory of this process, or empty.
