@@ -30,6 +30,7 @@ func (a *app) mcpCommand() *cobra.Command {
   codefleet mcp test`,
 		Args: noArgs,
 	}
+	c.AddCommand(a.mcpConfigCommand(), a.mcpTestCommand())
 	f := c.Flags()
 	f.StringVar(&transport, "transport", "stdio", strings.Join(wire.Transports(), ", "))
 	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")

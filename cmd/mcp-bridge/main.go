@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge/fixtures"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/wire"
@@ -43,6 +44,7 @@ func run(ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io
 	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
 	fleet := flags.String("fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
 	transport := flags.String("transport", "http", "http, sse or stdio")
+	conformance := flags.Bool("conformance-fixtures", false, "add what the protocol's conformance suite looks for")
 	for name, key := range map[string]string{"http": "mcp.addr", "profile": "mcp.profile"} {
 		flags.Func(name, key+" of the configuration", func(v string) error {
 			source.Flags = append(source.Flags, config.Flag{Key: key, Value: v, Name: "--" + name})
@@ -68,6 +70,9 @@ func run(ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io
 		return err
 	}
 	r := wire.BridgeRun{Transport: *transport, Options: wire.Bridge(c, t, version, found), Stdin: stdin, Stdout: stdout}
+	if *conformance {
+		r.Options.Extend = fixtures.Extension()
+	}
 	defer func() { _ = t.Shutdown(context.WithoutCancel(ctx)) }() // the last spans
 	return wire.RunBridge(ctx, c, r)
 }

@@ -58,17 +58,21 @@ type Options struct {
 	// AuthServers are OAuth servers that issue tokens of this fleet, for clients that ask.
 	AuthServers []string
 
-	// Extend adds to each MCP server that the bridge makes, and returns tasks of its own or nil; for
-	// the fixtures of conformance tests.
-	Extend func(*mcp.Server) TaskSource
+	// Extend is added to each MCP server that the bridge makes; nil: nothing.
+	Extend *Extension
 
 	Log *slog.Logger // default: nothing is logged
+}
+
+// Extension is what a server has besides: the fixtures of conformance tests.
+type Extension struct {
+	Options func(*mcp.ServerOptions)
+	Add     func(*mcp.Server) TaskSource // returns tasks of its own, or nil
 }
 
 // Bridge serves one fleet. It is safe for concurrent use.
 type Bridge struct {
 	o        Options
-	sdkLog   *slog.Logger
 	instance string          // begins the ids of sessions made here
 	stopping context.Context //nolint:containedctx // of the bridge itself: waits return with what they have
 	stop     context.CancelFunc
@@ -98,7 +102,7 @@ func New(o Options) *Bridge {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{o: o, sdkLog: slog.New(loud{o.Log.Handler()}), instance: newInstance(), verify: make(chan struct{}, 16), principals: map[[32]byte]*principal{}, limits: map[string]*tenantLimit{}}
+	b := &Bridge{o: o, instance: newInstance(), verify: make(chan struct{}, 16), principals: map[[32]byte]*principal{}, limits: map[string]*tenantLimit{}}
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	b.streams, b.hangUp = context.WithCancel(context.Background())
 	if o.Fleet.HTTPClient == nil { // one pool of connections for all callers
@@ -225,31 +229,24 @@ func (p *principal) newServer(profile string) *mcp.Server {
 	if profile == Compact {
 		text = instructionsCompact
 	}
-	s := mcp.NewServer(
-		&mcp.Implementation{Name: "codefleet", Title: "codefleet", Version: cmp.Or(p.b.o.Version, "dev")},
-		&mcp.ServerOptions{
-			Instructions: text, Capabilities: caps, Logger: p.b.sdkLog, GetSessionID: p.b.newSessionID,
-			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
-				c.TTLMs, c.CacheScope = listTTL, "private"
-			},
-		})
+	o := mcp.ServerOptions{
+		Instructions: text, Capabilities: caps, GetSessionID: p.b.newSessionID,
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
+			c.TTLMs, c.CacheScope = listTTL, "private"
+		},
+	}
+	if p.b.o.Extend != nil {
+		p.b.o.Extend.Options(&o)
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "codefleet", Title: "codefleet", Version: cmp.Or(p.b.o.Version, "dev")}, &o)
 	p.addTools(s, profile)
 	p.addResources(s)
 	p.addTasks(s)
 	if p.b.o.Extend != nil {
-		p.extra = p.b.o.Extend(s)
+		p.extra = p.b.o.Extend.Add(s)
 	}
 	return s
 }
 
 // listTTL is how many milliseconds a client may keep lists: tools change with deployments only.
 const listTTL = 60_000
-
-// loud keeps a handler from what the SDK says of every session.
-type loud struct{ slog.Handler }
-
-func (l loud) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
-}
-func (l loud) WithAttrs(a []slog.Attr) slog.Handler { return loud{l.Handler.WithAttrs(a)} }
-func (l loud) WithGroup(name string) slog.Handler   { return loud{l.Handler.WithGroup(name)} }

@@ -61,7 +61,7 @@ func (p *principal) door(profile string) *door {
 	}
 	get := func(*http.Request) *mcp.Server { return s }
 	o := mcp.StreamableHTTPOptions{
-		Logger: p.b.sdkLog, MaxRequestBodyBytes: p.b.o.MaxBody,
+		MaxRequestBodyBytes:        p.b.o.MaxBody,
 		DisableLocalhostProtection: true, // Host was checked, against more names
 		SessionTimeout:             sessionIdle, EventStore: mcp.NewMemoryEventStore(nil),
 	}

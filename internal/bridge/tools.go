@@ -82,7 +82,7 @@ func addTool[In any](p *principal, s *mcp.Server, profile string, t tool, handle
 
 // decode reads arguments as they came: the SDK would read numbers as floats.
 func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
-	if len(raw) == 0 {
+	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
 	var v any

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the MCP servers that the integration tests talk to, each at a pinned version, into a
+# Installs the MCP servers, clients and conformance suite of the integration tests, each at a pinned version, into a
 # cache directory. Run again it does nothing. usage: install.sh DIR
 set -eu
 dir=${1:?usage: install.sh DIR}
@@ -10,7 +10,11 @@ pins='node@22.23.3
 @modelcontextprotocol/server-sequential-thinking@2026.8.31
 @cyanheads/git-mcp-server@2.15.3
 mcp-server-sqlite-npx@0.8.0
-pyright@1.1.407'
+pyright@1.1.407
+@modelcontextprotocol/conformance@0.2.0-alpha.12
+@modelcontextprotocol/inspector@2.12.0
+@modelcontextprotocol/sdk@1.32.2
+@modelcontextprotocol/client@2.4.0'
 mkdir -p "$dir"
 cd "$dir"
 if [ -f installed ] && [ "$(cat installed)" = "$pins" ]; then exit 0; fi

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// mcpClient is how one client is told of a server: by a command to type, or an entry for a file.
+type mcpClient struct {
+	name, file string
+	entry      func(s mcpServer) any // for JSON
+	text       func(s mcpServer) string
+}
+
+// mcpServer is the fleet as an MCP server: a command of this host, or an address.
+type mcpServer struct {
+	command string
+	args    []string
+	env     map[string]string
+	url     string // not empty: over HTTP
+}
+
+// tokenPlace is where the user puts a token; no token is ever printed.
+const tokenPlace = "YOUR_TOKEN"
+
+func (s mcpServer) headers() map[string]string {
+	return map[string]string{"Authorization": "Bearer " + tokenPlace}
+}
+
+// plain is the entry that most clients share. typed is the key and value that says which kind a
+// remote one is, and address the key of its address.
+func plain(local, remote map[string]any, address string) func(mcpServer) any {
+	return func(s mcpServer) any {
+		e := map[string]any{}
+		if s.url != "" {
+			for k, v := range remote {
+				e[k] = v
+			}
+			e[address], e["headers"] = s.url, s.headers()
+			return e
+		}
+		for k, v := range local {
+			e[k] = v
+		}
+		e["command"], e["args"] = s.command, s.args
+		if len(s.env) > 0 {
+			e["env"] = s.env
+		}
+		return e
+	}
+}
+
+// under nests an entry below a key and our name.
+func under(key string, entry func(mcpServer) any) func(mcpServer) any {
+	return func(s mcpServer) any { return map[string]any{key: map[string]any{"codefleet": entry(s)}} }
+}
+
+func mcpClients() []mcpClient {
+	return []mcpClient{
+		{name: "claude-code", text: claudeCode},
+		{name: "claude-desktop", file: "claude_desktop_config.json", entry: under("mcpServers", plain(nil, nil, "url"))},
+		{name: "cline", file: "cline_mcp_settings.json", entry: under("mcpServers", plain(nil, map[string]any{"type": "streamableHttp"}, "url"))},
+		{name: "codex", file: "~/.codex/config.toml", text: codex},
+		{name: "cursor", file: "~/.cursor/mcp.json", entry: under("mcpServers", plain(nil, nil, "url"))},
+		{name: "gemini-cli", file: "~/.gemini/settings.json", entry: under("mcpServers", plain(nil, nil, "httpUrl"))},
+		{name: "inspector", text: func(s mcpServer) string {
+			if s.url != "" {
+				return fmt.Sprintf("npx @modelcontextprotocol/inspector --transport http --server-url %s", s.url)
+			}
+			return "npx @modelcontextprotocol/inspector " + s.shell()
+		}},
+		{name: "vscode", file: ".vscode/mcp.json", entry: under("servers", plain(map[string]any{"type": "stdio"}, map[string]any{"type": "http"}, "url"))},
+		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", entry: under("mcpServers", plain(nil, nil, "serverUrl"))},
+		{name: "zed", file: "~/.config/zed/settings.json", entry: under("context_servers", plain(map[string]any{"source": "custom"}, map[string]any{"source": "custom"}, "url"))},
+	}
+}
+
+func (s mcpServer) shell() string { return strings.Join(append([]string{s.command}, s.args...), " ") }
+
+func claudeCode(s mcpServer) string {
+	if s.url != "" {
+		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url, "Authorization: Bearer "+tokenPlace)
+	}
+	text := "claude mcp add codefleet"
+	for k, v := range s.env {
+		text += fmt.Sprintf(" --env %s=%s", k, v)
+	}
+	return text + " -- " + s.shell()
+}
+
+func codex(s mcpServer) string {
+	if s.url != "" {
+		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
+	}
+	args, _ := json.Marshal(s.args) // strings
+	text := fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args)
+	for k, v := range s.env {
+		text += fmt.Sprintf("\nenv.%s = %q", k, v)
+	}
+	return text
+}
+
+func (a *app) mcpConfigCommand() *cobra.Command {
+	var name string
+	var http bool
+	var names []string
+	for _, c := range mcpClients() {
+		names = append(names, c.name)
+	}
+	c := &cobra.Command{
+		Use:   "config --client NAME",
+		Short: "Print how a client is told of the fleet: " + strings.Join(names, ", "),
+		Long: "Print how a client is told of the fleet, for its file or as a command. No token is printed: where one\n" +
+			"is needed, put that of your tenant in the place of " + tokenPlace + ".",
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, m := range mcpClients() {
+				if m.name == name {
+					s, err := a.mcpServer(http)
+					if err != nil {
+						return err
+					}
+					return a.showMCP(m, s)
+				}
+			}
+			return usage("--client %s: one of %s", name, strings.Join(names, ", "))
+		},
+	}
+	c.Flags().StringVar(&name, "client", "", "`NAME` of the client: "+strings.Join(names, ", "))
+	c.Flags().BoolVar(&http, "url", false, "for the fleet's HTTP address instead of a command")
+	_ = c.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// mcpServer is the bridge as this command line would find its fleet.
+func (a *app) mcpServer(http bool) (mcpServer, error) {
+	self, err := os.Executable()
+	if err != nil {
+		self = "codefleet"
+	}
+	s := mcpServer{command: self, args: []string{"mcp"}}
+	if http {
+		found, err := client.Locate(a.fleet)
+		if err != nil {
+			return s, noFleet(err)
+		}
+		s.url = strings.TrimSuffix(found.URL, "/") + "/mcp"
+		return s, nil
+	}
+	file := a.fleet
+	if file == "" {
+		file = a.lookup("CODEFLEET_FLEET")
+	}
+	if file != "" {
+		if file, err = filepath.Abs(file); err != nil {
+			return s, err
+		}
+		s.args = append(s.args, "--fleet", file)
+	} else if u := a.lookup("CODEFLEET_URL"); u != "" {
+		s.env = map[string]string{"CODEFLEET_URL": u}
+		if a.lookup("CODEFLEET_TOKEN") != "" {
+			s.env["CODEFLEET_TOKEN"] = tokenPlace
+		}
+	}
+	return s, nil
+}
+
+// showMCP prints what belongs into the client's file, and on standard error which one that is.
+func (a *app) showMCP(m mcpClient, s mcpServer) error {
+	if m.file != "" {
+		fmt.Fprintf(a.stderr, "for %s:\n", m.file)
+	}
+	if m.text != nil {
+		_, err := fmt.Fprintln(a.stdout, m.text(s))
+		return err
+	}
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(m.entry(s))
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+// asBridge makes this test's own program be mcp-bridge.
+const asBridge = "CODEFLEET_TEST_BE_MCP_BRIDGE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asBridge) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func command(fleet, token string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asBridge+"=1", "CODEFLEET_FLEET=", "CODEFLEET_URL="+fleet, "CODEFLEET_TOKEN="+token)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// start runs a bridge over HTTP and returns its address.
+func start(t *testing.T, fleet string, args ...string) (url string, cmd *exec.Cmd) {
+	t.Helper()
+	cmd = command(fleet, "", append([]string{"--http", "127.0.0.1:0"}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("bridge prints no address: %v", err)
+	}
+	return strings.TrimSpace(line), cmd
+}
+
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func dial(ctx context.Context, t *testing.T, transport mcp.Transport) *mcp.ClientSession {
+	t.Helper()
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cs.Close() }) // its bridge may be gone
+	return cs
+}
+
+func call(t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any) map[string]any {
+	t.Helper()
+	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	got, _ := r.StructuredContent.(map[string]any)
+	return got
+}
+
+// TestKilledBridge: a bridge is killed while a call waits for a long task; the task goes on, and its
+// id is good at another bridge, at a third on standard input and output, and over HTTP.
+func TestKilledBridge(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	first, killed := start(t, f.URL)
+	second, _ := start(t, f.URL)
+	over := func(url string) *mcp.StreamableClientTransport {
+		return &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1}
+	}
+	cs := dial(t.Context(), t, over(first))
+	broken := make(chan error, 1)
+	go func() {
+		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": "k"}})
+		broken <- err
+	}()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var task client.Record
+	for end := time.Now().Add(ingesttest.Patience); task.TaskID == ""; <-time.After(10 * time.Millisecond) {
+		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Running}})
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("the task does not run: %v", err)
+		}
+		if len(list) == 1 {
+			task = list[0]
+		}
+	}
+	if err := killed.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-broken; err == nil {
+		t.Error("the call through a killed bridge has an answer")
+	}
+
+	next := dial(t.Context(), t, over(second))
+	if got := call(t, next, "get_task", map[string]any{"task_id": task.TaskID, "wait_ms": 0}); got["status"] != "running" || got["output"] != "blocking\n" {
+		t.Errorf("at the second bridge: %v", got)
+	}
+	if got := call(t, next, "submit_task", map[string]any{"code": "block", "idempotency_key": "k"}); got["task_id"] != task.TaskID {
+		t.Errorf("the same call again is the task %v, want %s", got["task_id"], task.TaskID)
+	}
+	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport", "stdio")})
+	if got := call(t, stdio, "cancel_task", map[string]any{"task_id": task.TaskID}); got["cancelled"] != true {
+		t.Errorf("cancel over stdio: %v", got)
+	}
+	if rec, err := c.Wait(t.Context(), task.TaskID); err != nil || rec.Status != client.Cancelled {
+		t.Errorf("at last: %s, %v", rec.Status, err)
+	}
+}
+
+// TestUsage: what is wrong with the command line is said, with exit code 2; SIGTERM ends it well.
+func TestUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--transport is one of": {"--transport", "smoke"},
+		"mcp.profile":           {"--profile", "huge"},
+		"not defined":           {"--no"},
+	} {
+		cmd := command("http://127.0.0.1:1", "", args...)
+		cmd.Stderr = nil
+		var e *exec.ExitError
+		if _, err := cmd.Output(); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(e.Stderr), want) {
+			t.Errorf("%v: %v, want exit code 2 and %q", args, err, want)
+		}
+	}
+	f := ingesttest.Start(t, 0, nil)
+	url, cmd := start(t, f.URL, "--transport", "sse")
+	if !strings.HasSuffix(url, "/sse") {
+		t.Errorf("address %s, want that of SSE", url)
+	}
+	cs := dial(t.Context(), t, &mcp.SSEClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}})
+	if got := call(t, cs, "list_tasks", nil); got["tasks"] == nil {
+		t.Errorf("list_tasks over SSE: %v", got)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+// TestIntegrationConformance runs the protocol's own suite: every scenario for servers of both
+// generations, and those of the tasks extension, through the doors of the real program. The suite
+// cannot send a token, so the fleet is one that asks for none, on loopback.
+func TestIntegrationConformance(t *testing.T) {
+	npm := os.Getenv("CODEFLEET_TEST_NPM")
+	if npm == "" {
+		if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
+			t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the suite: make test-integration")
+		}
+		t.Skip("it needs the conformance suite from npm: make test-integration")
+	}
+	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) { o.Tokens = nil })
+	url, _ := start(t, f.URL, "--conformance-fixtures")
+	bin := filepath.Join(npm, "node_modules/.bin")
+	suite := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"), append([]string{filepath.Join(bin, "conformance"), "server", "--url", url}, args...)...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("conformance %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	for revision, least := range map[string]string{"2025-11-25": "84 passed, 0 failed", "2026-07-28": "153 passed, 0 failed"} {
+		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, least) {
+			t.Errorf("%s: want %s:\n%s", revision, least, out)
+		}
+	}
+	for scenario, want := range map[string]string{
+		"lifecycle": "9/9", "capability-negotiation": "5/5", "wire-fields": "4/4", "request-state-removal": "3/3", "mrtr-input": "4/4",
+		"request-headers": "5/5", "dispatch-and-envelope": "9/9", "status-notifications": "0/0", "required-task-error": "3/3", "mrtr-composition": "2/2",
+	} {
+		if out := suite("--scenario", "tasks-"+scenario); !strings.Contains(out, "Passed: "+want+", 0 failed") {
+			t.Errorf("tasks-%s: want %s:\n%s", scenario, want, out)
+		}
+	}
+}
