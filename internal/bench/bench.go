@@ -52,6 +52,7 @@ var scenarios = []scenario{
 	{"memory", 3, (*bench).memory, false},
 	{"workspace", 5, (*bench).workspace, true},
 	{"selection", 200, (*bench).selection, true},
+	{"mcp", 100, (*bench).mcp, false},
 }
 
 // Scenarios are the names of what can be measured.

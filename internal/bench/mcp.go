@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+const (
+	idleClients   = 1000
+	activeClients = 200
+	// older clients keep a session and a stream at the bridge; the newer ones keep nothing.
+	sessionVersion = "2025-11-25"
+	// connectEvery keeps the clients of one tenant within its requests a second.
+	connectEvery = 10 * time.Millisecond
+)
+
+// mcp measures what the MCP bridge adds to a task, and what its clients cost it.
+func (b *bench) mcp(ctx context.Context) (err error) {
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	file := filepath.Join(b.newDir(), "fleet.json")
+	if err := f.File.Write(file); err != nil {
+		return err
+	}
+	if err := b.stdioTask(ctx, file); err != nil {
+		return err
+	}
+	return b.manyClients(ctx, file, f.File.Token)
+}
+
+// stdioTask measures a task through `codefleet mcp` beside the same task through the Go client, both over
+// the HTTP interface.
+func (b *bench) stdioTask(ctx context.Context, file string) error {
+	o, err := client.ReadFleetFile(file)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	cmd := exec.CommandContext(ctx, b.Program, "mcp", "--fleet", file) //nolint:gosec // this very program
+	session, err := b.connect(ctx, &sdk.CommandTransport{Command: cmd}, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close() }() // it has been measured
+	direct := throughFleet("Go client", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: program}}
+	}, func(client.Result) error { return nil })
+	bridged := series{"execute_task over stdio", "ms", func(ctx context.Context) (sample, error) {
+		began := time.Now()
+		err := execute(ctx, session)
+		return sample{value: since(began)}, err
+	}}
+	if err := b.sideBySide(ctx, spaced(b.n), direct, bridged); err != nil {
+		return err
+	}
+	b.atMost("M1", "execute_task over stdio − Go client", b.p50("execute_task over stdio")-b.p50("Go client"), 3, "ms")
+	return nil
+}
+
+func (b *bench) connect(ctx context.Context, t sdk.Transport, version string) (*sdk.ClientSession, error) {
+	c := sdk.NewClient(&sdk.Implementation{Name: "codefleet bench", Version: "1"}, nil)
+	return c.Connect(ctx, t, &sdk.ClientSessionOptions{ProtocolVersion: version})
+}
+
+// execute runs the smallest program and checks that it ran.
+func execute(ctx context.Context, s *sdk.ClientSession) error {
+	r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": program}})
+	if err != nil {
+		return err
+	}
+	if got, _ := r.StructuredContent.(map[string]any); got["output"] != "42\n" {
+		return fmt.Errorf("execute_task answered %v", got)
+	}
+	return nil
+}
+
+// manyClients measures the memory of a bridge with idle clients, and how fast many clients at once
+// are served.
+func (b *bench) manyClients(ctx context.Context, file, token string) (err error) {
+	bridge, err := startChild(ctx, b.newDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0", "--fleet", file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bridge.stop()) }()
+	url, err := bufio.NewReader(bridge.stdout).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("start codefleet mcp: %w", err)
+	}
+	h := &http.Client{Transport: &authorized{token: token, next: &http.Transport{MaxIdleConnsPerHost: idleClients}}}
+	dial := func() (*sdk.ClientSession, error) {
+		return b.connect(ctx, &sdk.StreamableClientTransport{Endpoint: strings.TrimSpace(url), HTTPClient: h}, sessionVersion)
+	}
+	warm, err := dial()
+	if err == nil {
+		err = execute(ctx, warm)
+	}
+	if err != nil {
+		return err
+	}
+	before := resident(bridge.cmd.Process.Pid)
+	sessions, err := b.dialMany(ctx, dial)
+	if err != nil {
+		return err
+	}
+	b.add("a client over HTTP, idle", "KB", (resident(bridge.cmd.Process.Pid)-before)*1024/idleClients)
+	began := time.Now()
+	var g errgroup.Group
+	var mu sync.Mutex
+	for _, s := range sessions[:activeClients] {
+		g.Go(func() error {
+			begun := time.Now()
+			err := execute(ctx, s)
+			mu.Lock()
+			defer mu.Unlock()
+			b.add("a call, with 200 at once", "ms", since(begun))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
+	b.sumUp()
+	b.atMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients), b.p50("a client over HTTP, idle"), 100, "KB")
+	return nil
+}
+
+// dialMany connects the idle clients.
+func (b *bench) dialMany(ctx context.Context, dial func() (*sdk.ClientSession, error)) ([]*sdk.ClientSession, error) {
+	var mu sync.Mutex
+	var sessions []*sdk.ClientSession
+	var g errgroup.Group
+	tick := time.NewTicker(connectEvery)
+	defer tick.Stop()
+	for i := range idleClients {
+		if i%100 == 0 {
+			b.Progress(fmt.Sprintf("mcp: %d of %d clients", i, idleClients))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), g.Wait())
+		}
+		g.Go(func() error {
+			s, err := dial()
+			mu.Lock()
+			defer mu.Unlock()
+			sessions = append(sessions, s)
+			return err
+		})
+	}
+	err := g.Wait()
+	return sessions, err
+}
+
+// authorized sends a token.
+type authorized struct {
+	token string
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	return a.next.RoundTrip(r)
+}
