@@ -58,6 +58,18 @@ cross: ## compile the client's side for other systems
 		GOOS=$${target%/*} GOARCH=$${target#*/} go build ./client; \
 	done
 
+# An emulated machine with /dev/kvm, which msb needs; slow, but the real thing. RUN chooses tests.
+MICROVM ?= $(CURDIR)/.cache/microvm
+RUN     ?= .
+.PHONY: test-microsandbox
+test-microsandbox: $(MICROVM)/built ## the microsandbox driver on the real msb, in an emulated machine (Debian, root; an hour on two cores)
+	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job $(MICROVM)/job/run && echo '$(RUN)' >$(MICROVM)/job/run.pattern
+	go test -c -trimpath -o $(MICROVM)/job/microsandbox.test ./internal/executor/microsandbox
+	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
+
+$(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
+	test/microvm/build.sh $(MICROVM)
+
 bench: build yardsticks ## measure what the fleet promises, on this machine
 	bin/codefleet bench
 

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/wire"
 )
@@ -34,8 +38,11 @@ const (
 	problem = "problem"
 )
 
-// probeTime bounds each check.
+// probeTime bounds most checks.
 const probeTime = 15 * time.Second
+
+// fetchTime bounds the check that boots a box, for which an image may have to come from far.
+const fetchTime = 5 * time.Minute
 
 // patient is one host with its settings, being examined.
 type patient struct {
@@ -59,11 +66,11 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 	if c != nil {
 		p := &patient{Config: c, app: a, root: os.Geteuid() == 0}
 		for _, check := range []func(context.Context) finding{
-			p.python, p.engine, p.boot, p.userNamespaces, p.cgroups, p.disk, p.openFiles, p.clock, p.queue, p.store, p.fleet,
+			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox), within(fetchTime, p.boot),
+			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.openFiles),
+			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.fleet),
 		} {
-			ctx, cancel := context.WithTimeout(ctx, probeTime)
 			found = append(found, check(ctx))
-			cancel()
 		}
 	}
 	if err := a.print(found, func(w io.Writer) { showFindings(w, found) }); err != nil {
@@ -73,6 +80,15 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		return &failure{code: exitFailed}
 	}
 	return nil
+}
+
+// within bounds a check.
+func within(limit time.Duration, check func(context.Context) finding) func(context.Context) finding {
+	return func(ctx context.Context) finding {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return check(ctx)
+	}
 }
 
 func showFindings(w io.Writer, found []finding) {
@@ -126,6 +142,9 @@ const tooOld = 365 * 24 * time.Hour
 func (p *patient) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
 	path, err := wire.Runsc(p.Config)
+	if err != nil && p.Execution.SandboxType == "microsandbox" {
+		return finding{name, good, "the gVisor engine is not there, and not asked for", ""}
+	}
 	if err != nil {
 		return finding{name, problem, "the gVisor engine is not there", install}
 	}
@@ -133,16 +152,65 @@ func (p *patient) engine(ctx context.Context) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), install}
 	}
-	detail := fmt.Sprintf("%s, %s", version, path)
-	if made.IsZero() {
-		return finding{name, warning, detail + ", of unknown age", install}
-	}
+	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, "a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+}
+
+// aged adds the age of an engine, which is to be warned of when it is great or unknown.
+func aged(f finding, made time.Time, newer string) finding {
 	age := time.Since(made)
-	detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
-	if age > tooOld {
-		return finding{name, warning, detail, "a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build"}
+	switch {
+	case made.IsZero():
+		f.Status, f.Detail, f.Fix = warning, f.Detail+", of unknown age", newer
+	case age > tooOld:
+		f.Status, f.Fix = warning, newer
+		fallthrough
+	default:
+		f.Detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
 	}
-	return finding{name, good, detail, ""}
+	return f
+}
+
+// microsandbox looks at the program of the stronger sandbox, which only a host that asks for it must
+// have.
+func (p *patient) microsandbox(ctx context.Context) finding {
+	const name, newer = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then execution.msb: DIR/…/bin/msb"
+	kind := p.Execution.SandboxType
+	if kind == "gvisor" {
+		return finding{name, good, "not asked for: execution.sandbox_type is gvisor", ""}
+	}
+	bad := warning
+	if kind == "microsandbox" {
+		bad = problem
+	}
+	path, err := wire.Msb(p.Config)
+	if err != nil && kind == "auto" && p.Execution.Msb == "" {
+		return finding{name, good, "not there; where hardware virtualisation works it would make stronger sandboxes", ""}
+	}
+	if err != nil {
+		return trouble(name, bad, err)
+	}
+	driver, err := wire.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return trouble(name, bad, err)
+	}
+	defer func() { _ = driver.Close() }() // nothing was made
+	version, made, err := driver.EngineVersion(ctx)
+	if err != nil {
+		return trouble(name, bad, err)
+	}
+	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, newer)
+}
+
+// msbDir is that of the first worker, so that an image is fetched once for both.
+func (p *patient) msbDir() string { return filepath.Join(p.Data, "w0", wire.MsbDir) }
+
+// trouble is a finding from an error, with its reason and its fix apart where it has them.
+func trouble(name, status string, err error) finding {
+	var host *executor.HostError
+	if !errors.As(err, &host) {
+		return finding{name, status, err.Error(), ""}
+	}
+	return finding{name, status, fmt.Sprintf("%s: %v", host.Reason, host.Err), host.Fix}
 }
 
 // boot starts a real sandbox, which is the only proof that one starts.
@@ -153,17 +221,21 @@ func (p *patient) boot(ctx context.Context) finding {
 		return finding{name, problem, err.Error(), "set TMPDIR to a directory that can be written"}
 	}
 	defer os.RemoveAll(dir)
-	driver, err := wire.Driver(p.Config, dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return finding{name, problem, err.Error(), ""}
-	}
-	defer func() { _ = driver.Close() }() // dir goes as a whole
 	begun := time.Now()
-	info, err := driver.Probe(ctx)
+	box, err := wire.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return trouble(name, problem, err)
+	}
+	defer func() { _ = box.Close() }() // dir goes as a whole
+	info, err := box.Probe(ctx)
 	if err != nil {
 		return finding{name, problem, "a box does not boot: " + err.Error(), "see the rows of runsc, python and user namespaces"}
 	}
 	f := finding{name, good, fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s", info.Driver, short(time.Since(begun)), info.Limits, info.Environment), ""}
+	if box.Passed != nil {
+		why := trouble(name, warning, box.Passed)
+		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+why.Detail, cmp.Or(why.Fix, "execution.sandbox_type: gvisor, if that is as it should be")
+	}
 	if !info.MultiTenant {
 		f.Detail += "; one tenant only"
 		if !p.SingleTenant() {

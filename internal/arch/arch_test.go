@@ -25,7 +25,7 @@ var imports = map[string][]string{
 	// The leaves know no other leaf.
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
 	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
-	"internal/executor/microsandbox": {"internal/executor"},
+	"internal/executor/microsandbox": {"internal/executor", "internal/executor/hostdir"},
 	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,

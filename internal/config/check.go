@@ -303,6 +303,9 @@ func (k *checker) tenant(name string, t Tenant) {
 			k.bad(key+".tools", "%q is neither server/tool nor server/*", id)
 		}
 	}
+	if t.MinTier != "" {
+		k.oneOf(key+".min_tier", t.MinTier, "gvisor", "microsandbox")
+	}
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
 		k.bad(key+".limits", "limits must not be negative")

@@ -12,9 +12,11 @@ type Execution struct {
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
 	// Skills shared by all tenants.
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
-	// auto (the strongest that boots here), microsandbox or gvisor.
+	// auto (the strongest that boots here), microsandbox (virtual machines; needs msb and hardware
+	// virtualisation) or gvisor.
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
-	// OCI image of boxes of microsandbox.
+	// Image of boxes of microsandbox: an OCI reference, or an archive or a directory of this host that
+	// begins with / or ./. It has Python 3.9 or newer. Empty: docker.io/library/python:3.12-slim.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
 	// Directory that boxes of gVisor see as their root, read-only. Empty: the host's Python and its
 	// libraries, for one tenant only.
@@ -23,6 +25,8 @@ type Execution struct {
 	State State `yaml:"state"`
 	// The gVisor engine. Empty: `runsc` beside this program, else on PATH.
 	Runsc string `yaml:"runsc" env:"CODEFLEET_RUNSC"`
+	// The program of microsandbox. Empty: `msb` beside this program, else on PATH.
+	Msb string `yaml:"msb" env:"CODEFLEET_MSB"`
 	// Boxes at most. 0: the worker's slots and sandbox_pool_size together.
 	MaxBoxes int `yaml:"max_boxes"`
 	// tenant: a box goes on to serve the tenant that it served first; never: one task a box.

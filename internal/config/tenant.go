@@ -29,6 +29,9 @@ type Tenant struct {
 	// sandbox (filesystem, database, files of your own) are code like the program's own, and are left
 	// out of its choice only.
 	Tools []string `yaml:"tools"`
+	// The weakest sandbox that its programs may run in: gvisor or microsandbox. Hosts that have a
+	// weaker one leave its tasks to others. Empty: any.
+	MinTier string `yaml:"min_tier" sample:"microsandbox"`
 	// Hosts that its tasks may ask to reach, as example.org or example.org:443. Empty: none.
 	Network []string `yaml:"network"`
 	// Tokens of models that it may spend in a day of UTC. 0: as llm.daily_tokens says.

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -105,6 +106,7 @@ type Guest struct {
 	Workspace string   // working directory of the program
 	Catalogue string   // directory of catalogue versions
 	Scratch   []string // emptied after each task; the first one is the program's TMPDIR
+	Stale     bool     // the box may remember files that the host has changed since; the runner has it forget before each program
 	Split     bool     // the runner is uid 0 and the program UID; else both are the runner's user
 	UID       int      // user and group of the program; no other process may have it
 }
@@ -131,10 +133,21 @@ type Info struct {
 	MultiTenant   bool   // false: boxes of two tenants must not run on this host
 }
 
+// tiers are the kinds of isolation, weakest first.
+var tiers = []string{"gvisor", "microsandbox"}
+
+// TierSatisfies reports whether a host of tier have may run what asks for at least want; "" asks for
+// nothing. A tier that nobody knows satisfies no wish, and no tier satisfies an unknown wish.
+func TierSatisfies(have, want string) bool {
+	wanted := slices.Index(tiers, want)
+	return want == "" || wanted >= 0 && slices.Index(tiers, have) >= wanted
+}
+
 // Spec is what a box is made from.
 type Spec struct {
 	Name      string // unique among the boxes of Owner
 	Owner     string // who sweeps it when it is left behind
+	Image     string // root file system, as the driver takes it; empty: the driver's own. A directory, or for microsandbox also an OCI archive or reference
 	Workspace string // directory of the host that the box sees as /workspace, writable
 	Mounts    []Mount
 	Env       []string // "NAME=value"; the whole environment of what is started in the box

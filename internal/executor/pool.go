@@ -92,7 +92,8 @@ type PoolStats struct {
 	Leases, ColdLeases                           uint64
 	Waited                                       time.Duration // by all leases together
 
-	LastError string // why no box could be made; empty once one was
+	LastError  string // why no box could be made; empty once one was
+	LastReason Reason // the same in a word
 }
 
 var (
@@ -111,7 +112,7 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("no box could be made in %d attempts: %v", e.Attempts, e.Err)
+	return fmt.Sprintf("no box could be made in %d attempts (%s): %v", e.Attempts, ReasonOf(e.Err), e.Err)
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
@@ -200,7 +201,7 @@ func (p *Pool) Stats() PoolStats {
 	s.Max, s.Waiting = p.opts.Max, len(p.waiting)
 	s.MemoryMB, s.MemoryMBTotal = p.memoryMB, p.opts.MemoryMBTotal
 	if p.trouble.err != nil {
-		s.LastError = p.trouble.err.Error()
+		s.LastError, s.LastReason = p.trouble.err.Error(), ReasonOf(p.trouble.err)
 	}
 	for _, b := range p.boxes {
 		switch b.state {

@@ -184,7 +184,7 @@ func TestMemoryIsAdmitted(t *testing.T) {
 func TestPoolRecoversFromFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
-		broken := errors.New("no space left")
+		broken := &HostError{Reason: ReasonImageMissing, Err: errors.New("no image")}
 		host.failCreate = broken
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 		early := tp.begin(t.Context(), "a", Limits{})
@@ -194,7 +194,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 			t.Errorf("lease while boxes cannot be made = %v, want an UnavailableError with the reason", early.err)
 		}
 		s := tp.Stats()
-		if s.LastError != broken.Error() || s.CreateErrors < 4 || s.CreateErrors > 12 {
+		if s.LastReason != ReasonImageMissing || s.LastError != broken.Error() || s.CreateErrors < 4 || s.CreateErrors > 12 {
 			t.Errorf("Stats = %+v, want the reason and a few attempts in ten seconds", s)
 		}
 		host.mu.Lock()
@@ -204,7 +204,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		if l := tp.lease("a"); l.Boot() != "warm" {
 			t.Errorf("Boot after recovery = %q", l.Boot())
 		}
-		if s := tp.Stats(); s.LastError != "" {
+		if s := tp.Stats(); s.LastError != "" || s.LastReason != "" {
 			t.Errorf("LastError after recovery = %q", s.LastError)
 		}
 		tp.finish()

@@ -76,6 +76,7 @@ func (r *runner) hello(ctx context.Context, preload []string, memo *compiled) er
 		Workspace: r.guest.Workspace,
 		Catalogue: r.guest.Catalogue,
 		Scratch:   r.guest.Scratch,
+		Stale:     r.guest.Stale,
 		Split:     r.guest.Split,
 		UID:       r.guest.UID,
 		Preload:   append([]string{}, preload...),

@@ -64,7 +64,7 @@ func (f *feed) close() {
 
 // ring hands on a bell. One too many is dropped: the scan finds its task.
 func (f *feed) ring(subject string) {
-	if l, ok := laneOf(subject); ok {
+	if l, ok := laneOf(subject); ok && f.w.serves(l) {
 		select {
 		case f.bells <- l:
 		default:

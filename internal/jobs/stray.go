@@ -15,11 +15,11 @@ import (
 // sweepMost bounds how many entries one scan takes out of TASKS.
 const sweepMost = 100
 
-// serves tells whether this worker looks at a lane: one of its pools, or one that is closed to the
-// tenant. To refuse a task every worker is good enough, and nobody may serve that pool.
+// serves tells whether this worker looks at a lane: one of its pools, of a tenant whom it may serve,
+// or one that is closed to the tenant. To refuse a task every worker is good enough, and nobody may serve that pool.
 func (w *Worker) serves(l lane) bool {
 	if slices.Contains(w.opts.Pools, l.pool) {
-		return true
+		return w.opts.Serves == nil || w.opts.Serves(l.tenant)
 	}
 	if w.opts.Policy == nil {
 		return false

@@ -42,12 +42,13 @@ type Handler func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 // WorkerOptions configure a Worker. Handler is required.
 type WorkerOptions struct {
-	Name     string        // unique in the fleet; default: host name and a random suffix
-	Pools    []string      // default: "default"
-	Slots    int           // tasks at once; default 1
-	AckWait  time.Duration // default: the client's. The same in the whole fleet
-	Attempts int           // runs of a task that says nothing about it; default 3
-	Policy   Policy        // default: the client's
+	Name     string                   // unique in the fleet; default: host name and a random suffix
+	Pools    []string                 // default: "default"
+	Slots    int                      // tasks at once; default 1
+	AckWait  time.Duration            // default: the client's. The same in the whole fleet
+	Attempts int                      // runs of a task that says nothing about it; default 3
+	Policy   Policy                   // default: the client's
+	Serves   func(tenant string) bool // whose tasks it takes; others are left to other workers; nil: everybody's
 	Handler  Handler
 	Info     func() WorkerInfo // what presence shows beyond what the Worker knows; may be nil
 	Log      *slog.Logger      // default: the client's

@@ -163,11 +163,11 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 		return nil, fmt.Errorf("lease a sandbox: %w", orCause(ctx, err))
 	}
 	info := p.Pool.Info()
-	if want := t.job.Task.MinTier; want == "microsandbox" && info.Tier != want {
+	if want := t.job.Task.MinTier; !executor.TierSatisfies(info.Tier, want) {
 		lease.Release()
 		return nil, &schemas.Error{
-			Code: "tier_unavailable", Message: "the task asks for microsandbox, and this worker has " + info.Tier,
-			Hint: "send it to a pool whose workers have microsandbox, or leave min_tier out",
+			Code: "tier_unavailable", Message: "the task asks for " + want + ", and this worker has " + info.Tier,
+			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
 		}
 	}
 	t.result.Sandbox = schemas.Sandbox{

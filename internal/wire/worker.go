@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -36,11 +34,11 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		return err
 	}
 	defer release()
-	driver, err := Driver(c, filepath.Join(dir, "g"), t.Logger)
+	box, err := Choose(take, c, filepath.Join(dir, MsbDir), filepath.Join(dir, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, driver.Close()) }()
+	defer func() { err = errors.Join(err, box.Close()) }()
 	catalogue, err := Catalogue(c)
 	if err != nil {
 		return err
@@ -63,16 +61,16 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		return err
 	}
 	defer func() { err = errors.Join(err, vectors.Close()) }()
-	info, err := driver.Inspect(take)
-	if err != nil {
-		return err
-	}
-	if !info.MultiTenant && len(c.Tenants) > 1 {
+	if info := box.Info; !info.MultiTenant && len(c.Tenants) > 1 {
 		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s) may serve one only: run as root with execution.rootfs", len(c.Tenants), info.Driver, info.Environment)
+	}
+	if left := unserved(c, box.Info.Tier); len(left) > 0 {
+		t.Logger.WarnContext(take, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
 	}
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
+		Serves: serves(c, box.Info.Tier),
 		Pool: executor.PoolOptions{
 			MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
 			Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
@@ -82,7 +80,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		Tools:      pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
-		Driver: driver, Join: Join(c, filepath.Join(dir, "cache"), t, join),
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, join),
 		Cleaning: cleaning(c), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }
@@ -116,6 +114,9 @@ func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(c
 	}
 }
 
+// MsbDir is where in its directory a worker keeps what is microsandbox's, images among it.
+const MsbDir = "m"
+
 // workerDir takes the first directory below data that no living worker has. So a worker that starts
 // after a crash finds, and cleans, what its predecessor left. Its name is short: sockets lie below.
 func workerDir(data string) (dir string, release func(), err error) {
@@ -129,6 +130,16 @@ func workerDir(data string) (dir string, release func(), err error) {
 		return dir, lock.Release, err
 	}
 	return "", nil, fmt.Errorf("%d workers use the data directory %s already", most, data)
+}
+
+// serves tells whose tasks may run in sandboxes of a tier.
+func serves(c *config.Config, tier string) func(tenant string) bool {
+	return func(tenant string) bool { return executor.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
+}
+
+// unserved are the tenants of the settings whose tasks may not run in sandboxes of a tier.
+func unserved(c *config.Config, tier string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Tenants)), serves(c, tier))
 }
 
 // limits are those of a tenant's tasks that say nothing about them: the fleet's, and never more than
@@ -148,40 +159,6 @@ func atMost[T int | int64 | float64 | time.Duration](v, limit T) T {
 		return limit
 	}
 	return v
-}
-
-// Driver is the sandbox of the settings. Whether it boots here is for its Probe to say. dir is for
-// the state of its boxes; the path should be short, because sockets lie below.
-func Driver(c *config.Config, dir string, log *slog.Logger) (*gvisor.Driver, error) {
-	if c.Execution.SandboxType == "microsandbox" {
-		return nil, errors.New("execution.sandbox_type microsandbox: this version has gvisor only")
-	}
-	runsc, err := Runsc(c)
-	if err != nil {
-		return nil, err
-	}
-	return gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Rootfs: c.Execution.Rootfs, Log: log})
-}
-
-// Runsc finds the gVisor engine: the one of the settings, beside this program, or on PATH.
-func Runsc(c *config.Config) (string, error) {
-	if c.Execution.Runsc != "" {
-		path, err := exec.LookPath(c.Execution.Runsc)
-		if err != nil {
-			return "", fmt.Errorf("execution.runsc: %w", err)
-		}
-		return path, nil
-	}
-	if self, err := os.Executable(); err == nil {
-		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "runsc")); err == nil {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath("runsc")
-	if err != nil {
-		return "", errors.New("the gVisor engine runsc is neither beside this program nor on PATH: make build, or set execution.runsc")
-	}
-	return path, nil
 }
 
 // Objects is the object store of the settings, with its heads kept as they say.

@@ -35,6 +35,7 @@ type Options struct {
 	AckWait     time.Duration                       // the same in the whole fleet
 	Limits      func(tenant string) executor.Limits // of a task that says nothing about them; nil: the executor's
 	Policy      jobs.Policy                         // nil: the queue client's
+	Serves      func(tenant string) bool            // whose tasks it takes; nil: everybody's
 	Pool        executor.PoolOptions                // Owner and Log default to the worker's
 	Driver      executor.Driver
 	Join        Join
@@ -136,7 +137,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	})
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
-		Policy: o.Policy, Handler: story.Handle, Log: o.Log,
+		Policy: o.Policy, Serves: o.Serves, Handler: story.Handle, Log: o.Log,
 		Info: func() jobs.WorkerInfo { return info(o.Version, pool) },
 	})
 	if err := w.Run(take, work); err != nil {
@@ -160,7 +161,7 @@ func info(version string, pool *executor.Pool) jobs.WorkerInfo {
 		},
 	}
 	if s.LastError != "" {
-		out.Extra = map[string]any{"error": s.LastError}
+		out.Extra = map[string]any{"error": s.LastError, "reason": string(s.LastReason)}
 	}
 	return out
 }
@@ -169,8 +170,9 @@ func info(version string, pool *executor.Pool) jobs.WorkerInfo {
 func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error) {
 	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by state"))
 	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox"))
+	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox can be made, by reason"))
 	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -179,6 +181,9 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 			o.ObserveInt64(boxes, int64(n), metric.WithAttributes(attribute.String("state", state)))
 		}
 		o.ObserveInt64(waiting, int64(s.Waiting))
+		if s.LastReason != "" {
+			o.ObserveInt64(trouble, 1, metric.WithAttributes(attribute.String("reason", string(s.LastReason))))
+		}
 		for event, n := range map[string]uint64{
 			"created": s.Created, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,
 			"died": s.Died, "leased": s.Leases, "leased_cold": s.ColdLeases,
@@ -186,7 +191,7 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 			o.ObserveInt64(events, int64(n), metric.WithAttributes(attribute.String("event", event)))
 		}
 		return nil
-	}, boxes, waiting, events)
+	}, boxes, waiting, trouble, events)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -97,7 +98,7 @@ func workspace(t *testing.T) string {
 func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
 	t.Helper()
 	p.TaskID = cmp.Or(p.TaskID, "task")
-	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute)
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute*slow(t))
 	if !b.single.Alive() {
 		b.start(t)
 	}
@@ -115,6 +116,20 @@ func (b *box) check(t *testing.T) {
 	if v.Status != executor.Succeeded || v.Output != "next\n" || string(v.Result) != "[]" || v.Dirty {
 		t.Errorf("the next program: %s, want success with nothing in TMPDIR", show(v))
 	}
+}
+
+// slow is how many times slower than an ordinary machine this one is: CODEFLEET_TEST_SLOW, or 1.
+func slow(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("CODEFLEET_TEST_SLOW")
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("CODEFLEET_TEST_SLOW=%s is not a whole number", text)
+	}
+	return time.Duration(n)
 }
 
 func show(v executor.Verdict) string {

@@ -36,6 +36,7 @@ type Boot struct {
 	Workspace string   `json:"workspace"`
 	Catalogue string   `json:"catalogue"`
 	Scratch   []string `json:"scratch"` // the first one is TMPDIR
+	Stale     bool     `json:"stale"`   // the kernel of the box has to forget names and attributes before a program
 	Split     bool     `json:"split"`   // the program runs as UID
 	UID       int      `json:"uid"`
 	Preload   []string `json:"preload"` // modules that programs find imported already

@@ -1,0 +1,156 @@
+package microsandbox
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// loadDir gives msb a directory as an image of one layer: a directory itself would be shared by all
+// boxes, and writable. It is named by the names, sizes and times of what is in it.
+func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error) {
+	sum, bytes := sha256.New(), int64(0)
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s\x00%d\x00%d\x00%d\x00", path, info.Mode(), info.Size(), info.ModTime().UnixNano())
+		if info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		if bytes>>20 > d.opts.MaxImageMB {
+			return d.tooLarge(dir, bytes>>20)
+		}
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the image %s: %w", dir, err)
+	}
+	ref = localName(hex.EncodeToString(sum.Sum(nil)))
+	if has, err := d.hasImage(ctx, ref); has || err != nil {
+		return ref, err
+	}
+	temp, err := os.MkdirTemp(d.home, "image-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp)
+	archive := filepath.Join(temp, "image.tar")
+	if err := packImage(dir, temp, archive); err != nil {
+		return "", imageError(executor.ReasonImageBroken, "pack the image %s: %w", dir, err)
+	}
+	return ref, d.load(ctx, ref, archive)
+}
+
+// packImage writes a directory as an archive in Docker's format: the layer, its hash, the list.
+func packImage(dir, temp, archive string) (err error) {
+	layer, err := os.Create(filepath.Join(temp, "layer.tar"))
+	if err != nil {
+		return err
+	}
+	defer layer.Close()
+	sum := sha256.New()
+	w := tar.NewWriter(io.MultiWriter(layer, sum))
+	if err := errors.Join(addTree(w, dir), w.Close()); err != nil {
+		return err
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": struct{}{},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum.Sum(nil))}},
+	})
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal([]map[string]any{{"Config": "config.json", "Layers": []string{"layer.tar"}}})
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	outer := tar.NewWriter(out)
+	for name, data := range map[string][]byte{"manifest.json": list, "config.json": config} {
+		if err := outer.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		if _, err := outer.Write(data); err != nil {
+			return err
+		}
+	}
+	size, err := layer.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if _, err := layer.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := outer.WriteHeader(&tar.Header{Name: "layer.tar", Mode: 0o644, Size: size}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(outer, layer); err != nil {
+		return err
+	}
+	return outer.Close()
+}
+
+// addTree adds directories, files and links; devices, sockets and pipes have no place in an image.
+func addTree(w *tar.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil || path == "." {
+			return err
+		}
+		link := ""
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			if link, err = root.Readlink(path); err != nil {
+				return err
+			}
+		case !info.IsDir() && !info.Mode().IsRegular():
+			return nil
+		}
+		head, err := tar.FileInfoHeader(info, link)
+		if err != nil {
+			return err
+		}
+		head.Name = path
+		if info.IsDir() {
+			head.Name += "/"
+		}
+		if err := w.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		file, err := root.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.CopyN(w, file, info.Size())
+		return err
+	})
+}

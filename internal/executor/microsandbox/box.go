@@ -1,0 +1,221 @@
+package microsandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// destroyWait bounds how long the end of a sandbox may take.
+const destroyWait = time.Minute
+
+// box is one sandbox. Besides executor.Box it is a Limiter, Stater, Coroner, Guester and Pinger.
+type box struct {
+	driver *Driver
+	spec   executor.Spec
+	name   string // msb's
+	image  *image
+
+	mu        sync.Mutex
+	sessions  []*session
+	destroyed bool
+}
+
+// boot makes the sandbox and finds the interpreter in it.
+func (b *box) boot(ctx context.Context) (err error) {
+	d := b.driver
+	if b.image, err = d.prepareImage(ctx, b.spec.Image); err != nil {
+		return err
+	}
+	args, err := d.createArgs(b.name, b.spec, b.image.ref)
+	if err != nil {
+		return err
+	}
+	if _, err := d.msb(ctx, d.opts.Timeout, args...); err != nil {
+		return err
+	}
+	return b.image.prepare(ctx, b)
+}
+
+// Exec starts a process over a connection of its own to the sandbox's agent.
+func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error) {
+	s, err := b.start(ctx, argv)
+	if err != nil {
+		return nil, fmt.Errorf("start in microsandbox box %s: %w", b.spec.Name, err)
+	}
+	return s, nil
+}
+
+func (b *box) start(ctx context.Context, argv []string) (*session, error) {
+	switch {
+	case len(argv) == 0:
+		return nil, errors.New("nothing to start")
+	case b.isDestroyed():
+		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
+	}
+	s, err := start(ctx, agentSocket(b.driver.home, b.name), argv, b.spec.Env)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	b.sessions = append(b.sessions, s)
+	gone := b.destroyed
+	b.mu.Unlock()
+	if gone { // meanwhile
+		s.stop()
+		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
+	}
+	return s, nil
+}
+
+func (b *box) isDestroyed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.destroyed
+}
+
+// output runs a program to its end and returns the beginning of what it printed.
+func (b *box) output(ctx context.Context, argv ...string) (string, error) {
+	s, err := b.start(ctx, argv)
+	if err != nil {
+		return "", err
+	}
+	cut := context.AfterFunc(ctx, s.stop)
+	defer cut()
+	var out, complaints capped
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(&complaints, s.Stderr()) })
+	_, _ = io.Copy(&out, s.Stdout())
+	reading.Wait()
+	code, err := s.Wait()
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %.400s", code, strings.TrimSpace(complaints.String()))
+	}
+	return out.String(), errors.Join(err, context.Cause(ctx))
+}
+
+// Ping asks the sandbox's agent for a sign of life.
+func (b *box) Ping(ctx context.Context) error {
+	a, err := dial(ctx, agentSocket(b.driver.home, b.name))
+	if err != nil {
+		return fmt.Errorf("ping microsandbox box %s: %w", b.spec.Name, err)
+	}
+	defer a.conn.Close()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(handshakeWait)
+	}
+	if err := a.ping(deadline); err != nil {
+		return fmt.Errorf("ping microsandbox box %s: %w", b.spec.Name, err)
+	}
+	return nil
+}
+
+// Limit refuses what the machine of this box, whose size is fixed, does not have.
+func (b *box) Limit(_ context.Context, limits executor.Limits) error {
+	limits = limits.OrDefaults()
+	if has := b.memoryMB(); limits.MemoryMB > has {
+		return &executor.HostError{
+			Reason: executor.ReasonBootFailed, Err: fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d", has, limits.MemoryMB),
+			Fix: "raise guardrails.max_memory_mb, which boxes are made for",
+		}
+	}
+	return nil
+}
+
+func (b *box) memoryMB() int {
+	if b.spec.MemoryMB > 0 {
+		return b.spec.MemoryMB
+	}
+	return b.driver.opts.MemoryMB
+}
+
+// Stats is what the sandbox uses of the host.
+func (b *box) Stats(ctx context.Context) (executor.Stats, error) {
+	out, err := b.driver.msb(ctx, b.driver.opts.Timeout, "metrics", b.name, "--format", "json")
+	if err != nil {
+		return executor.Stats{}, err
+	}
+	return parseStats(out)
+}
+
+func parseStats(text []byte) (executor.Stats, error) {
+	var m struct {
+		VCPUTime float64 `json:"vcpu_time_ns"`
+		Resident float64 `json:"memory_host_resident_bytes"`
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return executor.Stats{}, fmt.Errorf("read msb's metrics: %w", err)
+	}
+	return executor.Stats{MemoryMB: m.Resident / (1 << 20), CPUMS: m.VCPUTime / 1e6}, nil
+}
+
+// OutOfMemory is never so: the machine's own kernel ends a process, and the machine lives on.
+func (b *box) OutOfMemory() bool { return false }
+
+// Guest tells where the image has its interpreter, and that the kernel inside remembers names.
+func (b *box) Guest() executor.Guest {
+	guest := executor.DefaultGuest()
+	guest.Python, guest.Stale = b.image.python, true
+	return guest
+}
+
+// Destroy ends the sandbox by force and removes what msb keeps of it. It may be called again, also
+// after an error.
+func (b *box) Destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyWait+b.driver.opts.Timeout)
+	defer cancel()
+	b.mu.Lock()
+	again := b.destroyed
+	b.destroyed = true
+	sessions := slices.Clone(b.sessions)
+	b.mu.Unlock()
+	for _, s := range sessions {
+		s.stop()
+	}
+	if err := b.driver.remove(ctx, b.name, again); err != nil {
+		return fmt.Errorf("destroy microsandbox box %s: %w", b.spec.Name, err)
+	}
+	b.driver.forget(b.spec.Owner, b.name)
+	return nil
+}
+
+// remove ends a sandbox, whatever state it is in, and looks that it is gone.
+func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error {
+	_, removing := d.msb(ctx, d.opts.Timeout, "remove", "--force", "--quiet", name)
+	if removing != nil || mayBeGone {
+		d.killMachine(name)
+		names, err := d.list(ctx, "")
+		if err != nil {
+			return errors.Join(removing, err)
+		}
+		if slices.Contains(names, name) {
+			return errors.Join(removing, errors.New("msb still lists it"))
+		}
+	}
+	return hostdir.Remove(filepath.Join(d.boxes, name))
+}
+
+// list returns the names of msb's sandboxes, of one owner or of all.
+func (d *Driver) list(ctx context.Context, owner string) ([]string, error) {
+	args := []string{"list", "--quiet"}
+	if owner != "" {
+		args = append(args, "--label", "owner="+owner)
+	}
+	out, err := d.msb(ctx, d.opts.Timeout, args...)
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(out)), nil
+}

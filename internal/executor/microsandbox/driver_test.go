@@ -1,0 +1,274 @@
+package microsandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+func create(t *testing.T, d *microsandbox.Driver, name string) executor.Box {
+	t.Helper()
+	box, err := d.Create(t.Context(), executor.Spec{Name: name, Owner: "o", Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Destroy(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Destroy = %v", err)
+		}
+	})
+	return box
+}
+
+func start(t *testing.T, box executor.Box, argv ...string) executor.Session {
+	t.Helper()
+	s, err := box.Exec(t.Context(), argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStreams(t *testing.T) {
+	box := create(t, fake(t), "w0")
+	s := start(t, box, "/bin/sh", "-c", "cat; echo apart >&2; exit 7")
+	sent := bytes.Repeat([]byte{0, 10, 13, 255}, 1<<18)
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := s.Stdin().Write(sent); err != nil {
+			t.Error(err)
+		}
+		if err := s.Stdin().Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var apart []byte
+	group.Go(func() { apart, _ = io.ReadAll(s.Stderr()) })
+	got, err := io.ReadAll(s.Stdout())
+	group.Wait()
+	if err != nil || !bytes.Equal(got, sent) || string(apart) != "apart\n" {
+		t.Errorf("%d bytes of %d came back, %v; standard error %q", len(got), len(sent), err, apart)
+	}
+	if code, err := s.Wait(); code != 7 || err != nil {
+		t.Errorf("Wait = %d, %v, want 7", code, err)
+	}
+	if _, err := s.Stdin().Write([]byte("x")); err == nil {
+		t.Error("Write to a process that has ended succeeded")
+	}
+}
+
+func TestSessionsAreApart(t *testing.T) {
+	box := create(t, fake(t), "w0")
+	idle := start(t, box, "/bin/cat")
+	if s := start(t, box, "/bin/sh", "-c", "kill -9 $$"); true {
+		_, _ = io.ReadAll(s.Stdout())
+		if code, err := s.Wait(); code != 137 || err != nil {
+			t.Errorf("Wait = %d, %v, want 137", code, err)
+		}
+	}
+	if _, err := box.Exec(t.Context(), []string{"/no/such/program"}); err == nil || !strings.Contains(err.Error(), "not_found") {
+		t.Errorf("Exec of nothing = %v", err)
+	}
+	if _, err := idle.Stdin().Write([]byte("still here")); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, 10)
+	if _, err := io.ReadFull(idle.Stdout(), got); string(got) != "still here" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestDestroyEndsSessions(t *testing.T) {
+	d := fake(t)
+	box := create(t, d, "w0")
+	s := start(t, box, "/bin/sh", "-c", "echo on; exec sleep 1000")
+	first := make([]byte, 3)
+	if _, err := io.ReadFull(s.Stdout(), first); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := box.Destroy(t.Context()); err != nil {
+			t.Errorf("Destroy = %v", err)
+		}
+	}
+	if _, err := io.ReadAll(s.Stdout()); err != nil {
+		t.Error(err)
+	}
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("Wait = %d, %v, want 137", code, err)
+	}
+	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Exec = %v, want that it is closed", err)
+	}
+	create(t, d, "w0") // its name is free
+}
+
+// The machine is killed behind our back.
+func TestBoxDies(t *testing.T) {
+	home := ""
+	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
+	box := create(t, d, "w0")
+	pinger := box.(interface{ Ping(context.Context) error })
+	if err := pinger.Ping(t.Context()); err != nil {
+		t.Errorf("Ping = %v", err)
+	}
+	s := start(t, box, "/bin/cat")
+	if err := syscall.Kill(fakePID(home, "o.w0"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(s.Stdout()); err != nil {
+		t.Errorf("Stdout = %v, want its end", err)
+	}
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("Wait = %d, %v, want 137", code, err)
+	}
+	if err := pinger.Ping(t.Context()); err == nil {
+		t.Error("Ping of a dead box succeeded")
+	}
+}
+
+func TestCreateThatFails(t *testing.T) {
+	home := ""
+	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "boot failed") {
+		t.Errorf("Create = %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	create(t, d, "w0")
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("Create of a name in use = %v", err)
+	}
+	for _, spec := range []executor.Spec{{Name: "a/b", Owner: "o"}, {Name: "a", Owner: "../o"}, {Name: "a", Owner: ""}, {Name: "a", Owner: "o", Workspace: "/a:b"}} {
+		if _, err := d.Create(t.Context(), spec); err == nil {
+			t.Errorf("Create(%+v) succeeded", spec)
+		}
+	}
+}
+
+// A successor finds what a killed worker left, and nothing of those that live.
+func TestSweep(t *testing.T) {
+	home := ""
+	first := fake(t, func(o *microsandbox.Options) { home = o.Dir })
+	sameMsb := func(o *microsandbox.Options) { o.Dir = home }
+	second := fake(t, sameMsb)
+	left, err := first.Create(t.Context(), executor.Spec{Name: "w0", Owner: "dead"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, first, "w0")
+	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, hostdir.ErrLocked) {
+		t.Errorf("Sweep of the living = %v", err)
+	}
+	third := fake(t, sameMsb)
+	if _, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Sweep(t.Context(), "dead"); err != nil {
+		t.Errorf("Sweep of its own = %v", err)
+	}
+	if fakePID(home, "dead.w0") == 0 {
+		t.Error("Sweep removed a box that this driver has made")
+	}
+	if err := first.Close(); err != nil { // as if it were dead: its boxes run on
+		t.Fatal(err)
+	}
+	if err := second.Sweep(t.Context(), "dead"); err != nil {
+		t.Errorf("Sweep = %v", err)
+	}
+	names, err := os.ReadDir(filepath.Join(home, "fake"))
+	if err != nil || fmt.Sprint(names) != "[d mine.w1/ d o.w0/]" {
+		t.Errorf("left: %v, %v, want those of others", names, err)
+	}
+	if err := left.Destroy(t.Context()); err != nil {
+		t.Errorf("Destroy of what was swept = %v", err)
+	}
+	if err := third.Sweep(t.Context(), "mine"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each way in which a host may lack something has its word, and says what to do.
+func TestReasons(t *testing.T) {
+	script := func(text string) string {
+		path := filepath.Join(shortDir(t), "msb")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := filepath.Join(shortDir(t), "msb")
+	if err := os.Symlink(self, good); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(shortDir(t), "image.tar")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 10<<30); err != nil {
+		t.Fatal(err)
+	}
+	const modern = `[ "$1" = --version ] && { echo "msb ` + microsandbox.Version + `"; exit; }; `
+	for name, test := range map[string]struct {
+		opts   microsandbox.Options
+		reason executor.Reason
+		want   string
+	}{
+		"not there":         {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
+		"not on PATH":       {microsandbox.Options{Msb: "msb-that-nobody-has"}, executor.ReasonEngineMissing, "npm install"},
+		"not a program":     {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "cannot be run"},
+		"old":               {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
+		"something else":    {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
+		"crashes":           {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},
+		"panics":            {microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed, "thread panicked"},
+		"crashes later":     {microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed"},
+		"no image":          {microsandbox.Options{Msb: good, Image: "nobody/has:this"}, executor.ReasonImageMissing, "not found: nobody/has:this"},
+		"no file of it":     {microsandbox.Options{Msb: good, Image: "/no/such/image.tar"}, executor.ReasonImageMissing, "no such file"},
+		"an image of 10 GB": {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.opts.Dir = shortDir(t)
+			d := newDriver(t, test.opts)
+			_, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"})
+			if strings.Contains(name, "version") || test.reason == executor.ReasonEngineOld {
+				_, _, err = d.EngineVersion(t.Context())
+			}
+			if got := executor.ReasonOf(err); got != test.reason || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("reason %s of %v, want %s and %q", got, err, test.reason, test.want)
+			}
+			if err := d.Sweep(t.Context(), "o"); err != nil && test.opts.Msb == good {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A call that hangs does not hang the worker.
+func TestHangingMsb(t *testing.T) {
+	path := filepath.Join(shortDir(t), "msb")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 1000"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(t, microsandbox.Options{Msb: path, Dir: shortDir(t), Timeout: 50 * time.Millisecond})
+	if _, _, err := d.EngineVersion(t.Context()); err == nil || !strings.Contains(err.Error(), "did not end within 50ms") {
+		t.Errorf("EngineVersion = %v", err)
+	}
+}

@@ -1,0 +1,313 @@
+package microsandbox_test
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+// TestMain lets this program play msb, under that name: a sandbox is a process that speaks the
+// agent's protocol and runs what it is asked to as plain processes of this host. It says no to what
+// the real one says no to, and knows as much of the command line as the driver uses.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "msb" {
+		os.Exit(fakeMsb(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// fake is a driver on the msb that this program plays.
+func fake(tb testing.TB, change ...func(*microsandbox.Options)) *microsandbox.Driver {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	bin, dir := shortDir(tb), shortDir(tb)
+	if err := os.Symlink(self, filepath.Join(bin, "msb")); err != nil {
+		tb.Fatal(err)
+	}
+	opts := microsandbox.Options{Msb: filepath.Join(bin, "msb"), Dir: dir, Image: "python:fake"}
+	for _, c := range change {
+		c(&opts)
+	}
+	return newDriver(tb, opts)
+}
+
+func newDriver(tb testing.TB, opts microsandbox.Options) *microsandbox.Driver {
+	tb.Helper()
+	d, err := microsandbox.New(opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close = %v", err)
+		}
+	})
+	return d
+}
+
+func shortDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "m") //nolint:usetesting // sockets need a short path
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// fakeBoxDir is where the fake keeps a sandbox: its labels and its process.
+func fakeBoxDir(home, name string) string { return filepath.Join(home, "fake", name) }
+
+func fakeSocket(home, name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(home, "run", "sandboxes", hex.EncodeToString(sum[:12]), "agent.sock")
+}
+
+func fakeMsb(args []string) int {
+	home := os.Getenv("MSB_HOME")
+	flags, rest := map[string][]string{}, []string{}
+	for i := 1; i < len(args); i++ {
+		switch {
+		case slices.Contains([]string{"--quiet", "--no-net", "--force"}, args[i]):
+		case strings.HasPrefix(args[i], "--") && i+1 < len(args):
+			flags[args[i]] = append(flags[args[i]], args[i+1])
+			i++
+		default:
+			rest = append(rest, args[i])
+		}
+	}
+	var err error
+	switch args[0] {
+	case "--version":
+		fmt.Println("msb " + microsandbox.Version)
+	case "create":
+		err = fakeCreate(home, flags, rest)
+	case "sandbox-process":
+		err = fakeSandbox(home, rest[0])
+	case "remove":
+		err = fakeRemove(home, rest[0])
+	case "list":
+		entries, _ := os.ReadDir(filepath.Join(home, "fake"))
+		for _, e := range entries {
+			label, _ := os.ReadFile(filepath.Join(fakeBoxDir(home, e.Name()), "label"))
+			if want := flags["--label"]; len(want) == 0 || want[0] == string(label) {
+				fmt.Println(e.Name())
+			}
+		}
+	case "image":
+		fmt.Print(`[{"reference":"docker.io/library/python:fake"}]`)
+	case "metrics":
+		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"vcpu_time_ns": 2e6, "memory_host_resident_bytes": 3 << 20})
+	case "pull":
+		err = errors.New("image error: not found: " + rest[0])
+	case "doctor", "load":
+	default:
+		err = fmt.Errorf("unknown command %q", args)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+// fakeCreate starts the sandbox's process, which outlives this one. A failed one leaves its record.
+func fakeCreate(home string, flags map[string][]string, rest []string) error {
+	name := flags["--name"][0]
+	dir := fakeBoxDir(home, name)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("sandbox already exists: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "label"), []byte(flags["--label"][0]), 0o600); err != nil {
+		return err
+	}
+	if len(rest) != 1 || strings.Contains(name, "fails") {
+		return errors.New("boot failed")
+	}
+	socket := fakeSocket(home, name)
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		return err
+	}
+	cmd := exec.Command(os.Args[0], "sandbox-process", name)
+	cmd.Args[0] = "msb"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pid"), fmt.Append(nil, cmd.Process.Pid), 0o600); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			return conn.Close()
+		}
+	}
+	return nil
+}
+
+func fakeRemove(home, name string) error {
+	dir := fakeBoxDir(home, name)
+	if _, err := os.Stat(dir); err != nil {
+		return errors.New("sandbox not found: " + name)
+	}
+	if pid := fakePID(home, name); pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+		}
+	}
+	return errors.Join(os.RemoveAll(filepath.Dir(fakeSocket(home, name))), os.RemoveAll(dir))
+}
+
+func fakePID(home, name string) int {
+	var pid int
+	text, _ := os.ReadFile(filepath.Join(fakeBoxDir(home, name), "pid"))
+	_, _ = fmt.Sscan(string(text), &pid)
+	return pid
+}
+
+// fakeSandbox is a sandbox: the agent of one, until it is told to end.
+func fakeSandbox(home, name string) error {
+	l, err := net.Listen("unix", fakeSocket(home, name))
+	if err != nil {
+		return err
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	go func() {
+		<-ended
+		os.Exit(0)
+	}()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go fakeAgent(conn)
+	}
+}
+
+// fakeAgent serves one connection.
+func fakeAgent(conn net.Conn) {
+	defer conn.Close()
+	var writing sync.Mutex
+	send := func(id uint32, kind string, fields ...microsandbox.Field) {
+		writing.Lock()
+		defer writing.Unlock()
+		frame, _ := microsandbox.EncodeFrame(id, 0, kind, fields...)
+		_, _ = conn.Write(frame)
+	}
+	_, _ = conn.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 100), 200))
+	send(0, "core.ready", microsandbox.NewField("agent", "0.0.0"))
+	processes := map[uint32]*fakeProcess{}
+	defer func() {
+		for _, p := range processes {
+			_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}()
+	in := bufio.NewReader(conn)
+	for {
+		id, kind, fields, err := microsandbox.ReadFrame(in)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case "core.ping":
+			send(id, "core.pong")
+		case "core.exec.request":
+			p, err := fakeStart(id, fields, send)
+			if err != nil {
+				send(id, "core.exec.failed", microsandbox.NewField("kind", "not_found"), microsandbox.NewField("message", err.Error()))
+				continue
+			}
+			processes[id] = p
+		case "core.exec.stdin":
+			data, _ := fields["data"].([]byte)
+			if p := processes[id]; p != nil && len(data) == 0 {
+				p.stdin.Close()
+			} else if p != nil {
+				_, _ = p.stdin.Write(data)
+			}
+		case "core.exec.signal":
+			number, _ := fields["signal"].(int64)
+			if p := processes[id]; p != nil {
+				_ = syscall.Kill(-p.cmd.Process.Pid, syscall.Signal(number))
+			}
+		}
+	}
+}
+
+type fakeProcess struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+}
+
+func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...microsandbox.Field)) (*fakeProcess, error) {
+	path, _ := fields["cmd"].(string)
+	cmd := exec.Command(path)
+	for _, a := range fields["args"].([]any) {
+		cmd.Args = append(cmd.Args, a.(string))
+	}
+	if filepath.Base(path) == "python3" { // which prepares the inside of a machine: not this host's
+		cmd = exec.Command("/bin/echo", "python", "3", "12", "1")
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	stderr, err3 := cmd.StderrPipe()
+	if err := errors.Join(err1, err2, err3, cmd.Start()); err != nil {
+		return nil, err
+	}
+	send(id, "core.exec.started", microsandbox.NewField("pid", uint64(cmd.Process.Pid)))
+	var streams sync.WaitGroup
+	for kind, from := range map[string]io.Reader{"core.exec.stdout": stdout, "core.exec.stderr": stderr} {
+		streams.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				n, err := from.Read(buf)
+				if n > 0 {
+					send(id, kind, microsandbox.NewField("data", buf[:n]))
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	go func() {
+		streams.Wait()
+		_ = cmd.Wait()
+		send(id, "core.exec.exited", microsandbox.NewField("code", int64(cmd.ProcessState.ExitCode())))
+	}()
+	return &fakeProcess{cmd: cmd, stdin: stdin}, nil
+}

@@ -1,0 +1,196 @@
+package microsandbox_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+// engine finds msb and an image for boxes, or skips the test and says why. They are named by
+// CODEFLEET_MSB and CODEFLEET_MSB_IMAGE, which `make test-microsandbox` sets in its machine;
+// CODEFLEET_REQUIRE_MICROSANDBOX=1 makes their lack a failure.
+func engine(tb testing.TB) (msb, image string) {
+	tb.Helper()
+	msb, image = os.Getenv("CODEFLEET_MSB"), os.Getenv("CODEFLEET_MSB_IMAGE")
+	if msb == "" || image == "" {
+		if os.Getenv("CODEFLEET_REQUIRE_MICROSANDBOX") == "1" {
+			tb.Fatal("CODEFLEET_MSB and CODEFLEET_MSB_IMAGE are not set")
+		}
+		tb.Skip("CODEFLEET_MSB and CODEFLEET_MSB_IMAGE are not set: make test-microsandbox runs this in an emulated machine")
+	}
+	return msb, image
+}
+
+// realDir is shared by all tests, one after the other: an image is loaded once.
+var realDir = filepath.Join(os.TempDir(), "cf-msb") //nolint:gochecknoglobals // its path must be short, and the same for all
+
+func newReal(tb testing.TB) *microsandbox.Driver {
+	tb.Helper()
+	msb, image := engine(tb)
+	d, err := microsandbox.New(microsandbox.Options{
+		Msb: msb, Dir: realDir, Image: image, MemoryMB: 900, Timeout: time.Duration(slow(tb)) * 5 * time.Second,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("Close = %v", err)
+		}
+		if left, err := os.ReadDir(filepath.Join(realDir, "owners")); err != nil || len(left) > 0 {
+			tb.Errorf("left in the state directory: %v, %v", left, err)
+		}
+	})
+	return d
+}
+
+// slow is how many times slower than an ordinary machine this one is.
+func slow(tb testing.TB) int {
+	tb.Helper()
+	text := os.Getenv("CODEFLEET_TEST_SLOW")
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		tb.Fatalf("CODEFLEET_TEST_SLOW=%s is not a whole number", text)
+	}
+	return n
+}
+
+func TestContract(t *testing.T) {
+	engine(t)
+	executortest.TestDriver(t, func(t *testing.T) executor.Driver { t.Helper(); return newReal(t) })
+}
+
+func TestRealProbe(t *testing.T) {
+	d := newReal(t)
+	begun := time.Now()
+	info, err := d.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v in %s", info, time.Since(begun).Round(time.Millisecond))
+	if info.Driver != "microsandbox" || info.Tier != "microsandbox" || info.EngineVersion != microsandbox.Version || !info.MultiTenant {
+		t.Errorf("Probe = %+v", info)
+	}
+}
+
+// run runs a program in a box as root and returns what it prints, or fails the test.
+func run(t *testing.T, box executor.Box, code string) string {
+	t.Helper()
+	s, err := box.Exec(t.Context(), []string{box.(executor.Guester).Guest().Python, "-I", "-S", "-c", code})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, complaints []byte
+	var reading sync.WaitGroup
+	reading.Go(func() { complaints, _ = io.ReadAll(s.Stderr()) })
+	reading.Go(func() { out, _ = io.ReadAll(s.Stdout()) })
+	reading.Wait()
+	if code, err := s.Wait(); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v: %s", code, err, complaints)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func newRealBox(t *testing.T, d *microsandbox.Driver, spec executor.Spec) executor.Box {
+	t.Helper()
+	spec.Owner, spec.Env = "test", []string{"PATH=/usr/bin:/bin"}
+	box, err := d.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Destroy(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Destroy = %v", err)
+		}
+	})
+	return box
+}
+
+// What a program and its host see of one another's files, while the box runs.
+func TestRealFiles(t *testing.T) {
+	d := newReal(t)
+	ws, modules := t.TempDir(), t.TempDir()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(modules, "a.py"), "1")
+	write(filepath.Join(ws, "old"), "old")
+	box := newRealBox(t, d, executor.Spec{Name: "files", Workspace: ws, Mounts: []executor.Mount{{Source: modules, Target: "/workspace/servers", ReadOnly: true}}})
+	if got := run(t, box, "import os; print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), os.path.exists('/workspace/new'), os.stat('/workspace/old').st_uid)"); got != "['old', 'servers'] old False 65534" {
+		t.Errorf("before = %s", got)
+	}
+	write(filepath.Join(ws, "old"), "changed")
+	write(filepath.Join(ws, "new"), "new")
+	write(filepath.Join(modules, "b.py"), "2")
+	if err := os.Symlink("new", filepath.Join(ws, "link")); err != nil {
+		t.Fatal(err)
+	}
+	const forget = "import os; f = os.open('/proc/sys/vm/drop_caches', os.O_WRONLY); os.pwrite(f, b'2', 0); "
+	if got := run(t, box, forget+"print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), open('/workspace/link').read(), sorted(os.listdir('/workspace/servers')))"); got != "['link', 'new', 'old', 'servers'] changed new ['a.py', 'b.py']" {
+		t.Errorf("after the host has changed files = %s", got)
+	}
+	run(t, box, `
+import os
+try: open('/workspace/servers/x', 'w'); raise SystemExit('written to')
+except OSError: pass
+os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0o022)
+open('/workspace/made', 'w').write('made'); os.chmod('/workspace/made', 0o750)
+os.mkdir('/workspace/dir'); os.symlink('../made', '/workspace/dir/link'); os.mkfifo('/workspace/fifo')
+open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
+`)
+	if info, err := os.Lstat(filepath.Join(ws, "made")); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("made: %v, %v, want mode 0750", info.Mode(), err)
+	}
+	if to, err := os.Readlink(filepath.Join(ws, "dir", "link")); err != nil || to != "../made" {
+		t.Errorf("link to %q, %v", to, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(ws, "old")); string(text) != "changed, and more" {
+		t.Errorf("old = %q, %v", text, err)
+	}
+	if _, err := os.Lstat(filepath.Join(ws, "new")); !os.IsNotExist(err) {
+		t.Errorf("new is still there: %v", err)
+	}
+}
+
+// A machine that is killed is noticed at once by who speaks with it, and its name can be used again.
+func TestRealCrash(t *testing.T) {
+	d := newReal(t)
+	box := newRealBox(t, d, executor.Spec{Name: "crash"})
+	if err := box.(interface{ Ping(context.Context) error }).Ping(t.Context()); err != nil {
+		t.Errorf("Ping = %v", err)
+	}
+	s, err := box.Exec(t.Context(), []string{"/bin/cat"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.KillMachine("test.crash")
+	if _, err := io.ReadAll(s.Stdout()); err != nil {
+		t.Errorf("Stdout = %v, want its end", err)
+	}
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("Wait = %d, %v, want 137", code, err)
+	}
+	if err := box.(interface{ Ping(context.Context) error }).Ping(t.Context()); err == nil {
+		t.Error("Ping of a dead box succeeded")
+	}
+	if err := box.Destroy(t.Context()); err != nil {
+		t.Errorf("Destroy = %v", err)
+	}
+	newRealBox(t, d, executor.Spec{Name: "crash"})
+}

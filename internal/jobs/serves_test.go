@@ -1,0 +1,28 @@
+package jobs
+
+import (
+	"testing"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// A worker leaves the tasks of those whom it cannot serve alone, and another takes them.
+func TestServes(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Name: "weak", Handler: succeed, Serves: func(tenant string) bool { return tenant != "strict" }})
+	f.publish(t, "tasks.default.normal.strict", ceHeader("first"), `{"code":"1"}`)
+	f.publish(t, "tasks.default.normal.acme", ceHeader("second"), `{"code":"2"}`)
+	if rec := f.arrive(t, "/foreign", "second"); rec.Worker != "weak" {
+		t.Errorf("worker = %s, want weak", rec.Worker)
+	}
+	id := TaskID("strict", "/foreign", "first")
+	if rec, err := f.Record(t.Context(), "strict", id); err == nil {
+		t.Errorf("the weak worker took it: %+v", rec)
+	}
+	f.work(t, WorkerOptions{Name: "strong", Handler: succeed})
+	eventually(t, "the task of strict", func() error { _, err := f.Record(t.Context(), "strict", id); return err })
+	rec, err := f.Wait(t.Context(), "strict", id)
+	if err != nil || rec.Status != schemas.Succeeded || rec.Worker != "strong" || rec.Run != 1 {
+		t.Errorf("record = %+v, %v, want one run by strong", rec, err)
+	}
+}

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Boots the machine that build.sh made in $1 and runs the program `run` of the directory $2 there,
+# as root, with that directory (copied) as its working directory. Prints what it prints and exits as
+# it does; 99 when the machine did not come to an end within $LIMIT seconds (3600). Nothing that
+# happens in the machine is kept. All is emulated: 60 to 100 times slower than the real thing.
+set -eu
+dir=$1 job=$2
+files=$(mktemp -d)
+trap 'rm -rf "$files"' EXIT
+tar -C "$job" -cf "$files/job.tar" .
+truncate -s %512 "$files/job.tar"
+: >"$files/console"
+timeout "${LIMIT:-3600}" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi,tb-size=1024 -cpu max,-la57 \
+	-smp "${SMP:-2}" -m "${MEMORY:-4G}" -display none -monitor none -no-reboot -nodefaults -nic none \
+	-kernel "$dir/vmlinuz" -initrd "$dir/initrd.gz" -append "console=ttyS0 mitigations=off nokaslr panic=-1 rw" \
+	-drive "file=$dir/disk.img,if=none,id=disk,format=raw,snapshot=on,cache=unsafe" -device virtio-blk-pci,drive=disk \
+	-drive "file=$files/job.tar,if=none,id=job,format=raw,readonly=on" -device virtio-blk-pci,drive=job \
+	-serial "file:$files/console" -serial stdio </dev/null || true
+status=$(tr -d '\r' <"$files/console" | sed -n 's/^machine exit \([0-9]*\)$/\1/p')
+if [ -z "$status" ]; then
+	echo "the emulated machine did not come to its end; its last words:" >&2
+	tail -n 20 "$files/console" >&2
+	exit 99
+fi
+exit "$status"
