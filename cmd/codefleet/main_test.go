@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 //	id VAR                    keep the one word of the last standard output
 //	handle VAR                keep the first task_id of the last standard output
 //	mcp ...                   see callTool
+//	token                     TOKEN is set to that of the fleet
 //	await TEXT program args...  run a program until its standard output contains TEXT
 //	up [args...]              start a fleet, wait until it is ready; HTTP is set to its address
 //	model FILE...             start a model for the next fleet, which answers with one file after the other
@@ -50,7 +51,7 @@ func scripts(runsc string) testscript.Params {
 		},
 		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "mcp": callTool, "handle": handle,
+			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "mcp": callTool, "handle": handle, "token": token,
 		},
 	}
 }

@@ -97,3 +97,9 @@ func handle(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	ts.Setenv(args[0], id)
 }
+
+func token(ts *testscript.TestScript, _ bool, _ []string) {
+	fleet, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
+	ts.Check(err)
+	ts.Setenv("TOKEN", fleet.Token)
+}

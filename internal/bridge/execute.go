@@ -71,7 +71,10 @@ func (p *principal) addExecute(s *mcp.Server, profile string) {
 	addTool(p, s, profile, tool{
 		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anything, out: schemaOf[taskOut](),
 		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several tasks side by side. Read the end with get_task.",
-	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, new(0)) })
+	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) {
+		// The handle is what was asked for: a client that drives tasks of the protocol's own would wait for the end.
+		return c.execute(context.WithValue(ctx, detachingKey{}, nil), in, new(0))
+	})
 }
 
 // submission is the task as the fleet takes it.

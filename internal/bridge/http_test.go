@@ -398,6 +398,9 @@ func TestNativeTasks(t *testing.T) {
 	if got := call("print short"); got["resultType"] != "complete" || got["taskId"] != nil {
 		t.Errorf("a short task: %v", got)
 	}
+	if got := ask(ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`); got["resultType"] != "complete" || got["taskId"] != nil {
+		t.Errorf("submit_task: %v, want its own handle", got)
+	}
 	task := call("block")
 	id, _ := task["taskId"].(string)
 	if task["resultType"] != "task" || task["status"] != "working" || id == "" || task["pollIntervalMs"] == nil || task["ttlMs"] == nil {
