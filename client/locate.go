@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,54 @@ func ReadFleetFile(path string) (Options, error) {
 		return Options{}, fmt.Errorf("read fleet file %s: it has no url", path)
 	}
 	return Options{URL: f.URL, Token: f.Token}, nil
+}
+
+// LocateNATS finds the queue of a fleet for a program that registers tools or submits over NATS: by the
+// fleet.json at path, or named by CODEFLEET_FLEET; else CODEFLEET_NATS_URL and CODEFLEET_NATS_CREDS;
+// else the fleet.json that Locate would read. tenant is whose credentials to take from a fleet.json,
+// and empty for that of the fleet's own token.
+func LocateNATS(path, tenant string) (Options, error) {
+	return locateNATS(path, tenant, os.Getenv) //nolint:forbidigo // to look there is what LocateNATS is for
+}
+
+func locateNATS(path, tenant string, env func(string) string) (Options, error) {
+	path = cmp.Or(path, env("CODEFLEET_FLEET"))
+	if u := env("CODEFLEET_NATS_URL"); path == "" && u != "" {
+		return Options{URL: u, NATSCredentials: env("CODEFLEET_NATS_CREDS"), Tenant: tenant}, nil
+	}
+	if path == "" {
+		dir, err := dataDir(env)
+		if err != nil {
+			return Options{}, ErrNoFleet
+		}
+		path = filepath.Join(dir, "fleet.json")
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Options{}, fmt.Errorf("%w (%s is not there)", ErrNoFleet, path)
+	}
+	var f struct {
+		Tenant string `json:"tenant"`
+		NATS   struct {
+			URL     string `json:"url"`
+			Tenants map[string]struct {
+				User     string `json:"user"`
+				Password string `json:"password"`
+			} `json:"tenants"`
+		} `json:"nats"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &f)
+	}
+	if err != nil {
+		return Options{}, fmt.Errorf("read fleet file %s: %w", path, err)
+	}
+	tenant = cmp.Or(tenant, f.Tenant)
+	u, ok := f.NATS.Tenants[tenant]
+	if !ok || f.NATS.URL == "" {
+		return Options{}, fmt.Errorf("read fleet file %s: it has no credentials of the tenant %q for the queue", path, tenant)
+	}
+	return Options{URL: f.NATS.URL, Tenant: tenant, NATSUser: u.User, NATSPassword: u.Password}, nil
 }
 
 func dataDir(env func(string) string) (string, error) {

@@ -156,6 +156,7 @@ type Record struct {
 	EndedAt         time.Time `json:"ended_at,omitzero"`
 	Code            string    `json:"code,omitempty"` // the program, once written, so that a retry runs the same
 	GeneratedBy     string    `json:"generated_by,omitempty"`
+	Catalogue       string    `json:"catalogue,omitempty"` // the version of the tools, so that a retry has the same
 	Source          string    `json:"source"`
 	EventID         string    `json:"event_id"`
 	TraceID         string    `json:"trace_id,omitempty"`

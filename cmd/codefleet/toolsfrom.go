@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/wire"
@@ -83,11 +84,11 @@ func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	box, err := wire.LocalToolbox(c)
+	snap, err := wire.LocalTools(ctx, c)
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	found, err := box.Search(ctx, "", selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
+	found, err := new(pipeline.Search).Of(snap).Select(selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
@@ -100,11 +101,7 @@ func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := wire.LocalToolbox(c)
-	if err != nil {
-		return nil, err
-	}
-	return box.Read(ctx, "")
+	return wire.LocalTools(ctx, c)
 }
 
 // unknown is the error of a name that is no tool or server.

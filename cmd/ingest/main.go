@@ -55,7 +55,15 @@ func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
 	if err := p.Connect(ctx, "ingest"); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	options.Jobs = p.Queue
+	box, err := wire.OpenToolbox(p.Config, p.Telemetry.Logger)
+	if err == nil {
+		err = box.Join(p.Queue)
+	}
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer box.Close()
+	options.Jobs, options.Tools = p.Queue, box
 	scheme := "http"
 	if options.TLS != nil {
 		scheme = "https"

@@ -38,6 +38,7 @@ var imports = map[string][]string{
 	"internal/tools/pygen":           {"internal/tools"},
 	"internal/tools/broker":          {"internal/tools", "internal/guardrails/..."},
 	"internal/tools/builtin":         {"internal/tools"},
+	"internal/tools/registered":      {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
 	"internal/selection":             {"internal/tools", "internal/selection/text", "internal/selection/gloss"},
 	"internal/selection/text":        nil,
@@ -70,7 +71,7 @@ var imports = map[string][]string{
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 
-	"client": {"schemas", "internal/jobs", "internal/refusal"},
+	"client": {"schemas", "internal/jobs", "internal/refusal", "internal/tools"},
 	"plugin": {"schemas", "internal/..."},
 }
 
@@ -83,6 +84,7 @@ var homes = map[string][]string{
 	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures"},
+	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},

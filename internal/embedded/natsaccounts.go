@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/crypto/bcrypt"
 )
@@ -19,20 +21,29 @@ import (
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
+		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
-	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>"})
+	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*"})
 	if err != nil {
 		return "", err
 	}
+	imports := []any{}
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		imports = append(imports,
+			map[string]any{"service": from("tenant-"+tenant, calls(tenant))}, map[string]any{"stream": from("tenant-"+tenant, offer(tenant))})
+	}
 	accounts := map[string]any{"FLEET": map[string]any{
 		"jetstream": "enabled",
+		"imports":   imports,
 		"users":     []any{fleetUser},
 		"exports": []any{
 			map[string]any{"service": "tasks.*.*.*"},
 			map[string]any{"service": readRecord("*")},
 			map[string]any{"stream": "notify.*.>"},
 			map[string]any{"stream": "_INBOX.*.>"},
+			map[string]any{"stream": "offers"},
+			map[string]any{"stream": "offers.*"},
 		},
 	}}
 	for tenant, u := range tenants {
@@ -51,22 +62,36 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 func tenantAccount(tenant string, u NATSUser) (any, error) {
 	submit, read := "tasks.*.*."+tenant, readRecord(tenant)
 	notify, inbox := "notify."+tenant+".>", "_INBOX."+tenant+".>"
-	tenantUser, err := user(u, []string{submit, read}, []string{notify, inbox})
+	tenantUser, err := user(u, []string{submit, read, offer(tenant)}, []string{notify, inbox, calls(tenant), "offers", "offers." + tenant})
 	if err != nil {
 		return nil, err
 	}
-	from := func(subject string) map[string]string {
-		return map[string]string{"account": "FLEET", "subject": subject}
-	}
 	return map[string]any{
 		"users": []any{tenantUser},
+		"exports": []any{
+			map[string]any{"service": calls(tenant), "accounts": []string{"FLEET"}, "response_threshold": answerTime},
+			map[string]any{"stream": offer(tenant), "accounts": []string{"FLEET"}},
+		},
 		"imports": []any{
-			map[string]any{"service": from(submit)},
-			map[string]any{"service": from(read)},
-			map[string]any{"stream": from(notify)},
-			map[string]any{"stream": from(inbox)},
+			map[string]any{"service": from("FLEET", submit)},
+			map[string]any{"service": from("FLEET", read)},
+			map[string]any{"stream": from("FLEET", notify)},
+			map[string]any{"stream": from("FLEET", inbox)},
+			map[string]any{"stream": from("FLEET", "offers")},
+			map[string]any{"stream": from("FLEET", "offers."+tenant)},
 		},
 	}, nil
+}
+
+// answerTime is how long a tool of a tenant's process may take to answer.
+const answerTime = "15m"
+
+// calls are those of the tools that the tenant's processes serve, offer what they say of themselves.
+func calls(tenant string) string { return "tool." + tenant + ".*.*" }
+func offer(tenant string) string { return "offer." + tenant + ".*" }
+
+func from(account, subject string) map[string]string {
+	return map[string]string{"account": account, "subject": subject}
 }
 
 func readRecord(tenant string) string {
@@ -85,6 +110,8 @@ func user(u NATSUser, publish, subscribe []string) (any, error) {
 		"permissions": map[string]any{
 			"publish":   map[string]any{"allow": publish},
 			"subscribe": map[string]any{"allow": subscribe},
+			// One answer to what was asked on a subject that may be subscribed to, in the own account.
+			"allow_responses": map[string]any{"max": 1, "expires": answerTime},
 		},
 	}, nil
 }

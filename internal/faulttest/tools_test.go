@@ -62,7 +62,9 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 	if servers == "" {
 		return t, nil, func() {}, nil
 	}
-	shelf, err := tools.OpenShelf(tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}), filepath.Join(dir, "catalogue"), quiet())
+	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+		Source: tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}), Dir: filepath.Join(dir, "catalogue"), Log: quiet(),
+	})
 	if err != nil {
 		return t, nil, nil, err
 	}
@@ -70,7 +72,7 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 	if err != nil {
 		return t, nil, nil, err
 	}
-	t = pipeline.Tools{Catalogue: shelf.Current, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
+	t = pipeline.Tools{Catalogue: shelf, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
 	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_AFTER_CALL")); err == nil {
 		t.Audit = &crashAfterCall{left: n, log: quiet()}
 	}

@@ -206,6 +206,9 @@ func (r *run) begin(ctx context.Context) error {
 	if e.Code == "" && r.task.Code != "" && len(r.task.Code) <= inlineMax {
 		e.Code, e.GeneratedBy = r.task.Code, "caller" // needs no write of its own
 	}
+	if e.Catalogue == "" && r.w.opts.Catalogue != nil {
+		e.Catalogue = r.w.opts.Catalogue(ctx, r.tenant)
+	}
 	e.Attempts = append(slices.Clone(e.Attempts), schemas.Attempt{Run: e.Run, Worker: e.Worker, StartedAt: now})
 	if len(e.Attempts) > maxAttempts {
 		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return a.Outcome == outcomeDrained })

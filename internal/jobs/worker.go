@@ -53,6 +53,10 @@ type WorkerOptions struct {
 	Info     func() WorkerInfo // what presence shows beyond what the Worker knows; may be nil
 	Log      *slog.Logger      // default: the client's
 
+	// Catalogue names the version of the tools that a tenant's task begun now uses, for its record, so
+	// that every run of it uses the same; nil, or an empty answer: nothing is recorded.
+	Catalogue func(ctx context.Context, tenant string) string
+
 	// Mutant breaks the protocol in a named way, to prove that a test can fail: "no-cas" completes
 	// and claims whatever the record says by now. Never outside of tests.
 	Mutant string

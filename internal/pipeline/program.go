@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -11,16 +12,17 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// discover pins the catalogue as it is now.
+// discover takes the catalogue that the task's record pins.
 func (p *Pipeline) discover(ctx context.Context, t *task) error {
 	if p.Tools.Catalogue == nil {
 		return nil
 	}
-	version, snap, err := p.Tools.Catalogue(ctx)
+	version, snap, err := p.catalogue(ctx, t)
 	if err != nil {
 		return orCause(ctx, err)
 	}
@@ -33,6 +35,21 @@ func (p *Pipeline) discover(ctx context.Context, t *task) error {
 	}
 	t.result.Tools.Available = t.tools.allowed(t.allow)
 	return nil
+}
+
+// catalogue is the version that the record pins. One that is not to be had any more (it was made from
+// the files of a host that is gone) is no reason to give the task up: it gets the tools of now, and
+// the result says so.
+func (p *Pipeline) catalogue(ctx context.Context, t *task) (version string, snap *tools.Snapshot, err error) {
+	tenant := t.job.Record.Tenant
+	if version = t.job.Record.Catalogue; version != "" {
+		snap, err = p.Tools.Catalogue.Pinned(ctx, tenant, version)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return version, snap, err
+		}
+		t.finding("catalogue", "the tools are those of now: version "+version+", with which the task began, is not to be had any more")
+	}
+	return p.Tools.Catalogue.Current(ctx, tenant)
 }
 
 // program settles which program runs: the one of an earlier run, the caller's, or one written now

@@ -12,12 +12,20 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
+// Catalogue is where tasks have their tools from; *tools.Shelf is one.
+type Catalogue interface {
+	// Current returns the version of the tenant's catalogue that a task begun now pins, and its tools:
+	// the same Snapshot while nothing changes.
+	Current(ctx context.Context, tenant string) (version string, snap *tools.Snapshot, err error)
+	// Pinned returns the tools of a version that an earlier run of the task pinned, perhaps on another
+	// host; fs.ErrNotExist when it is not to be had any more.
+	Pinned(ctx context.Context, tenant, version string) (*tools.Snapshot, error)
+}
+
 // Tools are the catalogue, and what stands behind its tools. Without a Catalogue tasks have no tools;
 // with one, Upstream, Journal and Audit are required.
 type Tools struct {
-	// Catalogue returns the version of the catalogue that a task begun now pins, and its tools: the
-	// same Snapshot while nothing changes.
-	Catalogue func(ctx context.Context) (version string, snap *tools.Snapshot, err error)
+	Catalogue Catalogue
 	Upstream  broker.Upstream
 	Journal   broker.Journal
 	Audit     broker.Audit

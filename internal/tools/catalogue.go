@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -93,6 +94,20 @@ func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
 	}
 	c.last = snap
 	return snap, nil
+}
+
+// Place makes the catalogue as it is now a directory dir/<id>: Source.
+func (c *Catalogue) Place(ctx context.Context, dir string) (Version, *Snapshot, error) {
+	v, snap, err := c.Pack(ctx)
+	if err != nil {
+		return Version{}, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, v.ID)); err != nil {
+		if err := Unpack(v, dir); err != nil {
+			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", v.ID, err)
+		}
+	}
+	return v, snap, nil
 }
 
 func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {

@@ -2,73 +2,306 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 )
 
-// Shelf keeps the catalogue's versions of one worker below a directory that its boxes see: a task
-// runs with the version that it began with, whatever changes meanwhile. It is safe for concurrent use.
-type Shelf struct {
-	catalogue *Catalogue
-	dir       string
-	log       *slog.Logger
-
-	mu      sync.Mutex
-	snap    *Snapshot
-	version string
+// Source is where the fleet's catalogue comes from: a directory (Catalogue) or the bucket (Published).
+type Source interface {
+	// Read returns the tools as they are now: the same Snapshot until something changes.
+	Read(ctx context.Context) (*Snapshot, error)
+	// Place makes what Read returns a directory dir/<id>. The version has no archive when it came
+	// from the bucket.
+	Place(ctx context.Context, dir string) (Version, *Snapshot, error)
 }
 
-// OpenShelf empties the directory, which nobody else may use, and returns the shelf of the catalogue
-// there. No box of an earlier process may still need it.
-func OpenShelf(catalogue *Catalogue, dir string, log *slog.Logger) (*Shelf, error) {
-	if err := os.RemoveAll(dir); err != nil {
+// ShelfOptions are those of a Shelf. Source, Dir and Log are required.
+type ShelfOptions struct {
+	Source Source
+	// Dir is emptied, nobody else may use it, and no box of an earlier process may still need it.
+	Dir string
+	// Overlay is what a tenant has beside the fleet's catalogue; nil: nothing.
+	Overlay func(tenant string) *Overlay
+	// Objects is where versions are kept that a task pins, so that another host can run it again with
+	// the same; nil: they are on this host only.
+	Objects Objects
+	Log     *slog.Logger
+}
+
+// Shelf keeps the catalogue's versions of one worker below a directory that its boxes see: a task
+// runs with the version that it began with, whatever changes meanwhile. It is safe for concurrent use.
+//
+// A version is named by its content. That of a tenant with tools of its own is <base>.<overlay>: a
+// directory of links to both. Boxes cannot list the directory, so a program knows no version but its
+// own: what a tenant registers is not for others.
+type Shelf struct {
+	o ShelfOptions
+
+	mu      sync.Mutex
+	base    placed               // what new tasks pin
+	read    *Snapshot            // of Source, when base was placed
+	known   map[string]*Snapshot // of base versions, by id
+	tenants map[string]*tenantShelf
+}
+
+type placed struct {
+	version string
+	snap    *Snapshot
+}
+
+type tenantShelf struct {
+	placed
+	base    *Snapshot
+	overlay *Overlay
+	older   []placed // the latest last
+}
+
+// keepOverlays is how many versions with a tenant's own tools stay for that tenant's running tasks.
+const keepOverlays = 32
+
+// OpenShelf empties the directory and returns a shelf there.
+func OpenShelf(o ShelfOptions) (*Shelf, error) {
+	if err := os.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("empty the catalogue's versions: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err := os.MkdirAll(o.Dir, 0o711)
+	if err == nil {
+		err = os.Chmod(o.Dir, 0o711) // whatever the umask: boxes enter it, and do not list it
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the catalogue's versions: %w", err)
 	}
-	return &Shelf{catalogue: catalogue, dir: dir, log: log}, nil
+	return &Shelf{o: o, known: map[string]*Snapshot{}, tenants: map[string]*tenantShelf{}}, nil
 }
 
 // Dir is the directory of the versions.
-func (s *Shelf) Dir() string { return s.dir }
+func (s *Shelf) Dir() string { return s.o.Dir }
 
-// Current returns the catalogue as its files are now: the name of a directory below Dir, complete
-// and never changed again, and its tools, which are the same Snapshot until a file changes. When the
-// files cannot be read any more it goes on with what it had, and says so in the log.
-func (s *Shelf) Current(ctx context.Context) (version string, snap *Snapshot, err error) {
+// Current returns the tenant's catalogue as it is now: the name of a directory below Dir, complete
+// and never changed again, and its tools, which are the same Snapshot until something changes. When
+// the source cannot be read any more it goes on with what it had, and says so in the log.
+func (s *Shelf) Current(ctx context.Context, tenant string) (version string, snap *Snapshot, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
-		if s.snap == nil || ctx.Err() != nil {
+		if s.base.snap == nil || ctx.Err() != nil {
 			return "", nil, err
 		}
-		s.log.WarnContext(ctx, "catalogue not read, the last one is used", "version", s.version, "error", err)
+		s.o.Log.WarnContext(ctx, "catalogue not read, the last one is used", "version", s.base.version, "error", err)
 	}
-	return s.version, s.snap, nil
+	if s.o.Overlay == nil {
+		return s.base.version, s.base.snap, nil
+	}
+	overlay := s.o.Overlay(tenant)
+	if overlay == nil {
+		return s.base.version, s.base.snap, nil
+	}
+	t := s.tenants[tenant]
+	if t == nil || t.base != s.base.snap || t.overlay != overlay {
+		if t, err = s.extend(ctx, tenant, overlay); err != nil {
+			return "", nil, fmt.Errorf("add the tools that tenant %s registered: %w", tenant, err)
+		}
+	}
+	return t.version, t.snap, nil
+}
+
+// Pinned returns the tools of a version that Current returned before, here or on another host, and
+// sees to its directory. The error is fs.ErrNotExist when it is not to be had any more.
+func (s *Shelf) Pinned(ctx context.Context, tenant, version string) (*Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenants[tenant]; t != nil {
+		for _, p := range append(slices.Clone(t.older), t.placed) {
+			if p.version == version {
+				return p.snap, nil
+			}
+		}
+	}
+	baseID, overlayID, extended := strings.Cut(version, ".")
+	base, err := s.fetchBase(ctx, baseID)
+	if err != nil || !extended {
+		return base, err
+	}
+	files, err := s.fetchOverlay(ctx, tenant, overlayID)
+	if err != nil {
+		return nil, err
+	}
+	snap, used, err := Extend(base, &Overlay{Files: files})
+	if err == nil {
+		err = s.link(baseID, overlayID, used, base)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("catalogue %s: %w", version, err)
+	}
+	s.keep(ctx, tenant, &tenantShelf{placed: placed{version, snap}})
+	return snap, nil
 }
 
 func (s *Shelf) refresh(ctx context.Context) error {
-	snap, err := s.catalogue.Read(ctx)
-	if err != nil || snap == s.snap {
+	snap, err := s.o.Source.Read(ctx)
+	if err != nil || snap == s.read && s.read != nil {
 		return err
 	}
-	v, snap, err := s.catalogue.Pack(ctx)
+	v, snap, err := s.o.Source.Place(ctx, s.o.Dir)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, v.ID)); err != nil {
-		if err := Unpack(v, s.dir); err != nil {
-			return fmt.Errorf("unpack catalogue %s: %w", v.ID, err)
+	for _, b := range snap.Broken {
+		s.o.Log.WarnContext(ctx, "file of the catalogue is no tool", "path", b.Path, "line", b.Line, "reason", b.Message)
+	}
+	s.o.Log.InfoContext(ctx, "catalogue", "version", v.ID, "tools", len(snap.Tools), "broken", len(snap.Broken))
+	s.store(ctx, versionKey(v.ID), v)
+	s.base, s.read, s.known[v.ID] = placed{v.ID, snap}, snap, snap
+	return nil
+}
+
+// store keeps a version for other hosts. Without it a task that runs again elsewhere takes the
+// catalogue as it is then.
+func (s *Shelf) store(ctx context.Context, key string, v Version) {
+	if s.o.Objects == nil || v.Archive == nil {
+		return
+	}
+	if err := s.o.Objects.Put(ctx, key, v.Archive); err != nil {
+		s.o.Log.WarnContext(ctx, "version of the catalogue not kept for other hosts", "version", v.ID, "error", err)
+	}
+}
+
+// extend makes the tenant's version of the base and its overlay.
+func (s *Shelf) extend(ctx context.Context, tenant string, o *Overlay) (*tenantShelf, error) {
+	snap, used, err := Extend(s.base.snap, o)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenantShelf{placed: placed{s.base.version, snap}, base: s.base.snap, overlay: o}
+	if len(used) > 0 {
+		v, err := packOverlay(used)
+		if err != nil {
+			return nil, err
 		}
+		if err := s.link(s.base.version, v.ID, used, s.base.snap); err != nil {
+			return nil, err
+		}
+		s.store(ctx, overlayKey(tenant, v.ID), v)
+		t.version += "." + v.ID
 	}
 	for _, b := range snap.Broken {
-		s.log.WarnContext(ctx, "file of the catalogue is no tool", "path", b.Path, "line", b.Line, "reason", b.Message)
+		if !slices.Contains(s.base.snap.Broken, b) {
+			s.o.Log.WarnContext(ctx, "registered tool is none", "tenant", tenant, "tool", b.Path, "reason", b.Message)
+		}
 	}
-	s.log.InfoContext(ctx, "catalogue", "version", v.ID, "tools", len(snap.Tools), "broken", len(snap.Broken))
-	s.version, s.snap = v.ID, snap
-	return nil
+	s.o.Log.InfoContext(ctx, "catalogue of a tenant", "tenant", tenant, "version", t.version, "tools", len(snap.Tools))
+	s.keep(ctx, tenant, t)
+	return t, nil
+}
+
+// keep makes t the tenant's current version, and lets go of old ones.
+func (s *Shelf) keep(ctx context.Context, tenant string, t *tenantShelf) {
+	if old := s.tenants[tenant]; old != nil {
+		t.older = slices.DeleteFunc(append(old.older, old.placed), func(p placed) bool { return p.version == t.version })
+	}
+	s.tenants[tenant] = t
+	for len(t.older) > keepOverlays {
+		gone := t.older[0].version
+		t.older = slices.Delete(t.older, 0, 1)
+		base, overlay, extended := strings.Cut(gone, ".")
+		if !extended || s.used(gone) {
+			continue
+		}
+		if err := errors.Join(os.RemoveAll(s.path(gone)), s.removeOverlay(overlay)); err != nil {
+			s.o.Log.WarnContext(ctx, "old version of a tenant's catalogue stays", "version", base+"."+overlay, "error", err)
+		}
+	}
+}
+
+func (s *Shelf) removeOverlay(id string) error {
+	if s.used("." + id) {
+		return nil
+	}
+	return os.RemoveAll(s.path(id))
+}
+
+// used reports whether a tenant's version ends so.
+func (s *Shelf) used(suffix string) bool {
+	for _, t := range s.tenants {
+		for _, p := range append(slices.Clone(t.older), t.placed) {
+			if strings.HasSuffix(p.version, suffix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Shelf) path(name string) string { return filepath.Join(s.o.Dir, name) }
+
+// link makes dir/<overlay> of the files, and dir/<base>.<overlay> of links to it and the base.
+func (s *Shelf) link(base, overlay string, files map[string][]byte, snap *Snapshot) error {
+	target := s.path(base + "." + overlay)
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	if _, err := os.Stat(s.path(overlay)); err != nil {
+		if err := writeTree(s.o.Dir, overlay, files); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{"__init__.py": base}
+	for _, t := range snap.Tools {
+		links[t.Package()] = base
+	}
+	for name := range files {
+		dir, _, _ := strings.Cut(name, "/")
+		links[dir] = overlay
+	}
+	tmp, err := os.MkdirTemp(s.o.Dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // gone by then, when all went well
+	err = errors.Join(os.Chmod(tmp, 0o755), os.Mkdir(filepath.Join(tmp, "servers"), 0o755))
+	for name, id := range links {
+		err = errors.Join(err, os.Symlink(filepath.Join("..", "..", id, "servers", name), filepath.Join(tmp, "servers", name)))
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp, target)
+}
+
+// fetchBase returns the tools of a version of the fleet's catalogue, and sees to its directory.
+func (s *Shelf) fetchBase(ctx context.Context, id string) (*Snapshot, error) {
+	if snap := s.known[id]; snap != nil {
+		return snap, nil
+	}
+	if s.o.Objects == nil {
+		return nil, fmt.Errorf("catalogue %s: %w", Visible(clip(id)), fs.ErrNotExist)
+	}
+	if _, err := Fetch(ctx, s.o.Objects, id, s.o.Dir); err != nil {
+		return nil, err
+	}
+	snap, err := OpenCatalogue(filepath.Join(s.path(id), "servers"), Options{}).Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.known[id] = snap
+	return snap, nil
+}
+
+// fetchOverlay returns the files of an overlay of the tenant's.
+func (s *Shelf) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
+	if s.o.Objects == nil || !versionID.MatchString(id) {
+		return nil, fmt.Errorf("tools %s of tenant %s: %w", Visible(clip(id)), tenant, fs.ErrNotExist)
+	}
+	archive, err := s.o.Objects.Get(ctx, overlayKey(tenant, id))
+	if err != nil {
+		return nil, fmt.Errorf("fetch the tools that tenant %s registered: %w", tenant, err)
+	}
+	return Version{ID: id, Archive: archive}.files()
 }

@@ -1,11 +1,16 @@
 package tools_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -13,8 +18,10 @@ import (
 func newShelf(t *testing.T) (shelf *tools.Shelf, write func(name, text string)) {
 	t.Helper()
 	dir := t.TempDir()
-	shelf, err := tools.OpenShelf(tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}),
-		filepath.Join(t.TempDir(), "versions"), slog.New(slog.DiscardHandler))
+	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+		Source: tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}),
+		Dir:    filepath.Join(t.TempDir(), "versions"), Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +39,7 @@ func newShelf(t *testing.T) (shelf *tools.Shelf, write func(name, text string)) 
 
 func current(t *testing.T, s *tools.Shelf) (version string, snap *tools.Snapshot) {
 	t.Helper()
-	version, snap, err := s.Current(t.Context())
+	version, snap, err := s.Current(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,4 +89,115 @@ func TestShelfOutlivesBrokenFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(shelf.Dir(), v2, "servers/mine/_help.py")); err == nil {
 		t.Error("a broken file is in the version")
 	}
+}
+
+// Each tenant has the fleet's tools and its own; another host makes the same of what a task pinned.
+func TestShelfOfTenants(t *testing.T) {
+	dir, objects := t.TempDir(), &store{data: map[string][]byte{}}
+	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
+	overlays := map[string]*tools.Overlay{"acme": {Files: map[string][]byte{
+		"crm/find.py": []byte("def find():\n    return 2\n"), "mine/g.py": []byte("def g():\n    return 3\n"),
+	}}}
+	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.Shelf {
+		t.Helper()
+		shelf, err := tools.OpenShelf(tools.ShelfOptions{
+			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: objects, Log: slog.New(slog.DiscardHandler),
+			Overlay: func(tenant string) *tools.Overlay { return o[tenant] },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shelf
+	}
+	read := func(s *tools.Shelf, version, name string) string {
+		data, err := os.ReadFile(filepath.Join(s.Dir(), version, "servers", name))
+		if err != nil {
+			return "none"
+		}
+		return string(data)
+	}
+	here := open(tools.OpenCatalogue(dir, tools.Options{}), overlays)
+	version, snap, err := here.Current(t.Context(), "acme")
+	if err != nil || len(snap.Tools) != 2 || snap.Tools[0].ID() != "crm/find" || snap.Tools[0].State != tools.Registered || len(snap.Broken) != 1 {
+		t.Fatalf("Current = %+v, %v", snap, err)
+	}
+	if a, b := read(here, version, "crm/find.py"), read(here, version, "mine/f.py"); !strings.Contains(a, "2") || !strings.Contains(b, "1") || read(here, version, "mine/g.py") != "none" {
+		t.Errorf("files of %s: %q, %q", version, a, b)
+	}
+	plain, others, err := here.Current(t.Context(), "other")
+	if err != nil || len(others.Tools) != 1 || read(here, plain, "crm/find.py") != "none" || !strings.HasPrefix(version, plain+".") {
+		t.Errorf("another tenant has %s with %+v, %v", plain, others, err)
+	}
+	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("the versions can be listed: %v, %v", info.Mode(), err)
+	}
+	// Another host, which has other files and hears of no process.
+	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
+	again, err := elsewhere.Pinned(t.Context(), "acme", version)
+	if err != nil || len(again.Tools) != 2 || again.Tools[0].State != tools.Registered || read(elsewhere, version, "crm/find.py") != read(here, version, "crm/find.py") {
+		t.Errorf("Pinned on another host = %+v, %v", again, err)
+	}
+	for _, bad := range []string{"x", "../..", plain + "..", plain + "." + plain, plain + ".", "aaaaaaaaaaaaaaaaaaaaaaaaaa"} {
+		if _, err := elsewhere.Pinned(t.Context(), "acme", bad); err == nil {
+			t.Errorf("Pinned(%q) = nil, want an error", bad)
+		}
+	}
+	if _, err := elsewhere.Pinned(t.Context(), "other", version); err == nil {
+		t.Error("a tenant pinned another tenant's tools")
+	}
+	// Old versions of a tenant go; the newest stay.
+	var last string
+	for i := range 40 {
+		overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": fmt.Appendf(nil, "def find():\n    return %d\n", i)}}
+		if last, _, err = here.Current(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(here.Dir())
+	if err != nil || len(entries) != 2*33+1 || read(here, last, "crm/find.py") == "none" || read(here, version, "crm/find.py") != "none" {
+		t.Errorf("%d directories after 41 versions, want those of 33 and the base: %v", len(entries), err)
+	}
+}
+
+// What was published is there without a file, soon after; a host that cannot ask goes on.
+func TestPublishedSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &store{data: map[string][]byte{}}
+		p := tools.OpenPublished(objects)
+		if _, err := p.Read(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("nothing was published: %v, want %v", err, fs.ErrNotExist)
+		}
+		dir := t.TempDir()
+		publish := func(name string) string {
+			write(t, dir, "mine/"+name+".py", "def "+name+"():\n    return 1\n")
+			v := packed(t, dir)
+			if err := tools.Publish(t.Context(), objects, v); err != nil {
+				t.Fatal(err)
+			}
+			return v.ID
+		}
+		shelf, err := tools.OpenShelf(tools.ShelfOptions{Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := publish("f")
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		v, snap, err := shelf.Current(t.Context(), "acme")
+		if err != nil || v != first || len(snap.Tools) != 1 {
+			t.Fatalf("Current = %s, %+v, %v, want %s", v, snap, err, first)
+		}
+		second := publish("g")
+		if v, _, err := shelf.Current(t.Context(), "acme"); err != nil || v != first {
+			t.Errorf("at once = %s, %v", v, err)
+		}
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		if v, snap, err := shelf.Current(t.Context(), "acme"); err != nil || v != second || len(snap.Tools) != 2 {
+			t.Errorf("three seconds later = %s, %v, want %s", v, err, second)
+		}
+		objects.fail = errors.New("the bucket is away")
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		if v, _, err := shelf.Current(t.Context(), "acme"); err != nil || v != second {
+			t.Errorf("without the bucket = %s, %v, want %s", v, err, second)
+		}
+	})
 }

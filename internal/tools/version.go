@@ -29,17 +29,26 @@ type Version struct {
 }
 
 // Objects is where versions are published. Get returns an error that is fs.ErrNotExist for a key
-// that is not there; Put replaces. Both may be retried.
+// that is not there. Put writes what is never changed: the same data under the same key, if again.
+// Replace writes the one key that is. All may be retried.
 type Objects interface {
 	Get(ctx context.Context, key string) ([]byte, error)
 	Put(ctx context.Context, key string, data []byte) error
+	Replace(ctx context.Context, key string, data []byte) error
 }
 
 const (
-	maxArchive  = 256 << 20
-	keyVersions = "catalogue/versions/"
-	keyCurrent  = "catalogue/current"
+	maxArchive = 256 << 20
+
+	// No tenant's name begins with an underscore, and its objects' keys begin with its name.
+	keyVersions = "_catalogue/versions/"
+	keyTenants  = "_catalogue/tenants/"
+	keyCurrent  = "_catalogue/HEAD"
 )
+
+func versionKey(id string) string { return keyVersions + id + ".tar.gz" }
+
+func overlayKey(tenant, id string) string { return keyTenants + tenant + "/" + id + ".tar.gz" }
 
 var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
@@ -153,10 +162,10 @@ func identify(plain []byte) string {
 // Publish stores a version and makes it the current one. It is idempotent; of two publishers the
 // later wins, and both versions stay.
 func Publish(ctx context.Context, objects Objects, v Version) error {
-	if err := objects.Put(ctx, keyVersions+v.ID+".tar.gz", v.Archive); err != nil {
+	if err := objects.Put(ctx, versionKey(v.ID), v.Archive); err != nil {
 		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
 	}
-	if err := objects.Put(ctx, keyCurrent, []byte(v.ID)); err != nil {
+	if err := objects.Replace(ctx, keyCurrent, []byte(v.ID)); err != nil {
 		return fmt.Errorf("make catalogue %s the current one: %w", v.ID, err)
 	}
 	return nil
@@ -185,7 +194,7 @@ func Fetch(ctx context.Context, objects Objects, id, dir string) (string, error)
 	if _, err := os.Stat(target); err == nil {
 		return target, nil
 	}
-	archive, err := objects.Get(ctx, keyVersions+id+".tar.gz")
+	archive, err := objects.Get(ctx, versionKey(id))
 	if err != nil {
 		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
@@ -197,17 +206,57 @@ func Fetch(ctx context.Context, objects Objects, id, dir string) (string, error)
 
 // Unpack writes dir/<id> from the version's archive, after it has checked that it is the version's.
 func Unpack(v Version, dir string) error {
-	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
+	files, err := v.files()
 	if err != nil {
 		return err
+	}
+	return writeTree(dir, v.ID, files)
+}
+
+// files are those of the archive, by their paths below servers/.
+func (v Version) files() (map[string][]byte, error) {
+	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
+	if err != nil {
+		return nil, err
 	}
 	plain, err := io.ReadAll(io.LimitReader(zr, maxArchive+1))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(plain) > maxArchive || identify(plain) != v.ID {
-		return fmt.Errorf("the archive is not the one of version %s", v.ID)
+		return nil, fmt.Errorf("the archive is not the one of version %s", v.ID)
 	}
+	files := map[string][]byte{}
+	tr := tar.NewReader(bytes.NewReader(plain))
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		name, ok := strings.CutPrefix(h.Name, "servers/")
+		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !ok {
+			return nil, fmt.Errorf("%q is no file of a catalogue", Visible(clip(h.Name)))
+		}
+		if files[name], err = io.ReadAll(tr); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// packOverlay makes a version of files by their paths below servers/.
+func packOverlay(files map[string][]byte) (Version, error) {
+	full := make(map[string][]byte, len(files))
+	for name, data := range files {
+		full["servers/"+name] = data
+	}
+	return pack(full)
+}
+
+// writeTree makes dir/<id>/servers of the files: whole, or not at all.
+func writeTree(dir, id string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -216,13 +265,13 @@ func Unpack(v Version, dir string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // gone by then, when all went well
-	if err := untar(plain, tmp); err != nil {
+	if err := write(tmp, files); err != nil {
 		return err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	target := filepath.Join(dir, v.ID)
+	target := filepath.Join(dir, id)
 	err = os.Rename(tmp, target)
 	if _, there := os.Stat(target); err != nil && there == nil {
 		return nil // somebody else was faster, with the same content
@@ -230,33 +279,24 @@ func Unpack(v Version, dir string) error {
 	return err
 }
 
-func untar(plain []byte, dir string) error {
+func write(dir string, files map[string][]byte) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	tr := tar.NewReader(bytes.NewReader(plain))
-	for {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
+	made := map[string]bool{}
+	for name, data := range files {
+		name = "servers/" + name
+		if parent := path.Dir(name); !made[parent] {
+			if err := root.MkdirAll(parent, 0o755); err != nil {
+				return err
+			}
+			made[parent] = true
 		}
-		if err != nil {
-			return err
-		}
-		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !strings.HasPrefix(h.Name, "servers/") {
-			return fmt.Errorf("%q is no file of a catalogue", Visible(clip(h.Name)))
-		}
-		data, err := io.ReadAll(tr)
-		if err != nil {
-			return err
-		}
-		if err := root.MkdirAll(path.Dir(h.Name), 0o755); err != nil {
-			return err
-		}
-		if err := root.WriteFile(h.Name, data, 0o644); err != nil {
+		if err := root.WriteFile(name, data, 0o644); err != nil {
 			return err
 		}
 	}
+	return nil
 }

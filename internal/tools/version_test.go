@@ -43,6 +43,10 @@ func (s *store) Put(_ context.Context, key string, data []byte) error {
 	return s.fail
 }
 
+func (s *store) Replace(ctx context.Context, key string, data []byte) error {
+	return s.Put(ctx, key, data)
+}
+
 func packed(t *testing.T, dir string) tools.Version {
 	t.Helper()
 	v, _, err := tools.OpenCatalogue(dir, tools.Options{}).Pack(t.Context())

@@ -59,6 +59,7 @@ type Fleet struct {
 	s3     *embedded.S3
 	queue  *jobs.Client
 	bridge *bridge.Bridge // nil: mcp.enabled is off
+	tools  *wire.Toolbox  // of the HTTP interface
 
 	unlock func()
 	parts  errgroup.Group          // what runs until the end
@@ -87,6 +88,10 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
+	if o.Config.Execution.ServersDir, err = wire.ServersDir(o.Config); err != nil { // these files, whatever was published
+		unlock()
+		return nil, err
+	}
 	var lc net.ListenConfig
 	if f.listen, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
 		unlock()
@@ -281,7 +286,13 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Jobs = f.queue
+	if f.tools, err = wire.OpenToolbox(f.o.Config, f.o.Telemetry.Logger); err != nil {
+		return nil, err
+	}
+	if err := f.tools.Join(f.queue); err != nil {
+		return nil, err
+	}
+	o.Jobs, o.Tools = f.queue, f.tools
 	if !f.o.Config.MCP.Enabled {
 		return ingest.New(o), nil
 	}
@@ -331,6 +342,9 @@ func (f *Fleet) end(life context.Context) error {
 func (f *Fleet) closeStores() {
 	if f.listen != nil {
 		f.listen.Close()
+	}
+	if f.tools != nil {
+		f.tools.Close()
 	}
 	if f.queue != nil {
 		f.queue.Close()

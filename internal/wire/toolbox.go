@@ -2,34 +2,129 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/registered"
 )
 
-// Toolbox is the catalogue as the doors of a fleet show it: ingest.Tools. It is safe for concurrent
-// use.
+// Toolbox is the tools as a process of the fleet knows them: the catalogue, and what the processes of
+// tenants register. It is ingest.Tools. It is safe for concurrent use; Close it.
 type Toolbox struct {
-	source interface {
-		Read(ctx context.Context) (*tools.Snapshot, error)
-	}
+	Source  tools.Source
+	Objects tools.Objects // the fleet's bucket
+
+	log    *slog.Logger
 	search pipeline.Search
+
+	mu         sync.Mutex
+	registered *registered.Registry // nil before Join
+	unhear     func()
+	views      map[string]view // by tenant, of those that have tools of their own
 }
 
-// LocalToolbox is the catalogue of the settings' servers directory, without a fleet.
-func LocalToolbox(c *config.Config) (*Toolbox, error) {
-	catalogue, err := Catalogue(c)
+// view is the catalogue of one tenant, and what it was made of.
+type view struct {
+	base, snap *tools.Snapshot
+	overlay    *tools.Overlay
+}
+
+// OpenToolbox opens the tools of the settings. A directory that the settings name (or a fleet in one
+// process) is the catalogue; else what was published is, and until something was, the tools that come
+// with the program are.
+func OpenToolbox(c *config.Config, log *slog.Logger) (*Toolbox, error) {
+	local, err := Catalogue(c)
 	if err != nil {
 		return nil, err
 	}
-	return &Toolbox{source: catalogue}, nil
+	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, views: map[string]view{}, unhear: func() {}}
+	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
+		b.Source = &publishedFirst{tools.OpenPublished(b.Objects), local}
+	}
+	return b, nil
+}
+
+// Join begins to listen for the tools that processes of tenants register. Before that there are none.
+func (b *Toolbox) Join(queue *jobs.Client) error {
+	r := registered.New(sendCalls(queue), b.log)
+	stop, err := queue.WatchOffers(r.Heard)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.registered, b.unhear = r, stop
+	return nil
+}
+
+// Joined is connect, and Join with the queue that it returns.
+func (b *Toolbox) Joined(connect func(context.Context) (*jobs.Client, error)) func(context.Context) (*jobs.Client, error) {
+	return func(ctx context.Context) (*jobs.Client, error) {
+		queue, err := connect(ctx)
+		if err == nil {
+			err = b.Join(queue)
+		}
+		return queue, err
+	}
+}
+
+// Close stops to listen.
+func (b *Toolbox) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unhear()
+}
+
+// Registered are the tools that processes of tenants serve; nil before Join.
+func (b *Toolbox) Registered() *registered.Registry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.registered
+}
+
+// Overlay is what the tenant's processes have registered; nil when it is nothing.
+func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
+	r := b.Registered()
+	if r == nil {
+		return nil
+	}
+	return r.Overlay(tenant)
 }
 
 // Read returns the catalogue as the tenant sees it now: the same Snapshot until something changes.
-func (b *Toolbox) Read(ctx context.Context, _ string) (*tools.Snapshot, error) {
-	return b.source.Read(ctx)
+func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, error) {
+	base, err := b.Source.Read(ctx)
+	if base == nil {
+		return nil, err
+	}
+	overlay := b.Overlay(tenant)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if overlay == nil {
+		delete(b.views, tenant)
+		return base, nil
+	}
+	v := b.views[tenant]
+	if v.base != base || v.overlay != overlay {
+		snap, _, err := tools.Extend(base, overlay)
+		if err != nil {
+			return nil, err
+		}
+		v = view{base: base, overlay: overlay, snap: snap}
+		b.views[tenant] = v
+	}
+	return v.snap, nil
 }
 
 // Search finds tools of the tenant's catalogue as its tasks do.
@@ -39,4 +134,52 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 		return selection.Response{}, err
 	}
 	return b.search.Of(snap).Select(r)
+}
+
+// Upstream calls the MCP servers of the fleet, and for every other server the tenant's processes.
+func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
+	known := servers.Servers()
+	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
+		own := b.Registered()
+		if own == nil || slices.Contains(known, r.Server) {
+			return servers.Call(ctx, r)
+		}
+		return own.Call(ctx, r)
+	}
+}
+
+// sendCalls carries calls of registered tools over the queue's connection.
+func sendCalls(queue *jobs.Client) registered.Send {
+	return func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error) {
+		answer, err := queue.CallTool(ctx, tenant, jobs.ToolName{Server: server, Tool: tool}, data)
+		switch {
+		case errors.Is(err, jobs.ErrNobody):
+			err = fmt.Errorf("%w: %w", registered.ErrNobody, err)
+		case errors.Is(err, jobs.ErrLeaving):
+			err = fmt.Errorf("%w: %w", registered.ErrAgain, err)
+		}
+		return answer, err
+	}
+}
+
+// publishedFirst is what was published, and a directory until something was.
+type publishedFirst struct {
+	published *tools.Published
+	local     *tools.Catalogue
+}
+
+func (p *publishedFirst) Read(ctx context.Context) (*tools.Snapshot, error) {
+	snap, err := p.published.Read(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.local.Read(ctx)
+	}
+	return snap, err
+}
+
+func (p *publishedFirst) Place(ctx context.Context, dir string) (tools.Version, *tools.Snapshot, error) {
+	v, snap, err := p.published.Place(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.local.Place(ctx, dir)
+	}
+	return v, snap, err
 }

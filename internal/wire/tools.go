@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -34,6 +35,15 @@ func Catalogue(c *config.Config) (*tools.Catalogue, error) {
 		return nil, err
 	}
 	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
+}
+
+// LocalTools are the tools of the settings' servers directory, without a fleet.
+func LocalTools(ctx context.Context, c *config.Config) (*tools.Snapshot, error) {
+	catalogue, err := Catalogue(c)
+	if err != nil {
+		return nil, err
+	}
+	return catalogue.Read(ctx)
 }
 
 // Upstreams are the MCP servers that tools stand for: those within this process, and those of the

@@ -88,7 +88,7 @@ func Tokens(c *config.Config, more ...ingest.Token) ([]ingest.Token, error) {
 	return tokens, err
 }
 
-// Ingest says what the HTTP interface needs, but for its queue. The token of a fleet file, where there is one, opens it
+// Ingest says what the HTTP interface needs, but for its queue and its tools. The token of a fleet file, where there is one, opens it
 // too.
 func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
 	var own []ingest.Token
@@ -114,12 +114,8 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		}
 		files = artifacts{store}
 	}
-	box, err := LocalToolbox(c)
-	if err != nil {
-		return ingest.Options{}, err
-	}
 	return ingest.Options{
-		Artifacts: files, Tools: box, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Artifacts: files, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }

@@ -39,11 +39,14 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	catalogue, err := Catalogue(c)
+	toolbox, err := OpenToolbox(c, t.Logger)
 	if err != nil {
 		return err
 	}
-	shelf, err := tools.OpenShelf(catalogue, filepath.Join(dir, "catalogue"), t.Logger)
+	defer toolbox.Close()
+	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+		Source: toolbox.Source, Dir: filepath.Join(dir, "catalogue"), Overlay: toolbox.Overlay, Objects: toolbox.Objects, Log: t.Logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -77,10 +80,10 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 			Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		},
-		Tools:      pipeline.Tools{Catalogue: shelf.Current, Upstream: upstreams.Call, Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
+		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
-		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, join),
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, toolbox.Joined(join)),
 		Cleaning: cleaning(c), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }

@@ -138,12 +138,25 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Serves: o.Serves, Handler: story.Handle, Log: o.Log,
-		Info: func() jobs.WorkerInfo { return info(o.Version, pool) },
+		Info: func() jobs.WorkerInfo { return info(o.Version, pool) }, Catalogue: o.pin,
 	})
 	if err := w.Run(take, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}
 	return nil
+}
+
+// pin names the tools that a task begun now uses. Without an answer the task is none the worse: it
+// takes them when it runs.
+func (o Options) pin(ctx context.Context, tenant string) string {
+	if o.Tools.Catalogue == nil {
+		return ""
+	}
+	version, _, err := o.Tools.Catalogue.Current(ctx, tenant)
+	if err != nil {
+		o.Log.WarnContext(ctx, "catalogue not read", "tenant", tenant, "error", err)
+	}
+	return version
 }
 
 // info is what the fleet's lists show of this worker's sandboxes.

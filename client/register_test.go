@@ -1,0 +1,120 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+type question struct {
+	Name string          `json:"name" jsonschema:"of the customer"`
+	Max  int             `json:"max,omitempty"`
+	More json.RawMessage `json:"more,omitempty"`
+}
+
+type found struct {
+	Emails []string `json:"emails"`
+}
+
+func TestRegisterTools(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	offers := make(chan []byte, 10)
+	stop, err := f.Jobs.WatchOffers(func(tenant, _ string, data []byte) { offers <- append([]byte(tenant+" "), data...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	r, err := client.RegisterTool(t.Context(), c, "crm", client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
+		func(_ context.Context, q question) (found, error) {
+			if q.Max < 0 {
+				return found{}, errors.New("less than none")
+			}
+			return found{Emails: []string{q.Name + "@example.org"}}, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, ok := strings.CutPrefix(string(<-offers), "default ")
+	var o tools.Offer
+	if err := json.Unmarshal([]byte(said), &o); err != nil || !ok || o.Server != "crm" || len(o.Tools) != 1 {
+		t.Fatalf("offer = %s, %v", said, err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(o.Tools[0].InputSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"type": "object", "required": []any{"name"}, "additionalProperties": false,
+		"properties": map[string]any{"name": map[string]any{"type": "string", "description": "of the customer"}, "max": map[string]any{"type": "integer"}, "more": true},
+	}
+	if diff := cmp.Diff(want, schema); diff != "" {
+		t.Errorf("input schema (-want +got):\n%s", diff)
+	}
+	for call, want := range map[string]string{
+		`{"args":{"name":"ada"}}`:                                  `{"value":{"emails":["ada@example.org"]}}`,
+		`{"args":{"name":"ada","max":-1}}`:                         `{"error":"less than none","code":"failed"}`,
+		`{"hash":"sha256:old","args":{"name":1}}`:                  `{"error":"this process has another definition of the tool","code":"changed"}`,
+		`{"hash":"` + o.Tools[0].Hash() + `","args":{"name":"x"}}`: `{"value":{"emails":["x@example.org"]}}`,
+	} {
+		got, err := f.Jobs.CallTool(t.Context(), "default", jobs.ToolName{Server: "crm", Tool: "find"}, []byte(call))
+		if err != nil || string(got) != want {
+			t.Errorf("call %s = %s, %v, want %s", call, got, err, want)
+		}
+	}
+	r.Close()
+	if _, err := f.Jobs.CallTool(t.Context(), "default", jobs.ToolName{Server: "crm", Tool: "find"}, nil); err == nil {
+		t.Error("a call after Close was answered")
+	}
+}
+
+func TestRegisterToolsRefuses(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	over, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	tool := func(name string) client.ToolFunc {
+		return client.NewTool(client.ToolInfo{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+	}
+	text := client.NewTool(client.ToolInfo{Name: "text"}, func(context.Context, string) (string, error) { return "", nil })
+	channel := client.NewTool(client.ToolInfo{Name: "channel"}, func(context.Context, struct{ C chan int }) (string, error) { return "", nil })
+	for name, c := range map[string]struct {
+		server string
+		list   []client.ToolFunc
+		want   string
+	}{
+		"no tools":     {"crm", nil, "there is none"},
+		"server":       {"Crm", []client.ToolFunc{tool("f")}, "lower-case letter"},
+		"name":         {"crm", []client.ToolFunc{tool("a.b")}, "begins with a letter"},
+		"twice":        {"crm", []client.ToolFunc{tool("f"), tool("f")}, "given twice"},
+		"no struct":    {"crm", []client.ToolFunc{text}, "its input is no object"},
+		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
+	} {
+		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want it to say %q", name, err, c.want)
+		}
+	}
+	web, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = web.RegisterTools(t.Context(), client.RegisterOptions{}, "crm", tool("f"))
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "nats_only" || e.Hint == "" {
+		t.Errorf("over HTTP = %v, want nats_only", err)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// crmProcess is a program of a tenant's that serves tools, until SIGINT. Its argument is the server.
+func crmProcess() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := serveCRM(ctx, os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type crmQuery struct {
+	Name  string `json:"name" jsonschema:"of the customer"`
+	Times int    `json:"times,omitempty" jsonschema:"how often to say it"`
+}
+
+type customer struct {
+	Name string   `json:"name"`
+	Tags []string `json:"tags"`
+}
+
+func serveCRM(ctx context.Context, server string) error {
+	where, err := client.LocateNATS("", "")
+	if err != nil {
+		return err
+	}
+	c, err := client.New(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	reads := client.ToolAnnotations{ReadOnly: true}
+	info := func(name, does string) client.ToolInfo {
+		return client.ToolInfo{Name: name, Description: does, Annotations: reads}
+	}
+	r, err := c.RegisterTools(ctx, client.RegisterOptions{}, server,
+		client.NewTool(info("find-customer", "Find a customer by name."), func(_ context.Context, q crmQuery) (customer, error) {
+			if q.Name == "" {
+				return customer{}, errors.New("a customer has a name")
+			}
+			return customer{Name: strings.Repeat(q.Name, max(1, q.Times)), Tags: []string{"new"}}, nil
+		}),
+		client.NewTool(info("count", "Count the customers."), func(context.Context, struct{}) (int, error) { return 42, nil }),
+		client.NewTool(info("crash", "Crash."), func(context.Context, struct{}) (string, error) { panic("the secret reason") }),
+		client.NewTool(info("flood", "Answer with too much."), func(context.Context, struct{}) (string, error) {
+			return strings.Repeat("x", 2<<20), nil
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,80 @@
+// Command registertool makes two Go functions tools of a fleet for as long as it runs:
+//
+//	codefleet up &
+//	go run ./examples/registertool &
+//	codefleet run --code 'from servers.crm import find_customer; print(find_customer("Ada")["email"])'
+//
+// Start it twice, and the two processes share the calls.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// Query is what find_customer takes.
+type Query struct {
+	Name string `json:"name" jsonschema:"the customer's name, or the beginning of it"`
+}
+
+// Customer is what it answers.
+type Customer struct {
+	Name  string   `json:"name"`
+	Email string   `json:"email"`
+	Tags  []string `json:"tags" jsonschema:"of the sales department"`
+}
+
+var customers = []Customer{
+	{"Ada Lovelace", "ada@example.org", []string{"prospect"}},
+	{"Grace Hopper", "grace@example.org", []string{"customer", "navy"}},
+}
+
+func findCustomer(_ context.Context, q Query) (Customer, error) {
+	for _, c := range customers {
+		if strings.HasPrefix(c.Name, q.Name) {
+			return c, nil
+		}
+	}
+	return Customer{}, fmt.Errorf("no customer is called %q", q.Name)
+}
+
+func countCustomers(context.Context, struct{}) (int, error) { return len(customers), nil }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	where, err := client.LocateNATS("", "")
+	if err != nil {
+		return err
+	}
+	c, err := client.New(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	reads := client.ToolAnnotations{ReadOnly: true}
+	tools, err := c.RegisterTools(ctx, client.RegisterOptions{}, "crm",
+		client.NewTool(client.ToolInfo{Name: "find_customer", Description: "Find a customer by name.", Annotations: reads}, findCustomer),
+		client.NewTool(client.ToolInfo{Name: "count_customers", Description: "Count the customers.", Annotations: reads}, countCustomers),
+	)
+	if err != nil {
+		return err
+	}
+	defer tools.Close()
+	fmt.Println("serving crm/find_customer and crm/count_customers")
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,245 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+)
+
+// two is a server with the tenants acme and other, and a client of each and of the fleet.
+type two struct{ fleet, acme, other *Client }
+
+func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
+	t.Helper()
+	users := map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}, "other": {User: "other", Password: "o"}}
+	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Tenants: users, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	users["fleet"] = srv.Fleet()
+	dial = func(user string) *Client {
+		t.Helper()
+		u := users[user]
+		c, err := Connect(t.Context(), Options{URL: srv.URL(), User: u.User, Password: u.Password, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	return two{dial("fleet"), dial("acme"), dial("other")}, dial
+}
+
+// serve answers with fn, as the tool crm.find of the tenant.
+func serve(t *testing.T, c *Client, tenant, instance string, fn func(ctx context.Context, data []byte) []byte) (stop func()) {
+	t.Helper()
+	stop, err := c.ServeTools(ToolService{
+		Tenant: tenant, Instance: instance, Tools: []ToolName{{"crm", "find"}}, Offer: []byte("offer of " + instance),
+		Handle: func(ctx context.Context, _ ToolName, data []byte) []byte { return fn(ctx, data) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+var find = ToolName{"crm", "find"}
+
+func TestToolCalls(t *testing.T) {
+	f, dial := newTwo(t)
+	if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("x")); !errors.Is(err, ErrNobody) {
+		t.Errorf("call of a tool that nobody serves = %v, want %v", err, ErrNobody)
+	}
+	var first, second atomic.Int32
+	count := func(n *atomic.Int32) func(context.Context, []byte) []byte {
+		return func(_ context.Context, data []byte) []byte {
+			n.Add(1)
+			return []byte("answer to " + string(data))
+		}
+	}
+	stop := serve(t, f.acme, "acme", "one", count(&first))
+	serve(t, dial("acme"), "acme", "two", count(&second))
+	var calls sync.WaitGroup
+	for i := range 100 {
+		calls.Go(func() {
+			got, err := f.fleet.CallTool(t.Context(), "acme", find, fmt.Append(nil, i))
+			if want := fmt.Sprint("answer to ", i); err != nil || string(got) != want {
+				t.Errorf("CallTool = %q, %v, want %q", got, err, want)
+			}
+		})
+	}
+	calls.Wait()
+	if a, b := first.Load(), second.Load(); a+b != 100 || a == 0 || b == 0 {
+		t.Errorf("two processes answered %d and %d calls, want a share of 100 each", a, b)
+	}
+	// One stops: no call is lost, and all go to the other.
+	stop()
+	for range 20 {
+		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrLeaving) {
+			t.Errorf("call after one process stopped = %v", err)
+		}
+	}
+	// The tool of that name of another tenant is another one.
+	if _, err := f.fleet.CallTool(t.Context(), "other", find, nil); !errors.Is(err, ErrNobody) {
+		t.Errorf("call of another tenant = %v, want %v", err, ErrNobody)
+	}
+}
+
+// What a process may take for its calls and answers, and what it may not.
+func TestToolCallLimits(t *testing.T) {
+	f, _ := newTwo(t)
+	release := make(chan struct{})
+	ended := make(chan error, 1)
+	serve(t, f.acme, "acme", "slow", func(ctx context.Context, data []byte) []byte {
+		switch string(data) {
+		case "wait":
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return nil
+		case "release":
+			<-release
+		case "large":
+			return make([]byte, MaxAnswer+1<<20)
+		}
+		return []byte("done")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := f.fleet.CallTool(ctx, "acme", find, []byte("wait")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a tool that gives no answer = %v, want %v", err, context.DeadlineExceeded)
+	}
+	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its context = %v, want %v", err, context.DeadlineExceeded)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if got, err := f.fleet.CallTool(ctx, "acme", find, []byte("large")); err == nil {
+		t.Errorf("an answer over the limit = %d bytes, want an error", len(got))
+	}
+	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNobody) {
+		t.Errorf("arguments over the limit = %v, want %v: it was not sent", err, ErrNobody)
+	}
+	for _, bad := range []ToolName{{"crm", "a.b"}, {"crm", "*"}, {">", "find"}, {"", "find"}, {"crm", strings.Repeat("x", 65)}, {"crm", "a b"}} {
+		if _, err := f.fleet.CallTool(t.Context(), "acme", bad, nil); !errors.Is(err, ErrNobody) {
+			t.Errorf("CallTool(%q) = %v, want %v", bad, err, ErrNobody)
+		}
+		if stop, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Tools: []ToolName{bad}}); err == nil {
+			stop()
+			t.Errorf("ServeTools(%q) = nil, want an error", bad)
+		}
+	}
+	if _, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Offer: make([]byte, MaxOffer+1)}); err == nil {
+		t.Error("an offer over the limit was taken")
+	}
+	close(release)
+	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("release")); err != nil || string(got) != "done" {
+		t.Errorf("after all that = %q, %v", got, err)
+	}
+}
+
+// What is offered is heard at once, when somebody asks, again and again, and no more when it has gone.
+func TestToolOffers(t *testing.T) {
+	f, dial := newTwo(t)
+	type said struct{ tenant, instance, data string }
+	heard := make(chan said, 100)
+	watch := func(c *Client) {
+		t.Helper()
+		stop, err := c.WatchOffers(func(tenant, instance string, data []byte) { heard <- said{tenant, instance, string(data)} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+	}
+	next := func() said {
+		t.Helper()
+		select {
+		case s := <-heard:
+			return s
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was heard")
+			return said{}
+		}
+	}
+	watch(f.fleet)
+	stop := serve(t, f.acme, "acme", "one", nil)
+	want := said{"acme", "one", "offer of one"}
+	for range 2 { // at once, and some seconds later
+		if got := next(); got != want {
+			t.Errorf("heard %v, want %v", got, want)
+		}
+	}
+	watch(dial("fleet")) // which asks
+	if got := next(); got != want {
+		t.Errorf("a new listener: %v, want %v", got, want)
+	}
+	stop()
+	for got := next(); got != (said{"acme", "one", ""}); got = next() {
+		if got != want {
+			t.Fatalf("heard %v, want that one has gone", got)
+		}
+	}
+}
+
+// A tenant speaks for itself only: neither does it serve another's tools, nor offer some, nor hear or
+// make another's calls.
+func TestToolsOfAnotherTenant(t *testing.T) {
+	f, _ := newTwo(t)
+	heard := make(chan string, 10)
+	stop, err := f.fleet.WatchOffers(func(tenant, instance string, _ []byte) { heard <- tenant + " " + instance })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if err := errors.Join(f.other.nc.Publish("offer.acme.forged", []byte("x")), f.other.nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	sub, err := f.other.nc.SubscribeSync("tool.acme.*.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, f.acme, "acme", "mine", func(_ context.Context, data []byte) []byte { return data })
+	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("secret")); err != nil || string(got) != "secret" {
+		t.Errorf("CallTool = %q, %v", got, err)
+	}
+	if m, err := sub.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("another tenant listens to calls: %v, %v", m, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := f.other.CallTool(ctx, "acme", find, nil); err == nil {
+		t.Error("another tenant's call was answered")
+	}
+	if got := <-heard; got != "acme mine" {
+		t.Errorf("heard of %q first, want of acme's own process", got)
+	}
+}
+
+// The second answer to a call reaches nobody, and not the next call.
+func TestToolAnswersTwice(t *testing.T) {
+	f, _ := newTwo(t)
+	sub, err := f.acme.nc.Subscribe(find.subject("acme"), func(m *nats.Msg) {
+		_ = m.Respond([]byte("first"))
+		_ = m.Respond([]byte("second"))
+		_ = f.acme.nc.Publish("_INBOX.fleet.x", []byte("third"))
+	})
+	if err := errors.Join(err, f.acme.nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for range 20 {
+		if got, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil || string(got) != "first" {
+			t.Errorf("CallTool = %q, %v", got, err)
+		}
+	}
+}

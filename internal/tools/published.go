@@ -1,0 +1,82 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Published is the catalogue that was published last: a Source that needs no files of this host. It
+// is safe for concurrent use.
+type Published struct {
+	objects Objects
+
+	mu      sync.Mutex
+	asked   time.Time
+	err     error // of the latest asking
+	version Version
+	snap    *Snapshot
+}
+
+// askEvery is how soon a host knows of a new version.
+const askEvery = 2 * time.Second
+
+// OpenPublished returns the catalogue in the bucket; it reads nothing yet.
+func OpenPublished(objects Objects) *Published { return &Published{objects: objects} }
+
+// Read returns the version that was published last, as it was known two seconds ago at most. The
+// error is fs.ErrNotExist when none was ever published.
+func (p *Published) Read(ctx context.Context) (*Snapshot, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.snap, p.refresh(ctx)
+}
+
+func (p *Published) refresh(ctx context.Context) error {
+	if time.Since(p.asked) < askEvery {
+		return p.err
+	}
+	p.err = p.ask(ctx)
+	p.asked = time.Now()
+	return p.err
+}
+
+func (p *Published) ask(ctx context.Context) error {
+	id, err := Current(ctx, p.objects)
+	if err != nil || id == p.version.ID {
+		return err
+	}
+	archive, err := p.objects.Get(ctx, versionKey(id))
+	if err != nil {
+		return fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	v := Version{ID: id, Archive: archive}
+	files, err := v.files()
+	if err != nil {
+		return fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	snap, err := ReadFiles(files)
+	if err != nil {
+		return err
+	}
+	p.version, p.snap = v, snap
+	return nil
+}
+
+// Place makes what Read returns a directory dir/<id>.
+func (p *Published) Place(ctx context.Context, dir string) (Version, *Snapshot, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refresh(ctx); err != nil && p.snap == nil {
+		return Version{}, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, p.version.ID)); err != nil {
+		if err := Unpack(p.version, dir); err != nil {
+			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", p.version.ID, err)
+		}
+	}
+	return Version{ID: p.version.ID}, p.snap, nil
+}

@@ -1,0 +1,81 @@
+package registered
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+const (
+	callTime = time.Minute // for an answer, where the tool asks for nothing else
+	tries    = 8           // of a call that a process did not take: another may
+)
+
+// Call makes a call of a tool that a process of the tenant serves. It is broker.Upstream for the
+// servers that no MCP server of the fleet stands for.
+func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
+	now, known := r.tool(q.Tenant, q.Server, q.Tool)
+	wait := callTime
+	if now.TimeoutS > 0 {
+		wait = time.Duration(now.TimeoutS * float64(time.Second))
+	}
+	data, err := json.Marshal(tools.OfferCall{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
+	if err != nil {
+		return tools.Result{}, err
+	}
+	calling, stop := context.WithTimeoutCause(ctx, wait, errSilent)
+	defer stop()
+	problem := &tools.UpstreamError{Server: q.Server, Tool: q.Tool}
+	for try := 1; ; try++ {
+		answer, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
+		switch {
+		case err == nil:
+			var a tools.OfferAnswer
+			if json.Unmarshal(answer, &a) != nil {
+				problem.Reason, problem.Sent, problem.Err = tools.Protocol, true, errors.New("the process that serves it gave no answer that is one")
+				return tools.Result{}, problem
+			}
+			if a.Code == tools.OfferChanged && try < tries {
+				continue // during an update, another process may serve the definition that is wanted
+			}
+			return answered(a, problem, now, known)
+		case errors.Is(err, ErrAgain) && try < tries:
+			continue
+		case errors.Is(err, ErrNobody), errors.Is(err, ErrAgain):
+			problem.Reason, problem.Err = tools.Down, fmt.Errorf("%w now", err)
+		case errors.Is(context.Cause(calling), errSilent) && ctx.Err() == nil:
+			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no answer in %s", wait)
+		case ctx.Err() != nil:
+			return tools.Result{}, context.Cause(ctx)
+		default:
+			problem.Reason, problem.Sent, problem.Err = tools.Lost, true, err
+		}
+		return tools.Result{}, problem
+	}
+}
+
+var errSilent = errors.New("no answer")
+
+// answered makes of a process's answer what the broker gets.
+func answered(a tools.OfferAnswer, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
+	switch {
+	case a.Code == tools.OfferChanged:
+		problem.Reason, problem.Err = tools.Drifted, errors.New("the process that serves it has another definition of it by now")
+		if known {
+			problem.Now = &now.Definition
+		}
+	case a.Code == tools.OfferLarge:
+		problem.Reason, problem.Sent, problem.Err = tools.TooLarge, true, errors.New("the answer is larger than one message")
+	case a.Error != "" || a.Code != "":
+		return tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: a.Error}}}, nil
+	case a.Value == nil:
+		return tools.Result{}, nil
+	default:
+		return tools.Result{Structured: a.Value}, nil
+	}
+	return tools.Result{}, problem
+}

@@ -1,0 +1,258 @@
+// Package registered keeps which tools the processes of each tenant serve, as those processes say it
+// every few seconds, makes Python modules of them, and calls them. All that such a process says is
+// data from outside, and touches its own tenant only. The package knows no queue: it is given what was
+// heard, and a way to send. The key type is Registry.
+package registered
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+)
+
+// Send carries a call to one of the tenant's processes that serve the tool, and the answer back. An
+// error that is ErrNobody or ErrAgain says that the call was not made.
+type Send func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error)
+
+// Errors of a Send.
+var (
+	ErrNobody = errors.New("no process serves the tool")
+	ErrAgain  = errors.New("ask again") // another process may serve it
+)
+
+const (
+	// heardFor is how long a process that is silent counts as there.
+	heardFor     = 10 * time.Second
+	maxInstances = 64 // of a tenant
+	maxTenants   = 10_000
+)
+
+// Registry is safe for concurrent use.
+type Registry struct {
+	send Send
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	tenants map[string]*tenant
+}
+
+type tenant struct {
+	instances map[string]*instance
+	overlay   *tools.Overlay // of key
+	key       [32]byte
+	defs      map[string]tools.OfferedTool // by server/tool, of the overlay
+}
+
+type instance struct {
+	data []byte
+	sum  [32]byte
+	seen time.Time
+}
+
+// New returns an empty registry.
+func New(send Send, log *slog.Logger) *Registry {
+	return &Registry{send: send, log: log, tenants: map[string]*tenant{}}
+}
+
+// Heard takes what a process says that it serves; nothing means that it has gone. What it says is
+// understood when the tenant's tools are asked for.
+func (r *Registry) Heard(name, process string, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tenants[name]
+	if len(data) == 0 {
+		if t != nil {
+			delete(t.instances, process)
+			r.forget(name, t)
+		}
+		return
+	}
+	if t == nil {
+		if len(r.tenants) >= maxTenants {
+			return
+		}
+		t = &tenant{instances: map[string]*instance{}}
+		r.tenants[name] = t
+	}
+	now := time.Now()
+	known := t.instances[process]
+	switch {
+	case known != nil && bytes.Equal(known.data, data):
+		known.seen = now
+	case known == nil && len(t.instances) >= maxInstances && !t.sweep(now):
+		r.log.Warn("tools of a process not taken: the tenant has too many", "tenant", name, "processes", maxInstances) //nolint:noctx // nobody's request
+	default:
+		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), seen: now}
+	}
+}
+
+// sweep forgets the silent, and reports whether there were any.
+func (t *tenant) sweep(now time.Time) bool {
+	before := len(t.instances)
+	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.seen) > heardFor })
+	return len(t.instances) < before
+}
+
+func (r *Registry) forget(name string, t *tenant) {
+	if len(t.instances) == 0 {
+		delete(r.tenants, name)
+	}
+}
+
+// Overlay is what the tenant's processes serve now: the same value until that changes, nil when they
+// serve nothing.
+func (r *Registry) Overlay(name string) *tools.Overlay {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.current(name)
+	if t == nil {
+		return nil
+	}
+	return t.overlay
+}
+
+// Listed is one tool that processes of a tenant serve.
+type Listed struct {
+	Server     string
+	Definition tools.Definition
+}
+
+// List returns the tools that the tenant's processes serve now, by server and name.
+func (r *Registry) List(name string) []Listed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.current(name)
+	if t == nil {
+		return nil
+	}
+	var out []Listed
+	for _, id := range slices.Sorted(maps.Keys(t.defs)) {
+		server, _, _ := strings.Cut(id, "/")
+		out = append(out, Listed{Server: server, Definition: t.defs[id].Definition})
+	}
+	return out
+}
+
+func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.current(name)
+	if t == nil {
+		return tools.OfferedTool{}, false
+	}
+	d, ok := t.defs[server+"/"+tool]
+	return d, ok
+}
+
+// current is the tenant with its overlay brought up to date; nil when it serves nothing.
+func (r *Registry) current(name string) *tenant {
+	t := r.tenants[name]
+	if t == nil {
+		return nil
+	}
+	t.sweep(time.Now())
+	if len(t.instances) == 0 {
+		r.forget(name, t)
+		return nil
+	}
+	h := sha256.New()
+	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
+		h.Write(t.instances[process].sum[:])
+	}
+	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
+		t.key = key
+		t.understand()
+	}
+	return t
+}
+
+// understand makes the overlay of what the processes say. It keeps the old one when it comes to the
+// same: processes come and go.
+func (t *tenant) understand() {
+	servers, broken := t.merge()
+	o := &tools.Overlay{Files: map[string][]byte{}, Broken: broken}
+	t.defs = map[string]tools.OfferedTool{}
+	for _, server := range slices.Sorted(maps.Keys(servers)) {
+		var defs []tools.Definition
+		for _, d := range servers[server] {
+			defs = append(defs, d.Definition)
+			t.defs[server+"/"+d.Name] = d
+		}
+		p, err := pygen.Generate(pygen.Source{Server: server, Tools: defs})
+		if err != nil {
+			o.Broken = append(o.Broken, tools.Broken{Path: server, Message: err.Error()})
+			continue
+		}
+		for _, refused := range p.Refused {
+			o.Broken = append(o.Broken, tools.Broken{Path: server + "/" + refused.Tool, Message: refused.Reason})
+		}
+		for name, data := range p.Files {
+			o.Files[p.Dir+"/"+name] = data
+		}
+	}
+	if t.overlay == nil || !same(t.overlay, o) {
+		t.overlay = o
+	}
+}
+
+func same(a, b *tools.Overlay) bool {
+	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && slices.Equal(a.Broken, b.Broken)
+}
+
+// merge is what all processes serve, by server and tool. Of two definitions of a tool, that of the
+// process which was started last holds.
+func (t *tenant) merge() (servers map[string]map[string]tools.OfferedTool, broken []tools.Broken) {
+	var offers []tools.Offer
+	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
+		var o tools.Offer
+		if err := json.Unmarshal(t.instances[process].data, &o); err != nil {
+			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: "what its process says of its tools is not understood: " + tools.Visible(err.Error())})
+			continue
+		}
+		if err := tools.CheckOffered(o.Server); err != nil {
+			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: err.Error()})
+			continue
+		}
+		offers = append(offers, o)
+	}
+	slices.SortStableFunc(offers, func(a, b tools.Offer) int { return a.Started.Compare(b.Started) })
+	servers, n := map[string]map[string]tools.OfferedTool{}, 0
+	for _, o := range offers {
+		for _, d := range o.Tools {
+			list := servers[o.Server]
+			if _, known := list[d.Name]; !known {
+				n++
+			}
+			err := d.Check()
+			if err == nil && n > tools.MaxOffered {
+				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d", d.Name, tools.MaxOffered)
+			}
+			if err != nil {
+				broken = append(broken, tools.Broken{Path: o.Server, Message: err.Error()})
+				continue
+			}
+			if list == nil {
+				list = map[string]tools.OfferedTool{}
+				servers[o.Server] = list
+			}
+			list[d.Name] = d
+		}
+	}
+	slices.SortFunc(broken, func(a, b tools.Broken) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	return servers, slices.Compact(broken)
+}

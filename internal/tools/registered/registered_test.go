@@ -1,0 +1,223 @@
+package registered_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/registered"
+)
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// offer is what a process started at the given second says of its tools.
+func offer(t *testing.T, server string, second int, names ...string) []byte {
+	t.Helper()
+	o := tools.Offer{Server: server, Started: t0.Add(time.Duration(second) * time.Second)}
+	for _, n := range names {
+		o.Tools = append(o.Tools, tools.OfferedTool{Definition: tools.Definition{
+			Name: n, Description: fmt.Sprint("started at ", second), InputSchema: json.RawMessage(`{"type":"object"}`),
+		}})
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func newRegistry(send registered.Send) *registered.Registry {
+	return registered.New(send, slog.New(slog.DiscardHandler))
+}
+
+func ids(r *registered.Registry, tenant string) (out []string) {
+	for _, l := range r.List(tenant) {
+		out = append(out, l.Server+"/"+l.Definition.Name)
+	}
+	return out
+}
+
+func TestListedWhileItLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(nil)
+		if r.Overlay("acme") != nil {
+			t.Error("an overlay of nothing")
+		}
+		r.Heard("acme", "one", offer(t, "crm", 1, "find", "count"))
+		first := r.Overlay("acme")
+		if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/count", "crm/find"}) || first.Files["crm/find.py"] == nil {
+			t.Fatalf("tools = %v, files %d", got, len(first.Files))
+		}
+		// Another process with the same tools changes nothing; nor does its end.
+		r.Heard("acme", "two", offer(t, "crm", 1, "find", "count"))
+		if r.Overlay("acme") != first {
+			t.Error("a second process with the same tools made another overlay")
+		}
+		r.Heard("acme", "two", nil)
+		if r.Overlay("acme") != first || r.Overlay("other") != nil {
+			t.Error("the end of the second process made another overlay")
+		}
+		for range 5 { // as long as it says so, it is there
+			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+			r.Heard("acme", "one", offer(t, "crm", 1, "find", "count"))
+		}
+		if r.Overlay("acme") != first {
+			t.Error("the process lives, and its tools changed")
+		}
+		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
+		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
+			t.Error("a silent process is still there")
+		}
+	})
+}
+
+// The process that was started last says what a tool is.
+func TestTwoDefinitions(t *testing.T) {
+	r := newRegistry(nil)
+	r.Heard("acme", "a-new", offer(t, "crm", 2, "find"))
+	r.Heard("acme", "z-old", offer(t, "crm", 1, "find", "count"))
+	list := r.List("acme")
+	if len(list) != 2 || list[0].Definition.Description != "started at 1" || list[1].Definition.Description != "started at 2" {
+		t.Errorf("tools = %+v", list)
+	}
+}
+
+// Whatever a process says, what comes of it is a module below its own server's directory, or broken.
+func TestHostileOffers(t *testing.T) {
+	r := newRegistry(nil)
+	for i, o := range []string{
+		`{"server":"../x","tools":[{"name":"a","inputSchema":{"type":"object"}}]}`,
+		`{"server":"__init__","tools":[]}`,
+		`{"server":"crm","tools":[{"name":"../../a","inputSchema":{"type":"object"}}]}`,
+		`{"server":"crm","tools":[{"name":"__init__","inputSchema":{"type":"object"}}]}`,
+		`{"server":"crm","tools":[{"name":"a.b","inputSchema":{"type":"object"}}]}`,
+		`{"server":"crm","tools":[{"name":"no_object","inputSchema":{"type":"string"}}]}`,
+		`{"server":"crm","tools":[{"name":"forever","timeout_s":1e9,"inputSchema":{"type":"object"}}]}`,
+		`{"server":"crm","tools":[{"name":"fine","description":"\"\"\"\nimport os\n\u202e","inputSchema":{"type":"object","properties":{"class":{"type":"string"}}}}]}`,
+		`{"server":"crm","tools":[{"name":"class","inputSchema":{"type":"object"}}]}`,
+		`not json`, `[]`, `{"server":7}`,
+	} {
+		r.Heard("acme", fmt.Sprint("p", i), []byte(o))
+	}
+	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/class", "crm/fine"}) {
+		t.Errorf("tools = %v, want crm/class and crm/fine", got)
+	}
+	o := r.Overlay("acme")
+	for name := range o.Files {
+		if !strings.HasPrefix(name, "crm/") || strings.Count(name, "/") != 1 {
+			t.Errorf("file %q", name)
+		}
+	}
+	if len(o.Broken) < 8 {
+		t.Errorf("broken = %v", o.Broken)
+	}
+	snap, used, err := tools.Extend(tools.NewSnapshot(nil), o)
+	if err != nil || len(used) != len(o.Files) || len(snap.Tools) != 2 || snap.Tools[0].State != tools.Registered {
+		t.Errorf("Extend = %+v, %d files, %v", snap, len(used), err)
+	}
+	// The fleet's own server keeps its name.
+	base := tools.NewSnapshot([]tools.Tool{{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local}})
+	snap, used, err = tools.Extend(base, o)
+	if err != nil || len(used) != 0 || len(snap.Tools) != 1 || len(snap.Broken) != len(o.Broken)+1 {
+		t.Errorf("Extend over the same server = %+v, %d files, %v", snap.Tools, len(used), err)
+	}
+}
+
+func TestTooManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(nil)
+		for i := range 100 {
+			r.Heard("acme", fmt.Sprint("p", i), offer(t, fmt.Sprint("s", i), 1, "f"))
+		}
+		r.Heard("other", "p", offer(t, "mine", 1, "f"))
+		if n := len(r.List("acme")); n != 64 || len(r.List("other")) != 1 {
+			t.Errorf("%d tools of 100 processes, want 64, and 1 of another tenant: %v", n, r.List("other"))
+		}
+		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
+		r.Heard("acme", "new", offer(t, "fresh", 1, "f"))
+		if got := ids(r, "acme"); !slices.Equal(got, []string{"fresh/f"}) {
+			t.Errorf("after the others fell silent = %v", got)
+		}
+		var many []string
+		for i := range tools.MaxOffered + 10 {
+			many = append(many, fmt.Sprint("f", i))
+		}
+		r.Heard("acme", "new", offer(t, "fresh", 1, many...))
+		if n := len(r.List("acme")); n != tools.MaxOffered {
+			t.Errorf("%d tools, want %d", n, tools.MaxOffered)
+		}
+	})
+}
+
+func TestCall(t *testing.T) {
+	var answers []any
+	r := newRegistry(func(context.Context, string, string, string, []byte) ([]byte, error) {
+		a := answers[0]
+		answers = answers[1:]
+		if err, ok := a.(error); ok {
+			return nil, err
+		}
+		return []byte(a.(string)), nil
+	})
+	r.Heard("acme", "one", offer(t, "crm", 1, "find"))
+	call := func(list ...any) (tools.Result, *tools.UpstreamError) {
+		t.Helper()
+		answers = list
+		res, err := r.Call(t.Context(), tools.Request{Tenant: "acme", Server: "crm", Tool: "find", Args: json.RawMessage(`{}`)})
+		u, _ := errors.AsType[*tools.UpstreamError](err)
+		if err != nil && u == nil || len(answers) > 0 {
+			t.Fatalf("Call = %v, %d answers left", err, len(answers))
+		}
+		return res, u
+	}
+	if res, err := call(`{"value":{"a":1}}`); err != nil || string(res.Structured) != `{"a":1}` {
+		t.Errorf("a value = %s, %v", res.Structured, err)
+	}
+	if res, err := call(`{"code":"failed","error":"no"}`); err != nil || !res.IsError || res.Content[0].Text != "no" {
+		t.Errorf("an error of the tool = %+v, %v", res, err)
+	}
+	if _, err := call(registered.ErrAgain, `{"code":"changed"}`, `{"value":1}`); err != nil {
+		t.Errorf("another process has what is wanted = %v", err)
+	}
+	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
+	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent || err.Now == nil {
+		t.Errorf("no process has what is wanted = %+v", err)
+	}
+	for answer, want := range map[any]tools.Reason{
+		registered.ErrNobody: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,
+		`{"code":"large"}`: tools.TooLarge, errors.New("cut"): tools.Lost,
+	} {
+		if _, err := call(answer); err == nil || err.Reason != want || err.Sent == (want == tools.Down) {
+			t.Errorf("answer %v = %+v, want %s", answer, err, want)
+		}
+	}
+}
+
+func TestNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(func(ctx context.Context, _, _, _ string, _ []byte) ([]byte, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		start := time.Now()
+		_, err := r.Call(t.Context(), tools.Request{Tenant: "acme", Server: "crm", Tool: "find"})
+		u, ok := errors.AsType[*tools.UpstreamError](err)
+		if !ok || u.Reason != tools.Timeout || !u.Sent || time.Since(start) != time.Minute {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("the task ended")
+		cancel(gone)
+		if _, err := r.Call(ctx, tools.Request{Tenant: "acme", Server: "crm", Tool: "find"}); !errors.Is(err, gone) {
+			t.Errorf("of a task that ended = %v", err)
+		}
+	})
+}
