@@ -23,14 +23,14 @@ func (a *app) toolsCommand() *cobra.Command {
 	}
 	c := list(&cobra.Command{
 		Use:   "tools",
-		Short: "List, search and show the tools that programs may call; generate and approve those of MCP servers",
+		Short: "List, search and show the tools that programs may call; generate, approve and publish them",
 		Long: "List the tools of the fleet, with their state: local modules, tools that a process of your tenant has\n" +
 			"registered, approved and pending definitions of MCP servers, changed ones, and what is broken. Without a fleet,\n" +
 			"or with --local, the tools are those of the settings' servers directory (execution.servers_dir).",
 	})
 	c.PersistentFlags().BoolVar(&from.local, "local", false, "list, search and show the servers directory of the settings, whatever fleet there is")
 	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from), a.toolsShowCommand(&from),
-		a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand())
+		a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand(), a.toolsPublishCommand())
 	return c
 }
 

@@ -171,6 +171,25 @@ func Publish(ctx context.Context, objects Objects, v Version) error {
 	return nil
 }
 
+// Republish makes a version that was published before the current one again, and returns its tools.
+func Republish(ctx context.Context, objects Objects, id string) (*Snapshot, error) {
+	if !versionID.MatchString(id) {
+		return nil, fmt.Errorf("publish catalogue: %q is no version: %w", Visible(clip(id)), fs.ErrNotExist)
+	}
+	archive, err := objects.Get(ctx, versionKey(id))
+	if err != nil {
+		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	files, err := Version{ID: id, Archive: archive}.files()
+	if err != nil {
+		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	if err := objects.Replace(ctx, keyCurrent, []byte(id)); err != nil {
+		return nil, fmt.Errorf("make catalogue %s the current one: %w", id, err)
+	}
+	return ReadFiles(files)
+}
+
 // Current returns the id of the version that new tasks pin; fs.ErrNotExist when none was published.
 func Current(ctx context.Context, objects Objects) (string, error) {
 	data, err := objects.Get(ctx, keyCurrent)

@@ -124,6 +124,9 @@ const MsbDir = "m"
 // after a crash finds, and cleans, what its predecessor left. Its name is short: sockets lie below.
 func workerDir(data string) (dir string, release func(), err error) {
 	const most = 64
+	if data, err = filepath.Abs(data); err != nil { // boxes have another working directory
+		return "", nil, err
+	}
 	for i := range most {
 		dir := filepath.Join(data, "w"+strconv.Itoa(i))
 		lock, err := hostdir.Acquire(dir)

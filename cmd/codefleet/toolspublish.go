@@ -1,0 +1,97 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+func (a *app) toolsPublishCommand() *cobra.Command {
+	var version string
+	c := &cobra.Command{
+		Use:   "publish",
+		Short: "Store the tools of the servers directory in the fleet's bucket, as the version that new tasks use",
+		Long: "Store the tools of the settings' servers directory (modules, definitions, approvals) as one immutable version\n" +
+			"in the fleet's bucket (s3.* of the settings, or that of --fleet FILE), and make it the one that new tasks use.\n" +
+			"Workers and ingest processes whose settings name no execution.servers_dir fetch it within seconds; they need no\n" +
+			"files. `codefleet up` goes on with its own directory. Tasks that have begun keep their version.",
+		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   go back to a version of before",
+		Args:    noArgs,
+		RunE: a.do(func(ctx context.Context, _ []string) error {
+			c, err := a.loadFleet()
+			if err != nil {
+				return err
+			}
+			out, broken, err := publish(ctx, c, version)
+			switch {
+			case errors.Is(err, wire.ErrNoBucket):
+				return &failure{code: exitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
+			case errors.Is(err, fs.ErrNotExist) && version != "":
+				return &failure{code: exitUsage, message: "no version " + version + " was published"}
+			case err != nil:
+				return &failure{code: exitUnreachable, message: "publish the tools", err: err, hint: "does the bucket answer? see `codefleet doctor`"}
+			}
+			for _, b := range broken {
+				fmt.Fprintln(a.stderr, "left out:", b)
+			}
+			if n := out.Tools - out.Usable; n > 0 {
+				fmt.Fprintf(a.stderr, "%d tools wait for approval, and are refused when they are called: codefleet tools approve\n", n)
+			}
+			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %d tools\n", out.Version, out.Tools) })
+		}),
+	}
+	c.Flags().StringVar(&version, "version", "", "make this version, which was published before, the current one")
+	return c
+}
+
+// published is what `tools publish` did.
+type published struct {
+	Version string `json:"version"`
+	Tools   int    `json:"tools"`
+	Usable  int    `json:"usable"` // of them: local or approved
+}
+
+func publish(ctx context.Context, c *config.Config, version string) (published, []tools.Broken, error) {
+	var snap *tools.Snapshot
+	var err error
+	if version != "" {
+		snap, err = wire.Republish(ctx, c, version)
+	} else {
+		var v tools.Version
+		v, snap, err = wire.Publish(ctx, c)
+		version = v.ID
+	}
+	if err != nil {
+		return published{}, nil, err
+	}
+	out := published{Version: version, Tools: len(snap.Tools)}
+	for _, t := range snap.Tools {
+		if t.Usable() {
+			out.Usable++
+		}
+	}
+	return out, snap.Broken, nil
+}
+
+// loadFleet reads the configuration, with the addresses and credentials of the fleet.json that was
+// named on top.
+func (a *app) loadFleet() (*config.Config, error) {
+	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
+	if path == "" {
+		return a.load()
+	}
+	f, err := config.ReadFleetFile(path)
+	if err != nil {
+		return nil, noFleet(err)
+	}
+	return a.load(f.Settings("--fleet " + path)...)
+}
