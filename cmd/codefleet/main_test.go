@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	testscript.Main(m, map[string]func(){"codefleet": main, "crm-process": crmProcess, "far-worker": farWorker})
+	testscript.Main(m, map[string]func(){"codefleet": main, "crm-process": crmProcess, "far-worker": farWorker, "wiki-server": wikiServer})
 }
 
 // TestScripts runs the commands as a user does, each script in a directory and a home of its own.

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// wikiServer is an MCP server on standard input and output, whose tools are those of the file that is
+// its argument. Each answers with the arguments that it got.
+func wikiServer() {
+	if err := serveWiki(context.Background(), os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serveWiki(ctx context.Context, file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var list []*mcp.Tool
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "wiki", Version: "1"}, nil)
+	for _, t := range list {
+		s.AddTool(t, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t.Name + " " + string(r.Params.Arguments)}}}, nil
+		})
+	}
+	return s.Run(ctx, &mcp.StdioTransport{})
+}
