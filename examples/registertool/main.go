@@ -10,7 +10,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -49,9 +49,11 @@ func countCustomers(context.Context, struct{}) (int, error) { return len(custome
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		slog.Error("serve tools", "error", err)
+		os.Exit(1)
 	}
 }
 

@@ -24,8 +24,9 @@ import (
 const (
 	// OfferEvery is how often a process says what it serves.
 	OfferEvery = 3 * time.Second
-	// MaxOffer bounds what one process says, in bytes, and MaxAnswer what a tool answers.
-	MaxOffer  = 256 << 10
+	// MaxOffer bounds what one process says, in bytes.
+	MaxOffer = 256 << 10
+	// MaxAnswer bounds what a tool answers, in bytes.
 	MaxAnswer = 1 << 20
 
 	toolQueue     = "tools"             // the group of those that serve the same tool

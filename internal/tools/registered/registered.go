@@ -93,7 +93,7 @@ func (r *Registry) Heard(name, process string, data []byte) {
 	case known != nil && bytes.Equal(known.data, data):
 		known.seen = now
 	case known == nil && len(t.instances) >= maxInstances && !t.sweep(now):
-		r.log.Warn("tools of a process not taken: the tenant has too many", "tenant", name, "processes", maxInstances) //nolint:noctx // nobody's request
+		r.log.Warn("tools of a process not taken: the tenant has too many", "tenant", name, "processes", maxInstances)
 	default:
 		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), seen: now}
 	}
