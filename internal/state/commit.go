@@ -112,12 +112,15 @@ type proposal struct {
 	changes   []change  // to make to on
 	conflicts []string
 	merged    bool
+	unchecked bool // against the quota
 }
 
 // run tries until the commit is in, or cannot be. The returned version is nil
 // when another attempt's commit counts.
 func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
-	p.changes = p.upload.changes
+	if !p.merged {
+		p.changes = p.upload.changes
+	}
 	var cause error
 	for try := range commitTries {
 		next, man, data, err := p.build()
@@ -169,7 +172,7 @@ func (p *proposal) build() (*head, *manifest, []byte, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if p.merged {
+	if p.merged || p.unchecked {
 		if err := p.store.opts.Quota.checkSnapshot(snap); err != nil {
 			return nil, nil, nil, err
 		}

@@ -17,11 +17,45 @@ type FileInfo struct {
 	Bytes  int64     `json:"bytes"`
 	Time   time.Time `json:"time"`
 	Target string    `json:"target,omitempty"` // of a link
+	// ETag of a file changes with its content: the SHA-256 of that, or where the file has Parts the
+	// SHA-256 of theirs, one after the other.
+	ETag  string `json:"etag,omitempty"`
+	Parts []Part `json:"parts,omitempty"` // of a large file, in order
+}
+
+// Part is a piece of a large file's content.
+type Part struct {
+	SHA256 Digest `json:"sha256"`
+	Bytes  int64  `json:"bytes"`
 }
 
 func (e *entry) info() FileInfo {
-	names := map[kind]string{kindFile: "file", kindDir: "dir", kindLink: "link"}
-	return FileInfo{e.Path, names[e.Kind], e.Mode, e.Size, time.Unix(0, e.MTime).UTC(), e.Link}
+	f := FileInfo{Path: e.Path, Mode: e.Mode, Bytes: e.Size, Time: time.Unix(0, e.MTime).UTC()}
+	switch e.Kind {
+	case kindDir:
+		f.Kind = Dir
+	case kindLink:
+		f.Kind, f.Target = Link, e.Link
+	default:
+		f.Kind, f.ETag = File, e.etag()
+		if len(e.Blobs) > 1 {
+			for _, b := range e.Blobs {
+				f.Parts = append(f.Parts, Part{b.ID, b.Raw})
+			}
+		}
+	}
+	return f
+}
+
+func (e *entry) etag() string {
+	if len(e.Blobs) == 1 {
+		return e.Blobs[0].ID.String()
+	}
+	var ids []byte
+	for _, b := range e.Blobs {
+		ids = append(ids, b.ID[:]...)
+	}
+	return Sum(ids).String()
 }
 
 // Ls returns the paths of a version (0: the newest) in the directory dir, or in

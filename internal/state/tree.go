@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
 // Tree is a directory of this host that holds a version of a workspace.
@@ -131,12 +133,12 @@ func (t *Tree) openFile(path string) (*os.File, error) {
 
 // look scans the directory and updates nodes: what did not change since the
 // last look keeps its entry.
-func (s *Store) look(t *Tree, ignore ignoreRules) error {
+func (s *Store) look(t *Tree, rules ignore.Rules) error {
 	if !t.known { // an interrupted change, or the first look: trust nothing
 		clear(t.nodes)
 	}
 	started := time.Now()
-	out, err := scan(t.root, func(path string, dir bool) bool { return s.reserved(path) || ignore.match(path, dir) })
+	out, err := scan(t.root, func(path string, dir bool) bool { return s.reserved(path) || rules.Match(path, dir) })
 	if err != nil {
 		t.known = false
 		return err

@@ -1,0 +1,247 @@
+package state_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+func edits(list ...state.Edit) iter.Seq2[state.Edit, error] {
+	return func(yield func(state.Edit, error) bool) {
+		for _, e := range list {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func put(path, content string) state.Edit {
+	return state.Edit{Path: path, Kind: state.File, Content: strings.NewReader(content)}
+}
+
+func remove(path string) state.Edit { return state.Edit{Path: path} }
+
+func TestEdit(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	s := state.New(objects, state.Options{})
+	large := statetest.Random(9, 9<<20)
+	newest := state.EditOptions{Base: state.Newest, Message: "push"}
+	c, err := s.Edit(t.Context(), ref, newest, edits(
+		put("a/b/c", "1"), put("large", large), put("empty", ""),
+		state.Edit{Path: "l", Kind: state.Link, Target: "a"}, state.Edit{Path: "d", Kind: state.Dir}))
+	if err != nil || c.Generation != 1 {
+		t.Fatalf("Edit() = %+v, %v", c, err)
+	}
+	if diff := cmp.Diff([]string{"a", "a/b", "a/b/c", "d", "empty", "l", "large"}, c.Changed); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	w.Checkout()
+	w.Want(map[string]string{"a": "dir", "a/b": "dir", "a/b/c": "1", "d": "dir", "empty": "", "l": "-> a", "large": large})
+
+	infos, err := s.Ls(t.Context(), ref, 0, "")
+	if err != nil || len(infos) != 7 {
+		t.Fatalf("Ls() = %v, %v", infos, err)
+	}
+	for _, f := range infos {
+		switch f.Path {
+		case "a/b/c":
+			if want := state.Sum([]byte("1")).String(); f.ETag != want || f.Parts != nil {
+				t.Errorf("etag = %s, %v, want %s and no parts", f.ETag, f.Parts, want)
+			}
+		case "large":
+			var ids, at = []byte{}, int64(0)
+			for _, p := range f.Parts {
+				if sum := state.Sum([]byte(large[at : at+p.Bytes])); sum != p.SHA256 {
+					t.Errorf("part at %d = %s, want %s", at, p.SHA256, sum)
+				}
+				ids = append(ids, p.SHA256[:]...)
+				at += p.Bytes
+			}
+			if at != 9<<20 || f.ETag != state.Sum(ids).String() {
+				t.Errorf("large file: parts have %d bytes, etag %s", at, f.ETag)
+			}
+		case "empty":
+			if want := state.Sum(nil).String(); f.ETag != want {
+				t.Errorf("etag of nothing = %s, want %s", f.ETag, want)
+			}
+		}
+	}
+	// The answer was lost and the call is repeated; and with the base that it had, too.
+	for _, base := range []int64{state.Newest, 0} {
+		c, err = s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(put("a/b/c", "1"), put("large", large)))
+		if err != nil || !c.NoChange || c.Generation != 1 {
+			t.Errorf("Edit() again on %d = %+v, %v, want no change", base, c, err)
+		}
+	}
+	c, err = s.Edit(t.Context(), ref, newest, edits(remove("a"), put("a", "a file now"), remove("nothing")))
+	if err != nil || cmp.Diff([]string{"a", "a/b", "a/b/c"}, c.Changed) != "" {
+		t.Errorf("Edit() = %+v, %v", c, err)
+	}
+	if err := objects.Violations(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEditMerges(t *testing.T) {
+	objects := mem.New()
+	w := newWorker(t, objects)
+	s := state.New(objects, state.Options{})
+	do := func(base int64, list ...state.Edit) (state.Commit, error) {
+		return s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(list...))
+	}
+	if _, err := do(0, put("mine", "1"), put("theirs", "1"), put("both", "1"), put("state.json", `{"a":1,"b":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	w.Checkout()
+	w.Write("theirs", "2")
+	w.Write("both", "2")
+	w.Write("state.json", `{"a":2,"b":1}`)
+	w.Commit("task-1")
+	c, err := do(1, put("mine", "2"), put("theirs", "1"), put("state.json", `{"a":1,"b":2}`))
+	if err != nil || c.Generation != 3 || cmp.Diff([]string{"mine", "state.json"}, c.Changed) != "" {
+		t.Fatalf("Edit(base 1) = %+v, %v", c, err)
+	}
+	w.Checkout()
+	w.Want(map[string]string{"mine": "2", "theirs": "2", "both": "2", "state.json": "{\n  \"a\": 2,\n  \"b\": 2\n}\n"})
+	_, err = do(1, put("both", "3"), put("new", "1"))
+	if e, ok := errors.AsType[*state.ConflictError](err); !ok || cmp.Diff([]string{"both"}, e.Paths) != "" {
+		t.Errorf("Edit() of what others changed = %v, want a conflict", err)
+	}
+	if _, err = do(99, put("x", "1")); !errors.Is(err, state.ErrDeleted) {
+		t.Errorf("Edit(base 99) = %v, want %v", err, state.ErrDeleted)
+	}
+}
+
+func TestEditConditions(t *testing.T) {
+	s := state.New(mem.New(), state.Options{})
+	newest := state.EditOptions{Base: state.Newest}
+	one := state.Sum([]byte("1")).String()
+	for i, c := range []struct {
+		edit state.Edit
+		ok   bool
+	}{
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("0"), IfMatch: "*"}, false},
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, true},
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, false}, // it counts once
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfNoneMatch: "*"}, false},
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfMatch: "00"}, false},
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfMatch: one}, true},
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("3"), IfMatch: one}, false},
+		{state.Edit{Path: "f", IfMatch: one}, false},
+		{state.Edit{Path: "f", IfMatch: "*"}, true},
+	} {
+		_, err := s.Edit(t.Context(), ref, newest, edits(c.edit))
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, state.ErrConflict) {
+			t.Errorf("edit %d: %v, want ok %v", i, err, c.ok)
+		}
+	}
+	// Of many who count with a condition, each counts once.
+	if _, err := s.Edit(t.Context(), ref, newest, edits(put("n", "0"))); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				r, info, err := s.Open(t.Context(), ref, 0, "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				data, _ := io.ReadAll(r)
+				_, err = s.Edit(t.Context(), ref, newest, edits(state.Edit{
+					Path: "n", Kind: state.File, Content: strings.NewReader(string(data) + "+"), IfMatch: info.ETag,
+				}))
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, state.ErrConflict) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, info, err := s.Open(t.Context(), ref, 0, "n"); err != nil || info.Bytes != 9 {
+		t.Errorf("counted %d, %v, want 8 above 1", info.Bytes, err)
+	}
+}
+
+func TestEditRefuses(t *testing.T) {
+	quota := state.Quota{Bytes: 10 << 20, Files: 10, Largest: 6 << 20, Depth: 4}
+	objects := mem.New()
+	s := state.New(objects, state.Options{Quota: quota})
+	newest := state.EditOptions{Base: state.Newest}
+	if _, err := s.Edit(t.Context(), ref, newest, edits(put("file", "1"), put("dir/x", "1"), put(state.IgnoreFile, "*.log\n"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "/abs", "../up", "a/../b", "a//b", "a/", "./a", "a\x00b", strings.Repeat("n", 300), "servers/x", "client", "file/below", "dir", "node_modules/x", "a/x.log"} {
+		_, err := s.Edit(t.Context(), ref, newest, edits(put("fine", "1"), put(path, "1")))
+		if _, ok := errors.AsType[*state.EditError](err); !ok {
+			t.Errorf("Edit(%q) = %v, want it refused", path, err)
+		}
+	}
+	many := make([]state.Edit, 11)
+	for i := range many {
+		many[i] = put(fmt.Sprintf("many-%d", i), "1")
+	}
+	for name, list := range map[string][]state.Edit{
+		"largest": {put("l", strings.Repeat("x", 6<<20+1))}, "deep": {put("a/b/c/d/e", "1")}, "many": many,
+		"total": {put("a", strings.Repeat("x", 5<<20)), put("b", strings.Repeat("y", 5<<20))},
+	} {
+		if _, err := s.Edit(t.Context(), ref, newest, edits(list...)); !errors.Is(err, state.ErrQuota) {
+			t.Errorf("Edit(%s) = %v, want %v", name, err, state.ErrQuota)
+		}
+	}
+	if info, err := s.Info(t.Context(), ref); err != nil || info.Generation != 1 || info.Files != 4 {
+		t.Errorf("Info() = %+v, %v, want what was there", info, err)
+	}
+	broken := func(yield func(state.Edit, error) bool) {
+		if yield(put("half", "1"), nil) {
+			yield(state.Edit{}, io.ErrUnexpectedEOF)
+		}
+	}
+	if _, err := s.Edit(t.Context(), ref, newest, broken); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Edit() of a stream that breaks = %v", err)
+	}
+}
+
+func TestWorkspaces(t *testing.T) {
+	objects := mem.New()
+	s := state.New(objects, state.Options{})
+	for _, name := range []string{"main", "main-2", "gone"} {
+		if _, err := s.Edit(t.Context(), state.Ref{Tenant: "acme", Workspace: name}, state.EditOptions{}, edits(put("f", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Delete(t.Context(), state.Ref{Tenant: "acme", Workspace: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Workspaces(t.Context(), "acme")
+	if err != nil || len(list) != 2 || list[0].Name != "main" || list[1].Name != "main-2" || list[1].Bytes != 6 {
+		t.Errorf("Workspaces() = %+v, %v", list, err)
+	}
+	if other, err := s.Workspaces(t.Context(), "acm"); err != nil || len(other) != 0 {
+		t.Errorf("Workspaces of another tenant = %+v, %v", other, err)
+	}
+	if err := s.Pin(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, "v1", 0); err != nil {
+		t.Fatal(err)
+	}
+	pins, err := s.Pins(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"})
+	if diff := cmp.Diff([]state.Pinned{{Name: "v1", Generation: 1}}, pins); diff != "" || err != nil {
+		t.Errorf("Pins() %v (-want +got):\n%s", err, diff)
+	}
+}
