@@ -54,15 +54,16 @@ var imports = map[string][]string{
 	"internal/refusal":  {"schemas", "internal/jobs"},
 	"internal/pipeline": {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state"},
 
+	"internal/statefile": nil,
 	"internal/config":    nil, // for cmd, and what wires a whole process
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
 	"internal/arch":      nil,
 
 	// The edges, which turn settings and requests into values.
-	"internal/ingest/ingesttest": {"schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded"},
+	"internal/ingest/ingesttest": {"schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded", "internal/state", "internal/state/mem"},
 
-	"internal/ingest":          {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/tools", "internal/selection"},
+	"internal/ingest":          {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/statefile", "internal/tools", "internal/selection"},
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
 	"internal/wire":            {"schemas", "servers", "client", "internal/..."},
@@ -91,7 +92,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},
-	"go.yaml.in/yaml/...":                                       {"internal/config"},
+	"go.yaml.in/yaml/...":                                       {"internal/config", "internal/statefile"},
 	"github.com/joho/godotenv":                                  {"internal/config"},
 	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
 	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker", "internal/tools/pygen"},

@@ -13,8 +13,8 @@ import (
 
 // Scopes of tokens.
 const (
-	ScopeSubmit   = "submit"   // submit and cancel tasks
-	ScopeRead     = "read"     // see the tasks of one's tenant, their results, artifacts and dead letters
+	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces, as tasks do
+	ScopeRead     = "read"     // see the tasks of one's tenant, their results, artifacts and dead letters, and its workspaces
 	ScopeOperator = "operator" // see workers, pools, backlog and metrics
 )
 

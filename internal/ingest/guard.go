@@ -132,7 +132,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, e)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, s.o.MaxBody)
+		limit := s.o.MaxBody
+		if isUpload(r) {
+			limit = s.o.MaxUpload
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -1,5 +1,5 @@
 // Package ingest is the HTTP interface of a fleet: it authenticates, validates, submits to the queue
-// and hands out records, results, live events and artifacts. It keeps no state, so any number of
+// and hands out records, results, live events, artifacts and the files of workspaces. It keeps no state, so any number of
 // processes can serve side by side, and a task submitted to one can be waited for at another.
 //
 //	POST   /v1/events                        CloudEvents: binary, structured, batch       submit
@@ -12,6 +12,7 @@
 //	GET    /v1/tools?detail=&server=         the catalogue of tools                       read
 //	GET    /v1/tools/search?q=&detail=&limit=&explain=   the tools for one or several queries
 //	GET    /v1/tools/{server}/{tool}         one tool in full                             read
+//	       /v1/workspaces, /v1/state/{file}  files of workspaces: see workspaces.go        read, submit
 //	GET    /v1/dead?limit=                   dead letters, the latest first               read
 //	GET    /v1/fleet                         workers and backlog                          operator
 //	GET    /v1/whoami                        tenant and scopes of the token               any
@@ -40,6 +41,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
 )
 
 // Options configure a Server. Jobs is required.
@@ -58,6 +60,10 @@ type Options struct {
 	Artifacts Artifacts
 	// Tools is the catalogue; nil: there is none.
 	Tools Tools
+	// Workspaces are the files of the tenants; nil: there are none to be had here.
+	Workspaces *state.Store
+	// StateFile is the state file of a caller who names none; default state.json.
+	StateFile string
 	// Metrics serves /metrics; nil: there is none.
 	Metrics http.Handler
 	// MCP serves the MCP bridge at its own paths and asks for tokens itself; nil: there is none.
@@ -65,6 +71,7 @@ type Options struct {
 	TLS *tls.Config
 
 	MaxBody   int64         // bytes of a request's body; default 32 MiB and some for the envelope
+	MaxUpload int64         // bytes of a request with files for a workspace; default 6 GiB
 	MaxBatch  int           // events in a batch; default 1,000
 	MaxWait   time.Duration // the longest ?wait=; longer ones are cut to it; default 60 s
 	QueueTime time.Duration // for the queue to answer; default 15 s
@@ -80,6 +87,7 @@ type Options struct {
 type Server struct {
 	o        Options
 	handler  http.Handler
+	uploads  chan struct{}   // holds one for each upload under way
 	stopping context.Context //nolint:containedctx // of the server itself, not of a call. Done once the server drains: waiters return with what they have
 	stop     context.CancelFunc
 }
@@ -87,6 +95,8 @@ type Server struct {
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
 	o.MaxBody = cmp.Or(o.MaxBody, jobs.MaxData+64<<10)
+	o.MaxUpload = cmp.Or(o.MaxUpload, 6<<30)
+	o.StateFile = cmp.Or(o.StateFile, "state.json")
 	o.MaxBatch = cmp.Or(o.MaxBatch, 1000)
 	o.MaxWait = cmp.Or(o.MaxWait, 60*time.Second)
 	o.QueueTime = cmp.Or(o.QueueTime, 15*time.Second)
@@ -97,7 +107,7 @@ func New(o Options) *Server {
 	if o.Tracer == nil {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	s := &Server{o: o}
+	s := &Server{o: o, uploads: make(chan struct{}, mostUploads)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.handler = s.routes()
 	return s
@@ -175,6 +185,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("GET /v1/tools/{server}/{tool}", s.needs(ScopeRead, s.getTool))
 	mux.Handle("GET /v1/dead", s.needs(ScopeRead, s.getDead))
 	mux.Handle("GET /v1/fleet", s.needs(ScopeOperator, s.getFleet))
+	s.workspaceRoutes(mux)
 	mux.Handle("GET /v1/schemas/{name}", s.open(s.getSchema))
 	mux.Handle("GET /v1/whoami", s.open(s.getWhoAmI))
 	s.routeMCP(mux)

@@ -18,6 +18,8 @@ type Error struct {
 	Cause   string `json:"cause,omitempty"` // why
 	Hint    string `json:"hint,omitempty"`  // what to do next
 	Path    string `json:"path,omitempty"`  // JSON Pointer into the request, or the name of a header or parameter
+	// Paths are the files of a workspace that it is about.
+	Paths []string `json:"paths,omitempty"`
 	// Status is the HTTP status, and RetryAfter the seconds after which the same request may succeed
 	// (0: it will not, or nobody knows).
 	Status     int `json:"-"`

@@ -32,7 +32,7 @@ const Newest = -1
 type Edit struct {
 	Path    string
 	Kind    string      // File, Dir or Link; empty removes the path with all below it
-	Mode    os.FileMode // permission bits; 0: 0644, of a directory 0755
+	Mode    os.FileMode // permission bits; 0: as they are, of a new file 0644, of a directory 0755
 	Time    time.Time   // of modification; zero: now
 	Target  string      // of a link
 	Content io.Reader   // of a file; read before the next Edit is asked for
@@ -334,7 +334,12 @@ func (s *Store) editChanges(ref Ref, base, on *snapshot, list []edited) ([]chang
 		case d.entry.Kind != kindDir && at(d.Path).isDir():
 			return nil, &EditError{d.Path, "is a directory"}
 		default:
-			over[d.Path] = d.entry
+			e := d.entry
+			if old := at(d.Path); d.Mode == 0 && old != nil && old.Kind == e.Kind {
+				kept := *e
+				kept.Mode, e = old.Mode, &kept
+			}
+			over[d.Path] = e
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(over)) {

@@ -100,3 +100,11 @@ func (s *Store) Pins(ctx context.Context, ref Ref) ([]Pinned, error) {
 	}
 	return list, nil
 }
+
+// CheckName says what is wrong with the name of a workspace, a tenant or a pin.
+func CheckName(name string) error {
+	if !slug.MatchString(name) {
+		return fmt.Errorf("%.80q is not of the form %s", name, slug)
+	}
+	return nil
+}

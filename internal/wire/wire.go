@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -107,14 +108,15 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		return ingest.Options{}, err
 	}
 	var files ingest.Artifacts
+	var store *state.Store
 	if c.S3.Endpoint != "" {
-		store, err := Store(c, "", t.Logger)
-		if err != nil {
+		if store, err = Store(c, "", t.Logger); err != nil {
 			return ingest.Options{}, err
 		}
 		files = artifacts{store}
 	}
 	return ingest.Options{
+		Workspaces: store, StateFile: c.Execution.State.StateFile,
 		Artifacts: files, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil

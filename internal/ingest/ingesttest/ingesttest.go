@@ -19,6 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -44,6 +46,8 @@ type Fleet struct {
 	HTTP *httptest.Server
 	Log  *Log
 
+	Objects *mem.Objects // with the workspaces
+
 	Ingest *ingest.Server
 }
 
@@ -63,7 +67,8 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	tb.Cleanup(f.NATS.Close)
 	user := f.NATS.Fleet()
 	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
-	door := ingest.Options{Log: log, Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
+	f.Objects = mem.New()
+	door := ingest.Options{Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
 		{Name: "default", SHA256: sha256.Sum256([]byte(Token)), Tenant: "default", Scopes: []string{"submit", "read", "operator"}},
 		{Name: "other", SHA256: sha256.Sum256([]byte(Other)), Tenant: "other", Scopes: []string{"submit", "read"}},
 		{Name: "reader", SHA256: sha256.Sum256([]byte(ReadOnly)), Tenant: "default", Scopes: []string{"read"}},

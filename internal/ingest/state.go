@@ -1,0 +1,143 @@
+package ingest
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/statefile"
+)
+
+// stateOf is the state file that a request names: ?workspace=, by default main, and the path, by
+// default the fleet's.
+func (s *Server) stateOf(r *http.Request) (state.Ref, string, error) {
+	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
+	if err != nil {
+		return ref, "", err
+	}
+	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
+	if err := statefile.CheckName(name); err != nil {
+		e := refusal.New(http.StatusBadRequest, "bad_state_file", "this cannot be a state file")
+		e.Cause, e.Path = err.Error(), "state_file"
+		e.Hint = "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/"
+		return ref, name, e
+	}
+	return ref, name, nil
+}
+
+// getState sends a state file as it is; a YAML file as JSON to those who ask for JSON.
+func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
+	ref, name, err := s.stateOf(r)
+	if err != nil {
+		return err
+	}
+	f, info, err := s.o.Workspaces.Open(r.Context(), ref, 0, name)
+	if errors.Is(err, state.ErrNotFound) {
+		e := refusal.New(http.StatusNotFound, "unknown_state", "the workspace %s has no state file %s", ref.Workspace, name)
+		e.Hint = "codefleet state set writes one"
+		return e
+	}
+	if err != nil {
+		return err
+	}
+	if info.Bytes > statefile.MaxSize {
+		return tooLargeState(info.Bytes)
+	}
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("ETag", strconv.Quote(info.ETag))
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Content-Type", "application/json")
+	if r.Header.Get("If-None-Match") == h.Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if statefile.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
+		h.Set("Content-Type", "application/yaml")
+	} else if content, err = statefile.ToJSON(name, content); err != nil {
+		e := refusal.New(http.StatusConflict, "bad_state", "the state file %s is damaged", name)
+		e.Cause, e.Hint = err.Error(), "a task may have written it: codefleet workspace log shows which; state set replaces it"
+		return e
+	}
+	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff
+	return nil
+}
+
+func tooLargeState(size int64) error {
+	e := refusal.New(http.StatusRequestEntityTooLarge, "too_large", "a state file of %d bytes, the limit is %d", size, statefile.MaxSize)
+	e.Hint = "keep large data in files of the workspace, and their names in the state"
+	return e
+}
+
+// saved is what PUT /v1/state answers.
+type saved struct {
+	File       string `json:"file"`
+	Workspace  string `json:"workspace"`
+	Generation int64  `json:"generation"`
+	ETag       string `json:"etag"`
+}
+
+// putState replaces a state file. The body is an object, as JSON, or as YAML for a YAML file.
+func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
+	ref, name, err := s.stateOf(r)
+	if err != nil {
+		return err
+	}
+	e := state.Edit{Path: name, Kind: state.File}
+	if err := conditions(r, &e); err != nil {
+		return err
+	}
+	data, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(data) > statefile.MaxSize {
+		return tooLargeState(int64(len(data)))
+	}
+	if data, err = stateContent(r.Header.Get("Content-Type"), name, data); err != nil {
+		return err
+	}
+	if len(data) > statefile.MaxSize { // indented it may be longer
+		return tooLargeState(int64(len(data)))
+	}
+	e.Content = bytes.NewReader(data)
+	o := state.EditOptions{Base: state.Newest, Message: "state " + name}
+	var done state.Commit
+	if done, err = s.o.Workspaces.Edit(r.Context(), ref, o, one(e)); err != nil {
+		return unmet(err, e)
+	}
+	sum := state.Sum(data).String() // of one part: state files are small
+	w.Header().Set("ETag", strconv.Quote(sum))
+	writeJSON(w, http.StatusOK, saved{name, ref.Workspace, done.Generation, sum})
+	return nil
+}
+
+func stateContent(contentType, name string, data []byte) ([]byte, error) {
+	var err error
+	media, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case isJSON(contentType):
+		data, err = statefile.FromJSON(name, data)
+	case statefile.IsYAML(name) && strings.Contains(media, "yaml"):
+		err = statefile.CheckYAML(data)
+	default:
+		return nil, badMediaType(contentType, "state is JSON here, or YAML where the file is YAML")
+	}
+	if err != nil {
+		e := refusal.New(http.StatusBadRequest, "bad_state", "this cannot be the content of %s", name)
+		e.Cause = err.Error()
+		return nil, e
+	}
+	return data, nil
+}

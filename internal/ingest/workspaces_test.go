@@ -1,0 +1,434 @@
+package ingest_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+type commit struct {
+	Generation int64
+	Commit     string
+	Message    string
+	Changed    []string
+	Total      int  `json:"changed_total"`
+	NoChange   bool `json:"no_change"`
+}
+
+const main = "/v1/workspaces/main"
+
+// want makes a request, wants a status, and decodes the answer into v unless that is nil.
+func want(t *testing.T, f *ingesttest.Fleet, status int, v any, method, path string, header map[string]string, body string) answered {
+	t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	resp, got := ask(t, f, method, path, header, r)
+	if resp.StatusCode != status {
+		t.Fatalf("%s %s = %d %.500s, want %d", method, path, resp.StatusCode, got, status)
+	}
+	if v != nil {
+		if err := json.Unmarshal(got, v); err != nil {
+			t.Fatalf("%s %s: %v in %s", method, path, err, got)
+		}
+	}
+	return resp
+}
+
+// form is a multipart body: files by path, then what is no file.
+func form(t *testing.T, files [][2]string, edits string) (string, string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, f := range files {
+		p, err := w.CreatePart(textproto.MIMEHeader{
+			"Content-Disposition": {fmt.Sprintf(`form-data; name=%q; filename="f"`, f[0])}, "Codefleet-Mode": {"0755"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(p, f[1])
+	}
+	if edits != "" {
+		if err := w.WriteField("edits", edits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), w.FormDataContentType()
+}
+
+func paths(list []state.FileInfo) []string {
+	var out []string
+	for _, f := range list {
+		out = append(out, f.Path)
+	}
+	return out
+}
+
+func TestWorkspaceStory(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	var c commit
+	resp := want(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "a,b\n1,2\n")
+	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) || c.Message != "put data/in.csv" {
+		t.Errorf("PUT = %+v", c)
+	}
+	tag := resp.Header.Get("ETag")
+	if want := `"` + state.Sum([]byte("a,b\n1,2\n")).String() + `"`; tag != want {
+		t.Errorf("ETag = %s, want %s", tag, want)
+	}
+
+	// One file: whole, a part, not again.
+	resp, body := ask(t, f, "GET", main+"/files/data/in.csv", nil, nil)
+	if string(body) != "a,b\n1,2\n" || resp.Header.Get("ETag") != tag || resp.Header.Get("X-Content-Type-Options") != "nosniff" ||
+		!strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("GET = %q, %v", body, resp.Header)
+	}
+	resp, body = ask(t, f, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=4-6"}, nil)
+	if resp.StatusCode != 206 || string(body) != "1,2" || resp.Header.Get("Content-Range") != "bytes 4-6/8" {
+		t.Errorf("GET of a range = %d %q %v", resp.StatusCode, body, resp.Header)
+	}
+	want(t, f, 304, nil, "GET", main+"/files/data/in.csv", map[string]string{"If-None-Match": tag}, "")
+	want(t, f, 416, nil, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=99-"}, "")
+
+	// Optimistic versions.
+	want(t, f, 412, nil, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "x")
+	resp = want(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "new")
+	if c.Generation != 2 || resp.Header.Get("ETag") == tag {
+		t.Errorf("PUT = %+v, %v", c, resp.Header)
+	}
+	var refused struct{ Code, Hint string }
+	want(t, f, 412, &refused, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "newer")
+	if refused.Code != "precondition_failed" || refused.Hint == "" {
+		t.Errorf("stale PUT = %+v", refused)
+	}
+
+	// Many in one commit.
+	b, ct := form(t, [][2]string{{"bin/x", "#!"}, {"é/ü", "1"}}, `[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`)
+	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
+	if c.Generation != 3 || c.Message != "many" || !slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) || c.Total != 7 {
+		t.Errorf("POST = %+v", c)
+	}
+	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
+	if !c.NoChange || c.Generation != 3 {
+		t.Errorf("POST again = %+v, want no change", c)
+	}
+	var list []state.FileInfo
+	resp = want(t, f, 200, &list, "GET", main+"/files", nil, "")
+	if got := paths(list); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) || resp.Header.Get("Codefleet-Generation") != "3" {
+		t.Errorf("list = %v, %v", got, resp.Header)
+	}
+	if x := list[1]; x.Mode != 0o755 || x.Bytes != 2 || x.Kind != "file" {
+		t.Errorf("bin/x = %+v", x)
+	}
+	want(t, f, 304, nil, "GET", main+"/files", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
+	want(t, f, 200, &list, "GET", main+"/files?generation=1&dir=data", nil, "")
+	if got := paths(list); !slices.Equal(got, []string{"data/in.csv"}) {
+		t.Errorf("list of generation 1 = %v", got)
+	}
+
+	// A conflict names its paths.
+	b, ct = form(t, [][2]string{{"data/in.csv", "late"}}, "")
+	var conflict struct {
+		Code  string
+		Paths []string
+	}
+	want(t, f, 409, &conflict, "POST", main+"/files?base=1", map[string]string{"Content-Type": ct}, b)
+	if conflict.Code != "conflict" || !slices.Equal(conflict.Paths, []string{"data/in.csv"}) {
+		t.Errorf("conflict = %+v", conflict)
+	}
+
+	history(t, f)
+}
+
+func history(t *testing.T, f *ingesttest.Fleet) {
+	t.Helper()
+	var c commit
+	var log []commit
+	want(t, f, 200, &log, "GET", main+"/log?limit=2", nil, "")
+	if len(log) != 2 || log[0].Generation != 3 || log[1].Generation != 2 {
+		t.Errorf("log = %+v", log)
+	}
+	var diff []state.PathChange
+	want(t, f, 200, &diff, "GET", main+"/diff?from=1&to=2", nil, "")
+	if d := cmp.Diff([]state.PathChange{{Path: "data/in.csv", Op: "modified", Bytes: 3}}, diff); d != "" {
+		t.Errorf("diff (-want +got):\n%s", d)
+	}
+	want(t, f, 200, nil, "PUT", main+"/pins/first", plain, `{"generation": 1}`)
+	var pins []state.Pinned
+	want(t, f, 200, &pins, "GET", main+"/pins", nil, "")
+	if d := cmp.Diff([]state.Pinned{{Name: "first", Generation: 1}}, pins); d != "" {
+		t.Errorf("pins (-want +got):\n%s", d)
+	}
+	want(t, f, 200, &c, "POST", main+"/restore", plain, `{"generation": "first"}`)
+	if c.Generation != 4 || c.Message != "restore 1" {
+		t.Errorf("restore = %+v", c)
+	}
+	if _, body := ask(t, f, "GET", main+"/files/data/in.csv", nil, nil); string(body) != "a,b\n1,2\n" {
+		t.Errorf("after restore: %q", body)
+	}
+	want(t, f, 200, &c, "POST", main+"/fork", plain, `{"generation": 3, "to": "copy"}`)
+	var refused struct{ Code string }
+	if want(t, f, 409, &refused, "POST", main+"/fork", plain, `{"to": "copy"}`); refused.Code != "workspace_exists" {
+		t.Errorf("fork onto a workspace = %+v", refused)
+	}
+	var all []state.Info
+	want(t, f, 200, &all, "GET", "/v1/workspaces", nil, "")
+	if len(all) != 2 || all[0].Name != "copy" || all[0].Files != 7 || all[1].Name != "main" || all[1].Generation != 4 {
+		t.Errorf("workspaces = %+v", all)
+	}
+	var found struct {
+		Versions, Packs, Read int
+		Problems              []string
+	}
+	want(t, f, 200, &found, "POST", main+"/check", plain, `{"read_data": true}`)
+	if found.Versions != 4 || found.Packs == 0 || found.Read != found.Packs || found.Problems == nil || len(found.Problems) != 0 {
+		t.Errorf("check = %+v", found)
+	}
+	want(t, f, 204, nil, "DELETE", main+"/pins/first", nil, "")
+	want(t, f, 200, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
+	want(t, f, 404, nil, "GET", "/v1/workspaces/copy/files/bin/x", nil, "")
+	want(t, f, 404, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
+	want(t, f, 204, nil, "DELETE", "/v1/workspaces/copy", nil, "")
+	var list []state.FileInfo
+	want(t, f, 200, &list, "GET", "/v1/workspaces/copy/files", nil, "")
+	if list == nil || len(list) != 0 {
+		t.Errorf("list of a deleted workspace = %v, want []", list)
+	}
+}
+
+func TestArchives(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	large := strings.Repeat("0123456789abcdef", 600<<10) // several parts
+	b, ct := form(t, [][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}}, `[{"path":"l","kind":"link","target":"a/one"}]`)
+	want(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
+	all := map[string]string{"a/": "", "a/one": "1", "a/two": "22", "large": large, "z": "", "l": "a/one"}
+
+	resp, body := ask(t, f, "GET", main+"/archive", nil, nil)
+	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
+	if err != nil || !strings.Contains(resp.Header.Get("Content-Disposition"), "main-1.zip") {
+		t.Fatalf("zip: %v, %v", err, resp.Header)
+	}
+	got := map[string]string{}
+	for _, e := range z.File {
+		r, err := e.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Name] = string(data)
+		if e.Name == "a/one" && e.Mode() != 0o755 {
+			t.Errorf("mode of a/one = %v", e.Mode())
+		}
+	}
+	if d := cmp.Diff(all, got); d != "" {
+		t.Errorf("zip (-want +got):\n%.400s", d)
+	}
+	_, body = ask(t, f, "GET", main+"/archive?format=tar&dir=a", nil, nil)
+	if d := cmp.Diff(map[string]string{"a/": "", "a/one": "1", "a/two": "22"}, untar(t, body)); d != "" {
+		t.Errorf("tar of a directory (-want +got):\n%s", d)
+	}
+	_, body = ask(t, f, "POST", main+"/archive", plain, strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`))
+	if d := cmp.Diff(map[string]string{"large": large, "l": "a/one"}, untar(t, body)); d != "" {
+		t.Errorf("tar of paths (-want +got):\n%.400s", d)
+	}
+	want(t, f, 404, nil, "GET", main+"/archive?generation=7", nil, "")
+	want(t, f, 200, nil, "GET", "/v1/workspaces/none/archive", nil, "")
+
+	// Damage in the middle of an archive does not look like its end.
+	f.Objects.SetFault(func(c mem.Call) mem.Fault {
+		if c.Op == "get" && strings.Contains(c.Key, "/p/") {
+			return mem.Broken
+		}
+		return mem.OK
+	})
+	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+main+"/archive?format=tar", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+	broken, err := http.DefaultTransport.RoundTrip(req)
+	if err == nil {
+		_, err = io.ReadAll(broken.Body)
+		broken.Body.Close()
+	}
+	if err == nil {
+		t.Error("an archive whose content is lost arrived as if it were whole")
+	}
+}
+
+func untar(t *testing.T, data []byte) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for r := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = string(content) + h.Linkname
+	}
+}
+
+func TestWorkspaceRefusals(t *testing.T) {
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
+		o.Workspaces = state.New(mem.New(), state.Options{Quota: state.Quota{Bytes: 1000, Depth: 5}})
+		o.MaxUpload = 5000
+	})
+	want(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
+	long := strings.Repeat("n", 300)
+	form1, ct := form(t, [][2]string{{"../up", "1"}}, "")
+	form2, ct2 := form(t, nil, `[{"path": "a", "kind": "socket"}]`)
+	form3, ct3 := form(t, nil, `[{"path": "a", "kind": "link"}]`)
+	for _, c := range []struct {
+		status             int
+		code, method, path string
+		header             map[string]string
+		body               string
+	}{
+		{400, "bad_name", "GET", "/v1/workspaces/Main/files", nil, ""},
+		{400, "bad_name", "GET", "/v1/workspaces/m%D0%B0in/files", nil, ""}, // the a is Cyrillic
+		{400, "bad_name", "GET", "/v1/workspaces/a%2Fb/log", nil, ""},
+		{400, "bad_name", "GET", "/v1/workspaces/" + long, nil, ""},
+		{400, "bad_name", "POST", main + "/fork", plain, `{"to": "../x"}`},
+		{404, "not_found", "GET", "/v1/workspaces/../x/files", nil, ""},
+		{404, "not_found", "GET", main + "/files/%2e%2e/x", nil, ""},
+		{404, "not_found", "PUT", main + "/files/a/../b", nil, "x"},
+		{404, "not_found", "PUT", main + "/files//etc/x", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/a%00b", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/a%0Ab", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/a%FFb", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/" + long, nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/exe%E2%80%AEgpj", nil, "x"}, // turns the text around
+		{400, "bad_path", "PUT", main + "/files/servers/x.py", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/f/below", nil, "x"},
+		{400, "bad_path", "PUT", main + "/files/__pycache__/x", nil, "x"},
+		{400, "bad_path", "POST", main + "/files", map[string]string{"Content-Type": ct}, form1},
+		{400, "bad_path", "POST", main + "/files", map[string]string{"Content-Type": ct2}, form2},
+		{400, "bad_path", "POST", main + "/files", map[string]string{"Content-Type": ct3}, form3},
+		{400, "bad_body", "POST", main + "/files", map[string]string{"Content-Type": ct2}, form2[:len(form2)-20]},
+		{415, "bad_media_type", "POST", main + "/files", plain, `{}`},
+		{400, "bad_parameter", "POST", main + "/files?base=x", map[string]string{"Content-Type": ct2}, form2},
+		{400, "bad_parameter", "PUT", main + "/files/g", map[string]string{"If-Match": `W/"x"`}, "x"},
+		{400, "bad_parameter", "PUT", main + "/files/g", map[string]string{"Codefleet-Mode": "7777"}, "x"},
+		{413, "quota_exceeded", "PUT", main + "/files/g", nil, strings.Repeat("x", 1000)},
+		{413, "quota_exceeded", "PUT", main + "/files/a/b/c/d/e/f", nil, "x"},
+		{413, "too_large", "PUT", main + "/files/g", nil, strings.Repeat("x", 6000)},
+		{404, "unknown_file", "GET", main + "/files/none", nil, ""},
+		{404, "unknown_version", "GET", main + "/files?generation=99", nil, ""},
+		{400, "bad_parameter", "GET", main + "/files?generation=nopin", nil, ""},
+		{400, "bad_parameter", "GET", main + "/diff", nil, ""},
+		{400, "bad_parameter", "POST", main + "/restore", plain, `{}`},
+		{400, "bad_parameter", "PUT", main + "/pins/12", plain, `{}`},
+		{404, "unknown_version", "POST", main + "/restore", plain, `{"generation": 12}`},
+		{400, "bad_json", "POST", main + "/restore", plain, `{"generation": true}`},
+		{400, "bad_parameter", "POST", main + "/check", plain, `{"of": 3, "part": 4}`},
+		{403, "forbidden", "PUT", main + "/files/g", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "x"},
+		{403, "forbidden", "GET", main + "/files", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, ""},
+		{401, "unauthorized", "GET", "/v1/state/state.json", map[string]string{"Authorization": ""}, ""},
+		{400, "bad_state_file", "GET", "/v1/state/x.txt", nil, ""},
+		{404, "not_found", "GET", "/v1/state/%2e%2e/state.json", nil, ""},
+		{404, "not_found", "PUT", "/v1/state/../x.json", plain, `{}`},
+		{400, "bad_state_file", "PUT", "/v1/state/sessions/x.json", plain, `{}`},
+		{400, "bad_state_file", "PUT", "/v1/state/st%D0%B0te.json", plain, `{}`},
+		{400, "bad_state", "PUT", "/v1/state/state.json", plain, `[]`},
+		{400, "bad_state", "PUT", "/v1/state/state.json", plain, `{`},
+		{415, "bad_media_type", "PUT", "/v1/state/state.json", nil, `{}`},
+		{404, "unknown_state", "GET", "/v1/state/state.json", nil, ""},
+		{413, "quota_exceeded", "PUT", "/v1/state/state.json", plain, `{"x":"` + strings.Repeat("x", 1000) + `"}`},
+	} {
+		resp, got := ask(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
+		e := decode[struct{ Code, Message string }](t, got)
+		if resp.StatusCode != c.status || e.Code != c.code || e.Message == "" {
+			t.Errorf("%s %.80s %.40q = %d %.200s, want %d %s", c.method, c.path, c.body, resp.StatusCode, got, c.status, c.code)
+		}
+	}
+	var info state.Info
+	if want(t, f, 200, &info, "GET", main, nil, ""); info.Generation != 1 || info.Files != 1 {
+		t.Errorf("after all that: %+v, want what was there", info)
+	}
+}
+
+func TestWorkspacesOfTenantsAreApart(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
+	want(t, f, 200, nil, "PUT", main+"/files/secret", nil, "mine")
+	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{"mine": 1}`)
+	want(t, f, 404, nil, "GET", main+"/files/secret", other, "")
+	want(t, f, 404, nil, "GET", "/v1/state/state.json", other, "")
+	var list []state.Info
+	if want(t, f, 200, &list, "GET", "/v1/workspaces", other, ""); len(list) != 0 {
+		t.Errorf("another tenant sees %+v", list)
+	}
+	want(t, f, 204, nil, "DELETE", main, other, "")
+	want(t, f, 200, nil, "GET", main+"/files/secret", nil, "")
+}
+
+func TestState(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	var saved struct {
+		File, Workspace, ETag string
+		Generation            int64
+	}
+	want(t, f, 200, &saved, "PUT", "/v1/state", map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}, `{"step":1}`)
+	if saved.File != "state.json" || saved.Workspace != "main" || saved.Generation != 1 {
+		t.Errorf("PUT = %+v", saved)
+	}
+	resp, body := ask(t, f, "GET", "/v1/state/state.json", nil, nil)
+	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` || resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("GET = %q, %v", body, resp.Header)
+	}
+	want(t, f, 304, nil, "GET", "/v1/state/state.json", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
+	match := map[string]string{"Content-Type": "application/json", "If-Match": resp.Header.Get("ETag")}
+	want(t, f, 200, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+	want(t, f, 412, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+
+	// YAML, by a name of one's own in a workspace of one's own.
+	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", plain, `{"a":[1,"two"]}`)
+	resp, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", nil, nil)
+	if string(body) != "a:\n    - 1\n    - two\n" || resp.Header.Get("Content-Type") != "application/yaml" {
+		t.Errorf("GET = %q, %v", body, resp.Header)
+	}
+	_, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", map[string]string{"Accept": "application/json"}, nil)
+	if string(body) != `{"a":[1,"two"]}` {
+		t.Errorf("GET as JSON = %q", body)
+	}
+	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", map[string]string{"Content-Type": "application/yaml"}, "b: 2 # why\n")
+	if _, body = ask(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil, nil); string(body) != "b: 2 # why\n" {
+		t.Errorf("the file = %q", body)
+	}
+	// What a task broke is said to be broken, and can be replaced.
+	want(t, f, 200, nil, "PUT", main+"/files/state.json", nil, "{broken")
+	want(t, f, 409, nil, "GET", "/v1/state/state.json", nil, "")
+	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{}`)
+}
