@@ -68,7 +68,9 @@ type call struct {
 	query  url.Values
 	header http.Header
 	body   []byte
+	stream func() io.Reader // instead of body, made anew for each time it is sent
 	wait   time.Duration
+	once   bool // done twice it would not be what it is done once: only repeated when it surely was not done
 }
 
 func (d *httpDoor) submit(ctx context.Context, s Submission, wait time.Duration) (Record, error) {
@@ -173,7 +175,11 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 		q.Set("wait", c.wait.String())
 	}
 	u.RawQuery = q.Encode()
-	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), u.String(), bytes.NewReader(c.body))
+	var body io.Reader = bytes.NewReader(c.body)
+	if c.stream != nil {
+		body = c.stream()
+	}
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), u.String(), body)
 	if err != nil {
 		return nil, backoff.Permanent(err)
 	}
@@ -184,13 +190,21 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := d.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask fleet at %s: %w", d.base.Host, unwrapURL(err))
+		err = fmt.Errorf("ask fleet at %s: %w", d.base.Host, unwrapURL(err))
+		if c.once {
+			err = backoff.Permanent(err)
+		}
+		return nil, err
 	}
-	if resp.StatusCode/100 == 2 {
+	if resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusNotModified {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, refused(resp)
+	err = refused(resp)
+	if c.once && resp.StatusCode != http.StatusTooManyRequests {
+		err = backoff.Permanent(final(err))
+	}
+	return nil, err
 }
 
 func escape(segments []string) []string {

@@ -316,7 +316,7 @@ func TestNamesThatAreNoSegments(t *testing.T) {
 }
 
 func TestAPIErrorNamesThePlaceOnce(t *testing.T) {
-	for e, want := range map[client.APIError]string{
+	for e, want := range map[*client.APIError]string{
 		{Code: "bad_data", Path: "/pool", Message: "/pool: too long"}: "bad_data: /pool: too long",
 		{Code: "bad_data", Path: "/pool", Message: "too long"}:        "bad_data: /pool: too long",
 		{Code: "busy", Message: "later", Cause: "full"}:               "busy: later: full",

@@ -63,7 +63,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &failure{code: exitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
 	})
-	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "fleet", Title: "The fleet:"})
+	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"}, &cobra.Group{ID: "fleet", Title: "The fleet:"})
 	group := func(id string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = id
@@ -72,6 +72,7 @@ func (a *app) root() *cobra.Command {
 	}
 	group("tasks", a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(),
 		a.cancelCommand(), a.tasksCommand(), a.deadCommand())
+	group("files", a.workspaceCommand(), a.stateCommand())
 	group("fleet", a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand(),
 		a.toolServerCommand())
 	root.AddCommand(a.versionCommand())

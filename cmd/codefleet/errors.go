@@ -131,6 +131,9 @@ func asked(err error) error {
 }
 
 func refusalCode(e *client.APIError) int {
+	if e.Code == "quota_exceeded" || e.Status == http.StatusPreconditionFailed {
+		return exitRefused
+	}
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return exitRefused

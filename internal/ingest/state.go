@@ -55,6 +55,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h := w.Header()
+	h.Set("Codefleet-State-File", name)
 	h.Set("ETag", strconv.Quote(info.ETag))
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")

@@ -1,0 +1,161 @@
+package ingesttest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// refusal is the code of a refusal, or "" with none.
+func refusal(err error) string {
+	if e, ok := errors.AsType[*client.APIError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+func TestClientState(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	both := doors(t, f)
+	c := both["http"]
+	s, err := c.GetState(t.Context(), "", "")
+	if err != nil || s.Exists || string(s.Data) != "{}" || s.ETag != client.NoState {
+		t.Fatalf("GetState of nothing = %+v, %v", s, err)
+	}
+	s.Data = json.RawMessage(`{"step": 1}`)
+	first, err := c.SaveState(t.Context(), s)
+	if err != nil || !first.Exists || first.File != "state.json" || first.Generation != 1 {
+		t.Fatalf("SaveState = %+v, %v", first, err)
+	}
+	if _, err := c.SaveState(t.Context(), s); refusal(err) != "precondition_failed" {
+		t.Errorf("SaveState over what has come meanwhile = %v", err)
+	}
+	got, err := c.GetState(t.Context(), "main", "state.json")
+	if err != nil || !got.Exists || got.ETag != first.ETag || !strings.Contains(string(got.Data), `"step": 1`) {
+		t.Errorf("GetState = %+v, %v, want ETag %s", got, err, first.ETag)
+	}
+	got.Data = json.RawMessage(`{"step": 2}`)
+	if got, err = c.SaveState(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	first.Data = json.RawMessage(`{"step": 3}`)
+	if _, err := c.SaveState(t.Context(), first); refusal(err) != "precondition_failed" {
+		t.Errorf("SaveState of a stale version = %v", err)
+	}
+	first.ETag = ""
+	if _, err := c.SaveState(t.Context(), first); err != nil {
+		t.Errorf("SaveState over whatever is there = %v", err)
+	}
+	y := client.State{Workspace: "lab", File: "state/a.yaml", Data: json.RawMessage(`{"a": [1, "x"]}`)}
+	if _, err := c.SaveState(t.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.GetState(t.Context(), "lab", "state/a.yaml"); err != nil || string(got.Data) != `{"a":[1,"x"]}` {
+		t.Errorf("GetState of YAML = %s, %v", got.Data, err)
+	}
+	for _, name := range []string{"../state.json", "/etc/passwd", "a/../../x.json", "x.txt", "sessions/x.json", strings.Repeat("n", 300) + ".json"} {
+		if _, err := c.GetState(t.Context(), "", name); refusal(err) != "bad_state_file" {
+			t.Errorf("GetState(%.40q) = %v, want it refused", name, err)
+		}
+		if _, err := c.SaveState(t.Context(), client.State{File: name, Data: json.RawMessage("{}")}); refusal(err) != "bad_state_file" {
+			t.Errorf("SaveState(%.40q) = %v, want it refused", name, err)
+		}
+	}
+	if _, err := both["nats"].GetState(t.Context(), "", ""); refusal(err) != "http_only" {
+		t.Errorf("GetState over NATS = %v", err)
+	}
+}
+
+func TestClientWorkspace(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	c := doors(t, f)["http"]
+	w := c.Workspace("")
+	read := func(version, path string, offset int64) string {
+		t.Helper()
+		r, err := w.Open(t.Context(), version, path, offset)
+		if err != nil {
+			return refusal(err)
+		}
+		defer r.Close()
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(data)
+	}
+	if list, g, err := w.Files(t.Context(), "", ""); err != nil || len(list) != 0 || g != 0 {
+		t.Errorf("Files of nothing = %v, %d, %v", list, g, err)
+	}
+	done, err := w.Put(t.Context(), "dir/é 1%.txt", strings.NewReader("one"), client.NoState)
+	if err != nil || done.Generation != 1 || !slices.Equal(done.Changed, []string{"dir", "dir/é 1%.txt"}) {
+		t.Fatalf("Put = %+v, %v", done, err)
+	}
+	if _, err := w.Put(t.Context(), "dir/é 1%.txt", strings.NewReader("x"), client.NoState); refusal(err) != "precondition_failed" {
+		t.Errorf("Put of what is there = %v", err)
+	}
+	list, g, err := w.Files(t.Context(), "", "")
+	if err != nil || g != 1 || len(list) != 2 || list[1].Path != "dir/é 1%.txt" || list[1].Bytes != 3 {
+		t.Fatalf("Files = %+v, %d, %v", list, g, err)
+	}
+	if _, err := w.Put(t.Context(), list[1].Path, strings.NewReader("two"), list[1].ETag); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Pin(t.Context(), "before", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := read("before", list[1].Path, 0) + read("", list[1].Path, 1); got != "onewo" {
+		t.Errorf("read %q, want onewo", got)
+	}
+	if got := read("", "none", 0) + read("", "../x", 0); got != "unknown_filebad_path" {
+		t.Errorf("read of nothing = %q", got)
+	}
+	diff, err := w.Diff(t.Context(), "before", "")
+	if err != nil || len(diff) != 1 || diff[0] != (client.PathChange{Path: list[1].Path, Op: "modified", Bytes: 3}) {
+		t.Errorf("Diff = %+v, %v", diff, err)
+	}
+	if done, err = w.Restore(t.Context(), "before", "back"); err != nil || done.Generation != 3 || done.Message != "back" {
+		t.Errorf("Restore = %+v, %v", done, err)
+	}
+	if done, err = w.Fork(t.Context(), "2", "copy"); err != nil || done.Generation != 1 {
+		t.Errorf("Fork = %+v, %v", done, err)
+	}
+	if _, err = w.Fork(t.Context(), "", "copy"); refusal(err) != "workspace_exists" {
+		t.Errorf("Fork again = %v", err)
+	}
+	if log, err := w.Log(t.Context(), 2); err != nil || len(log) != 2 || log[0].Generation != 3 {
+		t.Errorf("Log = %+v, %v", log, err)
+	}
+	if found, err := w.Check(t.Context(), client.CheckOptions{ReadData: true}); err != nil || found.Versions != 3 || len(found.Problems) != 0 {
+		t.Errorf("Check = %+v, %v", found, err)
+	}
+	if pins, err := w.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0] != (client.Pin{Name: "before", Generation: 1}) {
+		t.Errorf("Pins = %+v, %v", pins, err)
+	}
+	if err := w.Unpin(t.Context(), "before"); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Remove(t.Context(), "dir"); err != nil {
+		t.Error(err)
+	}
+	if err := c.Workspace("copy").Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	all, err := c.Workspaces(t.Context())
+	if err != nil || len(all) != 1 || all[0].Name != "main" || all[0].Files != 0 || all[0].Generation != 4 {
+		t.Errorf("Workspaces = %+v, %v", all, err)
+	}
+	r, err := w.Archive(t.Context(), "1", "", "tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if data, err := io.ReadAll(r); err != nil || !strings.Contains(string(data), "one") {
+		t.Errorf("Archive = %d bytes, %v", len(data), err)
+	}
+}
