@@ -202,11 +202,11 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 	}
 	var list []WorkspaceFile
 	var generation int64
-	err := w.do(ctx, call{path: []string{"files"}, query: q}, answerTime, func(resp *http.Response) (err error) {
-		if generation, err = strconv.ParseInt(resp.Header.Get("Codefleet-Generation"), 10, 64); err != nil {
+	err := w.do(ctx, call{path: []string{"files"}, query: q}, answerTime, func(h http.Header, body io.Reader) (err error) {
+		if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
 			return fmt.Errorf("generation of the answer: %w", err)
 		}
-		return json.NewDecoder(resp.Body).Decode(&list)
+		return json.NewDecoder(body).Decode(&list)
 	})
 	return list, generation, err
 }
@@ -324,17 +324,17 @@ func (w *Workspace) json(ctx context.Context, v any, c call) error {
 }
 
 // decoder reads an answer into v; nil: there is nothing to read.
-func decoder(v any) func(*http.Response) error {
-	return func(resp *http.Response) error {
+func decoder(v any) func(http.Header, io.Reader) error {
+	return func(_ http.Header, body io.Reader) error {
 		if v == nil {
 			return nil
 		}
-		return json.NewDecoder(resp.Body).Decode(v)
+		return json.NewDecoder(body).Decode(v)
 	}
 }
 
 // do sends c until it is answered, and lets read have the answer. limit bounds one time; 0: ctx does.
-func (w *Workspace) do(ctx context.Context, c call, limit time.Duration, read func(*http.Response) error) error {
+func (w *Workspace) do(ctx context.Context, c call, limit time.Duration, read func(http.Header, io.Reader) error) error {
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return err
@@ -354,7 +354,7 @@ func (w *Workspace) do(ctx context.Context, c call, limit time.Duration, read fu
 			return struct{}{}, err
 		}
 		defer resp.Body.Close()
-		if err := read(resp); err != nil {
+		if err := read(resp.Header, resp.Body); err != nil {
 			return struct{}{}, fmt.Errorf("read answer of %s: %w", d.base.Host, err)
 		}
 		return struct{}{}, nil

@@ -245,9 +245,9 @@ func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, s
 		return err
 	}
 	for {
-		data, err := chunker.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+		data, end := chunker.Next()
+		if end != nil && !errors.Is(end, io.EOF) {
+			return end
 		}
 		if counted.n > limit {
 			e.Size = counted.n
@@ -260,7 +260,7 @@ func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, s
 			}
 			e.Blobs = append(e.Blobs, b)
 		}
-		if err != nil {
+		if end != nil {
 			e.Size = counted.n
 			return nil
 		}

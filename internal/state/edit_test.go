@@ -61,7 +61,7 @@ func TestEdit(t *testing.T) {
 				t.Errorf("etag = %s, %v, want %s and no parts", f.ETag, f.Parts, want)
 			}
 		case "large":
-			var ids, at = []byte{}, int64(0)
+			ids, at := []byte{}, int64(0)
 			for _, p := range f.Parts {
 				if sum := state.Sum([]byte(large[at : at+p.Bytes])); sum != p.SHA256 {
 					t.Errorf("part at %d = %s, want %s", at, p.SHA256, sum)

@@ -134,7 +134,7 @@ func node(v any) *yaml.Node {
 			n.Tag = "!!int"
 		}
 	case bool:
-		n.Tag, n.Value = "!!bool", fmt.Sprint(v)
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(v)
 	default:
 		n.Tag, n.Value = "!!null", "null"
 	}

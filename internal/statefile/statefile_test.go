@@ -3,6 +3,7 @@ package statefile_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -59,12 +60,12 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("FromJSON(%q): no error", data)
 		}
 	}
-	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	bomb := new(strings.Builder)
+	bomb.WriteString("a: &a [x,x,x,x,x,x,x,x,x]\n")
 	for _, c := range "bcdefghij" {
-		prev := string(c - 1)
-		bomb += string(c) + ": &" + string(c) + " [" + strings.Repeat("*"+prev+",", 8) + "*" + prev + "]\n"
+		fmt.Fprintf(bomb, "%c: &%[1]c [%s*%c]\n", c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 8), c-1)
 	}
-	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", bomb} {
+	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", bomb.String()} {
 		if err := statefile.CheckYAML([]byte(text)); err == nil {
 			t.Errorf("CheckYAML(%.40q): no error", text)
 		}
