@@ -222,8 +222,11 @@ func (s *Store) checkEdit(e Edit) error {
 func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, scratch *[]byte) error {
 	*buf = slices.Grow((*buf)[:0], maxBlob+1)[:maxBlob+1]
 	*scratch = slices.Grow((*scratch)[:0], maxBlob)
-	n, err := io.ReadFull(r, *buf)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	n, ended, err := fill(r, *buf)
+	if err != nil {
+		return err
+	}
+	if ended {
 		e.Size = int64(n)
 		if e.Size > room {
 			return s.overQuota(e, room)
@@ -232,10 +235,9 @@ func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, s
 			return nil
 		}
 		b, err := p.add((*buf)[:n], *scratch)
-		e.Blobs = []blob{b}
-		return err
-	}
-	if err != nil {
+		if err == nil {
+			e.Blobs = []blob{b}
+		}
 		return err
 	}
 	limit := min(room, s.opts.Quota.Largest)
@@ -244,10 +246,11 @@ func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, s
 	if err != nil {
 		return err
 	}
-	for {
-		data, end := chunker.Next()
-		if end != nil && !errors.Is(end, io.EOF) {
-			return end
+	for last := false; !last; {
+		data, err := chunker.Next()
+		last = errors.Is(err, io.EOF)
+		if err != nil && !last {
+			return err
 		}
 		if counted.n > limit {
 			e.Size = counted.n
@@ -260,11 +263,24 @@ func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, s
 			}
 			e.Blobs = append(e.Blobs, b)
 		}
-		if end != nil {
-			e.Size = counted.n
-			return nil
+	}
+	e.Size = counted.n
+	return nil
+}
+
+// fill reads until b is full or r ends. A stream that broke is not one that ended.
+func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
+	for n < len(b) {
+		m, err := r.Read(b[n:])
+		n += m
+		if err == io.EOF { //nolint:errorlint // exactly this says that all is there
+			return n, true, nil
+		}
+		if err != nil {
+			return n, false, err
 		}
 	}
+	return n, false, nil
 }
 
 func (s *Store) overQuota(e *entry, room int64) error {

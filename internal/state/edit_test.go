@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -216,6 +217,16 @@ func TestEditRefuses(t *testing.T) {
 	}
 	if _, err := s.Edit(t.Context(), ref, newest, broken); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Edit() of a stream that breaks = %v", err)
+	}
+	for _, size := range []int{10, 5 << 20} { // a file whose sender vanished is not a shorter file
+		cut := io.MultiReader(strings.NewReader(statetest.Random(1, size)), iotest.ErrReader(io.ErrUnexpectedEOF))
+		e := state.Edit{Path: "cut", Kind: state.File, Content: cut}
+		if _, err := s.Edit(t.Context(), ref, newest, edits(e)); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("Edit() of a file that breaks at %d = %v", size, err)
+		}
+	}
+	if info, err := s.Info(t.Context(), ref); err != nil || info.Generation != 1 {
+		t.Errorf("Info() = %+v, %v, want generation 1", info, err)
 	}
 }
 
