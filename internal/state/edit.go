@@ -273,7 +273,7 @@ func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
 	for n < len(b) {
 		m, err := r.Read(b[n:])
 		n += m
-		if err == io.EOF { //nolint:errorlint // exactly this says that all is there
+		if err == io.EOF {
 			return n, true, nil
 		}
 		if err != nil {
