@@ -25,8 +25,9 @@ type Client struct {
 }
 
 const (
-	defaultAckWait   = 30 * time.Second
-	defaultRetention = 7 * 24 * time.Hour
+	defaultAckWait = 30 * time.Second
+	// RecordsKept is how long a terminal record is kept, where Options do not say otherwise.
+	RecordsKept      = 7 * 24 * time.Hour
 	defaultBacklog   = 100_000
 	requestTimeout   = 10 * time.Second // of one request: a cluster elects a leader within it
 	reconnectWait    = 100 * time.Millisecond
@@ -42,7 +43,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	o.AckWait = cmp.Or(o.AckWait, defaultAckWait)
-	o.Retention = cmp.Or(o.Retention, defaultRetention)
+	o.Retention = cmp.Or(o.Retention, RecordsKept)
 	o.MaxBacklog = cmp.Or(o.MaxBacklog, defaultBacklog)
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.History = cmp.Or(o.History, 1)

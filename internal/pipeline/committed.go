@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -46,6 +47,10 @@ func (p *Pipeline) committedBefore(ctx context.Context, t *task, c state.Commit)
 	return &res, err
 }
 
+// artifactsKept is how long artifacts stay: as long as records do, and some for the task that may still
+// be completed by another worker.
+const artifactsKept = jobs.RecordsKept + 24*time.Hour
+
 // artifacts are the files below artifacts/ that the task changed, and those of the version it left
 // that its patterns name, changed or not.
 func (p *Pipeline) artifacts(ctx context.Context, t *task, w schemas.WorkspaceChange) ([]schemas.Artifact, error) {
@@ -73,6 +78,13 @@ func (p *Pipeline) artifacts(ctx context.Context, t *task, w schemas.WorkspaceCh
 			MediaType: cmp.Or(mime.TypeByExtension(path.Ext(f.Path)), "application/octet-stream"),
 			URL:       "/v1/tasks/" + t.job.Record.TaskID + "/artifacts/" + (&url.URL{Path: f.Path}).EscapedPath(),
 		})
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	// They stay as long as the record that lists them does, however many commits come after.
+	if err := p.Store.Keep(ctx, t.ref, w.Generation, time.Now().Add(artifactsKept)); err != nil {
+		return nil, fmt.Errorf("keep artifacts: %w", err)
 	}
 	return out, nil
 }

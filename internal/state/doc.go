@@ -16,6 +16,7 @@
 //	<tenant>/w/<ws>/m/<generation>-<id>  manifest of one commit: every path (full), or what changed (delta)
 //	<tenant>/w/<ws>/HEAD                 which manifest is the newest; the only object that ever changes
 //	<tenant>/w/<ws>/pins                 versions that are kept for good
+//	<tenant>/w/<ws>/k/<generation>-<until>  a version that somebody was promised until a time
 //	<tenant>/gc/<run>                    what a collection marked for deletion
 //
 // # Atomicity

@@ -85,6 +85,10 @@ func (s *Store) Open(ctx context.Context, ref Ref, generation int64, path string
 	if err != nil {
 		return nil, FileInfo{}, fmt.Errorf("open %q: %w", path, err)
 	}
+	return s.openIn(ctx, ref, v, path)
+}
+
+func (s *Store) openIn(ctx context.Context, ref Ref, v *loaded, path string) (io.ReadSeeker, FileInfo, error) {
 	e := v.snap.find(path)
 	if e == nil || e.Kind != kindFile {
 		return nil, FileInfo{}, fmt.Errorf("open %q: %w", path, ErrNotFound)

@@ -51,7 +51,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}
@@ -63,8 +63,9 @@ type collector struct {
 	tenant     string
 	opts       CollectOptions
 	now        time.Time
-	live       map[string]bool  // keys
-	candidates map[string]int64 // keys that nothing refers to, with their sizes
+	live       map[string]bool     // keys
+	candidates map[string]int64    // keys that nothing refers to, with their sizes
+	kept       map[string][]string // by workspace: names of objects of Keep
 	out        Collected
 }
 
@@ -97,6 +98,9 @@ func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces 
 		switch {
 		case len(parts) == 4 && parts[1] == "p", len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
 			objects = append(objects, info)
+		case len(parts) == 5 && parts[1] == "w" && parts[3] == "k":
+			objects = append(objects, info)
+			c.kept[parts[2]] = append(c.kept[parts[2]], parts[4])
 		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
 			workspaces = append(workspaces, parts[2])
 		}
@@ -128,20 +132,28 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 		return err
 	}
 	for _, k := range kept {
-		c.live[ref.manifestKey(k.link.Name)] = true
-		c.markPacks(k.man)
-		for _, l := range k.man.header.Chain {
-			key := ref.manifestKey(l.Name)
-			if c.live[key] {
-				continue
-			}
-			m, err := c.store.headerOf(ctx, ref, l.Name, &l.Digest)
-			if err != nil {
-				return err
-			}
-			c.live[key] = true
-			c.markPacks(m)
+		if err := c.markVersion(ctx, ref, k); err != nil {
+			return err
 		}
+	}
+	return c.markKept(ctx, ref, h)
+}
+
+// markVersion marks a manifest and all that it needs.
+func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) error {
+	c.live[ref.manifestKey(k.link.Name)] = true
+	c.markPacks(k.man)
+	for _, l := range k.man.header.Chain {
+		key := ref.manifestKey(l.Name)
+		if c.live[key] {
+			continue
+		}
+		m, err := c.store.headerOf(ctx, ref, l.Name, &l.Digest)
+		if err != nil {
+			return err
+		}
+		c.live[key] = true
+		c.markPacks(m)
 	}
 	return nil
 }

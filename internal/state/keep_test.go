@@ -1,0 +1,98 @@
+package state_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+// kept reads file n of a generation as an artifact is read.
+func kept(t *testing.T, objects state.Objects, generation int64) (string, error) {
+	t.Helper()
+	f, _, err := state.New(objects, state.Options{}).OpenKept(t.Context(), ref, generation, "n")
+	if err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(f)
+	return string(data), err
+}
+
+// TestKeep: artifacts stay as long as records, however many commits and collections come after.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 60)
+		const promised = 7 * 24 * time.Hour
+		for _, g := range []int64{5, 6, 7} {
+			if err := w.Store.Keep(t.Context(), ref, g, time.Now().Add(promised)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Store.Keep(t.Context(), ref, 61, time.Now()); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Keep() of what is not there = %v", err)
+		}
+		collect := func() {
+			t.Helper()
+			if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{Retention: state.Retention{Daily: 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 6 { // commits and collections go on, for six days
+			advance(t, 25*time.Hour)
+			w.Checkout()
+			w.Write("n", "later")
+			w.Write("day", time.Now().String())
+			w.Commit(time.Now().Format("task-02-15"))
+			collect()
+		}
+		if _, err := kept(t, objects, 20); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("a version that nobody was promised is still there: %v", err)
+		}
+		for g, want := range map[int64]string{5: "5", 6: "6", 7: "7", 66: "later"} {
+			if got, err := kept(t, objects, g); got != want || err != nil {
+				t.Errorf("file of generation %d = %q, %v, want %q", g, got, err, want)
+			}
+		}
+		for range 3 {
+			advance(t, 25*time.Hour)
+			collect()
+		}
+		if _, err := kept(t, objects, 5); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("after the promised time: %v, want it gone", err)
+		}
+		report, err := state.New(objects, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		if err != nil || len(report.Problems) > 0 {
+			t.Errorf("Check() = %+v, %v", report, err)
+		}
+		if err := objects.Violations(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestKeepEndsWithTheWorkspace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 3)
+		if err := w.Store.Keep(t.Context(), ref, 2, time.Now().Add(30*24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Store.Delete(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			advance(t, 25*time.Hour)
+			if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := kept(t, objects, 2); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("file of a deleted workspace = %q, %v, want it gone", got, err)
+		}
+	})
+}
