@@ -72,26 +72,6 @@ type PathChange struct {
 	Bytes int64  `json:"bytes"` // size afterwards; of a removed path, before
 }
 
-// WorkspaceFile is one path of a version.
-type WorkspaceFile struct {
-	Path   string    `json:"path"`
-	Kind   string    `json:"kind"` // file, dir, link
-	Mode   uint32    `json:"mode"` // permission bits
-	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time"` // of modification
-	Target string    `json:"target,omitempty"`
-	// ETag changes with a file's content: the SHA-256 of that, or where there are Parts the SHA-256
-	// of theirs, one after the other.
-	ETag  string     `json:"etag,omitempty"`
-	Parts []FilePart `json:"parts,omitempty"` // of a file above 4 MiB
-}
-
-// FilePart is a piece of a large file's content.
-type FilePart struct {
-	SHA256 string `json:"sha256"`
-	Bytes  int64  `json:"bytes"`
-}
-
 // Pin is a version that is kept for good under a name.
 type Pin struct {
 	Name       string `json:"name"`

@@ -55,6 +55,7 @@ var imports = map[string][]string{
 	"internal/pipeline": {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state"},
 
 	"internal/statefile": nil,
+	"internal/folder":    {"internal/state/ignore"},
 	"internal/config":    nil, // for cmd, and what wires a whole process
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
@@ -73,7 +74,7 @@ var imports = map[string][]string{
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 
-	"client": {"schemas", "internal/jobs", "internal/refusal", "internal/tools"},
+	"client": {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools"},
 	"plugin": {"schemas", "internal/..."},
 }
 
