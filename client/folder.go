@@ -49,8 +49,8 @@ func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy)
 	if err != nil {
 		return SyncReport{}, err
 	}
-	defer f.Close()
-	return f.Pull(ctx, policy)
+	r, err := f.Pull(ctx, policy)
+	return r, errors.Join(err, f.Close())
 }
 
 // Push makes what changed in a directory, since directory and workspace last met, a commit: all of it
@@ -61,8 +61,8 @@ func (w *Workspace) Push(ctx context.Context, dir, message string, policy Confli
 	if err != nil {
 		return SyncReport{}, err
 	}
-	defer f.Close()
-	return f.Push(ctx, message, policy)
+	r, err := f.Push(ctx, message, policy)
+	return r, errors.Join(err, f.Close())
 }
 
 func (w *Workspace) openFolder(dir string) (*folder.Folder, error) {

@@ -30,7 +30,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 		case theirs:
 			policy = client.Theirs
 		}
-		if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // as mkdir would
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return usage("%v", err)
 		}
 		line := a.progress()

@@ -21,7 +21,7 @@ var errTaken = errors.New("changed here meanwhile")
 // then files as they arrive.
 func (f *Folder) apply(ctx context.Context, generation int64, todo []difference, policy Policy, r *Report) error {
 	for _, d := range slices.Backward(todo) {
-		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && !(d.ours && policy == KeepBoth) {
+		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
 				f.meet(d.path, nil, nil, time.Now()) // they removed what we edited: the edit stays
 				continue
@@ -221,7 +221,7 @@ func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report,
 
 // place gives what was written its name, if what has that is what was looked at; beside it otherwise.
 func (f *Folder) place(temp string, d difference, policy Policy, r *Report, generation int64, out *os.File) error {
-	err := error(errTaken)
+	err := errTaken
 	if !d.ours || policy == Theirs {
 		err = f.swap(temp, d)
 	}

@@ -183,8 +183,8 @@ func (f *Folder) remember() error {
 		return err
 	}
 	var met memory
-	if json.Unmarshal(data, &met) != nil || met.Format != f.met.Format || met.Paths == nil {
-		return nil
+	if broken := json.Unmarshal(data, &met); broken != nil || met.Format != f.met.Format || met.Paths == nil {
+		return nil //nolint:nilerr // as none
 	}
 	if met.Workspace != f.o.Workspace {
 		return fmt.Errorf("%w: %s says %q, not %q", ErrOther, f.o.Memory, met.Workspace, f.o.Workspace)

@@ -292,6 +292,7 @@ func TestPullAndPush(t *testing.T) {
 
 func TestConflicts(t *testing.T) {
 	setup := func(t *testing.T) *world {
+		t.Helper()
 		w := newWorld(t)
 		w.remote.set(map[string]string{"both": "0", "mine": "0", "theirs": "0", "rm/ours": "0", "rm/theirs": "0", "same": "0", "k": "0", "kd/x": "0"})
 		w.pull(folder.Refuse)
@@ -532,7 +533,7 @@ func TestOtherWorkspace(t *testing.T) {
 // TestNothingIsLost lets both sides change at random; whatever a person wrote last is somewhere.
 func TestNothingIsLost(t *testing.T) {
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // repeats
+		rng := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t)
 		names := []string{"a", "b", "d/a", "d/b", "d/e/f", "b/x"}
 		for round := range 6 {

@@ -76,7 +76,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			return c, err
 		}
 		k := f.met.Paths[p]
-		d.theirs = k == nil && d.there != nil || k != nil && !k.Entry.same(d.there)
+		d.theirs = k == nil && d.there != nil || k != nil && !k.same(d.there)
 		if d.ours || d.theirs {
 			if err := f.agree(&d, began); err != nil {
 				return c, err
@@ -273,7 +273,7 @@ type steady struct {
 
 func (s *steady) Read(b []byte) (int, error) {
 	n, err := s.file.Read(b)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		if info, failed := s.file.Stat(); failed != nil || statOf(info) != s.was {
 			return n, fmt.Errorf("%s: %w", s.path, errChanging)
 		}
