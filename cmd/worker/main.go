@@ -56,5 +56,6 @@ func serve(take, work context.Context, p *wire.Process) error {
 		return p.Queue, err
 	}
 	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
+	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
 	return wire.RunWorker(take, work, p.Config, version, join, p.Telemetry, ready)
 }

@@ -84,7 +84,8 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, toolbox.Joined(join)),
-		Cleaning: cleaning(c), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Live: liveFolder(c), Cleaning: cleaning(c),
+		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }
 
@@ -119,6 +120,18 @@ func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(c
 
 // MsbDir is where in its directory a worker keeps what is microsandbox's, images among it.
 const MsbDir = "m"
+
+// liveFolder is the directory of the settings that is kept in step with the main workspace; nil: none.
+func liveFolder(c *config.Config) *worker.Live {
+	if c.Execution.WorkspaceDir == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(c.Execution.WorkspaceDir)
+	if err != nil {
+		dir = c.Execution.WorkspaceDir
+	}
+	return &worker.Live{Dir: dir, Memory: filepath.Join(c.Data, "live.json"), Ref: state.Ref{Tenant: config.DefaultTenant, Workspace: "main"}}
+}
 
 // workerDir takes the first directory below data that no living worker has. So a worker that starts
 // after a crash finds, and cleans, what its predecessor left. Its name is short: sockets lie below.

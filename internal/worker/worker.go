@@ -39,6 +39,7 @@ type Options struct {
 	Pool        executor.PoolOptions                // Owner and Log default to the worker's
 	Driver      executor.Driver
 	Join        Join
+	Live        *Live                      // a directory kept in step with a workspace; nil: none
 	Tools       pipeline.Tools             // Journal and Audit default to those of the queue
 	Embeddings  *pipeline.Embeddings       // nil: tools are found by words alone
 	Writer      *codegen.Writer            // nil: programs are written by rules
@@ -135,9 +136,21 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
 		Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
+	handle := story.Handle
+	if o.Live != nil {
+		folder, err := openLive(take, *o.Live, store, o.Log)
+		if err != nil {
+			return err
+		}
+		following, stop := context.WithCancel(take)
+		var run sync.WaitGroup
+		run.Go(func() { folder.run(following) })
+		defer func() { stop(); run.Wait(); _ = folder.close() }()
+		handle = folder.around(handle)
+	}
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
-		Policy: o.Policy, Serves: o.Serves, Handler: story.Handle, Log: o.Log,
+		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
 		Info: func() jobs.WorkerInfo { return info(o.Version, pool) }, Catalogue: o.pin,
 	})
 	if err := w.Run(take, work); err != nil {

@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/folder"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Live is a directory of this host that is kept in step with a workspace: what changed there is
+// imported before a task of that workspace runs here, and what changed in the workspace comes there
+// after each task, and soon after anything else.
+type Live struct {
+	Dir    string
+	Memory string // file that remembers what both sides had when they last met
+	Ref    state.Ref
+}
+
+// liveEvery is how often the workspace is asked for changes that no task of this worker made.
+const liveEvery = 2 * time.Second
+
+// live is an open Live.
+type live struct {
+	ref   state.Ref
+	store *state.Store
+	log   *slog.Logger
+
+	mu     sync.Mutex // held while the directory is looked at or written
+	folder *folder.Folder
+	met    int64 // the newest generation that came here
+}
+
+func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*live, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("live folder: %w", err)
+	}
+	options := folder.Options{Memory: o.Memory, Workspace: o.Ref.String() + " " + o.Dir}
+	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // what comes is the person's whose directory it is
+			options.Owner = &folder.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
+		}
+	}
+	f, err := folder.Open(o.Dir, remote{store, o.Ref}, options)
+	if errors.Is(err, folder.ErrOther) { // of another directory: it says nothing about this one
+		if err = os.Remove(o.Memory); err == nil {
+			f, err = folder.Open(o.Dir, remote{store, o.Ref}, options)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("live folder %s: %w", o.Dir, err)
+	}
+	l := &live{ref: o.Ref, store: store, log: log, folder: f}
+	if err := l.sync(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("live folder %s: %w", o.Dir, err), f.Close())
+	}
+	return l, nil
+}
+
+// around imports before a task and exports after it.
+func (l *live) around(next jobs.Handler) jobs.Handler {
+	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
+			return next(ctx, j)
+		}
+		if err := l.before(ctx); err != nil {
+			return refusedImport(l.ref, err)
+		}
+		res, err := next(ctx, j)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		l.follow(after)
+		return res, err
+	}
+}
+
+// refusedImport ends a task whose folder can never be imported as it is: it would run on other files
+// than the person sees.
+func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
+	_, bad := errors.AsType[*state.EditError](err)
+	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("import the live folder: %w", err)
+	}
+	return &schemas.Result{
+		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},
+		Error: &schemas.Error{
+			Code: "folder_not_imported", Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
+			Hint: "mend or remove what it names, or list it in .workspaceignore",
+		},
+	}, nil
+}
+
+// before imports what changed in the directory. With no change it asks nobody.
+func (l *live) before(ctx context.Context) error {
+	l.mu.Lock()
+	dirty, err := l.folder.Dirty()
+	l.mu.Unlock()
+	if err != nil || !dirty {
+		return err
+	}
+	return l.sync(ctx)
+}
+
+func (l *live) sync(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, err := l.folder.Sync(ctx, "live folder")
+	l.said(ctx, r)
+	return err
+}
+
+// follow brings what is new in the workspace into the directory.
+func (l *live) follow(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	info, err := l.store.Info(ctx, l.ref)
+	if err == nil && info.Generation != l.met {
+		var r folder.Report
+		r, err = l.folder.Pull(ctx, folder.KeepBoth)
+		l.said(ctx, r)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.WarnContext(ctx, "live folder not up to date", "workspace", l.ref.String(), "error", err)
+	}
+}
+
+// said remembers where both sides met, and names what a person should look at.
+func (l *live) said(ctx context.Context, r folder.Report) {
+	l.met = max(l.met, r.Generation)
+	if len(r.Conflicts) > 0 {
+		l.log.WarnContext(ctx, "changed both in the live folder and by a task, both are kept", "workspace", l.ref.String(), "paths", r.Conflicts)
+	}
+}
+
+// run follows the workspace until ctx ends.
+func (l *live) run(ctx context.Context) {
+	tick := time.NewTicker(liveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.follow(ctx)
+		}
+	}
+}
+
+func (l *live) close() error { return l.folder.Close() }
+
+// remote is a workspace of the store as package folder wants it.
+type remote struct {
+	store *state.Store
+	ref   state.Ref
+}
+
+func (r remote) Newest(ctx context.Context) (int64, error) {
+	info, err := r.store.Info(ctx, r.ref)
+	if err != nil || info.Files == 0 { // never written to, empty, or deleted: there is nothing to list
+		return 0, err
+	}
+	return info.Generation, nil
+}
+
+func (r remote) Files(ctx context.Context, generation int64) ([]folder.Entry, error) {
+	if generation == 0 {
+		return nil, nil
+	}
+	list, err := r.store.Ls(ctx, r.ref, generation, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]folder.Entry, len(list))
+	for i, f := range list {
+		out[i] = folder.Entry{Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag}
+		for _, p := range f.Parts {
+			out[i].Parts = append(out[i].Parts, folder.Part{SHA256: p.SHA256.String(), Bytes: p.Bytes})
+		}
+	}
+	return out, nil
+}
+
+func (r remote) Read(ctx context.Context, generation int64, paths []string, fn func(string, io.Reader) error) error {
+	wanted := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		wanted[p] = true
+	}
+	want := func(f state.FileInfo) bool { return f.Kind == state.File && wanted[f.Path] }
+	return r.store.Read(ctx, r.ref, generation, want, func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
+}
+
+func (r remote) Write(ctx context.Context, base int64, message string, edits []folder.Edit) (int64, error) {
+	if base == 0 { // nobody has written to it, or it was deleted
+		base = state.Newest
+	}
+	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))
+	if e, ok := errors.AsType[*state.ConflictError](err); ok {
+		return 0, &folder.ConflictError{Paths: e.Paths}
+	}
+	return c.Generation, err
+}
+
+func stateEdits(edits []folder.Edit) iter.Seq2[state.Edit, error] {
+	return func(yield func(state.Edit, error) bool) {
+		for _, e := range edits {
+			out := state.Edit{Path: e.Path, Kind: e.Kind, Mode: fs.FileMode(e.Mode), Time: e.Time, Target: e.Target}
+			if e.Remove {
+				out = state.Edit{Path: e.Path}
+			}
+			if e.Remove || e.Kind != folder.File {
+				if !yield(out, nil) {
+					return
+				}
+				continue
+			}
+			content, err := e.Open()
+			if err != nil {
+				yield(out, err)
+				return
+			}
+			out.Content = content
+			more := yield(out, nil)
+			content.Close()
+			if !more {
+				return
+			}
+		}
+	}
+}
