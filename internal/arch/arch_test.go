@@ -87,7 +87,7 @@ var homes = map[string][]string{
 	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures"},
-	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge"},
+	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge", "internal/bridge/fixtures"},
 	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
