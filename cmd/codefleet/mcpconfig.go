@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,15 +42,11 @@ func plain(local, remote map[string]any, address string) func(mcpServer) any {
 	return func(s mcpServer) any {
 		e := map[string]any{}
 		if s.url != "" {
-			for k, v := range remote {
-				e[k] = v
-			}
+			maps.Copy(e, remote)
 			e[address], e["headers"] = s.url, s.headers()
 			return e
 		}
-		for k, v := range local {
-			e[k] = v
-		}
+		maps.Copy(e, local)
 		e["command"], e["args"] = s.command, s.args
 		if len(s.env) > 0 {
 			e["env"] = s.env
@@ -72,7 +70,7 @@ func mcpClients() []mcpClient {
 		{name: "gemini-cli", file: "~/.gemini/settings.json", entry: under("mcpServers", plain(nil, nil, "httpUrl"))},
 		{name: "inspector", text: func(s mcpServer) string {
 			if s.url != "" {
-				return fmt.Sprintf("npx @modelcontextprotocol/inspector --transport http --server-url %s", s.url)
+				return "npx @modelcontextprotocol/inspector --transport http --server-url " + s.url
 			}
 			return "npx @modelcontextprotocol/inspector " + s.shell()
 		}},
@@ -84,15 +82,20 @@ func mcpClients() []mcpClient {
 
 func (s mcpServer) shell() string { return strings.Join(append([]string{s.command}, s.args...), " ") }
 
+// each writes the variables, in order.
+func (s mcpServer) each(format string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(s.env)) {
+		fmt.Fprintf(&b, format, k, s.env[k])
+	}
+	return b.String()
+}
+
 func claudeCode(s mcpServer) string {
 	if s.url != "" {
 		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url, "Authorization: Bearer "+tokenPlace)
 	}
-	text := "claude mcp add codefleet"
-	for k, v := range s.env {
-		text += fmt.Sprintf(" --env %s=%s", k, v)
-	}
-	return text + " -- " + s.shell()
+	return "claude mcp add codefleet" + s.each(" --env %s=%s") + " -- " + s.shell()
 }
 
 func codex(s mcpServer) string {
@@ -100,11 +103,7 @@ func codex(s mcpServer) string {
 		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
 	}
 	args, _ := json.Marshal(s.args) // strings
-	text := fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args)
-	for k, v := range s.env {
-		text += fmt.Sprintf("\nenv.%s = %q", k, v)
-	}
-	return text
+	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) + s.each("\nenv.%s = %q")
 }
 
 func (a *app) mcpConfigCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,11 @@ func (b *bench) mcp(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	file := filepath.Join(b.newDir(), "fleet.json")
+	dir := b.newDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "fleet.json")
 	if err := f.File.Write(file); err != nil {
 		return err
 	}
@@ -58,7 +63,7 @@ func (b *bench) stdioTask(ctx context.Context, file string) error {
 		return err
 	}
 	defer c.Close()
-	cmd := exec.CommandContext(ctx, b.Program, "mcp", "--fleet", file) //nolint:gosec // this very program
+	cmd := exec.CommandContext(ctx, b.Program, "mcp", "--fleet", file)
 	session, err := b.connect(ctx, &sdk.CommandTransport{Command: cmd}, "")
 	if err != nil {
 		return err
