@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -31,7 +32,14 @@ type probe struct {
 }
 
 // sight is what the probes have seen so far.
-type sight struct{ servers []any }
+type sight struct {
+	servers []any
+	mark    string // what save_state writes
+	saved   bool
+}
+
+// checkFile is the state file that the probes use.
+const checkFile = "state/mcp-test.json"
 
 func words(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
 
@@ -49,6 +57,27 @@ func probes() []probe {
 		{"list_available_tools", none, func(_ *sight, a map[string]any) (string, bool) {
 			return fmt.Sprintf("%d servers", len(a)), len(a) > 0
 		}},
+		{
+			"save_state",
+			func(s *sight) map[string]any {
+				return map[string]any{"state_file": checkFile, "state_data": map[string]any{"mark": s.mark}}
+			},
+			func(s *sight, a map[string]any) (string, bool) {
+				s.saved = a["success"] == true
+				return fmt.Sprint(a["file"]), s.saved
+			},
+		},
+		{
+			"get_state",
+			func(*sight) map[string]any { return map[string]any{"state_file": checkFile} },
+			func(s *sight, a map[string]any) (string, bool) {
+				data, _ := a["data"].(map[string]any)
+				if !s.saved { // get_state alone
+					return fmt.Sprintf("exists: %v", a["exists"]), data != nil
+				}
+				return fmt.Sprintf("the mark %v", data["mark"]), data["mark"] == s.mark
+			},
+		},
 		{"list_servers", none, func(s *sight, a map[string]any) (string, bool) {
 			s.servers, _ = a["result"].([]any)
 			return words(s.servers), len(s.servers) > 0
@@ -97,7 +126,7 @@ func Check(ctx context.Context, o Options, tools []string, tell func(Checked)) e
 		}
 	}
 	defer func() { _ = session.Close() }() // it has said all
-	var s sight
+	s := sight{mark: rand.Text()}
 	for _, p := range probes() {
 		if len(tools) == 0 || slices.Contains(tools, p.tool) {
 			tell(p.try(ctx, session, &s))

@@ -47,6 +47,7 @@ type answer struct {
 func (p *principal) addTools(s *mcp.Server, profile string) {
 	p.addTaskTools(s, profile)
 	p.addCatalogue(s, profile)
+	p.addState(s, profile)
 	s.AddReceivingMiddleware(p.middleware)
 }
 
