@@ -116,7 +116,7 @@ func TestJoinsAndDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec, err = c.Watch(t.Context(), rec.TaskID, 0, func(e client.Event) error {
-		if e.Progress.Text != "" {
+		if e.Text != "" {
 			stop()
 		}
 		return nil

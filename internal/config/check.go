@@ -129,7 +129,9 @@ func (k *checker) workspaces() {
 		value time.Duration
 		least time.Duration
 	}{
-		{"workspaces.keep_all", w.KeepAll, 0}, {"workspaces.inactive", w.Inactive, 0}, {"workspaces.clean_every", w.CleanEvery, 0},
+		{"workspaces.keep_all", w.KeepAll, 0},
+		{"workspaces.inactive", w.Inactive, 0},
+		{"workspaces.clean_every", w.CleanEvery, 0},
 		{"workspaces.grace", w.Grace, max(leastGrace, 2*k.c.Guardrails.MaxExecutionTime)},
 	} {
 		if d.value < d.least {

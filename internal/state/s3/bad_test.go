@@ -3,10 +3,12 @@ package s3_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,11 +54,9 @@ func (b *badly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func pass(w http.ResponseWriter, resp *http.Response) {
-	for name, values := range resp.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), resp.Header)
 	if resp.ContentLength >= 0 {
-		w.Header().Set("Content-Length", fmt.Sprint(resp.ContentLength))
+		w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
 	}
 	w.WriteHeader(resp.StatusCode)
 }
@@ -72,9 +72,9 @@ func status(code int, name string) func(http.ResponseWriter, func() *http.Respon
 // TestBadAnswers: whatever a store that works badly answers, a commit is whole and happens once.
 func TestBadAnswers(t *testing.T) {
 	for name, how := range map[string]func(http.ResponseWriter, func() *http.Response){
-		"503": status(http.StatusServiceUnavailable, "SlowDown"),
-		"429": status(http.StatusTooManyRequests, "TooManyRequests"),
-		"500": status(http.StatusInternalServerError, "InternalError"),
+		"503": status(http.StatusServiceUnavailable, "SlowDown"),       //nolint:bodyclose // the store is not asked
+		"429": status(http.StatusTooManyRequests, "TooManyRequests"),   //nolint:bodyclose // the store is not asked
+		"500": status(http.StatusInternalServerError, "InternalError"), //nolint:bodyclose // the store is not asked
 		"lost answer": func(_ http.ResponseWriter, answer func() *http.Response) {
 			answer().Body.Close()
 			panic(http.ErrAbortHandler)
