@@ -18,6 +18,8 @@ type (
 	Limits = schemas.Limits
 	// Network asks for outgoing connections to the named hosts.
 	Network = schemas.Network
+	// EgressAttempt is one host that the program tried to reach, and what became of it.
+	EgressAttempt = schemas.EgressAttempt
 	// Retry says how often, after what, and with which pause a task is run again.
 	Retry = schemas.Retry
 	// Record is the single truth about a task: where it stands, and its result once it has ended.

@@ -300,7 +300,7 @@ type Resources struct {
 type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
-	Verdict string `json:"verdict"` // allowed | refused, and why
+	Verdict string `json:"verdict"` // allowed, or why not: docs/network.md
 	Bytes   int64  `json:"bytes"`
 }
 

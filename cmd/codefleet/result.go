@@ -67,6 +67,9 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
 	}
 	a.showProgram(r)
+	for _, e := range r.Egress {
+		fmt.Fprintln(a.stderr, egressLine(e))
+	}
 	if line := toolsLine(r); line != "" {
 		fmt.Fprintln(a.stderr, line)
 	}
@@ -90,6 +93,15 @@ func (a *app) showProgram(r client.Result) {
 	if more > 0 {
 		fmt.Fprintf(a.stderr, "  … %d lines more: codefleet result %s -o json\n", more, r.TaskID)
 	}
+}
+
+// egressLine is one host that the program tried to reach.
+func egressLine(e client.EgressAttempt) string {
+	where := "network: a connection"
+	if e.Host != "" {
+		where = fmt.Sprintf("network: %s:%d", e.Host, e.Port)
+	}
+	return fmt.Sprintf("%s %s (%d bytes)", where, e.Verdict, e.Bytes)
 }
 
 // resultText is a result value for a person: a string as it is, anything else as JSON.

@@ -43,7 +43,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVar(&f.pool, "pool", "", "pool of workers")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
 	s.StringVar(&f.model, "model", "", "`PROFILE` of the fleet's models that writes the program (llm.profiles)")
-	s.StringArrayVar(&f.net, "net", nil, "`HOST` that the program may reach (may be repeated)")
+	s.StringArrayVar(&f.net, "net", nil, "`HOST` that the program may reach, as example.org or '*.example.org' (may be repeated)")
 	s.StringVar(&f.at, "at", "", "not before this time: 15:04, 2006-01-02T15:04:05Z, or +10m")
 	s.StringVar(&f.key, "idempotency-key", "", "the same key is the same task, however often it is submitted")
 	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))

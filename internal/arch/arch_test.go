@@ -50,13 +50,17 @@ var imports = map[string][]string{
 	"internal/guardrails":            {"internal/tools"},
 	"internal/guardrails/privacy":    nil,
 
-	"internal/jobs":     {"schemas"},
-	"internal/refusal":  {"schemas", "internal/jobs"},
-	"internal/pipeline": {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state"},
+	"internal/hosts":    nil,
+	"internal/egress":   {"internal/hosts"},
+	"internal/packages": nil,
 
 	"internal/statefile": nil,
 	"internal/folder":    {"internal/state/ignore"},
-	"internal/config":    nil, // for cmd, and what wires a whole process
+	"internal/config":    {"internal/hosts"}, // for cmd, and what wires a whole process
+	"internal/jobs":      {"schemas", "internal/hosts"},
+	"internal/refusal":   {"schemas", "internal/jobs"},
+	"internal/pipeline":  {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state", "internal/egress", "internal/hosts"},
+
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
 	"internal/arch":      nil,

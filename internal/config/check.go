@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/hosts"
 )
 
 var (
@@ -213,6 +215,7 @@ func (k *checker) limits() {
 	k.atLeast("limits.workspace_mb", int(l.WorkspaceMB), 1)
 	k.atLeast("limits.processes", l.Processes, 1)
 	k.atLeast("limits.open_files", l.OpenFiles, 16)
+	k.atLeast("limits.network_mb", int(l.NetworkMB), 1)
 }
 
 func (k *checker) llm() {
@@ -300,6 +303,9 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.oneOf(key+".priorities", p, "high", "normal", "low")
 	}
 	k.atLeast(key+".max_running", t.MaxRunning, 0)
+	if _, _, err := hosts.ParseAll(t.Network); err != nil {
+		k.bad(key+".network", "%s", err)
+	}
 	for _, id := range t.Tools {
 		if id != "*" && !toolRule.MatchString(id) {
 			k.bad(key+".tools", "%q is neither server/tool nor server/*", id)

@@ -238,7 +238,7 @@ func Default() *Config {
 			State: State{StateFile: "state.json"},
 		},
 		Limits: Limits{
-			CPUs: 1, OutputBytes: 1 << 20, WorkspaceMB: 1024, Processes: 64, OpenFiles: 1024,
+			CPUs: 1, OutputBytes: 1 << 20, WorkspaceMB: 1024, Processes: 64, OpenFiles: 1024, NetworkMB: 256,
 		},
 		Guardrails:    Guardrails{Enabled: true, SecurityChecks: true, MaxExecutionTime: 300 * time.Second, MaxMemoryMB: 512},
 		Optimizations: Optimizations{Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true},

@@ -21,6 +21,11 @@ type Execution struct {
 	// Directory that boxes of gVisor see as their root, read-only. Empty: the host's Python and its
 	// libraries, for one tenant only.
 	Rootfs string `yaml:"rootfs"`
+	// File of Python packages in the format of pip, installed once for each content of the file, from
+	// wheels only; programs find them below the sandbox's own. With the host's Python only, not rootfs.
+	Requirements string `yaml:"requirements"`
+	// Modules that programs find imported already, such as those of requirements that take long.
+	Preload []string `yaml:"preload"`
 	// The state that sessions share.
 	State State `yaml:"state"`
 	// The gVisor engine. Empty: `runsc` beside this program, else on PATH.
@@ -53,6 +58,8 @@ type Limits struct {
 	Processes int `yaml:"processes"`
 	// Open files.
 	OpenFiles int `yaml:"open_files"`
+	// Sent and received by all connections of one run together, in MiB, where it may have some.
+	NetworkMB int64 `yaml:"network_mb"`
 }
 
 // Guardrails are rules for programs, and two limits.

@@ -32,7 +32,8 @@ type Tenant struct {
 	// The weakest sandbox that its programs may run in: gvisor or microsandbox. Hosts that have a
 	// weaker one leave its tasks to others. Empty: any.
 	MinTier string `yaml:"min_tier" sample:"microsandbox"`
-	// Hosts that its tasks may ask to reach, as example.org or example.org:443. Empty: none.
+	// Hosts that its tasks may ask to reach, as example.org, *.example.org, example.org:443, or "*".
+	// Private addresses and this host are never reached. Empty: none.
 	Network []string `yaml:"network"`
 	// Tokens of models that it may spend in a day of UTC. 0: as llm.daily_tokens says.
 	DailyTokens int `yaml:"daily_tokens"`

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"time"
 )
@@ -123,6 +124,9 @@ func DefaultGuest() Guest {
 	}
 }
 
+// PackagesDir is where a box may have a directory of Python packages, which come before its own.
+const PackagesDir = "/opt/packages"
+
 // Info describes a driver on this host.
 type Info struct {
 	Driver        string // gvisor, microsandbox, host
@@ -213,6 +217,11 @@ type Hooks struct {
 	// Output is handed what the program prints ("stdout" or "stderr"), as it arrives, in order per
 	// stream, cut at Limits.OutputBytes. It must not keep data.
 	Output func(stream string, data []byte)
+
+	// Network answers one connection that the program made to the proxy its environment names
+	// (HTTP_PROXY and so on), until either side ends it; ctx ends with the run. Several go on at
+	// once. Where it is nil there is no proxy: the program has no network.
+	Network func(ctx context.Context, conn net.Conn)
 
 	// Call makes a tool call. Its error becomes a ToolError in the program.
 	Call func(ctx context.Context, call Call) (json.RawMessage, error)

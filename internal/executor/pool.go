@@ -60,6 +60,7 @@ type PoolOptions struct {
 	IdleTTL       time.Duration // a bound box idle for longer makes room for an unbound one; 1 min
 	Mounts        []Mount       // in every box: the catalogue
 	Preload       []string      // Python modules that programs find imported
+	Environment   string        // what Mounts add to the driver's environment, for Info; empty: nothing
 	Log           *slog.Logger
 	Trace         func(PoolEvent) // told of every step of a box, in order; it must not call the pool
 }
@@ -190,7 +191,11 @@ func (p *Pool) Ready() <-chan struct{} { return p.ready }
 func (p *Pool) Info() Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.info
+	info := p.info
+	if p.opts.Environment != "" {
+		info.Environment += " + " + p.opts.Environment
+	}
+	return info
 }
 
 // Stats counts the pool as it is now.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +53,8 @@ type task struct {
 	limits  Limits
 	hooks   Hooks
 
-	work  sync.WaitGroup // messages being written and calls being made
+	work  sync.WaitGroup // messages being written, calls being made and connections being answered
+	links *links         // connections; nil: the program may make none
 	mu    sync.Mutex
 	calls map[uint64]bool // being made; guarded by mu
 
@@ -67,8 +69,14 @@ type task struct {
 
 func (t *task) run(ctx context.Context) (Verdict, error) {
 	calls, endCalls := context.WithCancel(ctx)
-	defer t.work.Wait()
+	defer t.settle()
 	defer endCalls()
+	if t.hooks.Network != nil {
+		t.links = newLinks(t.runner.send, func(conn net.Conn) {
+			t.work.Go(func() { t.hooks.Network(calls, conn) })
+		})
+		defer t.links.close()
+	}
 	t.start()
 	timeout := time.NewTimer(t.limits.Timeout)
 	defer timeout.Stop()
@@ -101,6 +109,13 @@ func (t *task) run(ctx context.Context) (Verdict, error) {
 	}
 }
 
+// settle waits for all that the run has started. A runner that takes nothing more must not hold it up.
+func (t *task) settle() {
+	late := time.AfterFunc(killGrace, func() { _ = t.runner.kill() }) // close tells
+	defer late.Stop()
+	t.work.Wait()
+}
+
 // start sends the program.
 func (t *task) start() {
 	l := t.limits
@@ -112,6 +127,7 @@ func (t *task) start() {
 		Task:        t.program.TaskID,
 		Code:        len(t.program.Code),
 		Check:       !t.started,
+		Network:     t.links != nil,
 		Catalogue:   t.program.Catalogue,
 		Env:         t.program.Env,
 		ResultBytes: MaxResultBytes,
@@ -159,6 +175,8 @@ func (t *task) take(ctx context.Context, f wire.Frame) error {
 			t.hooks.Called(LocalCall{Server: f.Server, Tool: f.Tool, MS: f.MS, OK: f.OK})
 		}
 		return nil
+	case t.links != nil && t.started:
+		return t.links.take(f)
 	}
 	return fmt.Errorf("unexpected frame %q", f.Type)
 }

@@ -191,7 +191,7 @@ func (o *order) decode() error {
 
 func (o *order) allowed(policy Policy) error {
 	if policy == nil {
-		return nil
+		return o.network(TenantPolicy{AnyHost: true})
 	}
 	p, known := policy(o.tenant)
 	if !known {
@@ -213,7 +213,7 @@ func (o *order) allowed(policy Policy) error {
 	case p.MaxCPUs > 0 && l.CPUs > p.MaxCPUs:
 		return refuse("not_allowed", "/limits/cpus", "more than the tenant's %g", p.MaxCPUs)
 	}
-	return nil
+	return o.network(p)
 }
 
 // record is the record of a task that nobody has begun.

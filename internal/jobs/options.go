@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/internal/hosts"
 )
 
 // Options say which server a Client talks to, and as whom. URL or InProcess is required.
@@ -62,7 +64,7 @@ var (
 // It is called often and from several goroutines, and must not block.
 type Policy func(tenant string) (TenantPolicy, bool)
 
-// TenantPolicy bounds a tenant. The zero value allows everything.
+// TenantPolicy bounds a tenant. The zero value allows everything but the network.
 type TenantPolicy struct {
 	Pools      []string // it may use; empty: every pool
 	Priorities []string // it may use; empty: all three
@@ -70,6 +72,9 @@ type TenantPolicy struct {
 	MaxTimeout time.Duration
 	MaxMemory  int     // MiB
 	MaxCPUs    float64 //
+
+	Network []hosts.Pattern // that its tasks may ask to reach
+	AnyHost bool            // they may ask for every host
 }
 
 // RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -45,6 +46,9 @@ type Stages struct {
 	Limits     func(tenant string) executor.Limits // of a task that says nothing about them
 	Log        *slog.Logger
 	Trace      trace.Tracer
+
+	Network egress.Options // of runs that may use it; Allow is the task's
+	Modules []string       // packages of the environment, beside Python's own, for hints
 }
 
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
@@ -66,7 +70,7 @@ func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, er
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
 	}
-	if refusal := t.unsupported(); refusal != nil {
+	if refusal := t.asksFor(); refusal != nil {
 		return t.ended(schemas.Blocked, refusal), nil
 	}
 	if err := p.discover(ctx, t); err != nil {
@@ -138,6 +142,7 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 		return false, p.burn(lease, err)
 	}
 	t.take(verdict)
+	p.hintModules(t)
 	t.called(calls)
 	if t.commits() {
 		conflict, err = p.commit(ctx, t, tree, keepBoth)
@@ -155,7 +160,7 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	defer t.clock(&t.timing.SandboxWait)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
 	defer span.End()
-	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant}, t.limits)
+	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach()}, t.limits)
 	if errors.Is(err, executor.ErrTooLarge) {
 		return nil, &schemas.Error{Code: "limit_too_large", Message: err.Error(), Hint: "ask for less memory"}
 	}
@@ -232,7 +237,9 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call
 	defer out.flush()
 	running, stop := cancellable(ctx)
 	defer stop()
-	verdict, err := lease.Run(running, t.program(), executor.Hooks{Output: out.write, Call: t.hook(calls), Called: local(calls)})
+	hooks := executor.Hooks{Output: out.write, Call: t.hook(calls), Called: local(calls)}
+	defer p.openNetwork(t, &hooks)()
+	verdict, err := lease.Run(running, t.program(), hooks)
 	if err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}

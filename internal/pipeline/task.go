@@ -9,6 +9,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -32,6 +33,8 @@ type task struct {
 	entries     []broker.Entry  // tool calls of the latest run
 	timing      schemas.Timing
 	result      schemas.Result
+
+	network []hosts.Pattern // that it may reach
 }
 
 func newTask(j *jobs.Job, defaults executor.Limits) *task {
@@ -65,17 +68,6 @@ func (t *task) program() executor.Program {
 		p.Catalogue = t.tools.version
 	}
 	return p
-}
-
-// unsupported says what the task asks for that this fleet cannot give: it must not seem to.
-func (t *task) unsupported() *schemas.Error {
-	if n := t.job.Task.Network; n != nil && len(n.Allow) > 0 {
-		return &schemas.Error{
-			Code: "network_unavailable", Message: "sandboxes of this fleet have no network",
-			Hint: "leave network out, and reach the outside through tools",
-		}
-	}
-	return nil
 }
 
 // placeFiles writes the files that came with the task into the workspace.

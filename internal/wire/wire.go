@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -28,7 +29,7 @@ import (
 func Policy(c *config.Config) jobs.Policy {
 	if c.SingleTenant() {
 		return func(tenant string) (jobs.TenantPolicy, bool) {
-			return jobs.TenantPolicy{}, tenant == config.DefaultTenant
+			return jobs.TenantPolicy{AnyHost: true}, tenant == config.DefaultTenant
 		}
 	}
 	policies := make(map[string]jobs.TenantPolicy, len(c.Tenants))
@@ -50,6 +51,7 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 		MaxMemory:  cmp.Or(t.Limits.MemoryMB, c.Guardrails.MaxMemoryMB),
 		MaxCPUs:    cmp.Or(t.Limits.CPUs, c.Limits.CPUs),
 	}
+	p.Network, _, _ = hosts.ParseAll(t.Network) // Load has refused what is no host
 	if len(p.Pools) == 0 {
 		p.Pools = []string{"default"}
 	}

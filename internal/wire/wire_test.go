@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/wire"
@@ -23,7 +24,7 @@ func settings(tenants map[string]config.Tenant) *config.Config {
 
 func TestPolicy(t *testing.T) {
 	single := wire.Policy(settings(map[string]config.Tenant{"default": {}}))
-	if p, ok := single("default"); !ok || cmp.Diff(jobs.TenantPolicy{}, p) != "" {
+	if p, ok := single("default"); !ok || cmp.Diff(jobs.TenantPolicy{AnyHost: true}, p) != "" {
 		t.Errorf("the only tenant = %+v, %v; want no bounds", p, ok)
 	}
 	if _, ok := single("acme"); ok {
@@ -33,13 +34,13 @@ func TestPolicy(t *testing.T) {
 	policy := wire.Policy(settings(map[string]config.Tenant{
 		"default": {},
 		"acme": {
-			Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9,
+			Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9, Network: []string{"Example.org"},
 			Limits: config.TenantLimits{Timeout: time.Hour, MemoryMB: 4096, CPUs: 2},
 		},
 	}))
 	for tenant, want := range map[string]jobs.TenantPolicy{
 		"default": {Pools: []string{"default"}, Priorities: []string{"normal", "low"}, MaxRunning: 3, MaxTimeout: 5 * time.Minute, MaxMemory: 512, MaxCPUs: 1},
-		"acme":    {Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9, MaxTimeout: time.Hour, MaxMemory: 4096, MaxCPUs: 2},
+		"acme":    {Pools: []string{"gpu"}, Priorities: []string{"high"}, MaxRunning: 9, MaxTimeout: time.Hour, MaxMemory: 4096, MaxCPUs: 2, Network: []hosts.Pattern{{Name: "example.org"}}},
 	} {
 		got, ok := policy(tenant)
 		if diff := cmp.Diff(want, got); diff != "" || !ok {

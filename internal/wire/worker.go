@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -70,16 +71,21 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 	if left := unserved(c, box.Info.Tier); len(left) > 0 {
 		t.Logger.WarnContext(take, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
 	}
+	pool := executor.PoolOptions{
+		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
+		Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
+		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
+		Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
+	}
+	modules, err := addPackages(take, c, box.Info, &pool)
+	if err != nil {
+		return err
+	}
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Serves: serves(c, box.Info.Tier),
-		Pool: executor.PoolOptions{
-			MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
-			Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
-			DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
-			Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
-		},
+		Pool:   pool, Modules: modules, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
 		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),

@@ -19,6 +19,7 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -51,6 +52,9 @@ type Options struct {
 	Tracer      trace.TracerProvider
 	Meter       metric.MeterProvider
 	Ready       func() // called once, when a task would run at once
+
+	Network egress.Options // of runs that may use it
+	Modules []string       // packages of the environment, for hints
 
 	Cleaning Cleaning // the worker's share of it; zero: none
 }
@@ -134,7 +138,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	story := pipeline.New(pipeline.Stages{
 		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: &history{queue: queue, log: o.Log},
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
-		Limits: o.Limits, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Limits: o.Limits, Network: o.Network, Modules: o.Modules, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
 	})
 	handle := story.Handle
 	if o.Live != nil {

@@ -46,7 +46,7 @@ func (w want) check(t *testing.T, v executor.Verdict) {
 		}
 	}
 	if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
-		t.Errorf("verdict (-want +got):\n%s", brief(diff))
+		t.Errorf("verdict (-want +got):\n%s\n%s", brief(diff), show(v))
 	}
 }
 

@@ -50,7 +50,7 @@ func (d *Driver) prepareRoot(ownerDir string) (string, error) {
 }
 
 // mountPoints are the directories that a root file system must have.
-var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet"}
+var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "opt/packages"}
 
 // makeMountPoints makes those that a configured root file system lacks, once: the
 // engine would make them too, and say less when it cannot.
@@ -87,7 +87,7 @@ func partsOf(host string) []executor.Mount {
 
 // buildRoot fills root; what is there already is kept.
 func buildRoot(root, host string) error {
-	dirs := append([]string{"etc"}, mountPoints...)
+	dirs := append([]string{"etc", "etc/ssl", "etc/ssl/certs"}, mountPoints...)
 	for _, part := range partsOf(host) {
 		dirs = append(dirs, part.Target)
 	}
@@ -104,8 +104,13 @@ func buildRoot(root, host string) error {
 	return buildEtc(root, host)
 }
 
-// buildEtc writes the users of a box, and copies what the dynamic linker needs to
-// find libraries of the distribution: its cache and the links of alternatives.
+// authorities are where distributions keep the certificates of public authorities, in one file.
+// Programs that may use the network look for the first.
+var authorities = []string{"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"}
+
+// buildEtc writes the users of a box, and copies the certificates of authorities and
+// what the dynamic linker needs to find libraries of the distribution: its cache and
+// the links of alternatives.
 func buildEtc(root, host string) error {
 	files := map[string]string{ //nolint:gosec // users without passwords
 		"etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
@@ -114,6 +119,12 @@ func buildEtc(root, host string) error {
 	}
 	if cache, err := os.ReadFile(filepath.Join(host, "etc/ld.so.cache")); err == nil {
 		files["etc/ld.so.cache"] = string(cache)
+	}
+	for _, bundle := range authorities {
+		if text, err := os.ReadFile(filepath.Join(host, bundle)); err == nil {
+			files[authorities[0]] = string(text)
+			break
+		}
 	}
 	for name, content := range files {
 		if err := replaceFile(filepath.Join(root, name), content); err != nil {

@@ -15,6 +15,14 @@ const (
 	MaxHeader = 128 << 10 // header
 )
 
+// Limits of connections. They are the same on both sides.
+const (
+	Connections = 32        // of a program, at once
+	Window      = 256 << 10 // bytes that each side may send on one before the other has asked for more
+	Ask         = Window / 4
+	MaxData     = 64 << 10 // bytes in a data frame
+)
+
 // ErrFrame is wrapped by the errors about frames that are not as the protocol says.
 var ErrFrame = errors.New("bad frame")
 
@@ -23,8 +31,9 @@ type Run struct {
 	Type        string            `json:"t"` // run
 	Size        int               `json:"size"`
 	Task        string            `json:"task"`
-	Code        int               `json:"code"`  // bytes of source
-	Check       bool              `json:"check"` // send checked and wait for go
+	Code        int               `json:"code"`              // bytes of source
+	Check       bool              `json:"check"`             // send checked and wait for go
+	Network     bool              `json:"network,omitempty"` // connections are answered
 	Catalogue   string            `json:"catalogue,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	ResultBytes int               `json:"result_bytes"`
@@ -49,6 +58,15 @@ type Reply struct {
 	OK   bool   `json:"ok"`
 }
 
+// Link is a message about one connection of the program: data (with its bytes as the body), ack (so
+// many more may be sent), eof (nothing more comes), reset (nothing more is taken either, once what was
+// sent is delivered).
+type Link struct {
+	Type  string `json:"t"`
+	ID    uint64 `json:"id"`
+	Bytes int    `json:"n,omitempty"`
+}
+
 // Signal is a message without a body: go and cancel.
 type Signal struct {
 	Type string `json:"t"`
@@ -67,6 +85,9 @@ type Frame struct {
 
 	// out
 	Stream string `json:"stream,omitempty"` // stdout | stderr
+
+	// open, data, ack, eof, reset: one connection of the program, by ID; ack
+	Bytes int `json:"n,omitempty"`
 
 	// call
 	ID     uint64 `json:"id,omitempty"`
@@ -183,6 +204,18 @@ func (f Frame) valid() bool {
 		return f.Server != "" && f.Tool != "" && f.MS >= 0 && len(f.Body) == 0
 	case "done":
 		return f.validEnd()
+	}
+	return f.validLink()
+}
+
+func (f Frame) validLink() bool {
+	switch f.Type {
+	case "open", "eof", "reset":
+		return f.ID != 0 && len(f.Body) == 0
+	case "data":
+		return f.ID != 0 && len(f.Body) > 0 && len(f.Body) <= MaxData
+	case "ack":
+		return f.ID != 0 && f.Bytes > 0 && f.Bytes <= Window && len(f.Body) == 0
 	}
 	return false
 }

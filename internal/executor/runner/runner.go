@@ -6,12 +6,17 @@
 // which they are needed: boot.py is the interpreter's argument and loads the others; frames.py the
 // protocol; facts.py and jsonable.py what is read from a program and its result; mcp_client.py the
 // module that programs import as client.mcp_client; child.py the process of a program; runner.py the
-// process above it.
+// process above it; network.py, loaded for the first program that asks, what carries its connections.
 //
 // The protocol is frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the
 // type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, and
 // more, which carries what did not fit into the first frame of a long message. Runner to host:
 // hello, checked, out, call, called, done, ready. One program at a time; ids tell calls apart.
+//
+// A program that may use the network finds a listener of the runner on its loopback. Each connection
+// to it is one of the host's to answer: open (from the runner, ids counting from 1), then data, ack,
+// eof and reset both ways. Each side may send Window bytes on a connection, and as many more as the
+// other has acknowledged: neither has to keep more than that.
 package runner
 
 import (
@@ -27,6 +32,9 @@ const Version = 1
 
 //go:embed *.py
 var files embed.FS
+
+// later is loaded when a program needs it.
+const later = "network"
 
 // modules are loaded in this order, each by those after it.
 var modules = []string{"frames", "facts", "jsonable", "mcp_client", "child", "runner"}
@@ -75,7 +83,8 @@ func Source(boot Boot) []byte {
 	message := struct {
 		Boot
 		Sources [][2]string `json:"sources"`
-	}{Boot: boot}
+		Later   string      `json:"later"`
+	}{Boot: boot, Later: source(later)}
 	for _, name := range modules {
 		message.Sources = append(message.Sources, [2]string{name, source(name)})
 	}

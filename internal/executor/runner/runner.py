@@ -24,6 +24,7 @@ SWEEP = 200  # rounds of looking for processes that the program left
 READY_S = 20  # for emptying the scratch directories
 REPORTS = 1000  # calls made in the child that the host hears of
 NAME = 200  # characters in the names of a tool call
+LINK = ("data", "ack", "eof", "reset")
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
 
@@ -53,7 +54,8 @@ def packages():
     """Does what python -S leaves out: exit() and help(), and the directories of packages, returned."""
     site.setquit()
     site.sethelper()
-    return [path for path in site.getsitepackages() if os.path.isdir(path)]
+    layer = ["/opt/packages"] if os.path.isdir("/opt/packages") and os.listdir("/opt/packages") else []
+    return layer + [path for path in site.getsitepackages() if os.path.isdir(path)]
 
 
 def harden():
@@ -155,6 +157,16 @@ class Child:
         os.close(self.err)
 
 
+def network(boot):
+    """The module for programs that may use the network, loaded when the first one comes."""
+    module = sys.modules.get("codefleet.network")
+    if module is None:
+        module = type(sys)("codefleet.network")
+        exec(compile(boot["later"], "<codefleet/network.py>", "exec", dont_inherit=True), module.__dict__)
+        sys.modules[module.__name__] = module
+    return module
+
+
 READY = frames.pack({"t": "ready"})
 
 
@@ -170,6 +182,7 @@ class Task:
         self.listening = True  # the child has not closed its end
         self.calls = set()  # under way
         self.reports = 0
+        self.network = None  # connections of the program, when it may have some
         self.backlog = bytearray()  # for the child
         self.how = None  # how it ended, once it has
         self.error, self.result = None, b""
@@ -200,6 +213,9 @@ class Task:
     def wait(self):
         control = self.child.control.fileno()
         for descriptor, events in self.poll.poll():
+            if descriptor not in self.handlers:  # a connection's, which may be gone by now
+                self.network.serve(descriptor, events)
+                continue
             if events & select.POLLOUT and descriptor == control:
                 self.flush()
                 self.watch_child()
@@ -207,8 +223,12 @@ class Task:
                 self.handlers[descriptor]()
 
     def from_host(self):
-        for header, _, frame in self.host.read():
+        for header, body, frame in self.host.read():
             kind = header["t"]
+            if kind in LINK:
+                if self.network:
+                    self.network.take(header, body)
+                continue
             if kind == "cancel":
                 if header.get("task") == self.id:
                     self.how = "cancelled"
@@ -217,6 +237,9 @@ class Task:
                 self.host.refresh()
                 self.id, self.check = header["task"], header["check"]
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
+                if header.get("network"):
+                    self.network = network(self.child.boot).Network(self.host, self.poll)
+                    self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
             if self.id is not None:  # else it is a reply that the program did not live to see
@@ -347,6 +370,8 @@ class Task:
     def finish(self):
         """Leaves nothing of the program alive, forwards its last words, reports."""
         self.kill()
+        if self.network:
+            self.network.close()
         if self.how == "exit":
             self.last_frames()
         for stream, descriptor in (("stdout", self.child.out), ("stderr", self.child.err)):

@@ -1,0 +1,483 @@
+package egress_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/hosts"
+)
+
+// world is an internet of one machine: names with public addresses, behind which servers of the test
+// stand. It can be reached by Options.Dial only.
+type world struct {
+	mu      sync.Mutex
+	names   map[string][]string         // addresses by name; each further answer is the next after a |
+	servers map[string]*httptest.Server // by address and port
+	asked   map[string]int
+	reached []string
+}
+
+func (w *world) lookup(_ context.Context, host string) ([]netip.Addr, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	answers := w.names[host]
+	if len(answers) == 0 {
+		return nil, errors.New("no such host")
+	}
+	answer := answers[min(w.asked[host], len(answers)-1)]
+	w.asked[host]++
+	var addrs []netip.Addr
+	for text := range strings.FieldsSeq(answer) {
+		addrs = append(addrs, netip.MustParseAddr(text))
+	}
+	return addrs, nil
+}
+
+func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	w.mu.Lock()
+	w.reached = append(w.reached, to.String())
+	s := w.servers[to.String()]
+	w.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("dial %s: nobody there", to)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", s.Listener.Addr().String())
+}
+
+// rig is a proxy with a listener before it, as the box's loopback is, and a client.
+type rig struct {
+	*egress.Proxy
+	world  *world
+	addr   string
+	client *http.Client
+	stop   func() // ends the run and waits for its connections
+}
+
+func start(t *testing.T, o egress.Options, allow ...string) *rig {
+	t.Helper()
+	page := func(name string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasPrefix(r.URL.Path, "/to/"):
+				http.Redirect(w, r, strings.TrimPrefix(r.URL.RequestURI(), "/to/"), http.StatusFound)
+			case r.URL.Path == "/large":
+				_, _ = io.CopyN(w, zeros{}, 10<<20)
+			case r.URL.Path == "/never":
+				<-r.Context().Done()
+			default:
+				body, _ := io.ReadAll(r.Body)
+				fmt.Fprintf(w, "%s %s of %s: %s", r.Method, r.Host, name, body)
+			}
+		})
+	}
+	plain, secret, other := httptest.NewServer(page("plain")), httptest.NewTLSServer(page("secret")), httptest.NewServer(page("other"))
+	t.Cleanup(func() { plain.Close(); secret.Close(); other.Close() })
+	w := &world{
+		names: map[string][]string{
+			"example.com": {"93.184.216.34"}, "www.example.com": {"93.184.216.34"}, "other.net": {"8.8.4.4"},
+			"inside.example.com": {"10.1.2.3"}, "mixed.example.com": {"93.184.216.34 127.0.0.1"},
+			"rebound.example.com": {"93.184.216.34", "169.254.169.254"}, "two.example.com": {"8.8.8.8 93.184.216.34"},
+			"dead.example.com": {"8.8.8.8"},
+		},
+		servers: map[string]*httptest.Server{"93.184.216.34:80": plain, "93.184.216.34:443": secret, "8.8.4.4:80": other},
+		asked:   map[string]int{},
+	}
+	for _, text := range allow {
+		p, err := hosts.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Allow = append(o.Allow, p)
+	}
+	o.Lookup, o.Dial = w.lookup, w.dial
+	r := &rig{Proxy: egress.New(o), world: w}
+	r.serve(t)
+	pool := x509.NewCertPool()
+	pool.AddCert(secret.Certificate())
+	transport := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: r.addr}), TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	r.client = &http.Client{Transport: transport, Timeout: time.Minute}
+	t.Cleanup(transport.CloseIdleConnections)
+	return r
+}
+
+// serve hands the proxy what connects to a listener.
+func (r *rig) serve(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { r.Serve(ctx, conn) })
+		}
+	})
+	r.stop = sync.OnceFunc(func() {
+		_ = l.Close()
+		cancel()
+		running.Wait()
+		r.Close()
+	})
+	t.Cleanup(r.stop)
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func (r *rig) get(t *testing.T, address string) (string, error) {
+	t.Helper()
+	resp, err := r.client.Get(address)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return fmt.Sprintf("%s: %s", resp.Status, body), err
+}
+
+// ledger ends the run and compares what was tried.
+func (r *rig) ledger(t *testing.T, want ...egress.Attempt) {
+	t.Helper()
+	r.client.CloseIdleConnections()
+	r.stop()
+	got := r.Attempts()
+	for i := range got {
+		if got[i].Verdict == egress.Allowed && got[i].Bytes == 0 {
+			t.Errorf("%+v: allowed, and not a byte", got[i])
+		}
+		got[i].Bytes = 0
+	}
+	order := cmpopts.SortSlices(func(a, b egress.Attempt) bool {
+		return fmt.Sprint(a) < fmt.Sprint(b)
+	})
+	if d := cmp.Diff(want, got, order, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("Attempts() (-want +got):\n%s", d)
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com", "*.example.com:443")
+	for address, want := range map[string]string{
+		"http://example.com/":           "200 OK: GET example.com of plain: ",
+		"https://example.com/":          "200 OK: GET example.com of secret: ",
+		"https://www.example.com/":      "200 OK: GET www.example.com of secret: ",
+		"http://EXAMPLE.com:80/to/http": "200 OK: GET EXAMPLE.com:80 of plain: ",
+	} {
+		address = strings.TrimSuffix(address, "to/http")
+		if got, err := r.get(t, address); got != want || err != nil {
+			t.Errorf("GET %s = %q, %v, want %q", address, got, err, want)
+		}
+	}
+	r.ledger(t,
+		egress.Attempt{Host: "example.com", Port: 80, Verdict: egress.Allowed},
+		egress.Attempt{Host: "example.com", Port: 443, Verdict: egress.Allowed},
+		egress.Attempt{Host: "www.example.com", Port: 443, Verdict: egress.Allowed},
+	)
+}
+
+func TestBodiesPass(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com")
+	for _, scheme := range []string{"http", "https"} {
+		sent := strings.Repeat("x", 3<<20)
+		resp, err := r.client.Post(scheme+"://example.com/", "text/plain", io.MultiReader(strings.NewReader(sent)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.HasSuffix(string(got), ": "+sent) {
+			t.Errorf("%s: %d bytes came back, %v", scheme, len(got), err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	r := start(t, egress.Options{}, "*.example.com", "example.com:443", "127.0.0.1", "[::1]", "8.8.4.4:443")
+	for _, c := range []struct{ address, want, host, verdict string }{
+		{"http://other.net/", "403 other.net is not in network.allow", "other.net", egress.RefusedHost},
+		{"https://other.net/", "other.net is not in network.allow", "other.net", egress.RefusedHost},
+		{"http://example.com/", "403 port 80 of example.com cannot be reached", "example.com", egress.RefusedPort},
+		{"https://www.example.com:8443/", "port 8443 of www.example.com cannot be reached", "www.example.com", egress.RefusedPort},
+		{"http://www.example.com:22/", "403 port 22 of www.example.com cannot be reached", "www.example.com", egress.RefusedPort},
+		{"http://inside.example.com/", "403 inside.example.com leads to an address", "inside.example.com", egress.RefusedAddress},
+		{"https://mixed.example.com/", "mixed.example.com leads to an address", "mixed.example.com", egress.RefusedAddress},
+		{"http://127.0.0.1/", "403 127.0.0.1 leads to an address", "127.0.0.1", egress.RefusedAddress},
+		{"http://[::1]/", "403 ::1 leads to an address", "::1", egress.RefusedAddress},
+		{"http://169.254.169.254/latest/meta-data", "403 169.254.169.254 is not in network.allow", "169.254.169.254", egress.RefusedHost},
+		{"http://nowhere.example.com/", "502 nowhere.example.com has no address", "nowhere.example.com", egress.FailedDNS},
+		{"http://dead.example.com/", "502 connect to dead.example.com: no connection", "dead.example.com", egress.FailedConnect},
+	} {
+		got, err := r.get(t, c.address)
+		if err != nil { // of CONNECT, the client shows the status line
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("GET %s = %q, want %q", c.address, got, c.want)
+		}
+		u, err := url.Parse(c.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, a := range r.Attempts() {
+			found = found || a.Host == c.host && a.Verdict == c.verdict && (u.Port() == "" || strconv.Itoa(a.Port) == u.Port())
+		}
+		if !found {
+			t.Errorf("GET %s: no attempt {%s %s} in %+v", c.address, c.host, c.verdict, r.Attempts())
+		}
+	}
+	if len(r.world.reached) != 1 || r.world.reached[0] != "8.8.8.8:80" {
+		t.Errorf("connections were made to %v, want to the dead host alone", r.world.reached)
+	}
+}
+
+// TestRebinding: the address that was looked at is the one that is connected to, each time anew.
+func TestRebinding(t *testing.T) {
+	r := start(t, egress.Options{}, "*.example.com")
+	first, err := r.get(t, "https://rebound.example.com/")
+	if err != nil || first != "200 OK: GET rebound.example.com of secret: " {
+		t.Errorf("first GET = %q, %v", first, err)
+	}
+	r.client.CloseIdleConnections()
+	if got, err := r.get(t, "https://rebound.example.com/"); err == nil || !strings.Contains(err.Error(), "leads to an address") {
+		t.Errorf("second GET = %q, %v, want a refusal", got, err)
+	}
+	if d := cmp.Diff([]string{"93.184.216.34:443"}, r.world.reached); d != "" {
+		t.Errorf("connections (-want +got):\n%s", d)
+	}
+	r.ledger(t,
+		egress.Attempt{Host: "rebound.example.com", Port: 443, Verdict: egress.Allowed},
+		egress.Attempt{Host: "rebound.example.com", Port: 443, Verdict: egress.RefusedAddress},
+	)
+}
+
+func TestRedirectIsANewRequest(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com", "inside.example.com")
+	for address, want := range map[string]string{
+		"http://example.com/to/http://169.254.169.254/":    "403 169.254.169.254 is not in network.allow",
+		"http://example.com/to/http://inside.example.com/": "403 inside.example.com leads to an address",
+		"http://example.com/to/https://example.com/x":      "200 OK: GET example.com of secret: ",
+	} {
+		if got, err := r.get(t, address); !strings.HasPrefix(got, want) || err != nil {
+			t.Errorf("GET %s = %q, %v, want %q", address, got, err, want)
+		}
+	}
+}
+
+// TestNextAddress: an address that does not answer is followed by the next one of the name.
+func TestNextAddress(t *testing.T) {
+	r := start(t, egress.Options{}, "two.example.com")
+	if got, err := r.get(t, "http://two.example.com/"); got != "200 OK: GET two.example.com of plain: " {
+		t.Errorf("GET = %q, %v", got, err)
+	}
+}
+
+// TestHostHeader: a plain request reaches the host that was checked, and names it.
+func TestHostHeader(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com")
+	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\nProxy-Authorization: secret\r\nConnection: close\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "GET example.com of plain: ") {
+		t.Errorf("answer = %q", got)
+	}
+}
+
+// raw sends bytes and returns all that comes back.
+func (r *rig) raw(t *testing.T, request string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatalf("after %q: %v", got, err)
+	}
+	return string(got)
+}
+
+func TestWhatIsNoRequest(t *testing.T) {
+	r := start(t, egress.Options{Header: 300 * time.Millisecond}, "example.com")
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n":                    "HTTP/1.1 400 this is a proxy",
+		"GET https://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n": "HTTP/1.1 400 this is a proxy",
+		"CONNECT example.com HTTP/1.1\r\nHost: example.com\r\n\r\n":      "HTTP/1.1 400 \"example.com\" is not HOST:PORT",
+		"CONNECT a\xffb:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 "HTTP/1.1 400 ",
+		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 "HTTP/1.1 400 \"0x7f.1\": an address is written",
+		"CONNECT example.com:99999 HTTP/1.1\r\nHost: x\r\n\r\n":          "HTTP/1.1 400 ",
+		"SSH-2.0-OpenSSH\r\n\r\n":                                        "HTTP/1.1 400 ",
+		"GET http://example.com/ HTTP/1.1\r\nHost: exam":                 "", // and no more, for ever
+	} {
+		if got := r.raw(t, request); !strings.HasPrefix(got, want) || want == "" && strings.Contains(got, "200") {
+			t.Errorf("%q is answered by %q, want %q", request, got, want)
+		}
+	}
+	if len(r.world.reached) > 0 {
+		t.Errorf("connections were made to %v", r.world.reached)
+	}
+	r.ledger(t,
+		egress.Attempt{Verdict: egress.BadRequest},
+		egress.Attempt{Verdict: egress.CutSlow},
+		egress.Attempt{Host: `"example.com"`, Verdict: egress.BadRequest},
+		egress.Attempt{Host: `"a\xffb"`, Port: 443, Verdict: egress.BadRequest},
+		egress.Attempt{Host: `"0x7f.1"`, Port: 443, Verdict: egress.BadRequest},
+	)
+}
+
+func TestBytesAreBounded(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		r := start(t, egress.Options{Bytes: 1 << 20}, "example.com")
+		if got, err := r.get(t, scheme+"://example.com/large"); err == nil {
+			t.Errorf("%s: %d bytes came, want an error", scheme, len(got))
+		}
+		r.client.CloseIdleConnections()
+		if got, err := r.get(t, scheme+"://example.com/"); err == nil && !strings.HasPrefix(got, "403 this run has used up") {
+			t.Errorf("%s: afterwards %q", scheme, got)
+		}
+		r.stop()
+		var moved int64
+		verdicts := map[string]bool{}
+		for _, a := range r.Attempts() {
+			moved += a.Bytes
+			verdicts[a.Verdict] = true
+		}
+		if moved < 1<<20 || moved > 1<<20+256<<10 || !verdicts[egress.CutBytes] || !verdicts[egress.RefusedLimit] {
+			t.Errorf("%s: %d bytes, %v", scheme, moved, r.Attempts())
+		}
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	r := start(t, egress.Options{Connections: 2}, "example.com")
+	r.client.Transport.(*http.Transport).DisableKeepAlives = true
+	for range 2 {
+		if _, err := r.get(t, "http://example.com/"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := r.get(t, "http://example.com/"); err == nil {
+		t.Errorf("the third is answered by %q", got)
+	}
+	r.stop()
+	if a := r.Attempts(); len(a) != 2 || a[0].Verdict != egress.RefusedLimit && a[1].Verdict != egress.RefusedLimit {
+		t.Errorf("Attempts() = %+v", a)
+	}
+}
+
+func TestIdleIsCut(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		r := start(t, egress.Options{Idle: 300 * time.Millisecond}, "example.com")
+		if got, err := r.get(t, scheme+"://example.com/never"); err == nil && !strings.HasPrefix(got, "502 ") {
+			t.Errorf("%s: answered by %q", scheme, got)
+		}
+		r.stop()
+		if a := r.Attempts(); len(a) != 1 || a[0].Verdict != egress.CutIdle {
+			t.Errorf("%s: Attempts() = %+v, want %s", scheme, r.Attempts(), egress.CutIdle)
+		}
+	}
+}
+
+// TestEndOfRun: connections end with the run, whatever their parties do.
+func TestEndOfRun(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com")
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+	status, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || status != "HTTP/1.1 200 Connection established\r\n" {
+		t.Fatalf("status = %q, %v", status, err)
+	}
+	r.stop() // returns
+	if n, err := io.Copy(io.Discard, conn); err == nil && n > 64 {
+		t.Errorf("%d bytes after the end", n)
+	}
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	r := start(t, egress.Options{Connections: 500})
+	for i := range 300 {
+		if _, err := r.get(t, fmt.Sprintf("http://h%d.example.com/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := r.Attempts()
+	if len(a) != 101 || a[100] != (egress.Attempt{Host: egress.Others, Verdict: egress.RefusedHost}) {
+		t.Errorf("%d entries, the last %+v", len(a), a[len(a)-1])
+	}
+}
+
+// FuzzServe: whatever a program sends, nothing is reached that is not on the list.
+func FuzzServe(f *testing.F) {
+	for _, seed := range []string{
+		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT example.com:443 HTTP/1.1\r\n\r\n",
+		"GET http://example.com@other.net/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT other.net:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
+		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+		"POST http://example.com/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET http://other.net/ HTTP/1.1\r\n\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	pattern, err := hosts.Parse("example.com")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, request []byte) {
+		p := egress.New(egress.Options{
+			Allow: []hosts.Pattern{pattern}, Header: 50 * time.Millisecond, Idle: 50 * time.Millisecond,
+			Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
+				if host != "example.com" {
+					t.Errorf("%q was looked up", host)
+				}
+				return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+			},
+			Dial: func(_ context.Context, to netip.AddrPort) (net.Conn, error) {
+				if to.Addr().String() != "93.184.216.34" || to.Port() != 80 && to.Port() != 443 {
+					t.Errorf("%s was connected to", to)
+				}
+				return nil, errors.New("nobody there")
+			},
+		})
+		ours, theirs := net.Pipe()
+		var both sync.WaitGroup
+		both.Go(func() { p.Serve(t.Context(), ours) })
+		both.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
+		_, _ = io.Copy(theirs, bytes.NewReader(request))
+		_ = theirs.Close()
+		both.Wait()
+		p.Close()
+	})
+}

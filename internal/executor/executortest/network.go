@@ -1,0 +1,283 @@
+package executortest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/runner"
+)
+
+// proxy answers each request as a proxy might: CONNECT with an echo, the rest with the address that
+// was asked for.
+func proxy(_ context.Context, conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		if r.Method == http.MethodConnect {
+			if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err == nil {
+				_, _ = io.Copy(conn, in)
+			}
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		text := fmt.Sprintf("%s %s %d", r.Method, r.URL, len(body))
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text); err != nil {
+			return
+		}
+	}
+}
+
+const tunnel = `
+import os, socket
+def tunnel():
+    s = socket.create_connection(('127.0.0.1', int(os.environ['HTTPS_PROXY'].rpartition(':')[2])))
+    s.sendall(b'CONNECT pypi.org:443 HTTP/1.1\r\n\r\n')
+    answer = b''
+    while not answer.endswith(b'\r\n\r\n'): answer += s.recv(1)
+    return s
+`
+
+var networked = []struct {
+	name, code string
+	want       want
+}{
+	{
+		"a request", "import urllib.request\nurllib.request.urlopen('http://example.org/a?b').read().decode()",
+		want{result: `"GET http://example.org/a?b 0"`},
+	},
+	{
+		"a large request", "import urllib.request\nurllib.request.urlopen('http://example.org/', b'x' * 3_000_000).read().decode()",
+		want{result: `"POST http://example.org/ 3000000"`},
+	},
+	{
+		"from a process of the program", `
+import subprocess
+subprocess.run([__import__('sys').executable, '-c', "import urllib.request as u; print(u.urlopen('http://example.org/').read().decode())"], capture_output=True, text=True).stdout.strip()`,
+		want{result: `"GET http://example.org/ 0"`},
+	},
+	{"a tunnel, both ways at once", tunnel + `
+import threading
+s, sent, got = tunnel(), os.urandom(1 << 20) * 5, b''
+def send():
+    s.sendall(sent)
+    s.shutdown(socket.SHUT_WR)
+threading.Thread(target=send).start()
+while True:
+    data = s.recv(1 << 16)
+    if not data: break
+    got += data
+got == sent`, want{result: "true"}},
+	{"more connections than are answered at once", `
+import urllib.request
+from client.mcp_client import parallel
+len(set(parallel([lambda i=i: urllib.request.urlopen('http://h%d.org/' % i).read() for i in range(120)], limit=40)))`, want{result: "120"}},
+	{"connections that nobody uses", tunnel + `
+kept = [tunnel() for _ in range(20)]
+s = tunnel()
+s.sendall(b'x')
+s.recv(1).decode()`, want{result: `"x"`}},
+	{"output and tools meanwhile", tunnel + `
+import threading
+from client.mcp_client import call_mcp_tool
+s, stop = tunnel(), []
+def pump():
+    while not stop:
+        s.sendall(b'x' * 65536)
+        left = 65536
+        while left: left -= len(s.recv(left))
+t = threading.Thread(target=pump)
+t.start()
+for i in range(20):
+    print(call_mcp_tool('s', 't', {'i': i})['i'])
+stop.append(1)
+t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n"}},
+	{"an end in the middle", tunnel + "import threading\ns = tunnel()\nthreading.Thread(target=s.sendall, args=(b'x' * 50_000_000,), daemon=True).start()\ns.recv(1)\nNone", want{}},
+}
+
+func testNetwork(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	for _, c := range networked {
+		t.Run(c.name, func(t *testing.T) {
+			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{Network: proxy, Call: echo})
+			c.want.check(t, v)
+			b.check(t)
+		})
+	}
+	t.Run("none without being asked", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"}, executor.Hooks{Network: proxy})
+		address := ""
+		if err := json.Unmarshal(v.Result, &address); err != nil {
+			t.Fatal(show(v))
+		}
+		_, port, err := net.SplitHostPort(address[len("http://"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		v = b.must(t, executor.Program{Code: "import os, socket\n" +
+			"[[k for k in os.environ if 'proxy' in k.lower()], socket.socket().connect_ex(('127.0.0.1', " + port + "))]"}, executor.Hooks{})
+		want{result: "[[],111]"}.check(t, v)
+	})
+	t.Run("a server that ends at once", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: "import os, socket\ns = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))\ns.recv(9).decode()"},
+			executor.Hooks{Network: func(_ context.Context, conn net.Conn) {
+				_, _ = io.WriteString(conn, "bye")
+				_ = conn.Close()
+			}})
+		want{result: `"bye"`}.check(t, v)
+	})
+	t.Run("both ends end it at once", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: `
+import os, socket
+address = ('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2]))
+for i in range(30):
+    all = [socket.create_connection(address) for _ in range(16)]
+    for s in all: s.sendall(b'xy')
+    for s in all: s.close()
+'done'`}, executor.Hooks{Network: func(_ context.Context, conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}})
+		want{result: `"done"`}.check(t, v)
+	})
+	t.Run("ends with the run", func(t *testing.T) { testNetworkEnds(t, b) })
+	t.Run("a fast server waits", func(t *testing.T) { testFastServer(t, b) })
+	t.Run("a fast program waits", func(t *testing.T) { testFastProgram(t, b) })
+}
+
+// testNetworkEnds has a program end while its connections are being answered.
+func testNetworkEnds(t *testing.T, b *box) {
+	var answered atomic.Int64
+	v := b.must(t, executor.Program{
+		Code: tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass", Limits: executor.Limits{Timeout: 500 * time.Millisecond},
+	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
+		proxy(ctx, conn)
+		if ctx.Err() == nil {
+			t.Error("a connection ended before the run")
+		}
+		answered.Add(1)
+	}})
+	want{status: executor.Timeout, code: "timeout"}.check(t, v)
+	if n := answered.Load(); n != 2 {
+		t.Errorf("%d connections had ended with the run, want 2", n)
+	}
+	b.check(t)
+}
+
+// testFastServer sends to a program that does not read.
+func testFastServer(t *testing.T, b *box) {
+	const total = 64 << 20
+	var sent atomic.Int64
+	full := make(chan struct{})
+	v := b.must(t, executor.Program{Code: `
+import os, socket
+from client.mcp_client import call_mcp_tool
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+s.connect(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))
+sent, got = call_mcp_tool('s', 't')['sent'], 0
+while True:
+    data = s.recv(1 << 20)
+    if not data: break
+    got += len(data)
+[sent < 64 << 19, got]`}, executor.Hooks{
+		Network: func(_ context.Context, conn net.Conn) {
+			defer conn.Close()
+			block := make([]byte, 64<<10)
+			for sent.Load() < total {
+				n, err := conn.Write(block)
+				if sent.Add(int64(n)) == runner.Window {
+					close(full)
+				}
+				if err != nil {
+					return
+				}
+			}
+		},
+		Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+			select {
+			case <-full:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			settled := still(ctx, &sent)
+			return json.RawMessage(`{"sent": ` + strconv.FormatInt(settled, 10) + `}`), nil
+		},
+	})
+	want{result: "[true," + strconv.Itoa(total) + "]"}.check(t, v)
+}
+
+// still waits until a count has not changed for a moment, and returns it.
+func still(ctx context.Context, n *atomic.Int64) int64 {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		now := n.Load()
+		if now == last || ctx.Err() != nil {
+			return now
+		}
+		last = now
+	}
+}
+
+// testFastProgram sends to a server that does not read before the program says so.
+func testFastProgram(t *testing.T, b *box) {
+	read := make(chan struct{})
+	allow := sync.OnceFunc(func() { close(read) })
+	var got atomic.Int64
+	v := b.must(t, executor.Program{Code: `
+import os, select, socket
+from client.mcp_client import call_mcp_tool
+s = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))
+s.setblocking(False)
+sent, block = 0, b'x' * 65536
+while sent < 64 << 20 and select.select([], [s], [], 0.3)[1]: sent += s.send(block)
+stopped = sent < 64 << 20
+call_mcp_tool('s', 't')
+s.setblocking(True)
+s.shutdown(socket.SHUT_WR)
+s.recv(1)
+[stopped, sent]`}, executor.Hooks{
+		Network: func(ctx context.Context, conn net.Conn) {
+			defer conn.Close()
+			select {
+			case <-read:
+			case <-ctx.Done():
+			}
+			n, _ := io.Copy(io.Discard, conn)
+			got.Store(n)
+		},
+		Call: func(context.Context, executor.Call) (json.RawMessage, error) {
+			allow()
+			return json.RawMessage("1"), nil
+		},
+	})
+	var result []any
+	if err := json.Unmarshal(v.Result, &result); err != nil || len(result) != 2 || result[0] != true {
+		t.Fatalf("the program was not held up: %s", show(v))
+	}
+	if result[1] != float64(got.Load()) {
+		t.Errorf("the program sent %v bytes, %d arrived", result[1], got.Load())
+	}
+}

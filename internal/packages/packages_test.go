@@ -1,0 +1,127 @@
+package packages_test
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/packages"
+)
+
+// wheel writes a package whose module says its version.
+func wheel(t *testing.T, dir, name, version string, more map[string]string) {
+	t.Helper()
+	info := name + "-" + version + ".dist-info/"
+	files := map[string]string{
+		name + "/__init__.py": "VERSION = '" + version + "'\n",
+		info + "METADATA":     "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n",
+		info + "WHEEL":        "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+	}
+	maps.Copy(files, more)
+	record := slices.Sorted(maps.Keys(files))
+	files[info+"RECORD"] = strings.Join(append(record, info+"RECORD", ""), ",,\n")
+	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%s-py3-none-any.whl", name, version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(out)
+	for path, text := range files {
+		w, err := z.Create(path)
+		if err == nil {
+			_, err = w.Write([]byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(z.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func requirements(t *testing.T, dir, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, "requirements.txt")
+	if err := os.WriteFile(path, []byte("--no-index\n--find-links .\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func options(t *testing.T, text string) packages.Options {
+	t.Helper()
+	dir := t.TempDir()
+	wheel(t, dir, "greeting", "1.2", nil)
+	wheel(t, dir, "escaping", "1.0", map[string]string{"../../outside.py": "x = 1\n"})
+	return packages.Options{Python: "/usr/bin/python3", Requirements: requirements(t, dir, text), Dir: filepath.Join(t.TempDir(), "p")}
+}
+
+func TestBuild(t *testing.T) {
+	o := options(t, "greeting==1.2\n")
+	var built [2]packages.Layer
+	var all sync.WaitGroup
+	for i := range built { // at once, as workers of one host do
+		all.Go(func() {
+			var err error
+			if built[i], err = packages.Build(t.Context(), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if d := cmp.Diff(built[0], built[1]); d != "" {
+		t.Errorf("the same requirements, different layers:\n%s", d)
+	}
+	if d := cmp.Diff([]string{"greeting 1.2"}, built[0].Names); d != "" {
+		t.Errorf("Names (-want +got):\n%s", d)
+	}
+	text, err := os.ReadFile(filepath.Join(built[0].Dir, "greeting", "__init__.py"))
+	if err != nil || string(text) != "VERSION = '1.2'\n" {
+		t.Errorf("the module = %q, %v", text, err)
+	}
+	info, err := os.Stat(filepath.Join(built[0].Dir, "greeting", "__init__.py"))
+	if err != nil || info.Mode().Perm() != 0o444 {
+		t.Errorf("mode = %v, %v, want 0444", info.Mode(), err)
+	}
+	entries, err := os.ReadDir(o.Dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	requirements(t, filepath.Dir(o.Requirements), "greeting\n# changed\n")
+	other, err := packages.Build(t.Context(), o)
+	if err != nil || other.Hash == built[0].Hash {
+		t.Errorf("changed requirements: %+v, %v", other, err)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"missing==9\n": "missing==9",
+		"escaping\n":   "outside",
+	} {
+		o := options(t, text)
+		_, err := packages.Build(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "requirements.txt") {
+			t.Errorf("%q: %v, want an error about %q", text, err, want)
+		}
+		if entries, _ := os.ReadDir(o.Dir); len(entries) > 0 {
+			t.Errorf("%q: left behind: %v", text, entries)
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Dir), "outside.py")); err == nil {
+			t.Errorf("%q: written outside of the layer", text)
+		}
+	}
+	_, err := packages.Build(t.Context(), packages.Options{Python: "/usr/bin/python3", Requirements: "none.txt", Dir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "none.txt") {
+		t.Errorf("no file: %v", err)
+	}
+}
