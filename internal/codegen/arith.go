@@ -37,10 +37,14 @@ var operatorWords = []struct {
 var (
 	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `))`)
 	maxPower   = 1000.0
+	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is no product
 )
 
 // parseArithmetic understands an expression that is nothing but arithmetic.
 func parseArithmetic(s string) (expression, bool) {
+	if notDecimal.MatchString(s) {
+		return expression{}, false
+	}
 	for _, w := range operatorWords {
 		s = w.pattern.ReplaceAllString(s, w.symbol)
 	}
@@ -128,6 +132,9 @@ func (p *arithParser) factor(depth int) (string, bool) {
 			return "", false
 		}
 		p.at++
+		if inner == previous || numeral.MatchString(inner) {
+			return inner, true
+		}
 		return "(" + inner + ")", true
 	case t == "-" || t == "−":
 		inner, ok := p.power(depth + 1) // -2 ** 2 is -4

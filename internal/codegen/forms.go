@@ -60,7 +60,11 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	if m[2] != "" {
-		claim := number(strings.TrimRight(m[2], ",."))
+		claim := strings.TrimRight(m[2], ",.")
+		if !separated.MatchString(strings.TrimPrefix(claim, "-")) {
+			return false
+		}
+		claim = number(claim)
 		p.emit("if %s != %s:", p.number, claim)
 		p.emit("    raise ValueError(%s %% %s)", quote("the task says "+p.lits.restore(m[1])+" = "+claim+", but it is %s"), p.number)
 	}
@@ -89,12 +93,20 @@ func (p *planner) calculate(text string) bool {
 	return true
 }
 
+var (
+	listBreak = regexp.MustCompile(`(?i),? and |,? by | with |, `)
+	separated = regexp.MustCompile(`^(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)$`) // a numeral, with separators of thousands
+)
+
 func readListOf(p *planner, m []string, _ clause) bool {
 	var numbers []string
-	for _, n := range regexp.MustCompile(`-?\d[\d,]*(?:\.\d+)?`).FindAllString(strings.ReplaceAll(m[2], ", ", " "), -1) {
-		numbers = append(numbers, number(strings.TrimRight(n, ",")))
+	for _, n := range listBreak.Split(strings.TrimRight(m[2], "."), -1) {
+		if !separated.MatchString(n) {
+			return false // "1,5" and "1.000,5": which number, or two?
+		}
+		numbers = append(numbers, number(n))
 	}
-	if len(numbers) < 2 || strings.Contains(m[2], "-") {
+	if len(numbers) < 2 {
 		return false
 	}
 	if strings.Contains(strings.ToLower(m[2]), " by ") && len(numbers) > 2 {

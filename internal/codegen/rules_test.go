@@ -422,6 +422,9 @@ func TestRulesValues(t *testing.T) {
 		{"subtract 3 from 10", 7.0},
 		{"what is the average of 2, 4 and 9", 5.0},
 		{"Sum 1, 2 and 3", 6.0},
+		{"Add 1,000 and 2,500", 3500.0},
+		{"Add .5 and 1.25", 1.75},
+		{"what is 10 x 10", 100.0},
 		{"Read /workspace/notes.txt", "three lines"},
 		{"Calculate 6 * 7 and multiply the result by 2", map[string]any{"calculation": 42.0, "calculation 2": 84.0}},
 		{"list tables", []any{"users"}},
@@ -452,6 +455,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Get weather for Paris and not London", "Get weather near Oslo", "double 8 plus 1", "Multiply 3 by 4 and 5",
 		"Calculate 100 - 10%", "What is 20 percent off 80?", "Calculate 1/3 rounded to 2 decimals", "Calculate 5 + 3 in base 6",
 		"Do not calculate 5 + 3", "Calculate 5 + 3 unless it is Sunday", "Calculate 5 + 3 or 4 + 4", "计算 5 + 3", "Compute 3,5 + 1",
+		"Add 1,5 and 2", "Multiply 1,5 by 2", "Add 1.000,50 and 2", "Average of 1,5 and 2,5", "Calculate 5 + 3 = 8,5", "Calculate 0x10 + 1",
 		"Query the database for users, filter for users who are not active", "Calculate 5 + 3. If it is at least 8 and at most 9, calculate 1 + 1",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists", "Calculate 5 + 3 for each user",
 	} {
