@@ -69,6 +69,9 @@ func TestManual(t *testing.T) {
 	}
 	text := between(t, string(data), "settings", settingsTable(fieldComments(t)))
 	text = between(t, text, "earlier names", earlierTable())
+	if bare := regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| [^|]* \\|  \\|").FindAllString(text, -1); bare != nil {
+		t.Errorf("settings without a comment: %q", bare)
+	}
 	compareOrUpdate(t, docsPath, text)
 }
 
@@ -104,7 +107,11 @@ func between(t *testing.T, text, name, content string) string {
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
-	for _, name := range []string{"config.go", "task.go", "tenant.go"} {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -116,6 +123,9 @@ func fieldComments(t *testing.T) map[string]string {
 			}
 			if s, ok := spec.Type.(*ast.StructType); ok {
 				for _, field := range s.Fields.List {
+					if len(field.Names) == 0 {
+						continue
+					}
 					comments[spec.Name.Name+"."+field.Names[0].Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 				}
 			}
