@@ -99,13 +99,14 @@ func TestToolCalls(t *testing.T) {
 // What a process may take for its calls and answers, and what it may not.
 func TestToolCallLimits(t *testing.T) {
 	f, _ := newTwo(t)
-	release := make(chan struct{})
+	late, release := make(chan struct{}), make(chan struct{})
 	ended := make(chan error, 1)
 	serve(t, f.acme, "acme", "slow", func(ctx context.Context, data []byte) []byte {
 		switch string(data) {
 		case "wait":
 			<-ctx.Done()
 			ended <- ctx.Err()
+			<-late // the caller has given up by then
 			return nil
 		case "release":
 			<-release
@@ -119,6 +120,7 @@ func TestToolCallLimits(t *testing.T) {
 	if _, err := f.fleet.CallTool(ctx, "acme", find, []byte("wait")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a tool that gives no answer = %v, want %v", err, context.DeadlineExceeded)
 	}
+	close(late)
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("its context = %v, want %v", err, context.DeadlineExceeded)
 	}
