@@ -125,6 +125,26 @@ func TestEditMerges(t *testing.T) {
 	}
 }
 
+// A state file that is nested deep merges too, without growing on the way: indented it would be
+// thousands of times as long.
+func TestMergeOfDeepState(t *testing.T) {
+	s := state.New(mem.New(), state.Options{})
+	deep := strings.Repeat("[", 2000) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 2000)
+	for base, content := range []string{`{"a":1,"b":1,"deep":` + deep + `}`, `{"a":2,"b":1,"deep":` + deep + `}`, `{"a":1,"b":2,"deep":` + deep + `}`} {
+		c, err := s.Edit(t.Context(), ref, state.EditOptions{Base: int64(min(base, 1))}, edits(put("state.json", content)))
+		if err != nil {
+			t.Fatalf("Edit(%d) = %+v, %v", base, c, err)
+		}
+	}
+	f, _, err := s.Open(t.Context(), ref, 0, "state.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(f); err != nil || string(got) != `{"a":2,"b":2,"deep":`+deep+"}\n" {
+		t.Errorf("merged = %.40s… of %d bytes, %v", got, len(got), err)
+	}
+}
+
 func TestEditConditions(t *testing.T) {
 	s := state.New(mem.New(), state.Options{})
 	newest := state.EditOptions{Base: state.Newest}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/codefleet/codefleet/internal/indent"
 )
 
 // merger brings one side's changes onto a version that others made meanwhile,
@@ -189,11 +191,11 @@ func (m *merger) byKey(base, theirs, ours *entry) (*entry, error) {
 	if !ok {
 		return nil, nil
 	}
-	data, err := json.MarshalIndent(merged, "", "  ")
-	if err != nil || len(data) > maxBlob {
+	data, err := json.Marshal(merged)
+	if err != nil || len(data) >= maxBlob {
 		return nil, nil //nolint:nilerr // an ordinary conflict
 	}
-	return m.write(ours, append(data, '\n'))
+	return m.write(ours, append(indent.JSON(data, "  ", maxBlob-1), '\n'))
 }
 
 // mergeKeys is the three-way merge of objects; false when both sides changed one

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/codefleet/codefleet/internal/indent"
 )
 
 // MaxSize is the most bytes of a state file.
@@ -69,11 +71,40 @@ func ToJSON(name string, content []byte) (json.RawMessage, error) {
 	if err := yaml.Unmarshal(content, &v); err != nil {
 		return nil, fmt.Errorf("it is not YAML: %w", err)
 	}
+	if !fits(v, new(maxJSON)) {
+		return nil, fmt.Errorf("it is YAML that repeats itself: as JSON it has more than %d bytes", maxJSON)
+	}
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("it is YAML that JSON cannot say: %w", err)
 	}
 	return data, nil
+}
+
+// maxJSON is about how long JSON may be that YAML of MaxSize becomes.
+const maxJSON = 4 * MaxSize
+
+// fits reports whether v has at most some room bytes of text: an alias costs YAML three bytes, and
+// JSON all that it stands for.
+func fits(v any, room *int) bool {
+	*room -= 2
+	switch v := v.(type) {
+	case string:
+		*room -= len(v)
+	case []any:
+		for _, item := range v {
+			if *room < 0 || !fits(item, room) {
+				return false
+			}
+		}
+	case map[string]any:
+		for key, item := range v {
+			if *room -= len(key); *room < 0 || !fits(item, room) {
+				return false
+			}
+		}
+	}
+	return *room >= 0
 }
 
 // FromJSON returns JSON as the content of a state file: an object, indented or as YAML.
@@ -92,15 +123,15 @@ func FromJSON(name string, data []byte) ([]byte, error) {
 		return nil, errors.New("state is a JSON object, as in {\"step\": 2}")
 	}
 	if !IsYAML(name) {
-		var out bytes.Buffer
-		if err := json.Indent(&out, bytes.TrimSpace(data), "", "  "); err != nil {
-			return nil, err
-		}
-		out.WriteByte('\n')
-		return out.Bytes(), nil
+		return append(indent.JSON(bytes.TrimSpace(data), "  ", MaxSize), '\n'), nil
+	}
+	if indent.Size(data, yamlIndent) > MaxSize {
+		return nil, errors.New("it is nested too deep for YAML: keep it in a .json file")
 	}
 	return yaml.Marshal(node(object))
 }
+
+const yamlIndent = 4 // of package yaml
 
 // CheckYAML accepts YAML that is an object and that JSON can say too.
 func CheckYAML(content []byte) error {

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/indent"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -109,13 +110,15 @@ func (p *Package) accept(s Source) []tools.Definition {
 	return out
 }
 
+// mostIndented is how many times as long definitions may become for being read with ease.
+const mostIndented = 4
+
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
 	err := enc.Encode(v)
-	return b.Bytes(), err
+	return indent.JSON(b.Bytes(), " ", mostIndented*b.Len()), err
 }
 
 // Write brings servers/<Dir> to the package: changed files are replaced one by one, generated

@@ -27,8 +27,22 @@ func decode(raw json.RawMessage) any {
 	return v
 }
 
+// maxSteps bounds how many keys of schemas are looked at for one document: references and alternatives
+// make a few lines come to more than there is room for. What comes after them is Any.
+const maxSteps = 100_000
+
 // document is a schema and the place its local references point into.
-type document struct{ root any }
+type document struct {
+	root any
+	left *int // steps
+}
+
+// step reports whether one more schema may be looked into.
+func (d document) step(s object) bool {
+	properties, _ := s["properties"].(object)
+	*d.left -= 1 + len(s) + len(properties)
+	return *d.left >= 0
+}
 
 // lookup follows a local reference, "#" or "#/…"; anything else is not followed.
 func (d document) lookup(ref string) (any, bool) {
@@ -70,7 +84,7 @@ func (d document) lookup(ref string) (any, bool) {
 // that says nothing. A chain longer than depth allows ends as nil.
 func (d document) flat(schema any, depth int) object {
 	s, ok := schema.(object)
-	if !ok || depth > maxDepth {
+	if !ok || depth > maxDepth || !d.step(s) {
 		return nil
 	}
 	if ref, isRef := s["$ref"].(string); isRef {
@@ -165,6 +179,9 @@ func (d document) branches(s object, depth int) []object {
 		base := without(s, key, "title", "description", "default", "examples")
 		var out []object
 		for _, alternative := range alternatives {
+			if !d.step(base) {
+				return []object{{}}
+			}
 			if alternative == true {
 				out = append(out, base)
 				continue

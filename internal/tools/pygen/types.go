@@ -32,7 +32,7 @@ type view struct {
 }
 
 func (t *typer) view(root any, input bool) *view {
-	return &view{typer: t, document: document{root}, input: input, refs: map[string]string{}, open: map[string]bool{}}
+	return &view{typer: t, document: document{root, new(maxSteps)}, input: input, refs: map[string]string{}, open: map[string]bool{}}
 }
 
 func (v *view) from(name string) string {
@@ -40,12 +40,22 @@ func (v *view) from(name string) string {
 	return name
 }
 
+// maxType bounds the text of one type.
+const maxType = 8 << 10
+
 // expr returns the Python type of a schema. name is what a class for it would be called.
 func (v *view) expr(schema any, name string, depth int) string {
 	s, ok := schema.(object)
-	if !ok || depth > maxDepth {
+	if !ok || depth > maxDepth || !v.step(s) {
 		return v.from("Any")
 	}
+	if text := v.exprOf(s, name, depth); len(text) <= maxType {
+		return text
+	}
+	return v.from("Any")
+}
+
+func (v *view) exprOf(s object, name string, depth int) string {
 	if ref, isRef := s["$ref"].(string); isRef && len(s) == 1 {
 		return v.reference(ref, name, depth)
 	}
@@ -249,9 +259,15 @@ func note(schema any) string {
 // literal is the type of a fixed set of values; those that Literal cannot hold widen it.
 func (v *view) literal(values []any) string {
 	var fixed, wide []string
+	if len(values) > maxType/4 {
+		return v.from("Any")
+	}
 	for _, value := range values {
 		switch x := value.(type) {
 		case string:
+			if len(x) > maxType {
+				return v.from("Any")
+			}
 			fixed = append(fixed, tools.PyString(x))
 		case bool:
 			fixed = append(fixed, map[bool]string{true: "True", false: "False"}[x])

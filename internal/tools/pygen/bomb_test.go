@@ -1,0 +1,44 @@
+package pygen_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+)
+
+// Schemas of a few hundred bytes, each of which comes to more types than there is memory for.
+func TestSchemaBombs(t *testing.T) {
+	refs := func(n int, to string) string { return strings.TrimSuffix(strings.Repeat(`{"$ref":"`+to+`"},`, n), ",") }
+	arrays := `{"type":"string"}`
+	for range 25 {
+		arrays = `{"type":["array","array","array","array"],"items":` + arrays + `}`
+	}
+	for name, schema := range map[string]string{
+		"allOf of itself": `{"type":"object","allOf":[` + refs(12, "#") + `]}`,
+		"anyOf of itself": `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[` + refs(12, "#/$defs/y") +
+			`],"oneOf":[true,true]},"y":{"prefixItems":[` + refs(12, "#/$defs/x") + `],"type":"array"}}}`,
+		"types twice": `{"type":"object","properties":{"a":` + arrays + `}}`,
+		"long tuples": `{"type":"object","properties":{"a":{"$ref":"#/$defs/t1"}},"$defs":{` +
+			`"t1":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t2") + `]},"t2":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t3") + `]},` +
+			`"t3":{"type":"array","prefixItems":[` + refs(16, "#/$defs/s") + `]},"s":{"const":"` + strings.Repeat("s", 20_000) + `"}}}`,
+		"always": `{"type":"object","anyOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `],"oneOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `]}`,
+		"nested": `{"type":"object","x":` + strings.Repeat("[", 5000) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 5000) + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := pygen.Generate(pygen.Source{Server: "s", Tools: []tools.Definition{{Name: "f", InputSchema: json.RawMessage(schema), OutputSchema: json.RawMessage(schema)}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for _, f := range p.Files {
+				size += len(f)
+			}
+			if size > 4<<20 {
+				t.Errorf("a schema of %d bytes became files of %d", len(schema), size)
+			}
+		})
+	}
+}
