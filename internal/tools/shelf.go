@@ -88,6 +88,10 @@ func (s *Shelf) Dir() string { return s.o.Dir }
 // and never changed again, and its tools, which are the same Snapshot until something changes. When
 // the source cannot be read any more it goes on with what it had, and says so in the log.
 func (s *Shelf) Current(ctx context.Context, tenant string) (version string, snap *Snapshot, err error) {
+	var overlay *Overlay
+	if s.o.Overlay != nil { // which may take its time: no other tenant waits for that
+		overlay = s.o.Overlay(tenant)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
@@ -96,10 +100,6 @@ func (s *Shelf) Current(ctx context.Context, tenant string) (version string, sna
 		}
 		s.o.Log.WarnContext(ctx, "catalogue not read, the last one is used", "version", s.base.version, "error", err)
 	}
-	if s.o.Overlay == nil {
-		return s.base.version, s.base.snap, nil
-	}
-	overlay := s.o.Overlay(tenant)
 	if overlay == nil {
 		return s.base.version, s.base.snap, nil
 	}

@@ -26,6 +26,7 @@ type Toolbox struct {
 	Objects tools.Objects // the fleet's bucket
 
 	log    *slog.Logger
+	fleets []string // servers that are the fleet's own
 	search pipeline.Search
 
 	mu         sync.Mutex
@@ -48,7 +49,7 @@ func OpenToolbox(c *config.Config, log *slog.Logger) (*Toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, views: map[string]view{}, unhear: func() {}}
+	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, fleets: upstreamNames(c), views: map[string]view{}, unhear: func() {}}
 	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
 		b.Source = &publishedFirst{tools.OpenPublished(b.Objects), local}
 	}
@@ -57,7 +58,7 @@ func OpenToolbox(c *config.Config, log *slog.Logger) (*Toolbox, error) {
 
 // Join begins to listen for the tools that processes of tenants register. Before that there are none.
 func (b *Toolbox) Join(queue *jobs.Client) error {
-	r := registered.New(sendCalls(queue), b.log)
+	r := registered.New(sendCalls(queue), b.log, b.fleets...)
 	stop, err := queue.WatchOffers(r.Heard)
 	if err != nil {
 		return err

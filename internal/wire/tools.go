@@ -75,6 +75,17 @@ func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
 	return mcp.NewManager(list, mcp.Options{Log: log})
 }
 
+// upstreamNames are the names of the servers that Upstreams has.
+func upstreamNames(c *config.Config) []string {
+	names := builtin.Names()
+	for _, s := range c.MCPServers {
+		if s.Enabled == nil || *s.Enabled {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // builtinConcurrency is how many calls of a server within this process are made at once.
 const builtinConcurrency = 64
 

@@ -42,18 +42,21 @@ const (
 
 // Registry is safe for concurrent use.
 type Registry struct {
-	send Send
-	log  *slog.Logger
+	send     Send
+	log      *slog.Logger
+	reserved map[string]bool // directories
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
 }
 
 type tenant struct {
-	instances map[string]*instance
-	overlay   *tools.Overlay // of key
-	key       [32]byte
-	defs      map[string]tools.OfferedTool // by server/tool, of the overlay
+	instances map[string]*instance // held by Registry.mu
+
+	mu      sync.Mutex     // one tenant's many tools are no other's delay
+	overlay *tools.Overlay // of key
+	key     [32]byte
+	defs    map[string]tools.OfferedTool // by server/tool, of the overlay
 }
 
 type instance struct {
@@ -62,9 +65,15 @@ type instance struct {
 	seen time.Time
 }
 
-// New returns an empty registry.
-func New(send Send, log *slog.Logger) *Registry {
-	return &Registry{send: send, log: log, tenants: map[string]*tenant{}}
+// New returns an empty registry. The servers in reserved are the fleet's, whether its catalogue has
+// tools of them or not: a call of one of those goes to the fleet's server, so no tenant may say what
+// its tools are.
+func New(send Send, log *slog.Logger, reserved ...string) *Registry {
+	r := &Registry{send: send, log: log, reserved: map[string]bool{}, tenants: map[string]*tenant{}}
+	for _, server := range reserved {
+		r.reserved[pygen.Identifier(server)] = true
+	}
+	return r
 }
 
 // Heard takes what a process says that it serves; nothing means that it has gone. What it says is
@@ -115,9 +124,8 @@ func (r *Registry) forget(name string, t *tenant) {
 // Overlay is what the tenant's processes serve now: the same value until that changes, nil when they
 // serve nothing.
 func (r *Registry) Overlay(name string) *tools.Overlay {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.current(name)
+	t, unlock := r.current(name)
+	defer unlock()
 	if t == nil {
 		return nil
 	}
@@ -132,9 +140,8 @@ type Listed struct {
 
 // List returns the tools that the tenant's processes serve now, by server and name.
 func (r *Registry) List(name string) []Listed {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.current(name)
+	t, unlock := r.current(name)
+	defer unlock()
 	if t == nil {
 		return nil
 	}
@@ -147,9 +154,8 @@ func (r *Registry) List(name string) []Listed {
 }
 
 func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.current(name)
+	t, unlock := r.current(name)
+	defer unlock()
 	if t == nil {
 		return tools.OfferedTool{}, false
 	}
@@ -157,32 +163,47 @@ func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
 	return d, ok
 }
 
-// current is the tenant with its overlay brought up to date; nil when it serves nothing.
-func (r *Registry) current(name string) *tenant {
-	t := r.tenants[name]
+// current is the tenant with its overlay brought up to date, until unlock is called; nil when it
+// serves nothing.
+func (r *Registry) current(name string) (t *tenant, unlock func()) {
+	t, said := r.said(name)
 	if t == nil {
-		return nil
+		return nil, func() {}
+	}
+	h := sha256.New()
+	for _, i := range said {
+		h.Write(i.sum[:])
+	}
+	t.mu.Lock()
+	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
+		t.key = key
+		t.understand(said, r.reserved)
+	}
+	return t, t.mu.Unlock
+}
+
+// said is what the tenant's processes say now, by their names.
+func (r *Registry) said(name string) (t *tenant, said []*instance) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t = r.tenants[name]; t == nil {
+		return nil, nil
 	}
 	t.sweep(time.Now())
 	if len(t.instances) == 0 {
 		r.forget(name, t)
-		return nil
+		return nil, nil
 	}
-	h := sha256.New()
 	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
-		h.Write(t.instances[process].sum[:])
+		said = append(said, t.instances[process])
 	}
-	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
-		t.key = key
-		t.understand()
-	}
-	return t
+	return t, said
 }
 
 // understand makes the overlay of what the processes say. It keeps the old one when it comes to the
 // same: processes come and go.
-func (t *tenant) understand() {
-	servers, broken := t.merge()
+func (t *tenant) understand(said []*instance, reserved map[string]bool) {
+	servers, broken := merge(said, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
@@ -214,16 +235,20 @@ func same(a, b *tools.Overlay) bool {
 
 // merge is what all processes serve, by server and tool. Of two definitions of a tool, that of the
 // process which was started last holds.
-func (t *tenant) merge() (servers map[string]map[string]tools.OfferedTool, broken []tools.Broken) {
+func merge(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, broken []tools.Broken) {
 	var offers []tools.Offer
-	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
+	for _, i := range said {
 		var o tools.Offer
-		if err := json.Unmarshal(t.instances[process].data, &o); err != nil {
+		if err := json.Unmarshal(i.data, &o); err != nil {
 			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: "what its process says of its tools is not understood: " + tools.Visible(err.Error())})
 			continue
 		}
 		if err := tools.CheckOffered(o.Server); err != nil {
 			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: err.Error()})
+			continue
+		}
+		if reserved[o.Server] {
+			broken = append(broken, tools.Broken{Path: o.Server, Message: fmt.Sprintf("the fleet has a server %q: register these tools under another name", o.Server)})
 			continue
 		}
 		offers = append(offers, o)

@@ -131,6 +131,22 @@ func TestHostileOffers(t *testing.T) {
 	}
 }
 
+// A server of the fleet's whose tools nobody has approved, so that the catalogue has none of them,
+// still is the fleet's: calls of it go there.
+func TestServersOfTheFleet(t *testing.T) {
+	r := registered.New(nil, slog.New(slog.DiscardHandler), "github", "My-Server")
+	for i, server := range []string{"github", "crm"} {
+		r.Heard("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
+	}
+	o := r.Overlay("acme")
+	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/delete_repository"}) || o.Files["github/delete_repository.py"] != nil {
+		t.Errorf("tools = %v, want none of the fleet's server", got)
+	}
+	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
+		t.Errorf("broken = %v", o.Broken)
+	}
+}
+
 func TestTooManyProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
