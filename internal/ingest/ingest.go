@@ -35,6 +35,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -85,11 +86,12 @@ type Options struct {
 
 // Server answers requests. It is safe for concurrent use.
 type Server struct {
-	o        Options
-	handler  http.Handler
-	uploads  chan struct{}   // holds one for each upload under way
-	stopping context.Context //nolint:containedctx // of the server itself, not of a call. Done once the server drains: waiters return with what they have
-	stop     context.CancelFunc
+	o         Options
+	handler   http.Handler
+	uploads   chan struct{}   // holds one for each upload under way
+	uploadsOf sync.Map        // of chan struct{} by tenant: the same of that tenant
+	stopping  context.Context //nolint:containedctx // of the server itself, not of a call. Done once the server drains: waiters return with what they have
+	stop      context.CancelFunc
 }
 
 // New returns a server that does not listen yet.

@@ -39,21 +39,46 @@ func isUpload(r *http.Request) bool {
 
 // upload makes changes that come with the request's body a commit.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, ref state.Ref, o state.EditOptions, edits func(io.Reader) iter.Seq2[state.Edit, error]) (state.Commit, error) {
-	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
-	case <-time.After(s.o.QueueTime):
-		e := refusal.New(http.StatusTooManyRequests, "busy", "too many uploads are under way")
-		e.RetryAfter, e.Hint = 1, "try again"
-		return state.Commit{}, e
-	case <-r.Context().Done():
-		return state.Commit{}, context.Cause(r.Context())
+	leave, err := s.uploadPlace(r.Context(), ref.Tenant)
+	if err != nil {
+		return state.Commit{}, err
 	}
+	defer leave()
 	rc := http.NewResponseController(w)
 	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&slowReader{r.Body, rc, s.o.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Now().Add(s.o.BodyTime)) // the upload may have taken its time
 	return done, s.bodyError(w, err)
+}
+
+// uploadPlace waits for a place for an upload, and returns what gives it back. A tenant has half of
+// them: its slow senders leave the others some.
+func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), err error) {
+	own, _ := s.uploadsOf.LoadOrStore(tenant, make(chan struct{}, mostUploads/2)) // as many as there are tenants
+	wait := time.NewTimer(s.o.QueueTime)
+	defer wait.Stop()
+	var taken []chan struct{}
+	leave = func() {
+		for _, places := range taken {
+			<-places
+		}
+	}
+	for _, places := range []chan struct{}{own.(chan struct{}), s.uploads} {
+		select {
+		case places <- struct{}{}:
+			taken = append(taken, places)
+			continue
+		case <-wait.C:
+			e := refusal.New(http.StatusTooManyRequests, "busy", "too many uploads are under way")
+			e.RetryAfter, e.Hint = 1, "try again"
+			err = e
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
 // bodyError explains an error of reading the body, and leaves others as they are.
@@ -104,6 +129,9 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(r.URL.Query().Get("message"), "put "+name)}
+	if err := checkMessage(r.URL.Query().Get("message")); err != nil {
+		return err
+	}
 	done, err := s.upload(w, r, ref, o, func(content io.Reader) iter.Seq2[state.Edit, error] {
 		e.Content = content
 		return one(e)
@@ -217,8 +245,8 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 			return badParameter("base", "it is the number of a generation")
 		}
 	}
-	if len(o.Message) > maxMessage {
-		return badParameter("message", "it is longer than 1000 bytes")
+	if err := checkMessage(o.Message); err != nil {
+		return err
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {

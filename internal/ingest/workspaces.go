@@ -251,6 +251,13 @@ type change struct {
 
 const maxMessage = 1000
 
+func checkMessage(m string) error {
+	if len(m) > maxMessage {
+		return badParameter("message", "it is longer than 1000 bytes")
+	}
+	return nil
+}
+
 func (s *Server) changeOf(w http.ResponseWriter, r *http.Request) (state.Ref, change, int64, error) {
 	ref, err := refOf(r, r.PathValue("workspace"))
 	if err != nil {
@@ -260,8 +267,8 @@ func (s *Server) changeOf(w http.ResponseWriter, r *http.Request) (state.Ref, ch
 	if err != nil {
 		return ref, c, 0, err
 	}
-	if len(c.Message) > maxMessage {
-		return ref, c, 0, badParameter("message", "it is longer than 1000 bytes")
+	if err := checkMessage(c.Message); err != nil {
+		return ref, c, 0, err
 	}
 	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
 	return ref, c, g, err

@@ -77,9 +77,16 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	asDownload(h, cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream"), path.Base(name))
 	h.Set("ETag", strconv.Quote(info.ETag))
+	if strings.Count(r.Header.Get("Range"), ",") >= mostRanges {
+		r.Header.Del("Range")
+	}
 	http.ServeContent(patiently(w, s.o.BodyTime), r, "", info.Time, f)
 	return nil
 }
+
+// mostRanges is how many parts of a file one request may ask for; for more it gets the whole file.
+// Each may mean a request of some MiB to the object store.
+const mostRanges = 8
 
 // asDownload marks an answer that is content of a stranger: to be saved, and to be taken for nothing
 // else than it says.
