@@ -22,9 +22,19 @@ func TestReadersChangeNothing(t *testing.T) {
 	want(t, f, 200, nil, "PUT", main+"/pins/keep", plain, `{}`)
 	reader := map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json"}
 	for _, c := range [][2]string{
-		{"PUT", main + "/files/f"}, {"PUT", main + "/files/g"}, {"DELETE", main + "/files/f"}, {"POST", main + "/files"},
-		{"POST", main + "/restore"}, {"POST", main + "/fork"}, {"PUT", main + "/pins/new"}, {"DELETE", main + "/pins/keep"},
-		{"DELETE", main}, {"PUT", "/v1/state"}, {"PUT", "/v1/state/state.json"}, {"POST", "/v1/tasks"}, {"DELETE", "/v1/tasks/x"},
+		{"PUT", main + "/files/f"},
+		{"PUT", main + "/files/g"},
+		{"DELETE", main + "/files/f"},
+		{"POST", main + "/files"},
+		{"POST", main + "/restore"},
+		{"POST", main + "/fork"},
+		{"PUT", main + "/pins/new"},
+		{"DELETE", main + "/pins/keep"},
+		{"DELETE", main},
+		{"PUT", "/v1/state"},
+		{"PUT", "/v1/state/state.json"},
+		{"POST", "/v1/tasks"},
+		{"DELETE", "/v1/tasks/x"},
 	} {
 		want(t, f, 403, nil, c[0], c[1], reader, "{}")
 	}

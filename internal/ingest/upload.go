@@ -54,7 +54,8 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, ref state.Ref, o
 // uploadPlace waits for a place for an upload, and returns what gives it back. A tenant has half of
 // them: its slow senders leave the others some.
 func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), err error) {
-	own, _ := s.uploadsOf.LoadOrStore(tenant, make(chan struct{}, mostUploads/2)) // as many as there are tenants
+	kept, _ := s.uploadsOf.LoadOrStore(tenant, make(chan struct{}, mostUploads/2)) // as many as there are tenants
+	own, _ := kept.(chan struct{})
 	wait := time.NewTimer(s.o.QueueTime)
 	defer wait.Stop()
 	var taken []chan struct{}
@@ -63,7 +64,7 @@ func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), 
 			<-places
 		}
 	}
-	for _, places := range []chan struct{}{own.(chan struct{}), s.uploads} {
+	for _, places := range []chan struct{}{own, s.uploads} {
 		select {
 		case places <- struct{}{}:
 			taken = append(taken, places)
