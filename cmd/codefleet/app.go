@@ -76,8 +76,30 @@ func (a *app) root() *cobra.Command {
 	group("fleet", a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand(),
 		a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	strictHelp(root)
+	strictArgs(root)
 	return root
+}
+
+// strictArgs makes every complaint about the number of words say whose it is, and what is to be typed.
+func strictArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			if _, ours := errors.AsType[*failure](err); err == nil || ours {
+				return err
+			}
+			line := c.Use
+			if c.HasParent() {
+				line = c.Parent().CommandPath() + " " + c.Use
+			}
+			return &failure{code: exitUsage, message: c.Name() + ": " + err.Error(), hint: line}
+		}
+	}
+	for _, sub := range c.Commands() {
+		strictArgs(sub)
+	}
 }
 
 // strictHelp makes cobra's own commands fail on a wrong word, as all others do.

@@ -32,6 +32,7 @@ func (a *app) benchCommand() *cobra.Command {
 		RunE: a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
 	}
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(bench.Scenarios(), ", ")+" (default: all)")
+	_ = c.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(bench.Scenarios(), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&o.Data, "data", "", "directory of data sets for the scenario selection, each {catalogue,queries}.jsonl")
 	c.Flags().IntVarP(&o.Runs, "runs", "n", 0, "samples of each number (default: by scenario)")
 	return c

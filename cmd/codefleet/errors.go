@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,13 @@ func (a *app) report(err error) int {
 	return f.code
 }
 
+// toType is what to type after a refusal whose own hint is for programs.
+var toType = map[string]string{
+	"unknown_task":    "codefleet tasks  (ended ones are kept for some days only)",
+	"unknown_tool":    "codefleet tools",
+	"unknown_version": "codefleet workspace log  (the versions that are kept)",
+}
+
 // explain finds the exit code of an error and what to do about it.
 func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -101,7 +109,7 @@ func explain(err error) *failure {
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "unexpected_answer" {
 		return &failure{code: exitUnreachable, message: "no fleet there: " + e.Message, hint: e.Hint}
 	} else if ok {
-		return &failure{code: refusalCode(e), err: e, message: "the fleet refused", hint: e.Hint}
+		return &failure{code: refusalCode(e), err: e, message: "the fleet refused", hint: cmp.Or(toType[e.Code], e.Hint)}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
 		return &failure{code: exitUsage, message: e.Error(), hint: "codefleet config show"}

@@ -129,6 +129,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 					return a.showMCP(m, s)
 				}
 			}
+			if name == "" {
+				return usage("--client NAME is needed: one of %s", strings.Join(names, ", "))
+			}
 			return usage("--client %s: one of %s", name, strings.Join(names, ", "))
 		},
 	}

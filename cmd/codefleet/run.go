@@ -35,6 +35,7 @@ func (a *app) runCommand() *cobra.Command {
   codefleet run -o json --code 'result = 42' | jq .result`,
 	}
 	flags.declare(c)
+	a.completeWorkspaces(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s, err := flags.submission(args, a.stdin)
 		if err != nil {

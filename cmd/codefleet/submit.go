@@ -31,5 +31,6 @@ func (a *app) submitCommand() *cobra.Command {
 		}),
 	}
 	flags.declare(c)
+	a.completeWorkspaces(c)
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +84,7 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(found, func(w io.Writer) { showFound(w, found) })
+			return a.print(found, func(w io.Writer) { showFound(w, found, o.Detail == client.DetailFull) })
 		}),
 	}
 	c.Flags().BoolVar(&o.Explain, "explain", false, "say what each tool's place is made of")
@@ -94,14 +95,25 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 	return c
 }
 
-func showFound(w io.Writer, found client.ToolSearch) {
+// showFound prints the tools, the best first of whatever server; full says how each is called.
+func showFound(w io.Writer, found client.ToolSearch, full bool) {
+	var tools []client.ToolFind
 	for _, g := range found.Servers {
-		for _, h := range g.Tools {
-			row(w, fmt.Sprintf("%.2f", h.Score), h.ID, h.Description)
-			if why := h.Why; why != nil {
-				row(w, "", "", fmt.Sprintf("words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f: %s",
-					why.Lexical, why.Clause, why.Server, why.Vectors, why.History, strings.Join(why.Terms, ", ")))
+		tools = append(tools, g.Tools...)
+	}
+	slices.SortStableFunc(tools, func(a, b client.ToolFind) int { return cmp.Compare(b.Score, a.Score) })
+	for _, t := range tools {
+		first, rest, _ := strings.Cut(t.Description, "\n")
+		row(w, fmt.Sprintf("%.2f", t.Score), t.ID, first)
+		if full {
+			row(w, "", "", t.Signature)
+			for line := range strings.Lines(rest) {
+				row(w, "", "", strings.TrimRight(line, "\n"))
 			}
+		}
+		if why := t.Why; why != nil {
+			row(w, "", "", fmt.Sprintf("words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f: %s",
+				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, strings.Join(why.Terms, ", ")))
 		}
 	}
 	for _, q := range found.Queries {
@@ -120,7 +132,10 @@ func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 		Short: "Show one tool: how a program calls it, what it says of itself, and its state",
 		Args:  cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			server, name, _ := strings.Cut(args[0], "/")
+			server, name, ok := strings.Cut(args[0], "/")
+			if !ok {
+				return &failure{code: exitUsage, message: fmt.Sprintf("show: %q is not SERVER/TOOL", args[0]), hint: "codefleet tools search " + args[0]}
+			}
 			var t client.Tool
 			err := a.fromTools(ctx, *from, func(s toolSource) (err error) {
 				t, err = s.ReadTool(ctx, server, name)

@@ -43,6 +43,11 @@ func (a *app) wsVerb(c *cobra.Command, fn func(ctx context.Context, w *client.Wo
 
 func (a *app) workspaceFlag(c *cobra.Command, name *string) {
 	c.Flags().StringVarP(name, "workspace", "w", "main", "the `NAME` of the workspace")
+	a.completeWorkspaces(c)
+}
+
+// completeWorkspaces completes --workspace.
+func (a *app) completeWorkspaces(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("workspace", a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 		list, _ := c.Workspaces(ctx)
 		var names []cobra.Completion
@@ -233,6 +238,9 @@ func (a *app) wsForkCommand() *cobra.Command {
 		Short: "Begin another workspace with a version of this one; nothing is copied",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		if to == "" {
+			return &failure{code: exitUsage, message: "fork: --to is missing, the name of the new workspace", hint: "codefleet workspace fork --to NAME"}
+		}
 		done, err := ws.Fork(ctx, first(args), to)
 		if err != nil {
 			return err
@@ -242,7 +250,6 @@ func (a *app) wsForkCommand() *cobra.Command {
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "`NAME` of the new workspace")
-	_ = c.MarkFlagRequired("to")
 	a.completeVersions(c, 1)
 	return c
 }
@@ -264,6 +271,9 @@ func (a *app) wsLsCommand() *cobra.Command {
 			files = slices.DeleteFunc(files, func(f client.WorkspaceFile) bool {
 				return path.Dir(f.Path) != path.Clean(dir)
 			})
+		}
+		if len(files) == 0 && a.output == "text" {
+			fmt.Fprintln(a.stderr, "note: nothing there (codefleet workspace list)")
 		}
 		return a.print(orEmpty(files), func(w io.Writer) {
 			for _, f := range files {
