@@ -61,15 +61,17 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	return NewWorker(c, WorkerOptions{
-		Slots: 4, Mutant: os.Getenv("MUTANT"),
+	w := NewWorker(c, WorkerOptions{
+		Slots: 4,
 		Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 			if !sleep(ctx, time.Duration(20+rand.IntN(300))*time.Millisecond) {
 				return nil, context.Cause(ctx)
 			}
 			return succeedWith(ctx, j, c.applyEffect(ctx, j.Record.TaskID))
 		},
-	}).Run(ctx, ctx)
+	})
+	w.unfenced = os.Getenv("UNFENCED") != ""
+	return w.Run(ctx, ctx)
 }
 
 func succeedWith(ctx context.Context, j *Job, err error) (*schemas.Result, error) {
@@ -276,7 +278,7 @@ func TestFaults(t *testing.T) {
 // Without compare-and-swap and fence the same test finds tasks that ended twice: as soon as a worker is
 // stopped that holds some.
 func TestFaultsMutant(t *testing.T) {
-	f := newFaultFleet(t, "MUTANT="+mutantNoCAS)
+	f := newFaultFleet(t, "UNFENCED=1")
 	rng := rand.New(rand.NewPCG(f.seed, 0))
 	var ids []string
 	for _, w := range f.workers {

@@ -77,7 +77,7 @@ func (l *lease) fence() time.Duration { return l.w.opts.AckWait * 9 / 10 }
 func (l *lease) overdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.last) > l.fence() && l.w.opts.Mutant != mutantNoCAS
+	return time.Since(l.last) > l.fence() && !l.w.unfenced
 }
 
 func (l *lease) keep() {
@@ -133,7 +133,7 @@ func (l *lease) beat() error {
 	switch {
 	case err != nil && !errors.Is(err, ErrUnknownTask):
 		return err
-	case l.w.opts.Mutant == mutantNoCAS:
+	case l.w.unfenced:
 		return nil
 	case err != nil, rec.Run != l.number, rec.Worker != l.w.opts.Name:
 		return ErrLeaseLost

@@ -138,7 +138,7 @@ func (r *run) update(ctx context.Context, change func(*entry)) error {
 			r.rec = fresh
 		case !r.claimed:
 			return errStale
-		case r.w.opts.Mutant == mutantNoCAS:
+		case r.w.unfenced:
 			r.rec.rev = fresh.rev
 		default:
 			return ErrLeaseLost

@@ -56,10 +56,6 @@ type WorkerOptions struct {
 	// Catalogue names the version of the tools that a tenant's task begun now uses, for its record, so
 	// that every run of it uses the same; nil, or an empty answer: nothing is recorded.
 	Catalogue func(ctx context.Context, tenant string) string
-
-	// Mutant breaks the protocol in a named way, to prove that a test can fail: "no-cas" completes
-	// and claims whatever the record says by now. Never outside of tests.
-	Mutant string
 }
 
 // Worker takes tasks and runs them.
@@ -71,16 +67,17 @@ type Worker struct {
 	started time.Time
 	lanes   *lanes
 
+	// unfenced makes a worker complete and claim whatever the record says by now. Only the tests of
+	// this package can set it, to prove that they can fail.
+	unfenced bool
+
 	mu      sync.Mutex
 	leases  map[string]*lease // by tenant.task, of what runs
 	busy    int
 	drained bool
 }
 
-const (
-	defaultAttempts = 3
-	mutantNoCAS     = "no-cas"
-)
+const defaultAttempts = 3
 
 // NewWorker returns a worker that has not started.
 func NewWorker(c *Client, opts WorkerOptions) *Worker {
