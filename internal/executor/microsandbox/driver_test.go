@@ -175,7 +175,8 @@ func TestSweep(t *testing.T) {
 		t.Errorf("Sweep of the living = %v", err)
 	}
 	third := fake(t, sameMsb)
-	if _, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"}); err != nil {
+	mine, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := first.Sweep(t.Context(), "dead"); err != nil {
@@ -197,7 +198,7 @@ func TestSweep(t *testing.T) {
 	if err := left.Destroy(t.Context()); err != nil {
 		t.Errorf("Destroy of what was swept = %v", err)
 	}
-	if err := third.Sweep(t.Context(), "mine"); err != nil {
+	if err := errors.Join(third.Sweep(t.Context(), "mine"), mine.Destroy(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
