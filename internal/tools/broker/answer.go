@@ -111,7 +111,7 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 	if s := cfg.Schemas.of(c.def).output; s != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
-			err = s.Validate(doc)
+			err = s.check(doc)
 		}
 		if err != nil {
 			return nil, fail(c, Unavailable, "the tool's answer is not what it declares: %s", explain(err))

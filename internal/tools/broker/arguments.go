@@ -22,15 +22,19 @@ import (
 type Schemas struct {
 	mu       sync.Mutex
 	compiled map[string]*compiled // by hash of the definition
+	bytes    int                  // of the schemas that they were made of
 }
 
 type compiled struct {
-	input, output *jsonschema.Schema // nil: anything
-	properties    []string           // of the input's top level
+	input, output *checker // nil: anything
+	properties    []string // of the input's top level
 }
 
-// maxCompiled bounds the memory of Schemas; at the bound it starts afresh.
-const maxCompiled = 10000
+// These bound the memory of Schemas; at a bound it starts afresh.
+const (
+	maxCompiled      = 10_000
+	maxCompiledBytes = 32 << 20
+)
 
 // NewSchemas returns an empty Schemas.
 func NewSchemas() *Schemas { return &Schemas{compiled: map[string]*compiled{}} }
@@ -50,8 +54,9 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 		c.properties = slices.Sorted(maps.Keys(top.Properties))
 	}
 	s.mu.Lock()
-	if len(s.compiled) >= maxCompiled {
+	if s.bytes += len(t.InputSchema) + len(t.OutputSchema); len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
 		clear(s.compiled)
+		s.bytes = 0
 	}
 	s.compiled[t.Hash] = c
 	s.mu.Unlock()
@@ -64,12 +69,12 @@ type noLoader struct{}
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
 // compile returns nil for a schema that cannot be compiled: the server will have to judge by itself.
-func compile(raw json.RawMessage) *jsonschema.Schema {
+func compile(raw json.RawMessage) *checker {
 	if len(raw) == 0 {
 		return nil
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
+	if err != nil || !countable(doc) {
 		return nil
 	}
 	c := jsonschema.NewCompiler()
@@ -81,7 +86,7 @@ func compile(raw json.RawMessage) *jsonschema.Schema {
 	if err != nil {
 		return nil
 	}
-	return s
+	return newChecker(s)
 }
 
 // arguments refuses what does not fit the schema, and names what was perhaps meant.
@@ -97,7 +102,7 @@ func arguments(schemas *Schemas) func(Caller) Caller {
 			if s.input == nil {
 				return next(ctx, c)
 			}
-			if problem := s.input.Validate(doc); problem != nil {
+			if problem := s.input.check(doc); problem != nil {
 				if e := unknownArgument(c, s, given); e != nil {
 					return Result{}, e
 				}
