@@ -82,7 +82,7 @@ const maxShown = 60
 
 // showProgram prints a program that was written for the task.
 func (a *app) showProgram(r client.Result) {
-	if r.Code == "" || r.GeneratedBy != "llm" && r.GeneratedBy != "rules" {
+	if r.Code == "" || r.GeneratedBy != "llm" && r.GeneratedBy != "rules" && r.GeneratedBy != "plugin" {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(r.Code), "\n")

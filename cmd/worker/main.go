@@ -5,16 +5,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
-	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/wire"
+	"github.com/codefleet/codefleet/plugin/worker"
 )
 
 // version is set at build time.
@@ -27,35 +23,6 @@ func main() {
 }
 
 func run(take context.Context, args, env []string, stderr io.Writer) int {
-	p, err := wire.Open(take, "worker", version, args, env, stderr, nil)
-	if err == nil {
-		work, cut := context.WithCancel(context.WithoutCancel(take))
-		defer cut()
-		context.AfterFunc(take, func() { time.AfterFunc(p.Config.Worker.Drain, cut) })
-		err = errors.Join(serve(take, work, p), p.Close())
-	}
-	return wire.Exit(take, "worker", err, stderr)
-}
-
-func serve(take, work context.Context, p *wire.Process) error {
-	log := p.Telemetry.Logger
-	if err := p.ServeHealth(work); err != nil {
-		return err
-	}
-	join := func(ctx context.Context) (*jobs.Client, error) {
-		store, err := wire.Store(p.Config, "", slog.New(slog.DiscardHandler))
-		if err != nil {
-			return nil, err
-		}
-		found, err := store.Probe(ctx)
-		if err != nil {
-			return nil, err
-		}
-		log.InfoContext(ctx, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
-		err = p.Connect(ctx, "worker")
-		return p.Queue, err
-	}
-	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
-	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
-	return wire.RunWorker(take, work, p.Config, version, join, p.Telemetry, ready)
+	err := worker.Run(take, worker.Config{Args: args, Env: env, Stderr: stderr, Version: version})
+	return worker.Exit(take, err, stderr)
 }

@@ -60,7 +60,7 @@ var imports = map[string][]string{
 	"internal/config":    {"internal/hosts"}, // for cmd, and what wires a whole process
 	"internal/jobs":      {"schemas", "internal/hosts"},
 	"internal/refusal":   {"schemas", "internal/jobs"},
-	"internal/pipeline":  {"schemas", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state", "internal/egress", "internal/hosts"},
+	"internal/pipeline":  {"schemas", "plugin", "internal/plugins", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state", "internal/egress", "internal/hosts"},
 
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
@@ -79,8 +79,11 @@ var imports = map[string][]string{
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 
-	"client": {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools"},
-	"plugin": {"schemas", "internal/..."},
+	"internal/plugins": {"schemas", "plugin"},
+
+	"client":        {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools"},
+	"plugin":        {"schemas"},
+	"plugin/worker": {"schemas", "client", "plugin", "internal/..."},
 }
 
 // homes are the heavy modules, each with the only packages that may import it. A pattern that ends

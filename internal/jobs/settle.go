@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -211,7 +212,7 @@ func (r *run) complete(res *schemas.Result) {
 	rec := &r.rec
 	res.TaskID, res.Tenant, res.Session = rec.TaskID, rec.Tenant, rec.Session
 	res.Attempt, res.Source, res.EventID, res.TraceID = rec.Run, rec.Source, rec.EventID, rec.TraceID
-	res.Labels = r.task.Labels
+	res.Labels = labels(r.task.Labels, res.Labels)
 	res.Worker = cmp.Or(res.Worker, r.w.opts.Name)
 	res.Code, res.GeneratedBy = cmp.Or(res.Code, rec.Code), cmp.Or(res.GeneratedBy, rec.GeneratedBy)
 	res.SubmittedAt, res.StartedAt, res.EndedAt = rec.SubmittedAt, rec.StartedAt, now
@@ -222,6 +223,17 @@ func (r *run) complete(res *schemas.Result) {
 	res.TimingMS.Queued = milliseconds(began.Sub(rec.SubmittedAt))
 	res.TimingMS.Total = milliseconds(now.Sub(rec.SubmittedAt))
 	fillEmpty(res, rec.Workspace)
+}
+
+// labels are those of the task, and of the fleet's plugins, which have the last word.
+func labels(task, plugins map[string]string) map[string]string {
+	if len(plugins) == 0 {
+		return task
+	}
+	all := make(map[string]string, len(task)+len(plugins))
+	maps.Copy(all, task)
+	maps.Copy(all, plugins)
+	return all
 }
 
 func milliseconds(d time.Duration) float64 { return max(0, float64(d.Microseconds())/1000) }

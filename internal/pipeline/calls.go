@@ -50,12 +50,13 @@ func spill(tree *state.Tree) broker.Spill {
 type callHook func(context.Context, executor.Call) (json.RawMessage, error)
 
 // hook is the executor's side of the calls.
-func (t *task) hook(calls *broker.Execution) callHook {
+func (p *Pipeline) hook(t *task, calls *broker.Execution) callHook {
 	if calls == nil {
 		return nil
 	}
 	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
-		r, err := calls.Call(ctx, broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)})
+		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)}
+		r, err := calls.Call(ctx, p.plugged(ctx, t, call))
 		return r.Value, err
 	}
 }

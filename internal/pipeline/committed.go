@@ -22,7 +22,7 @@ func (p *Pipeline) committed(ctx context.Context, t *task, c state.Commit) error
 	if c.Already {
 		res, err := p.committedBefore(ctx, t, c)
 		if err == nil {
-			t.result = *res
+			t.result, t.notes = *res, nil // they are in it
 		}
 		return err
 	}

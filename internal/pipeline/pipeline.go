@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/plugins"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
@@ -46,6 +47,7 @@ type Stages struct {
 	Limits     func(tenant string) executor.Limits // of a task that says nothing about them
 	Log        *slog.Logger
 	Trace      trace.Tracer
+	Plugins    *plugins.Set // nil: none
 
 	Network egress.Options // of runs that may use it; Allow is the task's
 	Modules []string       // packages of the environment, beside Python's own, for hints
@@ -144,6 +146,9 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 	t.take(verdict)
 	p.hintModules(t)
 	t.called(calls)
+	if err := p.review(ctx, t); err != nil {
+		return false, p.burn(lease, err)
+	}
 	if t.commits() {
 		conflict, err = p.commit(ctx, t, tree, keepBoth)
 		if err != nil {
@@ -232,15 +237,19 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call
 	defer span.End()
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
 	out := newOutput(func(stream, text string) {
-		t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
+		if !p.Plugins.Results() { // else review shows what they leave of it
+			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
+		}
 	})
 	defer out.flush()
 	running, stop := cancellable(ctx)
 	defer stop()
-	hooks := executor.Hooks{Output: out.write, Call: t.hook(calls), Called: local(calls)}
+	var undecided error
+	hooks := executor.Hooks{Output: out.write, Call: p.hook(t, calls), Called: local(calls)}
 	defer p.openNetwork(t, &hooks)()
+	hooks.Check = p.validator(running, t, &undecided)
 	verdict, err := lease.Run(running, t.program(), hooks)
-	if err != nil {
+	if err = errors.Join(err, undecided); err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
 	span.SetAttributes(attribute.String("verdict", verdict.Status))

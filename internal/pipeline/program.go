@@ -70,7 +70,11 @@ func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error)
 	case data.Code != "":
 		t.code, t.generatedBy = data.Code, "caller"
 	case data.Description != "":
-		if refusal, err := p.generate(ctx, t); refusal != nil || err != nil {
+		refusal, err := p.generate(ctx, t)
+		if err == nil {
+			refusal = p.rewrite(ctx, t, refusal)
+		}
+		if refusal != nil || err != nil {
 			return refusal, err
 		}
 	default:
@@ -127,6 +131,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	if err != nil {
 		return jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
+	ids = p.reselect(ctx, t, ids)
 	t.request.Tools = t.tools.writable(ids)
 	t.result.Tools.Selected, t.result.Tools.Degraded = ids, degraded
 	if n := t.result.Tools.Available; n > 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
@@ -33,6 +34,7 @@ type task struct {
 	entries     []broker.Entry  // tool calls of the latest run
 	timing      schemas.Timing
 	result      schemas.Result
+	notes       []schemas.Finding // of plugins, on the latest run
 
 	network []hosts.Pattern // that it may reach
 }
@@ -141,5 +143,6 @@ func (t *task) ended(s schemas.Status, e *schemas.Error) *schemas.Result {
 func (t *task) finish() *schemas.Result {
 	r := t.result
 	r.Code, r.GeneratedBy, r.TimingMS = t.code, t.generatedBy, t.timing
+	r.Guardrails = append(slices.Clip(r.Guardrails), t.notes...)
 	return &r
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/plugins"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -26,10 +27,15 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// RunWorker runs one worker of the given settings until take ends, then lets running tasks finish
+// RunWorker is RunPlugged without plugins.
+func RunWorker(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) error {
+	return RunPlugged(take, work, c, version, join, t, ready, nil)
+}
+
+// RunPlugged runs one worker of the given settings until take ends, then lets running tasks finish
 // until work ends. It calls join once, while its first sandboxes are made; nats.* and s3.* of the
 // settings need to be there when that returns. It calls ready when a task would run at once.
-func RunWorker(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) (err error) {
+func RunPlugged(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func(), plugged *plugins.Set) (err error) {
 	dir, release, err := workerDir(c.Data)
 	if err != nil {
 		return err
@@ -90,7 +96,7 @@ func RunWorker(take, work context.Context, c *config.Config, version string, joi
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, toolbox.Joined(join)),
-		Live: liveFolder(c), Cleaning: cleaning(c),
+		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: plugged,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }

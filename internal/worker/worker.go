@@ -23,6 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/plugins"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -56,7 +57,8 @@ type Options struct {
 	Network egress.Options // of runs that may use it
 	Modules []string       // packages of the environment, for hints
 
-	Cleaning Cleaning // the worker's share of it; zero: none
+	Cleaning Cleaning     // the worker's share of it; zero: none
+	Plugins  *plugins.Set // nil: none
 }
 
 // Join reaches the fleet. It is called once, while the first sandboxes are made.
@@ -138,7 +140,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	story := pipeline.New(pipeline.Stages{
 		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: &history{queue: queue, log: o.Log},
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
-		Limits: o.Limits, Network: o.Network, Modules: o.Modules, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"),
+		Limits: o.Limits, Network: o.Network, Modules: o.Modules, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
 	})
 	handle := story.Handle
 	if o.Live != nil {

@@ -8,11 +8,14 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// authorise lets through what the task may use. Of the others it names none but those that the task
+// authorise lets through what nobody has refused and the task may use. Of the others it names none but those that the task
 // may use, so that the list is no way to learn what else the fleet has.
 func authorise(cfg Config) func(Caller) Caller {
 	return func(next Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
+			if c.Refused != nil {
+				return Result{}, c.Refused
+			}
 			if Allowed(cfg.Task.Allow, c.Server, c.Tool) {
 				return next(ctx, c)
 			}

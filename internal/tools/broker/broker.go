@@ -47,6 +47,7 @@ type Call struct {
 	Hash         string          // the definition that the program's module was made from; empty: not said
 	Args         json.RawMessage // a JSON object
 	Progress     func(message string, done, total float64)
+	Refused      *Error // somebody before the broker refuses it: authorise does; nil: nobody
 
 	def   tools.Tool      // set by definition
 	key   Key             // set by replay

@@ -1,0 +1,48 @@
+// Command plugin is a worker with a plugin: programs that import a module of its list are refused, and
+// every result says which rules it was held to.
+//
+//	codefleet up --data /tmp/fleet &
+//	go run ./examples/plugin --fleet /tmp/fleet/fleet.json
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/plugin/worker"
+)
+
+// house are the rules of the house.
+type house struct {
+	forbidden []string // modules, with what is below them
+}
+
+func (house) Name() string { return "house" }
+
+// Validate refuses programs that import what is forbidden.
+func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) error {
+	for _, i := range p.Imports {
+		for _, module := range h.forbidden {
+			if i.Module == module || strings.HasPrefix(i.Module, module+".") {
+				return &plugin.Refusal{
+					Code: "import_refused", Message: fmt.Sprintf("programs of this fleet do not import %s", module),
+					Hint: "decimal is what sums of money are made with", Line: i.Line,
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Result adds a label.
+func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error {
+	r.Labels["house-rules"] = "2026-1"
+	return nil
+}
+
+func main() {
+	os.Exit(worker.Main(house{forbidden: []string{"fractions", "ctypes"}}))
+}
