@@ -1,0 +1,360 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/plugin/worker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	os.Exit(m.Run())
+}
+
+// fleet is a fleet without a worker of its own.
+type fleet struct {
+	client *client.Client
+	file   string   // its fleet.json
+	env    []string // of a worker that joins it
+}
+
+func startFleet(t *testing.T) fleet {
+	t.Helper()
+	runsc := engine(t)
+	conf := config.Default()
+	conf.Data = t.TempDir()
+	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
+	f, err := up.Start(t.Context(), up.Options{
+		Config: conf, Version: "test", Private: true,
+		Telemetry: &telemetry.Telemetry{
+			Logger: slog.New(slog.DiscardHandler), TracerProvider: tracenoop.NewTracerProvider(),
+			MeterProvider: metricnoop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
+		},
+		Worker: func(take, _ context.Context, _ *config.Config, _ string, join func(context.Context) (*jobs.Client, error), _ *telemetry.Telemetry, ready func()) error {
+			if _, err := join(take); err != nil {
+				return err
+			}
+			ready()
+			<-take.Done()
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	if err := f.File.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(t.Context(), client.Options{URL: f.File.URL, Token: f.File.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	return fleet{c, file, []string{
+		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
+	}}
+}
+
+// engine is the path of runsc, or the test is skipped.
+func engine(t *testing.T) string {
+	t.Helper()
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
+		if found, err := exec.LookPath(path); err == nil {
+			abs, err := filepath.Abs(found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return abs
+		}
+	}
+	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
+		t.Fatal("no runsc: make bin/runsc")
+	}
+	t.Skip("no runsc: make bin/runsc")
+	return ""
+}
+
+// trial does in each hook what the label of that name asks for.
+type trial struct {
+	mu   sync.Mutex
+	seen map[string]int // results by task
+}
+
+func (*trial) Name() string { return "trial" }
+
+func (*trial) Select(_ context.Context, t plugin.Task, s plugin.Selection) ([]string, error) {
+	switch t.Data.Labels["select"] {
+	case "panic":
+		panic("select")
+	case "add":
+		return []string{"no/tool", "calculator/add"}, nil
+	}
+	return s.Selected, nil
+}
+
+func (*trial) Generate(_ context.Context, t plugin.Task, d plugin.Draft) (string, error) {
+	switch t.Data.Labels["generate"] {
+	case "error":
+		return "", errors.New("generate")
+	case "41":
+		return "from servers.calculator import add\nadd(40, 1)  # " + d.By, nil
+	}
+	return "", nil
+}
+
+func (*trial) Validate(_ context.Context, t plugin.Task, p plugin.Program) error {
+	switch t.Data.Labels["validate"] {
+	case "panic":
+		panic("validate")
+	case "refuse":
+		return &plugin.Refusal{Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name, Hint: "do without", Line: p.Calls[0].Line}
+	}
+	return nil
+}
+
+func (*trial) Call(_ context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, error) {
+	switch t.Data.Labels["call"] {
+	case "refuse":
+		return nil, &plugin.Refusal{Message: "no sums today"}
+	case "panic":
+		panic("call")
+	case "change":
+		return json.RawMessage(`{"a": 40, "b": 2}`), nil
+	case "bad":
+		return json.RawMessage(`{"a": "forty", "b": 2}`), nil
+	}
+	return nil, nil
+}
+
+func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[t.ID]++
+	switch how := t.Data.Labels["result"]; {
+	case how == "panic", how == "once" && p.seen[t.ID] == 1:
+		panic("result")
+	case how == "redact":
+		r.Output = strings.ReplaceAll(r.Output, "4711", "****")
+		r.Value = json.RawMessage(`"****"`)
+		r.Labels["redacted"], r.Labels["result"] = "yes", "redacted"
+		r.Notes = append(r.Notes, schemas.Finding{Rule: "numbers", Message: "one redacted"})
+	}
+	return nil
+}
+
+const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\ntry:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
+
+// Each hook through a whole fleet: what it may do, and what its panic or error does to the task, and to
+// no other.
+func TestHooks(t *testing.T) {
+	f := startFleet(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	ended := make(chan error, 1)
+	p := &trial{seen: map[string]int{}}
+	go func() {
+		ended <- worker.Run(ctx, worker.Config{Args: []string{"--fleet", f.file}, Env: f.env, Stderr: &log}, p)
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the worker ended with %v\n%s", err, log.String())
+		}
+		if !strings.Contains(log.String(), "trial: select, generate, validate, call, result") {
+			t.Errorf("the log does not name the hooks:\n%s", log.String())
+		}
+	})
+	describe := "add 5 and 3"
+	for _, c := range []struct {
+		hook, how string
+		task      client.Task
+		check     func(t *testing.T, r client.Result)
+	}{
+		{"validate", "refuse", client.Task{Code: "import os\n\nos.system('true')"}, func(t *testing.T, r client.Result) {
+			want := &schemas.Error{Code: "no_os", Message: "not os.system", Hint: "do without", Line: 3}
+			if diff := cmp.Diff(want, r.Error); diff != "" || r.Status != schemas.Blocked {
+				t.Errorf("%s: %s", r.Status, diff)
+			}
+		}},
+		{"validate", "panic", client.Task{Code: "1"}, func(t *testing.T, r client.Result) {
+			if r.Status != schemas.Dead || r.Attempt != 2 || !strings.Contains(r.Error.Message+r.Error.Cause, "plugin trial: validate: it panicked") {
+				t.Errorf("run %d: %s, %+v; want dead in run 2", r.Attempt, r.Status, r.Error)
+			}
+		}},
+		{"call", "change", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "42", true) }},
+		{"call", "bad", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "/a: got string, want number", false) }},
+		{"call", "refuse", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "no sums today", false) }},
+		{"call", "panic", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "plugin trial: call: it panicked", false) }},
+		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(t *testing.T, r client.Result) {
+			if r.Output != "pin ****\n" || string(r.Result) != `"****"` {
+				t.Errorf("result %s, output %q", r.Result, r.Output)
+			}
+			if diff := cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails); diff != "" {
+				t.Error(diff)
+			}
+		}},
+		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"}, func(t *testing.T, r client.Result) {
+			if r.Status != schemas.Dead || r.Attempt != 2 || r.Output != "" || len(r.Workspace.Changed) > 0 {
+				t.Errorf("%s in run %d with output %q and changes %v, want dead in run 2 and nothing", r.Status, r.Attempt, r.Output, r.Workspace.Changed)
+			}
+		}},
+		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}}, func(t *testing.T, r client.Result) {
+			value(t, r, "42", true)
+			if r.Attempt != 2 || len(r.Tools.Calls) != 1 || !r.Tools.Calls[0].Replayed {
+				t.Errorf("run %d with calls %+v, want the changed call replayed in run 2", r.Attempt, r.Tools.Calls)
+			}
+		}},
+		{"select", "add", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
+			if diff := cmp.Diff([]string{"calculator/add"}, r.Tools.Selected); diff != "" {
+				t.Error(diff)
+			}
+		}},
+		{"select", "panic", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
+			if len(r.Tools.Selected) == 0 || r.Status != schemas.Succeeded {
+				t.Errorf("%s with the tools %v, want the fleet's own", r.Status, r.Tools.Selected)
+			}
+		}},
+		{"generate", "41", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
+			if string(r.Result) != "41" || r.GeneratedBy != "plugin" || !strings.HasSuffix(r.Code, "# rules") {
+				t.Errorf("%s by %s, want 41 by plugin: %s", r.Result, r.GeneratedBy, r.Code)
+			}
+		}},
+		{"generate", "41", client.Task{Description: "frobnicate the quux"}, func(t *testing.T, r client.Result) {
+			if string(r.Result) != "41" || r.GeneratedBy != "plugin" {
+				t.Errorf("%s by %s, want the program of the plugin where the rules have none", r.Result, r.GeneratedBy)
+			}
+		}},
+		{"generate", "error", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
+			if string(r.Result) != "8" || r.GeneratedBy != "rules" {
+				t.Errorf("%s by %s, want 8 by rules", r.Result, r.GeneratedBy)
+			}
+		}},
+	} {
+		t.Run(c.hook+" "+c.how, func(t *testing.T) {
+			if c.task.Labels == nil {
+				c.task.Labels = map[string]string{}
+			}
+			c.task.Labels[c.hook] = c.how
+			c.task.Retry = &schemas.Retry{BackoffS: 0.01}
+			c.check(t, ask(t, f.client, c.task))
+		})
+	}
+}
+
+// ask runs a task to its end. Nothing that it shows on the way may have 4711 in it.
+func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	rec, err := c.Submit(ctx, client.Submission{Task: task})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	rec, err = c.Watch(ctx, rec.TaskID, 0, func(e client.Event) error {
+		if e.Progress.Stream == "stdout" {
+			shown.WriteString(e.Progress.Text)
+		}
+		if strings.Contains(e.Progress.Text, "4711") {
+			t.Errorf("shown live: %q", e.Progress.Text)
+		}
+		return nil
+	})
+	if err != nil || rec.Result == nil {
+		t.Fatalf("Watch = %+v, %v", rec, err)
+	}
+	if shown.String() != rec.Result.Output {
+		t.Errorf("shown live: %q, want what is on record: %q", shown.String(), rec.Result.Output)
+	}
+	return *rec.Result
+}
+
+// value checks a program's value, and that its one call is on record with that outcome.
+func value(t *testing.T, r client.Result, want string, ok bool) {
+	t.Helper()
+	if r.Status != schemas.Succeeded || !strings.Contains(string(r.Result), want) {
+		t.Errorf("%s with %s, want %s: %+v", r.Status, r.Result, want, r.Error)
+	}
+	if len(r.Tools.Calls) != 1 || r.Tools.Calls[0].OK != ok {
+		t.Errorf("calls %+v, want one, ok %v", r.Tools.Calls, ok)
+	}
+}
+
+// The example, built and run as its reader would.
+func TestExample(t *testing.T) {
+	f := startFleet(t)
+	program := filepath.Join(t.TempDir(), "plugin")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/plugin").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	var log bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, "--fleet", f.file)
+	cmd.Env, cmd.Stderr = f.env, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := ask(t, f.client, client.Task{Code: "from fractions import Fraction\nstr(Fraction(1, 3))"})
+	if r.Status != schemas.Blocked || r.Error == nil || r.Error.Code != "import_refused" || r.Error.Line != 1 {
+		t.Errorf("%s, %+v, want blocked: import_refused, line 1", r.Status, r.Error)
+	}
+	r = ask(t, f.client, client.Task{Code: "6*7"})
+	if string(r.Result) != "42" || r.Labels["house-rules"] != "2026-1" {
+		t.Errorf("%s with labels %v, want 42 and the label", r.Result, r.Labels)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the worker ended with %v\n%s", err, log.String())
+	}
+}
+
+// A plugin that would be passed over in silence is an error before anything begins.
+func TestHookless(t *testing.T) {
+	err := worker.Run(t.Context(), worker.Config{Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()}}, nameless{})
+	if err == nil || !strings.Contains(err.Error(), "it needs a name") {
+		t.Errorf("Run = %v, want that it needs a name", err)
+	}
+}
+
+type nameless struct{}
+
+func (nameless) Name() string { return "" }
