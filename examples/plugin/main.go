@@ -9,11 +9,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/codefleet/codefleet/plugin"
 	"github.com/codefleet/codefleet/plugin/worker"
 )
+
+var key = regexp.MustCompile(`\bsk-[A-Za-z0-9]{8,}`)
 
 // house are the rules of the house.
 type house struct {
@@ -37,9 +40,10 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 	return nil
 }
 
-// Result adds a label.
+// Result adds a label, and hides what looks like the key of a service in what the program printed.
 func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error {
 	r.Labels["house-rules"] = "2026-1"
+	r.Output = key.ReplaceAllString(r.Output, "[key]")
 	return nil
 }
 

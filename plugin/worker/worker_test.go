@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -203,70 +204,43 @@ func TestHooks(t *testing.T) {
 	for _, c := range []struct {
 		hook, how string
 		task      client.Task
-		check     func(t *testing.T, r client.Result)
+		problem   func(r client.Result) string
 	}{
-		{"validate", "refuse", client.Task{Code: "import os\n\nos.system('true')"}, func(t *testing.T, r client.Result) {
+		{"validate", "refuse", client.Task{Code: "import os\n\nos.system('true')"}, func(r client.Result) string {
 			want := &schemas.Error{Code: "no_os", Message: "not os.system", Hint: "do without", Line: 3}
-			if diff := cmp.Diff(want, r.Error); diff != "" || r.Status != schemas.Blocked {
-				t.Errorf("%s: %s", r.Status, diff)
-			}
+			return cmp.Diff(want, r.Error) + unless(r.Status == schemas.Blocked, "want blocked")
 		}},
-		{"validate", "panic", client.Task{Code: "1"}, func(t *testing.T, r client.Result) {
-			if r.Status != schemas.Dead || r.Attempt != 2 || !strings.Contains(r.Error.Message+r.Error.Cause, "plugin trial: validate: it panicked") {
-				t.Errorf("run %d: %s, %+v; want dead in run 2", r.Attempt, r.Status, r.Error)
-			}
+		{"validate", "panic", client.Task{Code: "1"}, func(r client.Result) string {
+			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
+				unless(r.Error != nil && strings.Contains(r.Error.Message+r.Error.Cause, "plugin trial: validate: it panicked"), "want the plugin named")
 		}},
-		{"call", "change", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "42", true) }},
-		{"call", "bad", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "/a: got string, want number", false) }},
-		{"call", "refuse", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "no sums today", false) }},
-		{"call", "panic", client.Task{Code: sum}, func(t *testing.T, r client.Result) { value(t, r, "plugin trial: call: it panicked", false) }},
-		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(t *testing.T, r client.Result) {
-			if r.Output != "pin ****\n" || string(r.Result) != `"****"` {
-				t.Errorf("result %s, output %q", r.Result, r.Output)
-			}
-			if diff := cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails); diff != "" {
-				t.Error(diff)
-			}
+		{"call", "change", client.Task{Code: sum}, called("42", true)},
+		{"call", "bad", client.Task{Code: sum}, called("/a: got string, want number", false)},
+		{"call", "refuse", client.Task{Code: sum}, called("no sums today", false)},
+		{"call", "panic", client.Task{Code: sum}, called("plugin trial: call: it panicked", false)},
+		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(r client.Result) string {
+			return cmp.Diff("pin ****\n", r.Output) + cmp.Diff(`"****"`, string(r.Result)) +
+				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
+				cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails)
 		}},
-		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"}, func(t *testing.T, r client.Result) {
-			if r.Status != schemas.Dead || r.Attempt != 2 || r.Output != "" || len(r.Workspace.Changed) > 0 {
-				t.Errorf("%s in run %d with output %q and changes %v, want dead in run 2 and nothing", r.Status, r.Attempt, r.Output, r.Workspace.Changed)
-			}
+		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"}, func(r client.Result) string {
+			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
+				unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
 		}},
-		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}}, func(t *testing.T, r client.Result) {
-			value(t, r, "42", true)
-			if r.Attempt != 2 || len(r.Tools.Calls) != 1 || !r.Tools.Calls[0].Replayed {
-				t.Errorf("run %d with calls %+v, want the changed call replayed in run 2", r.Attempt, r.Tools.Calls)
-			}
+		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}}, func(r client.Result) string {
+			return called("42", true)(r) + unless(r.Attempt == 2 && len(r.Tools.Calls) == 1 && r.Tools.Calls[0].Replayed, "want the changed call replayed in run 2")
 		}},
-		{"select", "add", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
-			if diff := cmp.Diff([]string{"calculator/add"}, r.Tools.Selected); diff != "" {
-				t.Error(diff)
-			}
+		{"select", "add", client.Task{Description: describe}, func(r client.Result) string {
+			return cmp.Diff([]string{"calculator/add"}, r.Tools.Selected)
 		}},
-		{"select", "panic", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
-			if len(r.Tools.Selected) == 0 || r.Status != schemas.Succeeded {
-				t.Errorf("%s with the tools %v, want the fleet's own", r.Status, r.Tools.Selected)
-			}
+		{"select", "panic", client.Task{Description: describe}, func(r client.Result) string {
+			return unless(len(r.Tools.Selected) > 0 && r.Status == schemas.Succeeded, "want success with the fleet's own tools")
 		}},
-		{"generate", "41", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
-			if string(r.Result) != "41" || r.GeneratedBy != "plugin" || !strings.HasSuffix(r.Code, "# rules") {
-				t.Errorf("%s by %s, want 41 by plugin: %s", r.Result, r.GeneratedBy, r.Code)
-			}
+		{"generate", "41", client.Task{Description: describe}, func(r client.Result) string {
+			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"), "want the draft of the rules known")
 		}},
-		{"generate", "41", client.Task{Description: "frobnicate the quux"}, func(t *testing.T, r client.Result) {
-			if string(r.Result) != "41" || r.GeneratedBy != "plugin" {
-				t.Errorf("%s by %s, want the program of the plugin where the rules have none", r.Result, r.GeneratedBy)
-			}
-		}},
-		{"generate", "error", client.Task{Description: describe}, func(t *testing.T, r client.Result) {
-			if string(r.Result) != "8" || r.GeneratedBy != "rules" {
-				t.Errorf("%s by %s, want 8 by rules", r.Result, r.GeneratedBy)
-			}
-		}},
+		{"generate", "41", client.Task{Description: "frobnicate the quux"}, written("41", "plugin")}, // the rules have none
+		{"generate", "error", client.Task{Description: describe}, written("8", "rules")},
 	} {
 		t.Run(c.hook+" "+c.how, func(t *testing.T) {
 			if c.task.Labels == nil {
@@ -274,8 +248,32 @@ func TestHooks(t *testing.T) {
 			}
 			c.task.Labels[c.hook] = c.how
 			c.task.Retry = &schemas.Retry{BackoffS: 0.01}
-			c.check(t, ask(t, f.client, c.task))
+			r := ask(t, f.client, c.task)
+			if problem := c.problem(r); problem != "" {
+				t.Errorf("%s\nrun %d: %s with %s by %s, calls %+v: %+v", problem, r.Attempt, r.Status, r.Result, r.GeneratedBy, r.Tools.Calls, r.Error)
+			}
 		})
+	}
+}
+
+func unless(ok bool, problem string) string {
+	if ok {
+		return ""
+	}
+	return problem + "\n"
+}
+
+// called checks a program's value, and that its one call is on record with that outcome.
+func called(value string, ok bool) func(client.Result) string {
+	return func(r client.Result) string {
+		return unless(r.Status == schemas.Succeeded && strings.Contains(string(r.Result), value), "want "+value) +
+			unless(len(r.Tools.Calls) == 1 && r.Tools.Calls[0].OK == ok, fmt.Sprintf("want one call, ok %v", ok))
+	}
+}
+
+func written(value, by string) func(client.Result) string {
+	return func(r client.Result) string {
+		return unless(string(r.Result) == value && r.GeneratedBy == by, "want "+value+" by "+by)
 	}
 }
 
@@ -305,17 +303,6 @@ func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
 		t.Errorf("shown live: %q, want what is on record: %q", shown.String(), rec.Result.Output)
 	}
 	return *rec.Result
-}
-
-// value checks a program's value, and that its one call is on record with that outcome.
-func value(t *testing.T, r client.Result, want string, ok bool) {
-	t.Helper()
-	if r.Status != schemas.Succeeded || !strings.Contains(string(r.Result), want) {
-		t.Errorf("%s with %s, want %s: %+v", r.Status, r.Result, want, r.Error)
-	}
-	if len(r.Tools.Calls) != 1 || r.Tools.Calls[0].OK != ok {
-		t.Errorf("calls %+v, want one, ok %v", r.Tools.Calls, ok)
-	}
 }
 
 // The example, built and run as its reader would.
