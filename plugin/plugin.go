@@ -152,7 +152,7 @@ type Result struct {
 }
 
 // Refusal is the decision of a plugin that something may not be.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is a decision first
 	Code    string // for programs, as "import_refused"; empty: "refused"
 	Message string // what is refused and why
 	Hint    string // what to do instead

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -31,7 +30,7 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 		for _, module := range h.forbidden {
 			if i.Module == module || strings.HasPrefix(i.Module, module+".") {
 				return &plugin.Refusal{
-					Code: "import_refused", Message: fmt.Sprintf("programs of this fleet do not import %s", module),
+					Code: "import_refused", Message: "programs of this fleet do not import " + module,
 					Hint: "decimal is what sums of money are made with", Line: i.Line,
 				}
 			}
@@ -41,7 +40,7 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 }
 
 // Result adds a label, and hides what looks like the key of a service in what the program printed.
-func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error {
+func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // as the hook has it
 	r.Labels["house-rules"] = "2026-1"
 	r.Output = key.ReplaceAllString(r.Output, "[key]")
 	return nil

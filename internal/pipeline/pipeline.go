@@ -1,8 +1,8 @@
 // Package pipeline is the story of one task, in order: was it applied already, which tools are there
 // (toolset.go), what is its program (program.go), a box, its workspace, the run with its tool calls
-// (calls.go), another try of the model's (repair.go), the commit, the result; and where plugins have a
-// say in these (plugins.go). It is the only package
-// that knows all stages, and it does no I/O of its own: stages meet here as values and functions.
+// (calls.go), another try of the model's (repair.go), the commit, the result; and where plugins have
+// their say (plugins.go). It is the only package that knows all stages, and it does no I/O of its own:
+// stages meet here as values and functions.
 package pipeline
 
 import (

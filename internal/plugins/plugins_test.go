@@ -46,9 +46,11 @@ func (f selector) Select(ctx context.Context, _ plugin.Task, s plugin.Selection)
 func (f generator) Generate(ctx context.Context, _ plugin.Task, d plugin.Draft) (string, error) {
 	return f(ctx, d)
 }
+
 func (f validator) Validate(ctx context.Context, _ plugin.Task, _ plugin.Program) error {
 	return f(ctx)
 }
+
 func (f caller) Call(ctx context.Context, _ plugin.Task, c plugin.Call) (json.RawMessage, error) {
 	return f(ctx, c)
 }

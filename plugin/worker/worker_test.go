@@ -288,11 +288,11 @@ func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
 	}
 	var shown strings.Builder
 	rec, err = c.Watch(ctx, rec.TaskID, 0, func(e client.Event) error {
-		if e.Progress.Stream == "stdout" {
-			shown.WriteString(e.Progress.Text)
+		if e.Stream == "stdout" {
+			shown.WriteString(e.Text)
 		}
-		if strings.Contains(e.Progress.Text, "4711") {
-			t.Errorf("shown live: %q", e.Progress.Text)
+		if strings.Contains(e.Text, "4711") {
+			t.Errorf("shown live: %q", e.Text)
 		}
 		return nil
 	})
@@ -322,9 +322,9 @@ func TestExample(t *testing.T) {
 	if r.Status != schemas.Blocked || r.Error == nil || r.Error.Code != "import_refused" || r.Error.Line != 1 {
 		t.Errorf("%s, %+v, want blocked: import_refused, line 1", r.Status, r.Error)
 	}
-	r = ask(t, f.client, client.Task{Code: "6*7"})
-	if string(r.Result) != "42" || r.Labels["house-rules"] != "2026-1" {
-		t.Errorf("%s with labels %v, want 42 and the label", r.Result, r.Labels)
+	r = ask(t, f.client, client.Task{Code: "print('sk-abcdefgh12')\n6*7"})
+	if string(r.Result) != "42" || r.Labels["house-rules"] != "2026-1" || r.Output != "[key]\n" {
+		t.Errorf("%s with labels %v and output %q, want 42, the label and no key", r.Result, r.Labels, r.Output)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
