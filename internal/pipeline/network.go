@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -60,4 +61,16 @@ func (t *task) tried(attempts []egress.Attempt) {
 		}
 		t.result.Egress[i].Bytes += a.Bytes
 	}
+}
+
+// noRoute matches how Python says that there is no network. A proxy that refuses says why itself.
+var noRoute = regexp.MustCompile(`Temporary failure in name resolution|Name or service not known|Network is unreachable`)
+
+// hintNetwork tells a program that wanted out, and whose task asked for no host, how a task asks.
+func (t *task) hintNetwork() {
+	e := t.result.Error
+	if e == nil || e.Hint != "" || len(t.network) > 0 || !noRoute.MatchString(e.Message) {
+		return
+	}
+	e.Hint = "programs have no network unless their task names the hosts: codefleet run --net HOST, or network.allow in the task"
 }

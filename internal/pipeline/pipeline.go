@@ -146,6 +146,7 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 	}
 	t.take(verdict)
 	p.hintModules(t)
+	t.hintNetwork()
 	t.called(calls)
 	if err := p.review(ctx, t); err != nil {
 		return false, p.burn(lease, err)
