@@ -10,7 +10,7 @@ type Execution struct {
 	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. Empty:
 	// `servers` in the data directory, where those that come with the program are put.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
-	// Skills shared by all tenants.
+	// Skills shared by all tenants. No effect yet: skills are files below skills/ in the workspace.
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
 	// auto (the strongest that boots here), microsandbox (virtual machines; needs msb and hardware
 	// virtualisation) or gvisor.

@@ -18,6 +18,10 @@ func (p *Pipeline) hintModules(t *task) {
 	if m == nil {
 		return
 	}
+	if m[1] == "skills" || strings.HasPrefix(m[1], "skills.") {
+		e.Hint = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
+		return
+	}
 	const most = 30
 	have := "Python's own modules"
 	if n := len(p.Modules); n > 0 {
