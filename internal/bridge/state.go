@@ -16,7 +16,7 @@ type getStateIn struct {
 
 type getStateOut struct {
 	Exists  bool            `json:"exists"`
-	Data    json.RawMessage `json:"data"`
+	Data    json.RawMessage `json:"data" jsonschema:"what the file holds; {} where there is none"`
 	Version string          `json:"version" jsonschema:"give it to save_state as if_version"`
 	File    string          `json:"file" jsonschema:"where programs find it"`
 }

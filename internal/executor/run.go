@@ -232,6 +232,9 @@ func (t *task) call(ctx context.Context, f wire.Frame) error {
 		t.mu.Lock()
 		delete(t.calls, f.ID) // before the runner hears of it, and lets the program make another
 		t.mu.Unlock()
+		if ctx.Err() != nil {
+			return // the program is being ended: it is not to end by this error instead
+		}
 		_ = t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil}, value) // as in send
 	})
 	return nil

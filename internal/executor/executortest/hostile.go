@@ -2,6 +2,7 @@ package executortest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -25,6 +26,21 @@ func testStops(t *testing.T, newDriver newDriver) {
 		if v.Dirty || !b.single.Alive() {
 			t.Error("the box is gone")
 		}
+		b.check(t)
+	})
+	t.Run("cancelled in a call", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: "from client.mcp_client import call_mcp_tool\ncall_mcp_tool('s', 't', {})"}, executor.Hooks{
+			Call: func(calling context.Context, _ executor.Call) (json.RawMessage, error) {
+				cancel(executor.ErrCancelled)
+				<-calling.Done()
+				return nil, calling.Err() // which is no error of the program's
+			},
+		})
+		if err != nil {
+			t.Fatalf("Run() = %v", err)
+		}
+		want{status: executor.Cancelled, code: "cancelled"}.check(t, v)
 		b.check(t)
 	})
 	t.Run("cancelled before", func(t *testing.T) {
