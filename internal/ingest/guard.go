@@ -195,7 +195,7 @@ func (s *Server) logVisit(r *http.Request, v *visit, w *countingWriter, took tim
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", w.status),
+		slog.String("method", r.Method), slog.String("path", loggedPath(r.URL.Path, v.route)), slog.Int("status", w.status),
 		slog.Int64("bytes", w.bytes), slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
 	if v.id.name != "" {
@@ -205,6 +205,19 @@ func (s *Server) logVisit(r *http.Request, v *visit, w *countingWriter, took tim
 		attrs = append(attrs, slog.String("code", v.code))
 	}
 	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// loggedPath is the path of a request without the name of a file at its end, which is the tenant's.
+func loggedPath(path, route string) string {
+	before, _, ok := strings.Cut(route, "...}")
+	if !ok {
+		return path
+	}
+	own := path
+	for range strings.Count(before, "/") {
+		_, own, _ = strings.Cut(own, "/")
+	}
+	return strings.TrimSuffix(path, own) + "…"
 }
 
 func describe(span trace.Span, r *http.Request, v *visit, w *countingWriter) {

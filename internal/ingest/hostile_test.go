@@ -97,3 +97,15 @@ func TestLongMessage(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	want(t, f, 400, nil, "PUT", main+"/files/f?message="+strings.Repeat("m", 1001), nil, "1")
 }
+
+// What a tenant calls its files is the tenant's: the log says which address was asked for, up to there.
+func TestNamesOfFilesAreNotLogged(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	want(t, f, 200, nil, "PUT", main+"/files/patients/jane-doe.pdf", nil, "1")
+	want(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
+	want(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
+	want(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
+	if text := f.Log.String(); strings.Contains(text, "jane-doe") || !strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) {
+		t.Errorf("log:\n%s", text)
+	}
+}
