@@ -186,8 +186,7 @@ func (c *call) abandon(ctx context.Context, s client.Submission) {
 // ended the context in all other cases. A modern request over HTTP has no other sign than that its
 // connection is gone, which is no word.
 func cancelled(ctx context.Context, req *mcp.CallToolRequest) bool {
-	overHTTP := req.Extra != nil && req.Extra.Header != nil
-	return context.Cause(ctx) == context.Canceled && (!overHTTP || req.ProtocolVersion() < modern) //nolint:errorlint // wrapped, it is something else
+	return context.Cause(ctx) == context.Canceled && (!overHTTP(req.Extra) || req.ProtocolVersion() < modern) //nolint:errorlint // wrapped, it is something else
 }
 
 // modern is the first revision of the protocol without sessions.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -430,4 +432,17 @@ func newListener(t *testing.T, addr string) net.Listener {
 		t.Fatal(err)
 	}
 	return ln
+}
+
+// Where the fleet is, and why it does not answer, is for the log: not for whoever calls over HTTP.
+func TestFleetIsGone(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	url := serve(t, f, func(o *bridge.Options) { o.Fleet.RetryFor = time.Millisecond })
+	c := dial(t, streamable(url, ingesttest.Token), "")
+	invoke(t, c, "list_tasks", map[string]any{})
+	f.HTTP.Close()
+	got, failed := invoke(t, c, "list_tasks", map[string]any{})
+	if text := fmt.Sprint(got); !failed || got["error_code"] != "unavailable" || strings.Contains(text, strings.TrimPrefix(f.URL, "http://")) || strings.Contains(text, "dial") {
+		t.Errorf("list_tasks = %v, %t", got, failed)
+	}
 }

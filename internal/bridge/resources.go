@@ -41,7 +41,7 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	if err != nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: message(err)}
 	}
 	c := &mcp.ResourceContents{URI: uri, MIMEType: media}
 	if utf8.Valid(data) {

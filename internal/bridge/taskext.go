@@ -121,7 +121,7 @@ func taskError(id string, err error) error {
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "unknown_task" {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown task %q", cut(id, 64))}
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: message(err)}
 }
 
 // keptFor is how long the fleet keeps a task that has ended.

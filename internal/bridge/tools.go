@@ -75,7 +75,7 @@ func addTool[In any](p *principal, s *mcp.Server, profile string, t tool, handle
 			a, err = handle(ctx, &call{p, req}, in)
 		}
 		if err != nil {
-			a = refusal(err)
+			a = refusal(p.b.hide(ctx, req, err))
 		}
 		return a.result()
 	})
@@ -155,6 +155,29 @@ type failure struct {
 	Error      string `json:"error"`
 	ErrorCode  string `json:"error_code"`
 	RetryAfter int    `json:"retry_after_s,omitempty"`
+}
+
+// overHTTP reports whether the caller is somewhere else, not the person who started this process.
+func overHTTP(extra *mcp.RequestExtra) bool { return extra != nil && extra.Header != nil }
+
+// errSilentFleet is what a caller over HTTP hears of an error that is not the fleet's own.
+var errSilentFleet = errors.New("the fleet does not answer: try again")
+
+// hide keeps where the fleet is from callers over HTTP, and puts it into the log.
+func (b *Bridge) hide(ctx context.Context, req *mcp.CallToolRequest, err error) error {
+	if _, said := errors.AsType[*client.APIError](err); said || !overHTTP(req.Extra) || ctx.Err() != nil {
+		return err
+	}
+	b.o.Log.WarnContext(ctx, "call not carried out", "tool", req.Params.Name, "error", err)
+	return errSilentFleet
+}
+
+// message is the text of an error of the protocol, under the same rule.
+func message(err error) string {
+	if _, said := errors.AsType[*client.APIError](err); said || errors.Is(err, errTooLarge) {
+		return err.Error()
+	}
+	return errSilentFleet.Error()
 }
 
 // refusal is the answer for an error of the fleet, or of the arguments.
