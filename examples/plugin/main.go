@@ -2,7 +2,10 @@
 // every result says which rules it was held to.
 //
 //	codefleet up --data /tmp/fleet &
-//	go run ./examples/plugin --fleet /tmp/fleet/fleet.json
+//	CODEFLEET_DATA=/tmp/house CODEFLEET_WORKER_POOLS=house go run ./examples/plugin --fleet /tmp/fleet/fleet.json &
+//	codefleet run --pool house --code 'import ctypes'
+//
+// It has a pool of its own, for the worker within `up` has no plugins and takes tasks of the default one.
 package main
 
 import (
@@ -31,7 +34,7 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 			if i.Module == module || strings.HasPrefix(i.Module, module+".") {
 				return &plugin.Refusal{
 					Code: "import_refused", Message: "programs of this fleet do not import " + module,
-					Hint: "decimal is what sums of money are made with", Line: i.Line,
+					Hint: "do without it, or ask the operator of the fleet", Line: i.Line,
 				}
 			}
 		}
