@@ -71,6 +71,9 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 		Short: "Search the tools as a task's description does; several queries are searched side by side",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
+			if o.Limit < 0 {
+				return usage("--limit %d: at least 1", o.Limit)
+			}
 			switch o.Detail = client.Detail(detail); o.Detail {
 			case client.DetailName, client.DetailDescription, client.DetailFull:
 			default:

@@ -454,7 +454,7 @@ func (a *app) wsPinCommand() *cobra.Command {
 		case len(args) == 0 && remove:
 			return usage("--remove: which pin?")
 		case remove:
-			return ws.Unpin(ctx, args[0])
+			return a.unpin(ctx, ws, args[0])
 		case len(args) == 0:
 			pins, err := ws.Pins(ctx)
 			if err != nil {
@@ -475,6 +475,22 @@ func (a *app) wsPinCommand() *cobra.Command {
 	})
 	c.Flags().BoolVar(&remove, "remove", false, "let go of the pin")
 	return c
+}
+
+// unpin lets go of a pin that is there: letting go of another is a slip of the keys.
+func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) error {
+	pins, err := ws.Pins(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
+	if i < 0 {
+		return &failure{code: exitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name), hint: "codefleet workspace pin --workspace " + ws.Name()}
+	}
+	if err := ws.Unpin(ctx, name); err != nil {
+		return err
+	}
+	return a.print(pins[i], func(w io.Writer) { fmt.Fprintf(w, "%s no longer keeps generation %d\n", name, pins[i].Generation) })
 }
 
 // refusedAs returns a refusal with the given HTTP status.
