@@ -114,6 +114,7 @@ func (p *Pool) announce() {
 	default:
 		if p.count(ready) >= min(1, p.opts.MinReady) {
 			close(p.ready)
+			p.pace.busy = time.Now() // whoever waited for this has a task now
 		}
 	}
 }

@@ -139,7 +139,11 @@ func (p *Pool) refill(now time.Time, create, coming, free int) (int, time.Durati
 			p.pace.since = now
 		}
 		var n int
-		n, next = p.pace.allowed(now, p.count(warming)+create, p.count(leased))
+		making := p.count(warming) + create
+		n, next = p.pace.allowed(now, making, p.count(leased))
+		if p.stats.Created == 0 { // the first one soon, rather than several together later
+			n = min(n, max(0, 1-making))
+		}
 		ahead := min(n, lacking, free)
 		create += ahead
 		if n > ahead && ahead < lacking && p.count(burning) == 0 {
