@@ -36,6 +36,29 @@ func TestPoolWarmsUp(t *testing.T) {
 	})
 }
 
+// The first box is not held up by the others, nor is the first task by theirs.
+func TestFirstBoxIsMadeAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 5})
+		for _, step := range []struct {
+			after time.Duration
+			want  [5]int
+		}{
+			{host.bootTime / 2, [5]int{1, 0, 0, 0, 0}},
+			{host.bootTime/2 + quiet/2, [5]int{0, 1, 0, 0, 0}},
+			{quiet, [5]int{2, 1, 0, 0, 0}},
+			{host.bootTime, [5]int{0, 3, 0, 0, 0}},
+		} {
+			wait(step.after)
+			if got := counts(tp.Stats()); got != step.want {
+				t.Errorf("counts = %v, want %v", got, step.want)
+			}
+		}
+		tp.finish()
+	})
+}
+
 func TestPoolOptionsAreChecked(t *testing.T) {
 	for name, opts := range map[string]PoolOptions{
 		"no directory": {Owner: "o"},
