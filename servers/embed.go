@@ -16,6 +16,12 @@ import (
 //go:embed *.py *.json */*.py */*.json */*.md
 var FS embed.FS
 
+// Support is __init__.py: what every server's package and every generated module needs. It is the
+// standard library only, from Python 3.9.
+//
+//go:embed __init__.py
+var Support []byte
+
 // Install brings the shipped files into a servers directory: what is missing or differs is written,
 // everything else there is left alone, and so are approvals that exist already.
 func Install(dir string) error {

@@ -1,17 +1,15 @@
 package tools
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/servers"
 )
 
-// Support is the text of servers/__init__.py: what every server's package and every generated
-// module needs. It is the standard library only, from Python 3.9.
-//
-//go:embed python/servers.py
-var Support []byte
+// Support is the text of servers/__init__.py.
+var Support = servers.Support
 
 // Export is one function that a server's package offers.
 type Export struct{ Module, Function string }
