@@ -15,6 +15,7 @@ const (
 	ReasonImageTooLarge Reason = "image_too_large"      // the image is larger than boxes may have
 	ReasonImageNoPython Reason = "image_without_python" // the image has no Python, or too old a one
 	ReasonImageBroken   Reason = "image_broken"         // the image cannot be read
+	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no room for another box
 	ReasonBootFailed    Reason = "boot_failed"          // a box did not become ready, for another reason
 )
 

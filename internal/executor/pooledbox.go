@@ -70,7 +70,7 @@ func (p *Pool) begin() *pooledBox {
 func (p *Pool) make(ctx context.Context, b *pooledBox, work *sync.WaitGroup) {
 	err := p.build(ctx, b)
 	if err != nil {
-		err = errors.Join(err, p.removeWorkspace(b))
+		err = errors.Join(p.onFullDisk(err), p.removeWorkspace(b))
 	}
 	p.mu.Lock()
 	p.madeOrNot(ctx, b, err)

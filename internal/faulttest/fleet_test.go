@@ -177,8 +177,14 @@ func newTask(ref state.Ref, number int) submitted {
 // submit sends a task until it is accepted.
 func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64) {
 	t.Helper()
+	f.submitTimes(t, task, code, pauseS, 100)
+}
+
+// submitTimes sends a task that the fleet is to try so many times, until it is accepted.
+func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS float64, attempts int) {
+	t.Helper()
 	data, err := json.Marshal(map[string]any{
-		"code": code, "retry": map[string]any{"attempts": 100},
+		"code": code, "retry": map[string]any{"attempts": attempts},
 		"inputs": map[string]any{"name": task.name, "pause": pauseS},
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package faulttest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -129,6 +130,10 @@ func workerRole(ctx context.Context, ready func()) error {
 	}
 	defer closeTools()
 	ready()
+	diskMB, err := strconv.ParseInt(cmp.Or(faulttest.Getenv("DISK_MB"), "16"), 10, 64)
+	if err != nil {
+		return err
+	}
 	slots, err := strconv.Atoi(faulttest.Getenv("SLOTS"))
 	if err != nil {
 		return err
@@ -136,7 +141,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	err = worker.Run(ctx, ctx, worker.Options{
 		Name: name, Slots: slots, AckWait: ackWait,
 		Pool: executor.PoolOptions{
-			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: 16,
+			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: diskMB,
 			Mounts: mounts,
 		},
 		Tools:  tools,

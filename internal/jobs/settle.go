@@ -72,6 +72,9 @@ func (r *run) resultOf(cause, err error) *schemas.Result {
 		return r.blank(schemas.Dead, &schemas.Error{Code: "fleet_error", Message: "the fleet could not run the task", Cause: err.Error()})
 	case r.attempts() >= r.maxAttempts():
 		e := r.errorDead()
+		if known, ok := errors.AsType[*explainedError](err); ok {
+			e = &known.explain
+		}
 		e.Cause = err.Error()
 		return r.blank(schemas.Dead, e)
 	}

@@ -33,6 +33,18 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
+// Explained gives an error of the fleet the words in which a task that no attempt is left for ends:
+// what is wrong and what a person can do. It is tried again like any other.
+func Explained(err error, e schemas.Error) error { return &explainedError{err, e} }
+
+type explainedError struct {
+	err     error
+	explain schemas.Error
+}
+
+func (e *explainedError) Error() string { return e.err.Error() }
+func (e *explainedError) Unwrap() error { return e.err }
+
 // Handler runs one task. A result ends the task with the result's Status (jobs fills in the fields
 // that it knows: ids, attempt, worker, times, timing_ms.queued and total). An error means that the
 // fleet could not run it: it is tried again with back-off while attempts are left, then the task is

@@ -277,6 +277,8 @@ func TestRetries(t *testing.T) {
 			}
 		case "broken":
 			return nil, errors.New("no box")
+		case "full":
+			return nil, fmt.Errorf("run: %w", Explained(errors.New("no space"), schemas.Error{Code: "disk_full", Message: "m"}))
 		case "permanent":
 			return nil, Permanent(errors.New("no engine"))
 		case "panic":
@@ -303,6 +305,7 @@ func TestRetries(t *testing.T) {
 		{"flaky", `"retry":{"backoff_s":0.01}`, schemas.Succeeded, 3, "", "error error succeeded"},
 		{"slow-flaky", `"retry":{"backoff_s":2.1}`, schemas.Succeeded, 3, "", "error error succeeded"},
 		{"broken", `"retry":{"backoff_s":0.01,"attempts":2}`, schemas.Dead, 2, "attempts_exhausted", "error dead"},
+		{"full", `"retry":{"backoff_s":0.01,"attempts":2}`, schemas.Dead, 2, "disk_full", "error dead"},
 		{"panic", `"retry":{"backoff_s":0.01,"attempts":1}`, schemas.Dead, 1, "attempts_exhausted", "dead"},
 		{"nothing", `"retry":{"attempts":1}`, schemas.Dead, 1, "attempts_exhausted", "dead"},
 		{"permanent", `"retry":{}`, schemas.Dead, 1, "fleet_error", "dead"},
@@ -329,8 +332,8 @@ func TestRetries(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		dead, err := f.Dead(context.WithoutCancel(t.Context()), "acme", 0)
-		if err != nil || len(dead) != 5 {
-			t.Errorf("Dead = %+v, %v, want 5", dead, err)
+		if err != nil || len(dead) != 6 {
+			t.Errorf("Dead = %+v, %v, want 6", dead, err)
 		}
 	})
 }

@@ -128,12 +128,12 @@ func (p *Pipeline) applied(ctx context.Context, t *task) (*schemas.Result, error
 func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflict bool, err error) {
 	lease, err := p.lease(ctx, t)
 	if err != nil {
-		return false, err
+		return false, p.roomless(ctx, t, nil, err)
 	}
 	defer lease.Release()
 	tree, err := p.checkout(ctx, t, lease)
 	if err != nil {
-		return false, p.burn(lease, err)
+		return false, p.burn(lease, p.roomless(ctx, t, lease, err))
 	}
 	calls, err := p.calls(ctx, t, tree)
 	if err != nil {
@@ -152,9 +152,11 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 		return false, p.burn(lease, err)
 	}
 	if t.commits() {
-		conflict, err = p.commit(ctx, t, tree, keepBoth)
+		if err = lease.CheckDisk(); err == nil {
+			conflict, err = p.commit(ctx, t, tree, keepBoth)
+		}
 		if err != nil {
-			return false, p.burn(lease, err)
+			return false, p.burn(lease, p.roomless(ctx, t, lease, err))
 		}
 	}
 	if conflict || !t.commits() {
@@ -202,7 +204,10 @@ func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease)
 		return nil, fmt.Errorf("check out workspace %s: %w", t.ref, orCause(ctx, err))
 	}
 	t.result.Workspace.Generation = version.Generation
-	return tree, t.placeFiles(tree)
+	if err := t.placeFiles(tree); err != nil {
+		return nil, err
+	}
+	return tree, lease.CheckDisk()
 }
 
 // heldTree is what a box remembers of the workspace in its directory, so that the next task there

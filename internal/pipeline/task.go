@@ -79,6 +79,9 @@ func (t *task) placeFiles(tree *state.Tree) error {
 		if err == nil {
 			err = tree.WriteFile(f.Name, data, 0o644)
 		}
+		if isFull(err) {
+			return fmt.Errorf("place the task's files: %w", err)
+		}
 		if err != nil {
 			return &schemas.Error{
 				Code: "bad_file", Message: fmt.Sprintf("/files/%d: %v", i, err),

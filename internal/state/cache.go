@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // cache keeps immutable objects (packs and manifests) on the worker's disk, named by
@@ -22,6 +24,7 @@ type cache struct {
 
 	mu    sync.Mutex
 	size  int64
+	rest  time.Time  // until then nothing is put: the disk was full
 	order *list.List // of *cached, most recently used first
 	items map[Digest]*list.Element
 }
@@ -31,7 +34,10 @@ type cached struct {
 	size int64
 }
 
-const defaultCacheBytes = 2 << 30
+const (
+	defaultCacheBytes = 2 << 30
+	restAfterFull     = time.Minute
+)
 
 // openCache takes over what an earlier process left in dir.
 func openCache(dir string, limit int64) *cache {
@@ -65,7 +71,7 @@ func openCache(dir string, limit int64) *cache {
 	for _, f := range all {
 		c.insert(f.cached)
 	}
-	c.trim(c.max)
+	c.trim(c.bound())
 	return c
 }
 
@@ -112,19 +118,46 @@ func (c *cache) get(id Digest) []byte {
 	return data
 }
 
-// put keeps a copy of data. A full disk empties half of the cache instead.
+// put keeps a copy of data.
 func (c *cache) put(id Digest, data []byte) {
-	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) {
+	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.resting() {
 		return
 	}
 	if err := c.write(id, data); err != nil {
 		if isDiskFull(err) {
-			c.trim(c.max / 4)
+			c.yield()
 		}
 		return
 	}
 	c.insert(cached{id, int64(len(data))})
-	c.trim(c.max)
+	c.trim(c.bound())
+}
+
+// bound is how large the cache may be now: it leaves as much of the disk free as it takes.
+func (c *cache) bound() int64 {
+	free, ok := freeBytes(c.dir)
+	if !ok {
+		return c.max
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.max, (c.size+free)/2)
+}
+
+// yield gives the whole disk to others for a while, and returns how many bytes it took of it.
+func (c *cache) yield() (bytes int64) {
+	c.mu.Lock()
+	bytes = c.size
+	c.rest = time.Now().Add(restAfterFull)
+	c.mu.Unlock()
+	c.trim(0)
+	return bytes
+}
+
+func (c *cache) resting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Before(c.rest)
 }
 
 func (c *cache) write(id Digest, data []byte) error {
@@ -187,6 +220,15 @@ func (c *cache) remove(item *list.Element) {
 	delete(c.items, entry.id)
 	c.size -= entry.size
 	os.Remove(c.path(entry.id))
+}
+
+// freeBytes is what may still be written on the disk of dir.
+func freeBytes(dir string) (int64, bool) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0, false
+	}
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:gosec,unconvert // of other types on darwin
 }
 
 func isDiskFull(err error) bool {

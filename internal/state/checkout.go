@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -9,9 +10,13 @@ import (
 // changed since the last Checkout or Commit that is one conditional GET.
 // Files that are excluded from commits stay as long as the tree stays with its
 // workspace and is not reverted. After an error the tree is in an unknown state,
-// which the next Checkout repairs; ErrDiskFull is one such error.
+// which the next Checkout repairs. ErrDiskFull is one such error: the cache has been emptied for the
+// tree by then, and that was not enough.
 func (s *Store) Checkout(ctx context.Context, t *Tree) (Version, error) {
 	v, err := s.checkout(ctx, t)
+	if errors.Is(err, ErrDiskFull) { // it may have been full of the cache, which has gone
+		v, err = s.checkout(ctx, t)
+	}
 	if err != nil {
 		return Version{}, fmt.Errorf("check out %s: %w", t.ref, err)
 	}

@@ -169,12 +169,17 @@ func (s *Store) look(t *Tree, rules ignore.Rules) error {
 // reserved reports whether path is, or is below, a mount point of ours.
 func (s *Store) reserved(path string) bool { return slices.Contains(s.opts.Reserved, top(path)) }
 
+// MakeRoom gives the disk of the cache to others, for a minute: what was in it can be had again.
+// Checkout and Commit call it when a write finds the disk full.
+func (s *Store) MakeRoom(ctx context.Context) {
+	s.opts.Log.WarnContext(ctx, "a disk is full, the cache makes room", "bytes", s.cache.yield())
+}
+
 // diskError names a full disk and makes room.
 func (s *Store) diskError(ctx context.Context, err error) error {
 	if err == nil || !isDiskFull(err) || errors.Is(err, ErrDiskFull) {
 		return err
 	}
-	s.opts.Log.WarnContext(ctx, "disk is full, trimming the cache")
-	s.cache.trim(s.cache.max / 4)
+	s.MakeRoom(ctx)
 	return fmt.Errorf("%w: %w", ErrDiskFull, err)
 }

@@ -96,6 +96,29 @@ func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) er
 	return nil
 }
 
+// Free is how many bytes may still be written on the disk that holds dir.
+func Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk has 2^63 bytes
+}
+
+// Flush brings the file system that is mounted at dir onto its disk. The error tells of anything that
+// could not be written since somebody last looked, in the background too.
+func Flush(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("flush %s: %w", dir, err)
+	}
+	return nil
+}
+
 // bytesPerFile is how much of a disk there is for each file that it can hold: workspaces are made of
 // small files.
 const bytesPerFile = 8 << 10

@@ -22,5 +22,11 @@ func NewDisk(context.Context, string, string, int64, int, int) error {
 	return fmt.Errorf("make disk: %w", errors.ErrUnsupported)
 }
 
+// Free is not known on this system.
+func Free(string) (int64, error) { return 0, fmt.Errorf("look at a disk: %w", errors.ErrUnsupported) }
+
+// Flush is not possible on this system.
+func Flush(string) error { return fmt.Errorf("flush: %w", errors.ErrUnsupported) }
+
 // FindMkfs finds nothing on this system.
 func FindMkfs() (string, error) { return "", fmt.Errorf("find mkfs.ext4: %w", errors.ErrUnsupported) }

@@ -1,0 +1,112 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// reading is a program that adds up what its workspace holds, and writes a line.
+const reading = `
+import os
+total = 0
+for name in os.listdir("."):
+    if name.startswith("file-"):
+        with open(name, "rb") as f:
+            total += len(f.read())
+with open("seen-" + inputs["name"], "w") as f:
+    f.write(str(total))
+result = total
+`
+
+// A worker whose disk is full ends tasks that it has no room for with that reason, keeps nothing in
+// its cache that a task needs the room of, and runs the next task.
+func TestDiskFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs a small file system of its own: not root")
+	}
+	for name, diskMB := range map[string]string{"directories": "-1", "disks of boxes": "64"} {
+		t.Run(name, func(t *testing.T) { testDiskFull(t, diskMB) })
+	}
+}
+
+func testDiskFull(t *testing.T, diskMB string) {
+	f := newFleet(t)
+	dir := filepath.Join(f.dir, "w0")
+	smallDisk(t, dir, 24)
+	sizes := map[string]int{"small": 0, "eight": 8, "fits": 15, "large": 30} // MiB
+	for workspace, mib := range sizes {
+		f.fill(t, state.Ref{Tenant: "acme", Workspace: workspace}, mib)
+	}
+	f.work(t, 1, "DISK_MB="+diskMB)
+	for i, workspace := range []string{"small", "eight", "fits", "large", "small", "fits"} {
+		task := newTask(state.Ref{Tenant: "acme", Workspace: workspace}, i)
+		f.submitTimes(t, task, reading, 0, 2)
+		rec := f.wait(t, task)
+		if workspace != "large" {
+			if got := string(rec.Result.Result); rec.Status != schemas.Succeeded || got != strconv.Itoa(sizes[workspace]<<20) {
+				t.Errorf("task %d on %s ended %s, %+v, and read %s bytes; want %d MiB", i, workspace, rec.Status, rec.Result.Error, got, sizes[workspace])
+			}
+			continue
+		}
+		e := rec.Result.Error
+		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "disk_full" || !strings.Contains(e.Hint, "free space on the disk") {
+			t.Errorf("task %d on %s ended %s after run %d, %+v; want it dead after run 2: disk_full, and what to free", i, workspace, rec.Status, rec.Run, e)
+		}
+		if left := sizeOf(t, filepath.Join(dir, "cache")); left > 0 {
+			t.Errorf("the cache keeps %d bytes of a full disk", left)
+		}
+	}
+}
+
+// smallDisk mounts a file system of so many MiB until the worker on it has ended.
+func smallDisk(t *testing.T, dir string, mib int) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=711", mib)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func sizeOf(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		bytes += info.Size()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// fill commits files of 1 MiB that do not compress.
+func (f *fleet) fill(t *testing.T, ref state.Ref, mib int) {
+	t.Helper()
+	w := statetest.NewWorker(t, f.objects, ref, state.Options{})
+	w.Checkout()
+	for i := range mib {
+		w.Write(fmt.Sprint("file-", i), statetest.Random(byte(i), 1<<20))
+	}
+	w.Commit("fill-" + strings.ToLower(ref.Workspace))
+}
