@@ -228,7 +228,7 @@ func freeBytes(dir string) (int64, bool) {
 	if unix.Statfs(dir, &st) != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true //nolint:gosec,unconvert // of other types on darwin
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // of other types on darwin
 }
 
 func isDiskFull(err error) bool {

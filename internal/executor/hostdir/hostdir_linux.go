@@ -102,7 +102,7 @@ func Free(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk has 2^63 bytes
+	return int64(st.Bavail) * st.Bsize, nil
 }
 
 // Flush brings the file system that is mounted at dir onto its disk. The error tells of anything that
