@@ -11,7 +11,12 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/codefleet/codefleet/internal/sse"
 )
+
+// maxEvent bounds an event of a stream: a record with its result and output fits.
+const maxEvent = 64 << 20
 
 // errEnded stops the reading of a stream whose task has ended.
 var errEnded = errors.New("ended")
@@ -62,15 +67,22 @@ func (w *watcher) stream(ctx context.Context) error {
 	defer resp.Body.Close()
 	quiet := time.AfterFunc(silence, func() { cancel(errors.New("the stream fell silent")) })
 	defer quiet.Stop()
-	err = readStream(&patient{resp.Body, quiet}, w.dispatch)
-	return fmt.Errorf("watch task %s: %w", w.id, err)
+	for e, err := range sse.Read(&patient{resp.Body, quiet}, maxEvent) {
+		if err == nil {
+			err = w.dispatch(e)
+		}
+		if err != nil {
+			return fmt.Errorf("watch task %s: %w", w.id, err)
+		}
+	}
+	return fmt.Errorf("watch task %s: %w", w.id, io.EOF)
 }
 
-// dispatch hands one message on and remembers its place.
-func (w *watcher) dispatch(m message) error {
-	switch m.event {
+// dispatch hands one event on and remembers its place.
+func (w *watcher) dispatch(m sse.Event) error {
+	switch m.Type {
 	case "record":
-		if err := json.Unmarshal(m.data, &w.record); err != nil {
+		if err := json.Unmarshal(m.Data, &w.record); err != nil {
 			return fmt.Errorf("final record: %w", err)
 		}
 		return backoff.Permanent(errEnded)
@@ -78,7 +90,7 @@ func (w *watcher) dispatch(m message) error {
 	default:
 		return nil // of a newer fleet
 	}
-	seq, err := strconv.ParseUint(m.id, 10, 64)
+	seq, err := strconv.ParseUint(m.ID, 10, 64)
 	if err != nil {
 		return fmt.Errorf("id of an event: %w", err)
 	}
@@ -86,7 +98,7 @@ func (w *watcher) dispatch(m message) error {
 		return nil // seen before a connection broke
 	}
 	e := Event{Seq: seq}
-	if err := json.Unmarshal(m.data, &e.Progress); err != nil {
+	if err := json.Unmarshal(m.Data, &e.Progress); err != nil {
 		return fmt.Errorf("event %d: %w", seq, err)
 	}
 	if err := w.fn(e); err != nil {

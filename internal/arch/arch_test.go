@@ -42,18 +42,20 @@ var imports = map[string][]string{
 	"internal/tools/builtin":         {"internal/tools"},
 	"internal/tools/registered":      {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
-	"internal/selection":             {"internal/tools", "internal/selection/text", "internal/selection/gloss"},
+	"internal/selection":             {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
 	"internal/selection/text":        nil,
 	"internal/selection/gloss":       nil,
 	"internal/selection/gloss/gen":   {"internal/selection/..."},
 	"internal/selection/eval":        {"internal/selection/..."},
-	"internal/codegen":               {"internal/tools"},
+	"internal/codegen":               {"internal/tools", "internal/openai"},
+	"internal/openai":                {"internal/sse"},
 	"internal/guardrails":            {"internal/tools"},
 	"internal/guardrails/privacy":    nil,
 
 	"internal/hosts":    nil,
 	"internal/egress":   {"internal/hosts"},
 	"internal/packages": nil,
+	"internal/sse":      nil,
 
 	"internal/statefile": {"internal/indent"},
 	"internal/folder":    {"internal/state/ignore"},
@@ -81,7 +83,7 @@ var imports = map[string][]string{
 
 	"internal/plugins": {"schemas", "plugin"},
 
-	"client":        {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools"},
+	"client":        {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools", "internal/sse"},
 	"plugin":        {"schemas"},
 	"plugin/worker": {"schemas", "client", "plugin", "internal/..."},
 }
@@ -96,7 +98,6 @@ var homes = map[string][]string{
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures"},
 	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge", "internal/bridge/fixtures"},
-	"github.com/openai/openai-go/...":                           {"internal/codegen", "internal/selection"},
 	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},

@@ -4,16 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
+	"github.com/codefleet/codefleet/internal/openai"
 )
 
 // OpenAIOptions name a chat endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any server
@@ -31,8 +28,8 @@ type OpenAIOptions struct {
 // OpenAI is a Model over the chat completions protocol, streamed. Which parameters the endpoint takes is found out at
 // the first call that it turns down for one, and remembered.
 type OpenAI struct {
-	service openai.ChatCompletionService
-	opts    OpenAIOptions
+	client *openai.Client
+	opts   OpenAIOptions
 
 	mu     sync.Mutex
 	params capabilities
@@ -49,29 +46,15 @@ const maxAnswer = 256 << 10 // bytes; an endless answer ends here
 
 // NewOpenAI checks the options; it does not call.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
-	if o.Client == nil {
-		o.Client = http.DefaultClient
-	}
-	settings := []option.RequestOption{option.WithHTTPClient(o.Client), option.WithMaxRetries(0), option.WithEnvironmentProduction()}
-	base := o.BaseURL
-	switch {
-	case o.Deployment != "":
-		base = strings.TrimSuffix(base, "/") + "/openai/deployments/" + url.PathEscape(o.Deployment) + "/"
-		settings = append(settings, option.WithQuery("api-version", orElse(o.APIVersion, "2024-10-21")), option.WithHeader("Api-Key", o.APIKey))
-	case o.APIKey != "":
-		settings = append(settings, option.WithAPIKey(o.APIKey))
-	}
 	o.Model = orElse(o.Model, o.Deployment)
 	if o.Model == "" {
 		return nil, errors.New("no model is named")
 	}
-	if base != "" {
-		if u, err := url.Parse(base); err != nil || u.Host == "" {
-			return nil, fmt.Errorf("model endpoint %q is not a URL", o.BaseURL)
-		}
-		settings = append(settings, option.WithBaseURL(base))
+	client, err := openai.New(openai.Endpoint{BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client})
+	if err != nil {
+		return nil, err
 	}
-	m := &OpenAI{service: openai.NewChatCompletionService(settings...), opts: o}
+	m := &OpenAI{client: client, opts: o}
 	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // servers that only speak the protocol know the old name
 	return m, nil
 }
@@ -99,41 +82,34 @@ func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, pr
 	}
 }
 
-func (m *OpenAI) request(messages []Message, limit int, params capabilities) openai.ChatCompletionNewParams {
-	r := openai.ChatCompletionNewParams{Model: m.opts.Model}
+func (m *OpenAI) request(messages []Message, limit int, params capabilities) openai.ChatRequest {
+	r := openai.ChatRequest{Model: m.opts.Model}
 	for _, message := range messages {
-		switch message.Role {
-		case "system":
-			r.Messages = append(r.Messages, openai.SystemMessage(message.Text))
-		case "assistant":
-			r.Messages = append(r.Messages, openai.AssistantMessage(message.Text))
-		default:
-			r.Messages = append(r.Messages, openai.UserMessage(message.Text))
-		}
+		r.Messages = append(r.Messages, openai.Message{Role: message.Role, Content: message.Text})
 	}
 	if params.oldLimit {
-		r.MaxTokens = openai.Int(int64(limit))
+		r.MaxTokens = limit
 	} else {
-		r.MaxCompletionTokens = openai.Int(int64(limit))
+		r.MaxCompletionTokens = limit
 	}
-	if m.opts.Temperature != nil && !params.noTemperature {
-		r.Temperature = openai.Float(*m.opts.Temperature)
+	if !params.noTemperature {
+		r.Temperature = m.opts.Temperature
 	}
 	if !params.noUsage {
-		r.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
+		r.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
 	}
 	return r
 }
 
-func (m *OpenAI) stream(ctx context.Context, request openai.ChatCompletionNewParams, progress func(string)) (Answer, error) {
-	stream := m.service.NewStreaming(ctx, request)
-	defer func() { _ = stream.Close() }() // what matters of it, Err says
+func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progress func(string)) (Answer, error) {
 	var text, refusal strings.Builder
 	answer := Answer{Usage: Usage{Model: m.opts.Model}}
-	for stream.Next() {
-		chunk := stream.Current()
-		if chunk.Usage.TotalTokens > 0 {
-			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = int(chunk.Usage.PromptTokens), int(chunk.Usage.CompletionTokens)
+	for chunk, err := range m.client.Chat(ctx, request) {
+		if err != nil {
+			return Answer{}, err
+		}
+		if chunk.Usage.PromptTokens > 0 {
+			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = chunk.Usage.PromptTokens, chunk.Usage.CompletionTokens
 		}
 		if len(chunk.Choices) == 0 {
 			continue
@@ -148,13 +124,10 @@ func (m *OpenAI) stream(ctx context.Context, request openai.ChatCompletionNewPar
 		if choice.FinishReason == "content_filter" {
 			refusal.WriteString("the endpoint's content filter stopped the answer")
 		}
-		if text.Len() > maxAnswer {
+		if text.Len()+refusal.Len() > maxAnswer {
 			answer.Cut = true
 			break
 		}
-	}
-	if err := stream.Err(); err != nil {
-		return Answer{}, err
 	}
 	if refusal.Len() > 0 {
 		return Answer{}, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
@@ -166,8 +139,8 @@ func (m *OpenAI) stream(ctx context.Context, request openai.ChatCompletionNewPar
 // adapt says which parameter to leave out after a refusal, by the error's param; servers that do not say get the
 // other name for the limit once.
 func adapt(params capabilities, err error) (capabilities, bool) {
-	api, ok := errors.AsType[*openai.Error](err)
-	if !ok || api.StatusCode != http.StatusBadRequest && api.StatusCode != http.StatusUnprocessableEntity {
+	api, ok := errors.AsType[*openai.StatusError](err)
+	if !ok || api.Status != http.StatusBadRequest && api.Status != http.StatusUnprocessableEntity {
 		return params, false
 	}
 	next := params
@@ -192,7 +165,7 @@ func modelError(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*ModelError](err); ok {
 		return known
 	}
-	if api, ok := errors.AsType[*openai.Error](err); ok {
+	if api, ok := errors.AsType[*openai.StatusError](err); ok {
 		return statusError(api)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -201,21 +174,21 @@ func modelError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		return &ModelError{Kind: Unavailable, Message: "no connection: " + u.Err.Error()}
+	if lost, ok := errors.AsType[*openai.ConnectionError](err); ok {
+		return &ModelError{Kind: Unavailable, Message: lost.Error()}
 	}
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return &ModelError{Kind: BadAnswer, Message: "the endpoint answered with invalid JSON"}
 	}
-	return &ModelError{Kind: BadAnswer, Message: "the answer broke off or is not the protocol's: " + excerpt(err.Error())}
+	return &ModelError{Kind: BadAnswer, Message: "the answer broke off or is not the protocol's: " + excerpt(redact(err.Error()))}
 }
 
-func statusError(api *openai.Error) *ModelError {
-	e := &ModelError{Status: api.StatusCode, Message: orElse(excerpt(redact(api.Message)), http.StatusText(api.StatusCode))}
-	if api.Response != nil {
-		e.RetryAfter = retryAfter(api.Response.Header, time.Now())
+func statusError(api *openai.StatusError) *ModelError {
+	e := &ModelError{
+		Status: api.Status, RetryAfter: retryAfter(api.Header, time.Now()),
+		Message: orElse(excerpt(redact(api.Message)), http.StatusText(api.Status)),
 	}
-	switch code := api.StatusCode; {
+	switch code := api.Status; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key" // its own words repeat part of the key
 	case code == http.StatusNotFound:

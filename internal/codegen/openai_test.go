@@ -109,6 +109,8 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 	}{
 		{"old server", OpenAIOptions{}, "max_completion_tokens_refused", "max_tokens", "max_completion_tokens"},
 		{"new model behind a URL", OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, "max_tokens_refused", "max_completion_tokens", "max_tokens"},
+		{"a name that OpenAI's models have, behind a URL", OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1", Model: "o3-mini"}, "max_tokens_refused", "max_completion_tokens", "max_tokens"},
+		{"another, on an old server", OpenAIOptions{Model: "gpt-5"}, "max_completion_tokens_refused", "max_tokens", "max_completion_tokens"},
 		{"no temperature", OpenAIOptions{Temperature: &temperature}, "temperature_refused", "max_completion_tokens", "temperature"},
 		{"server that does not say", OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, "extra_fields_refused", "max_completion_tokens", "stream_options"},
 	} {

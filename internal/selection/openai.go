@@ -2,14 +2,11 @@ package selection
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
+	"github.com/codefleet/codefleet/internal/openai"
 )
 
 // OpenAIOptions name an embedding endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or
@@ -26,8 +23,8 @@ type OpenAIOptions struct {
 
 // OpenAIEmbedder is an Embedder over HTTP. It does not retry: the caller's deadline is shorter than a retry.
 type OpenAIEmbedder struct {
-	service openai.EmbeddingService
-	opts    OpenAIOptions
+	client *openai.Client
+	opts   OpenAIOptions
 }
 
 // maxInputs is the protocol's limit of texts a request, maxInputBytes a bound below its 8,192 tokens a text.
@@ -41,27 +38,11 @@ func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
 	if o.Model == "" {
 		o.Model = "text-embedding-3-small"
 	}
-	if o.Client == nil {
-		o.Client = http.DefaultClient
+	client, err := openai.New(openai.Endpoint{BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client})
+	if err != nil {
+		return nil, err
 	}
-	settings := []option.RequestOption{option.WithHTTPClient(o.Client), option.WithMaxRetries(0), option.WithEnvironmentProduction()}
-	base := o.BaseURL
-	if o.Deployment != "" {
-		if o.APIVersion == "" {
-			o.APIVersion = "2024-10-21"
-		}
-		base = strings.TrimSuffix(base, "/") + "/openai/deployments/" + url.PathEscape(o.Deployment) + "/"
-		settings = append(settings, option.WithQuery("api-version", o.APIVersion), option.WithHeader("Api-Key", o.APIKey))
-	} else if o.APIKey != "" {
-		settings = append(settings, option.WithAPIKey(o.APIKey))
-	}
-	if base != "" {
-		if u, err := url.Parse(base); err != nil || u.Host == "" {
-			return nil, fmt.Errorf("embedding endpoint %q is not a URL", o.BaseURL)
-		}
-		settings = append(settings, option.WithBaseURL(base))
-	}
-	return &OpenAIEmbedder{service: openai.NewEmbeddingService(settings...), opts: o}, nil
+	return &OpenAIEmbedder{client: client, opts: o}, nil
 }
 
 // Model implements Embedder. The endpoint is part of the name: the same model name may mean another model elsewhere.
@@ -69,61 +50,27 @@ func (e *OpenAIEmbedder) Model() (string, int) {
 	return strings.Join([]string{e.opts.BaseURL, e.opts.Deployment, e.opts.Model}, "|"), e.opts.Dimensions
 }
 
-// Embed implements Embedder.
+// Embed implements Embedder. Its errors hold no URL and none of the endpoint's words: those may repeat the key.
 func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	out := make([][]float32, len(texts))
-	for from := 0; from < len(texts); from += maxInputs {
-		to := min(from+maxInputs, len(texts))
-		if err := e.embed(ctx, texts[from:to], out[from:to]); err != nil {
+	out := make([][]float32, 0, len(texts))
+	for batch := range slices.Chunk(texts, maxInputs) {
+		vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{Model: e.opts.Model, Input: inputs(batch), Dimensions: e.opts.Dimensions})
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, vectors...)
 	}
 	return out, nil
 }
 
-func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, out [][]float32) error {
-	input := make([]string, len(texts))
+// inputs are texts as the protocol takes them.
+func inputs(texts []string) []string {
+	out := make([]string, len(texts))
 	for i, t := range texts {
-		input[i] = strings.ToValidUTF8(t[:min(len(t), maxInputBytes)], "")
-		if input[i] == "" {
-			input[i] = " " // the protocol refuses empty texts
+		out[i] = strings.ToValidUTF8(t[:min(len(t), maxInputBytes)], "")
+		if out[i] == "" {
+			out[i] = " " // the protocol refuses empty texts
 		}
 	}
-	params := openai.EmbeddingNewParams{
-		Input:          openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: input},
-		Model:          e.opts.Model,
-		EncodingFormat: openai.EmbeddingNewParamsEncodingFormatFloat,
-	}
-	if e.opts.Dimensions > 0 {
-		params.Dimensions = openai.Int(int64(e.opts.Dimensions))
-	}
-	response, err := e.service.New(ctx, params)
-	if err != nil {
-		return endpointError(err)
-	}
-	for _, d := range response.Data {
-		if d.Index < 0 || int(d.Index) >= len(out) || out[d.Index] != nil {
-			return fmt.Errorf("endpoint answered with a vector for text %d of %d", d.Index, len(out))
-		}
-		v := make([]float32, len(d.Embedding))
-		for i, x := range d.Embedding {
-			v[i] = float32(x)
-		}
-		out[d.Index] = v
-	}
-	if len(response.Data) != len(out) {
-		return fmt.Errorf("endpoint answered with %d vectors for %d texts", len(response.Data), len(out))
-	}
-	return nil
-}
-
-// endpointError keeps the status and drops what could hold a URL with a key in it.
-func endpointError(err error) error {
-	if api, ok := errors.AsType[*openai.Error](err); ok {
-		return fmt.Errorf("endpoint answered %d %s", api.StatusCode, http.StatusText(api.StatusCode))
-	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
-	}
-	return err
+	return out
 }

@@ -1,0 +1,216 @@
+package openai
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/sse"
+)
+
+const key = "key-of-the-test"
+
+// serve is an endpoint behind a real connection; asked is what its last request was.
+func serve(t *testing.T, handler http.HandlerFunc) (e Endpoint, asked *http.Request) {
+	t.Helper()
+	asked = new(http.Request)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		*asked = *r.Clone(t.Context())
+		asked.Body = io.NopCloser(strings.NewReader(string(body)))
+		handler(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return Endpoint{BaseURL: server.URL + "/v1", APIKey: key}, asked
+}
+
+func answer(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// chat returns the whole text of an answer.
+func chat(t *testing.T, e Endpoint, r ChatRequest) (string, error) {
+	t.Helper()
+	c, err := New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for chunk, err := range c.Chat(t.Context(), r) {
+		if err != nil {
+			if strings.Contains(err.Error(), key) {
+				t.Errorf("the error holds the key: %v", err)
+			}
+			return text.String(), err
+		}
+		for _, choice := range chunk.Choices {
+			text.WriteString(choice.Delta.Content)
+		}
+	}
+	return text.String(), nil
+}
+
+const hello = ": waiting\n\nevent: ping\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"hel\"}}]}\n\ndata: {\"choices\":[{\"delta\":\n" +
+	"data: {\"content\":\"lo\"}}]}\r\n\r\ndata: [DONE]\n\ndata: no JSON\n\n"
+
+// Nothing depends on the model's name, and what was not set is not sent.
+func TestChatSendsWhatItIsToldTo(t *testing.T) {
+	e, asked := serve(t, answer(hello))
+	zero := 0.0
+	for _, model := range []string{"gpt-5", "o3-mini", "gpt-6-sol", "llama3.1:8b"} {
+		got, err := chat(t, e, ChatRequest{Model: model, Messages: []Message{{"user", "<&>"}}, MaxTokens: 7, Temperature: &zero})
+		if err != nil || got != "hello" {
+			t.Errorf("%s: %q, %v, want hello", model, got, err)
+		}
+		body, _ := io.ReadAll(asked.Body)
+		want := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"\u003c\u0026\u003e"}],"max_tokens":7,"temperature":0,"stream":true}`, model)
+		if string(body) != want || asked.URL.Path != "/v1/chat/completions" {
+			t.Errorf("%s: %s got %s, want %s", model, asked.URL.Path, body, want)
+		}
+	}
+}
+
+// roundTrip is a transport in a function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestEnvironmentIsNotRead(t *testing.T) {
+	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "AZURE_OPENAI_API_KEY"} {
+		t.Setenv(name, "http://"+key)
+	}
+	_, err := chat(t, Endpoint{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.URL.String() != "https://api.openai.com/v1/chat/completions" || strings.Contains(fmt.Sprint(r.Header), key) {
+			t.Errorf("asked %s with %v, want OpenAI, without a key", r.URL, r.Header)
+		}
+		return nil, errors.New("cut")
+	})}}, ChatRequest{Model: "m"})
+	if _, ok := errors.AsType[*ConnectionError](err); !ok || strings.Contains(err.Error(), "openai.com") {
+		t.Errorf("error = %v, want a connection's, without the URL", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, e := range []Endpoint{{BaseURL: "not a url"}, {BaseURL: "ftp://h/v1"}, {BaseURL: "http://" + key + ":%zz/"}, {Deployment: "d"}} {
+		if _, err := New(e); err == nil || strings.Contains(err.Error(), key) {
+			t.Errorf("New(%+v) error = %v, want one without what was given", e, err)
+		}
+	}
+}
+
+func TestStatusErrors(t *testing.T) {
+	for body, want := range map[string]StatusError{
+		`{"error":{"message":"m","code":"c","param":"p"}}`:          {Message: "m", Code: "c", Param: "p"},
+		`{"error":{"message":"m","code":400,"param":null}}`:         {Message: "m"},
+		`{"error":"model not found"}`:                               {Message: "model not found"},
+		`{"object":"error","message":"m","param":"p","code":40303}`: {Message: "m", Param: "p"},
+		`{"error":null,"detail":[]}`:                                {},
+		`[1]`:                                                       {},
+		`<html>` + strings.Repeat("x", 1<<20):                       {},
+		``:                                                          {},
+	} {
+		e, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, body)
+		})
+		_, err := chat(t, e, ChatRequest{})
+		got, ok := errors.AsType[*StatusError](err)
+		if !ok || got.Status != 429 || got.Header.Get("Retry-After") != "7" || got.Message != want.Message || got.Code != want.Code || got.Param != want.Param {
+			t.Errorf("%.60s: %+v, want %+v with status 429 and its header", body, got, want)
+		}
+	}
+}
+
+// A redirect would take the key elsewhere.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other, asked := serve(t, answer(hello))
+	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.BaseURL+"/x", http.StatusTemporaryRedirect)
+	})
+	e.Deployment = "d"
+	_, err := chat(t, e, ChatRequest{})
+	if got, ok := errors.AsType[*StatusError](err); !ok || got.Status != 307 || asked.URL != nil {
+		t.Errorf("error = %v, elsewhere was asked %v, want 307 and nothing", err, asked.URL)
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	endless := func(piece string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, piece); err != nil {
+					return
+				}
+			}
+		}
+	}
+	e, _ := serve(t, endless("data: {\"choices\":[]}"+strings.Repeat(" ", 1<<16)+"\n\n"))
+	if _, err := chat(t, e, ChatRequest{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("endless chunks: %v, want %v", err, ErrTooLarge)
+	}
+	e, _ = serve(t, endless("data: "+strings.Repeat("x", 1<<16)))
+	if _, err := chat(t, e, ChatRequest{}); !errors.Is(err, sse.ErrTooLong) {
+		t.Errorf("one endless chunk: %v, want %v", err, sse.ErrTooLong)
+	}
+	e, _ = serve(t, endless(strings.Repeat(" ", 1<<16)))
+	c, err := New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Embed(t.Context(), EmbeddingRequest{Input: []string{"a"}}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("endless vectors: %v, want %v", err, ErrTooLarge)
+	}
+}
+
+func TestEmbed(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"data":[{"index":1,"embedding":[2,3]},{"index":0,"embedding":[0.5,-1e-3]}]}`: "",
+		`{"data":[{"index":0,"embedding":[1]}]}`:                                       "1 vectors for 2 texts",
+		`{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`:           "a vector for text 0 of 2",
+		`{"data":[{"index":7,"embedding":[1]},{"index":-1,"embedding":[1]}]}`:          "a vector for text 7 of 2",
+		`{"data":[{"index":0,"embedding":[1e99]}]}`:                                    "float32",
+		`{"data":[{"index":0,"embedding":"AAAA"}]}`:                                    "cannot unmarshal",
+		`<html>`: "invalid character",
+	} {
+		e, asked := serve(t, answer(body))
+		c, err := New(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Embed(t.Context(), EmbeddingRequest{Model: "m", Input: []string{"a", "b"}, Dimensions: 2})
+		if want == "" {
+			sent, _ := io.ReadAll(asked.Body)
+			if err != nil || fmt.Sprint(got) != "[[0.5 -0.001] [2 3]]" || string(sent) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
+				t.Errorf("Embed = %v, %v after %s, want the vectors in the order of the texts", got, err, sent)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error = %v, want %q", body, err, want)
+		}
+	}
+}
+
+func FuzzParseChunk(f *testing.F) {
+	for _, seed := range []string{`{"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}`, `{"error":{"message":5}}`, `{"error":"x","usage":null}`, `null`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		chunk, err := parseChunk([]byte(data))
+		if err == nil && !json.Valid([]byte(data)) || err != nil && chunk.Choices != nil {
+			t.Errorf("parseChunk(%q) = %+v, %v", data, chunk, err)
+		}
+	})
+}
