@@ -11,17 +11,20 @@ PROGRAMS     := codefleet worker ingest mcp-bridge
 # Root has the real sandbox: there its tests may not be skipped.
 REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 
+# Two at a time: the download of one program's modules runs beside the compiler of another.
+MAKEFLAGS += --jobs=2
+
 .DEFAULT_GOAL := help
-.PHONY: help build cross demo test test-integration bench yardsticks lint fmt tools clean $(PROGRAMS:%=bin/%)
+.PHONY: help build programs cross demo test test-integration bench yardsticks lint fmt tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: $(PROGRAMS:%=bin/%) bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/mcp-bridge, bin/runsc
+build: programs bin/runsc ## build bin/codefleet, bin/worker, bin/ingest, bin/mcp-bridge, bin/runsc
 
-$(PROGRAMS:%=bin/%): bin/%:
-	@echo "build $@"
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+programs:
+	@echo "build $(PROGRAMS:%=bin/%) (about three minutes the first time)"
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
 # The engine of the sandbox. It must be static: built with cgo it does not start.
 bin/runsc: tools/go.mod tools/go.sum
