@@ -35,9 +35,10 @@ bin/runsc: tools/go.mod tools/go.sum
 demo: build ## start a fleet in a fresh directory, run tasks three ways, stop it
 	@./examples/demo.sh
 
-# -p 2: each package starts servers and sandboxes of its own.
+# -p 2: each package starts servers and sandboxes of its own. GORACE: programs that end do not wait a
+# second for late reports.
 test: bin/runsc ## all tests, with the race detector (needs a C compiler; warm: under 6 minutes on two cores)
-	CGO_ENABLED=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
 
 test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers from npm (needs node and npm), a real MinIO; nothing may be skipped
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
