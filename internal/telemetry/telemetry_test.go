@@ -147,3 +147,45 @@ func TestTraces(t *testing.T) {
 		t.Errorf("log %s (%v), want trace id %s", out.Bytes(), err, span.SpanContext().TraceID())
 	}
 }
+
+// BenchmarkTask records what a task records on its way: ten spans and ten values. Sent spans go to a
+// receiver that answers at once.
+func BenchmarkTask(b *testing.B) {
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+	for _, bb := range []struct {
+		name string
+		opts telemetry.Options
+	}{
+		{"off", telemetry.Options{}},
+		{"metrics", telemetry.Options{Metrics: true}},
+		{"traces", telemetry.Options{Metrics: true, Endpoint: receiver.URL, Sample: 1}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			tel, err := telemetry.Setup(b.Context(), bb.opts)
+			if err != nil {
+				b.Fatal(err)
+			}
+			histogram, err := tel.MeterProvider.Meter("x").Float64Histogram("codefleet.stage")
+			if err != nil {
+				b.Fatal(err)
+			}
+			tracer := tel.TracerProvider.Tracer("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx, parent := tracer.Start(b.Context(), "task")
+				for range 9 {
+					_, span := tracer.Start(ctx, "stage")
+					histogram.Record(ctx, 1)
+					span.End()
+				}
+				histogram.Record(ctx, 1)
+				parent.End()
+			}
+			b.StopTimer()
+			if err := tel.Shutdown(b.Context()); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+}
