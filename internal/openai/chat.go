@@ -91,9 +91,7 @@ func parseChunk(data []byte) (Chunk, error) {
 		return Chunk{}, fmt.Errorf("read the answer: %w", err)
 	}
 	if len(chunk.Error) > 0 && string(chunk.Error) != "null" {
-		var said struct{ Message json.RawMessage }
-		_ = json.Unmarshal(chunk.Error, &said) // then there is no message
-		return Chunk{}, fmt.Errorf("the endpoint broke off: %s%s", text(chunk.Error), text(said.Message))
+		return Chunk{}, fmt.Errorf("the endpoint broke off: %s", text(faultOf(chunk.Error).Message))
 	}
 	return chunk, nil
 }

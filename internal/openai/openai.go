@@ -141,20 +141,35 @@ func statusError(r *http.Response) *StatusError {
 	if err != nil {
 		return e // the status says enough
 	}
-	var body struct{ Error, Message, Code, Param json.RawMessage }
+	var body struct {
+		fault
+		Error json.RawMessage `json:"error"`
+	}
 	if json.Unmarshal(data, &body) != nil {
 		return e // a proxy's page
 	}
-	e.Message, e.Code, e.Param = text(body.Message), text(body.Code), text(body.Param)
-	if s := text(body.Error); s != "" {
-		e.Message = s
-		return e
+	said := body.fault
+	if len(body.Error) > 0 && string(body.Error) != "null" {
+		said = faultOf(body.Error)
 	}
-	var inner struct{ Message, Code, Param json.RawMessage }
-	if json.Unmarshal(body.Error, &inner) == nil {
-		e.Message, e.Code, e.Param = text(inner.Message), text(inner.Code), text(inner.Param)
-	}
+	e.Message, e.Code, e.Param = text(said.Message), text(said.Code), text(said.Param)
 	return e
+}
+
+// fault is what an endpoint says went wrong; every part may be of another type, or missing.
+type fault struct {
+	Message json.RawMessage `json:"message"`
+	Code    json.RawMessage `json:"code"`
+	Param   json.RawMessage `json:"param"`
+}
+
+// faultOf reads an object, or a text alone.
+func faultOf(raw json.RawMessage) fault {
+	var f fault
+	if json.Unmarshal(raw, &f) != nil {
+		return fault{Message: raw}
+	}
+	return f
 }
 
 // text is a JSON string's text; "" for all else: some servers send numbers and null.
