@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 //	await TEXT program args...  run a program until its standard output contains TEXT
 //	up [args...]              start a fleet, wait until it is ready; HTTP is set to its address
 //	model FILE...             start a model for the next fleet, which answers with one file after the other
+//	embedder                  start a model of embeddings for the next fleet, and write its settings
 //	down                      stop it with SIGTERM and check that it ends well
 func TestScripts(t *testing.T) {
 	p := scripts(engine(t))
@@ -52,7 +53,7 @@ func scripts(runsc string) testscript.Params {
 		},
 		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "mcp": callTool, "handle": handle, "token": token,
+			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 		},
 	}
 }

@@ -115,8 +115,8 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 			}
 		}
 		if why := t.Why; why != nil {
-			row(w, "", "", fmt.Sprintf("words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f: %s",
-				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, strings.Join(why.Terms, ", ")))
+			row(w, "", "", fmt.Sprintf("words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f, embeddings %.3f: %s",
+				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, why.Dense, strings.Join(why.Terms, ", ")))
 		}
 	}
 	for _, q := range found.Queries {
@@ -125,6 +125,9 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 			line += ", no tool knows: " + strings.Join(q.UnmatchedTerms, ", ")
 		}
 		fmt.Fprintln(w, line)
+	}
+	if found.Degraded != "" {
+		fmt.Fprintf(w, "without embeddings: %s\n", found.Degraded)
 	}
 	fmt.Fprintf(w, "%.0f %% of %d tools\n", 100*found.Share, found.Available)
 }

@@ -88,7 +88,7 @@ func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	found, err := new(pipeline.Search).Of(snap).Select(selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
+	found, err := pipeline.NewSearch(nil).Select(ctx, snap, selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
 	if err != nil {
 		return client.ToolSearch{}, err
 	}

@@ -57,7 +57,7 @@ func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
 	}
 	box, err := wire.OpenToolbox(p.Config, p.Telemetry.Logger)
 	if err == nil {
-		err = box.Join(p.Queue)
+		err = errors.Join(box.Join(p.Queue), box.Embed(p.Config))
 	}
 	if err != nil {
 		return errors.Join(err, ln.Close())

@@ -221,11 +221,18 @@ func Preparer(snap *tools.Snapshot) (prepare func(description string) (codegen.R
 	}, s.direct()
 }
 
-// Search finds tools as tasks do, over those that a program may call. The zero value is usable, by
-// several goroutines.
+// Search finds tools as tasks do, over those that a program may call. It is safe for concurrent use.
 type Search struct{ sets toolsets }
 
-// Of is the index of a catalogue.
+// NewSearch returns a search by words and embeddings; nil embeddings: by words alone.
+func NewSearch(e *Embeddings) *Search { return &Search{toolsets{embeddings: e}} }
+
+// Select ranks the tools of a catalogue.
+func (s *Search) Select(ctx context.Context, snap *tools.Snapshot, r selection.Request) (selection.Response, error) {
+	return s.sets.of("", snap).index().Select(ctx, r)
+}
+
+// Of is the index of a catalogue, without embeddings.
 func (s *Search) Of(snap *tools.Snapshot) *selection.Snapshot {
 	return s.sets.of("", snap).index().local
 }

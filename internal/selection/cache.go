@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
@@ -11,6 +12,8 @@ import (
 	"math"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // MemoryCache keeps a bounded number of vectors in memory; the oldest go first.
@@ -50,13 +53,17 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return nil
 }
 
-// FileCache is a MemoryCache that survives restarts: one append-only file. A record is key, u32 length, the numbers,
-// u32 CRC; a torn or corrupt record ends the file and is cut off when it is opened. One process opens it at a time.
+// FileCache is a MemoryCache that survives restarts, in one file that the processes of a host share: what one of them
+// adds the others find. A record is key, u32 length, the numbers, u32 CRC, little endian. Records are appended under a
+// lock; a torn or corrupt one ends the file and is overwritten by the next. A file that has grown to more than twice
+// the limit begins anew.
 type FileCache struct {
 	memory *MemoryCache
+	limit  int64
 
 	mu   sync.Mutex
 	file *os.File
+	read int64 // where the records end that are in memory
 }
 
 const maxDimensions = 1 << 14
@@ -67,50 +74,23 @@ func OpenFileCache(path string, limit int) (*FileCache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open vector cache: %w", err)
 	}
-	c := &FileCache{memory: NewMemoryCache(limit), file: file}
-	good, err := c.replay()
-	if err == nil {
-		err = file.Truncate(good)
-	}
-	if err == nil {
-		_, err = file.Seek(good, io.SeekStart)
-	}
-	if err != nil {
+	c := &FileCache{memory: NewMemoryCache(limit), limit: int64(limit), file: file}
+	if err := c.locked(func() error { return nil }); err != nil {
 		return nil, errors.Join(fmt.Errorf("read vector cache %s: %w", path, err), file.Close())
 	}
 	return c, nil
 }
 
-// replay reads the records and returns where the good ones end.
-func (c *FileCache) replay() (int64, error) {
-	data, err := io.ReadAll(c.file)
-	if err != nil {
-		return 0, err
+// Get returns a vector; callers must not change it. A file that cannot be read has none.
+func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) {
+	if v, ok := c.memory.Get(key); ok {
+		return v, true
 	}
-	good := 0
-	for {
-		rest := data[good:]
-		if len(rest) < sha256.Size+4 {
-			return int64(good), nil
-		}
-		n := int(binary.LittleEndian.Uint32(rest[sha256.Size:]))
-		size := sha256.Size + 4 + 4*n
-		if n > maxDimensions || len(rest) < size+4 || crc32.ChecksumIEEE(rest[:size]) != binary.LittleEndian.Uint32(rest[size:]) {
-			return int64(good), nil
-		}
-		v := make([]float32, n)
-		for i := range v {
-			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(rest[sha256.Size+4+4*i:]))
-		}
-		if err := c.memory.Put([sha256.Size]byte(rest[:sha256.Size]), v); err != nil {
-			return 0, err
-		}
-		good += size + 4
+	if c.locked(func() error { return nil }) != nil {
+		return nil, false
 	}
+	return c.memory.Get(key)
 }
-
-// Get returns a vector; callers must not change it.
-func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) { return c.memory.Get(key) }
 
 // Put keeps a vector and appends it to the file; it is not synced: a lost record costs one more request.
 func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
@@ -121,12 +101,99 @@ func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 		record = binary.LittleEndian.AppendUint32(record, math.Float32bits(x))
 	}
 	record = binary.LittleEndian.AppendUint32(record, crc32.ChecksumIEEE(record))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, err := c.file.Write(record); err != nil {
+	err := c.locked(func() error {
+		if c.read > 2*c.limit*int64(len(record)) {
+			c.read = 0
+		}
+		if err := c.file.Truncate(c.read); err != nil {
+			return err
+		}
+		n, err := c.file.WriteAt(record, c.read)
+		if err == nil {
+			c.read += int64(n)
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("append to vector cache: %w", err)
 	}
 	return c.memory.Put(key, vector)
+}
+
+// locked calls fn while no other process writes, with everything in memory that the file has.
+func (c *FileCache) locked(fn func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		err := unix.Flock(int(c.file.Fd()), unix.LOCK_EX)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		break
+	}
+	defer func() { _ = unix.Flock(int(c.file.Fd()), unix.LOCK_UN) }() // the file's end unlocks too
+	if err := c.catchUp(); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// catchUp reads the records that are not in memory, up to the first that is not whole.
+func (c *FileCache) catchUp() error {
+	info, err := c.file.Stat()
+	if err != nil || info.Size() == c.read {
+		return err
+	}
+	if info.Size() < c.read {
+		c.read = 0 // it began anew
+	}
+	r := bufio.NewReaderSize(io.NewSectionReader(c.file, c.read, info.Size()-c.read), 1<<16)
+	for {
+		key, vector, size, err := readRecord(r)
+		if err != nil || size == 0 {
+			return err
+		}
+		if err := c.memory.Put(key, vector); err != nil {
+			return err
+		}
+		c.read += size
+	}
+}
+
+// readRecord returns one record and its bytes in the file; 0 when there is no whole one.
+func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int64, err error) {
+	head := make([]byte, sha256.Size+4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return key, nil, 0, unlessEnd(err)
+	}
+	n := int(binary.LittleEndian.Uint32(head[sha256.Size:]))
+	if n > maxDimensions {
+		return key, nil, 0, nil
+	}
+	body := make([]byte, 4*n+4)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return key, nil, 0, unlessEnd(err)
+	}
+	sum := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, body[:4*n])
+	if sum != binary.LittleEndian.Uint32(body[4*n:]) {
+		return key, nil, 0, nil
+	}
+	vector = make([]float32, n)
+	for i := range vector {
+		vector[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[4*i:]))
+	}
+	return [sha256.Size]byte(head), vector, int64(len(head) + len(body)), nil
+}
+
+// unlessEnd is nil at the end of a file, however it ends.
+func unlessEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
 }
 
 // Close closes the file.

@@ -289,7 +289,7 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if f.tools, err = wire.OpenToolbox(f.o.Config, f.o.Telemetry.Logger); err != nil {
 		return nil, err
 	}
-	if err := f.tools.Join(f.queue); err != nil {
+	if err := errors.Join(f.tools.Join(f.queue), f.tools.Embed(f.o.Config)); err != nil {
 		return nil, err
 	}
 	o.Jobs, o.Tools = f.queue, f.tools

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/codefleet/codefleet/internal/codegen"
@@ -87,9 +88,9 @@ func endpoint(l config.LLM, provider string) (address, key string) {
 // vectorsKept bounds the cache of embeddings, which is kept in memory: at 512 numbers 100 MB.
 const vectorsKept = 50_000
 
-// Embeddings are those of the settings; nil when they name no model. dir is this
-// process's own, for vectors that are known already.
-func Embeddings(c *config.Config, dir string, log *slog.Logger) (*pipeline.Embeddings, io.Closer, error) {
+// Embeddings are those of the settings; nil when they name no model. Vectors that are known already are in a file of
+// the data directory, for all processes of this host.
+func Embeddings(c *config.Config, log *slog.Logger) (*pipeline.Embeddings, io.Closer, error) {
 	e, l := c.Embeddings, c.LLM
 	deployment := ""
 	if e.Model == "" && l.AzureEmbedderName != "" {
@@ -117,7 +118,10 @@ func Embeddings(c *config.Config, dir string, log *slog.Logger) (*pipeline.Embed
 	if err != nil {
 		return nil, nil, fmt.Errorf("embeddings: %w", err)
 	}
-	cache, err := selection.OpenFileCache(filepath.Join(dir, "vectors"), vectorsKept)
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, nil, err
+	}
+	cache, err := selection.OpenFileCache(filepath.Join(c.Data, "vectors"), vectorsKept)
 	if err != nil {
 		return nil, nil, err
 	}

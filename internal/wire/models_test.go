@@ -49,8 +49,9 @@ func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
 		{"a deployment without its resource", func(c *config.Config) { c.LLM.AzureEmbedderName = "e" }, false, false},
 	} {
 		settings := config.Default()
+		settings.Data = t.TempDir()
 		c.change(settings)
-		got, closer, err := Embeddings(settings, t.TempDir(), log)
+		got, closer, err := Embeddings(settings, log)
 		if (err == nil) != c.ok || (got != nil) != c.on {
 			t.Errorf("%s: %v, %v, want on %v, ok %v", c.name, got != nil, err, c.on, c.ok)
 		}

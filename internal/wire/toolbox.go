@@ -27,7 +27,8 @@ type Toolbox struct {
 
 	log    *slog.Logger
 	fleets []string // servers that are the fleet's own
-	search pipeline.Search
+	search *pipeline.Search
+	embed  func() // stops the embeddings of search
 
 	mu         sync.Mutex
 	registered *registered.Registry // nil before Join
@@ -49,7 +50,7 @@ func OpenToolbox(c *config.Config, log *slog.Logger) (*Toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, fleets: upstreamNames(c), views: map[string]view{}, unhear: func() {}}
+	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, fleets: upstreamNames(c), search: pipeline.NewSearch(nil), views: map[string]view{}, unhear: func() {}, embed: func() {}}
 	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
 		b.Source = &publishedFirst{tools.OpenPublished(b.Objects), local}
 	}
@@ -80,8 +81,27 @@ func (b *Toolbox) Joined(connect func(context.Context) (*jobs.Client, error)) fu
 	}
 }
 
+// Embed lets Search use the embeddings of the settings, as tasks do. Call it before the first Search.
+func (b *Toolbox) Embed(c *config.Config) error {
+	embeddings, vectors, err := Embeddings(c, b.log)
+	if err != nil {
+		return err
+	}
+	b.search = pipeline.NewSearch(embeddings)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { embeddings.Run(ctx) })
+	b.embed = func() {
+		stop()
+		running.Wait()
+		_ = vectors.Close() // what is lost costs one more request
+	}
+	return nil
+}
+
 // Close stops to listen.
 func (b *Toolbox) Close() {
+	b.embed()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unhear()
@@ -134,7 +154,7 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 	if err != nil {
 		return selection.Response{}, err
 	}
-	return b.search.Of(snap).Select(r)
+	return b.search.Select(ctx, snap, r)
 }
 
 // Upstream calls the MCP servers of the fleet, and for every other server the tenant's processes.

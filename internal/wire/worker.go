@@ -66,7 +66,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 	if err != nil {
 		return err
 	}
-	embeddings, vectors, err := Embeddings(c, dir, t.Logger)
+	embeddings, vectors, err := Embeddings(c, t.Logger)
 	if err != nil {
 		return err
 	}

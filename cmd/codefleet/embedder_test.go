@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// embedderKey is what startEmbedder's endpoint wants to be shown, and repeats in its errors as real ones do.
+const embedderKey = "sk-embedder-of-the-test"
+
+// startEmbedder serves the protocol of embeddings, on the wire that a real model uses, and writes the settings for
+// it. Its texts are appended to the file embedded, one a line. For it a parasol is about the weather. With a file
+// mode it is down, or hangs.
+func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
+	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
+	var mu sync.Mutex
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request struct {
+			Input          []string
+			Model          string
+			Dimensions     int
+			EncodingFormat string `json:"encoding_format"`
+		}
+		err := json.NewDecoder(r.Body).Decode(&request)
+		if err != nil || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer "+embedderKey ||
+			request.Model != "m" || request.Dimensions != 2 || request.EncodingFormat != "float" {
+			http.Error(w, fmt.Sprintf("%s: %+v, %v", r.URL, request, err), http.StatusBadRequest)
+			return
+		}
+		switch how, _ := os.ReadFile(mode); strings.TrimSpace(string(how)) {
+		case "down":
+			http.Error(w, `{"error": {"message": "overloaded, Bearer `+embedderKey+`"}}`, http.StatusServiceUnavailable)
+			return
+		case "hang":
+			<-r.Context().Done()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		var data []any
+		for i, text := range request.Input {
+			vector := []float64{0.1, 1}
+			if strings.HasPrefix(text, "weather/") || strings.Contains(text, "parasol") {
+				vector = []float64{1, 0.1}
+			}
+			data = append(data, map[string]any{"index": i, "embedding": vector})
+		}
+		if err := appendLines(embedded, request.Input); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
+	}))
+	ts.Defer(server.Close)
+	settings := fmt.Sprintf("embeddings: {model: m, dimensions: 2, base_url: %s/v1, api_key: %s, deadline: 2s}\n", server.URL, embedderKey)
+	ts.Check(os.WriteFile(ts.MkAbs("config.yaml"), []byte(settings), 0o600))
+}
+
+// appendLines adds texts to a file, each as one line.
+func appendLines(path string, texts []string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, text := range texts {
+		if _, err := fmt.Fprintf(f, "%q\n", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

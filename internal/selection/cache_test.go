@@ -1,0 +1,62 @@
+package selection
+
+import (
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Two processes of a host use one file: what one adds the other finds, whoever of them dies in the middle of a write.
+func TestFileCacheIsShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vectors")
+	open := func() *FileCache {
+		t.Helper()
+		c, err := OpenFileCache(path, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	a, b := open(), open()
+	key := func(i int) [sha256.Size]byte { return [sha256.Size]byte{byte(i)} }
+	put := func(c *FileCache, i int) {
+		t.Helper()
+		if err := c.Put(key(i), []float32{float32(i), 0.5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(c *FileCache, i int) {
+		t.Helper()
+		if v, ok := c.Get(key(i)); !ok || len(v) != 2 || v[0] != float32(i) || v[1] != 0.5 {
+			t.Errorf("Get(%d) = %v, %v, want [%d 0.5]", i, v, ok, i)
+		}
+	}
+	put(a, 1)
+	want(b, 1)
+	put(b, 2)
+	want(a, 2)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(whole, whole[:30]...), 0o600); err != nil { // somebody dies in the middle
+		t.Fatal(err)
+	}
+	put(a, 3)
+	want(b, 3)
+	if _, ok := b.Get(key(9)); ok {
+		t.Error("Get of what nobody put: ok")
+	}
+	for i := 4; i < 11; i++ { // more than twice the limit: the file begins anew
+		put(a, i)
+	}
+	put(b, 20)
+	put(a, 21)
+	want(b, 21)
+	want(open(), 20)
+	if info, err := os.Stat(path); err != nil || info.Size() > 10*int64(len(whole)/2) {
+		t.Errorf("the file has %d bytes, %v, want at most 10 records of %d", info.Size(), err, len(whole)/2)
+	}
+}
