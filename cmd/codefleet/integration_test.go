@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
 // TestIntegration runs the scripts that need real MCP servers from npm: CODEFLEET_TEST_NPM names the
@@ -20,7 +22,7 @@ import (
 //	killserver NAME    kill -9 the processes below the fleet whose command line contains NAME
 func TestIntegration(t *testing.T) {
 	npm, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
-	runsc := engine(t)
+	runsc := executortest.FindRunsc(t)
 	switch {
 	case npm == "" && must:
 		t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the npm servers: make test-integration")

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 //	embedder                  start a model of embeddings for the next fleet, and write its settings
 //	down                      stop it with SIGTERM and check that it ends well
 func TestScripts(t *testing.T) {
-	p := scripts(engine(t))
+	p := scripts(executortest.FindRunsc(t))
 	p.Dir = "testdata/script"
 	testscript.Run(t, p)
 }
@@ -56,24 +56,6 @@ func scripts(runsc string) testscript.Params {
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 		},
 	}
-}
-
-// engine is the gVisor engine, or "" where there is none and none is demanded.
-func engine(t *testing.T) string {
-	t.Helper()
-	beside, err := filepath.Abs("../../bin/runsc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), beside, "runsc"} {
-		if found, err := exec.LookPath(path); err == nil {
-			return found
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		t.Fatal("no runsc: make bin/runsc")
-	}
-	return ""
 }
 
 func code(ts *testscript.TestScript, _ bool, args []string) {

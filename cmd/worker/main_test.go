@@ -4,23 +4,17 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
+	"time"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
-	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/up/uptest"
 )
 
 func TestMain(m *testing.M) {
@@ -28,74 +22,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startFleet starts a fleet without a worker of its own and returns its fleet file.
-func startFleet(t *testing.T) (file string, c *client.Client) {
-	t.Helper()
-	conf := config.Default()
-	conf.Data = t.TempDir()
-	conf.Queue.AckWait = testAckWait
-	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
-	f, err := up.Start(t.Context(), up.Options{
-		Config: conf, Version: "test", Private: true,
-		Telemetry: &telemetry.Telemetry{
-			Logger: slog.New(slog.DiscardHandler), TracerProvider: tracenoop.NewTracerProvider(),
-			MeterProvider: metricnoop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
-		},
-		Worker: func(take, _ context.Context, _ *config.Config, _ string, join func(context.Context) (*jobs.Client, error), _ *telemetry.Telemetry, ready func()) error {
-			if _, err := join(take); err != nil {
-				return err
-			}
-			ready()
-			<-take.Done()
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	file = filepath.Join(t.TempDir(), "fleet.json")
-	if err := f.File.Write(file); err != nil {
-		t.Fatal(err)
-	}
-	c, err = client.New(t.Context(), client.Options{URL: f.File.URL, Token: f.File.Token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return file, c
-}
-
-// testAckWait is that of the fleets here, which the worker is told too.
-const testAckWait = 2e9
-
-// engine is the path of runsc, or the test is skipped.
-func engine(t *testing.T) string {
-	t.Helper()
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
-		if found, err := exec.LookPath(path); err == nil {
-			abs, err := filepath.Abs(found)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return abs
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		t.Fatal("no runsc: make bin/runsc")
-	}
-	t.Skip("no runsc: make bin/runsc")
-	return ""
-}
-
 // A worker that joins a fleet takes its tasks, and lets the one that it has end when it is told to stop.
 func TestJoinsAndDrains(t *testing.T) {
-	runsc := engine(t)
-	file, c := startFleet(t)
+	runsc := executortest.Runsc(t)
+	conf := uptest.Config(t)
+	conf.Queue.AckWait = 2 * time.Second // the worker is told too
+	f, c := uptest.Start(t, up.Options{Config: conf})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +41,7 @@ func TestJoinsAndDrains(t *testing.T) {
 			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_WORKER_NAME=second",
 			"CODEFLEET_QUEUE_ACK_WAIT=2s",
 		}
-		code <- run(ctx, []string{"--fleet", file}, env, &log)
+		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, &log)
 	}()
 	rec, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n6*7"}})
 	if err != nil {

@@ -80,6 +80,7 @@ var imports = map[string][]string{
 	"internal/bench":           {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
+	"internal/up/uptest": {"client", "internal/config", "internal/jobs", "internal/telemetry", "internal/up"},
 
 	"internal/plugins": {"schemas", "plugin"},
 
@@ -113,7 +114,7 @@ var homes = map[string][]string{
 }
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/faulttest", "testing"}
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/up/uptest", "internal/faulttest", "testing"}
 
 // TestImports reads the files themselves: a list asked of the go command would be cached stale.
 func TestImports(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,29 +25,10 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// engine is the gVisor engine; without one the test is skipped, unless one is demanded.
-func engine(t *testing.T) string {
-	t.Helper()
-	beside, err := filepath.Abs("../../bin/runsc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), beside, "runsc"} {
-		if found, err := exec.LookPath(path); err == nil {
-			return found
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		t.Fatal("no runsc: make bin/runsc")
-	}
-	t.Skip("no runsc: make bin/runsc")
-	return ""
-}
-
 // options are those of a run whose files go to a directory of the test.
 func options(t *testing.T) (o Options, temp string) {
 	t.Helper()
-	runsc := engine(t)
+	runsc := executortest.Runsc(t)
 	temp, err := os.MkdirTemp("", "cf") //nolint:usetesting // short: sockets lie below
 	if err != nil {
 		t.Fatal(err)

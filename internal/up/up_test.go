@@ -3,49 +3,26 @@ package up_test
 import (
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/metric/noop"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
-	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/up/uptest"
 	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
 	os.Exit(m.Run())
-}
-
-// engine is the path of runsc, or the test is skipped.
-func engine(t *testing.T) string {
-	t.Helper()
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
-		if found, err := exec.LookPath(path); err == nil {
-			abs, err := filepath.Abs(found)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return abs
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		t.Fatal("no runsc: make bin/runsc")
-	}
-	t.Skip("no runsc: make bin/runsc")
-	return ""
 }
 
 // start runs a fleet of this test's own whose spans go to the recorder. stop ends it.
@@ -57,35 +34,18 @@ func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop 
 
 func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *up.Fleet, c *client.Client, stop func()) {
 	t.Helper()
-	conf := config.Default()
-	conf.Data = t.TempDir()
+	conf := uptest.Config(t)
 	conf.Worker.Name = "test"
-	conf.Execution.Runsc = engine(t)
-	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	f, err := up.Start(t.Context(), up.Options{
-		Config: conf, Version: "test", Private: true,
-		Telemetry: &telemetry.Telemetry{
-			Logger: slog.New(slog.NewTextHandler(log, nil)), TracerProvider: provider,
-			MeterProvider: noop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
-		},
-		Worker: wire.RunWorker,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
+	conf.Execution.Runsc = executortest.Runsc(t)
+	tel := uptest.Telemetry()
+	tel.Logger = slog.New(slog.NewTextHandler(log, nil))
+	tel.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	f, c = uptest.Start(t, up.Options{Config: conf, Telemetry: tel, Worker: wire.RunWorker})
+	return f, c, sync.OnceFunc(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(stop)
-	c, err = client.New(t.Context(), client.Options{URL: f.File.URL, Token: f.File.Token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return f, c, stop
 }
 
 // One trace goes from the request through the queue to the sandbox and the workspace.

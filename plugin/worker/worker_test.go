@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,15 +15,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
-	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/up/uptest"
 	"github.com/codefleet/codefleet/plugin"
 	"github.com/codefleet/codefleet/plugin/worker"
 	"github.com/codefleet/codefleet/schemas"
@@ -45,69 +40,16 @@ type fleet struct {
 
 func startFleet(t *testing.T) fleet {
 	t.Helper()
-	runsc := engine(t)
-	conf := config.Default()
-	conf.Data = t.TempDir()
-	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
-	f, err := up.Start(t.Context(), up.Options{
-		Config: conf, Version: "test", Private: true,
-		Telemetry: &telemetry.Telemetry{
-			Logger: slog.New(slog.DiscardHandler), TracerProvider: tracenoop.NewTracerProvider(),
-			MeterProvider: metricnoop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
-		},
-		Worker: func(take, _ context.Context, _ *config.Config, _ string, join func(context.Context) (*jobs.Client, error), _ *telemetry.Telemetry, ready func()) error {
-			if _, err := join(take); err != nil {
-				return err
-			}
-			ready()
-			<-take.Done()
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	file := filepath.Join(t.TempDir(), "fleet.json")
-	if err := f.File.Write(file); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(t.Context(), client.Options{URL: f.File.URL, Token: f.File.Token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	runsc := executortest.Runsc(t)
+	f, c := uptest.Start(t, up.Options{Config: uptest.Config(t)})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(data) })
-	return fleet{c, file, []string{
+	return fleet{c, uptest.File(t, f), []string{
 		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
 	}}
-}
-
-// engine is the path of runsc, or the test is skipped.
-func engine(t *testing.T) string {
-	t.Helper()
-	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
-		if found, err := exec.LookPath(path); err == nil {
-			abs, err := filepath.Abs(found)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return abs
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		t.Fatal("no runsc: make bin/runsc")
-	}
-	t.Skip("no runsc: make bin/runsc")
-	return ""
 }
 
 // trial does in each hook what the label of that name asks for.

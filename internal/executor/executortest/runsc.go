@@ -1,0 +1,51 @@
+package executortest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// FindRunsc returns the absolute path of the gVisor engine: what CODEFLEET_RUNSC names, else
+// bin/runsc of this checkout, else the one on PATH. "" when there is none, which is a failure when
+// CODEFLEET_REQUIRE_GVISOR is 1.
+func FindRunsc(tb testing.TB) string {
+	tb.Helper()
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), filepath.Join(checkout(tb), "bin", "runsc"), "runsc"} {
+		if found, err := exec.LookPath(path); err == nil {
+			if found, err = filepath.Abs(found); err == nil {
+				return found
+			}
+		}
+	}
+	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
+		tb.Fatal("no runsc: make bin/runsc")
+	}
+	return ""
+}
+
+// Runsc is FindRunsc for a test that is skipped without an engine.
+func Runsc(tb testing.TB) string {
+	tb.Helper()
+	path := FindRunsc(tb)
+	if path == "" {
+		tb.Skip("no runsc: make bin/runsc")
+	}
+	return path
+}
+
+// checkout is the nearest directory above with a go.mod, or "/".
+func checkout(tb testing.TB) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for dir != "/" {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}

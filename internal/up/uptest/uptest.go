@@ -1,0 +1,83 @@
+// Package uptest starts whole fleets for tests of what joins them.
+package uptest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/up"
+)
+
+// Telemetry is one that keeps nothing.
+func Telemetry() *telemetry.Telemetry {
+	return &telemetry.Telemetry{
+		Logger: slog.New(slog.DiscardHandler), TracerProvider: tracenoop.NewTracerProvider(),
+		MeterProvider: metricnoop.NewMeterProvider(), MetricsHandler: http.NotFoundHandler(),
+	}
+}
+
+// Config is that of a fleet with the default tenant, in a directory of the test.
+func Config(tb testing.TB) *config.Config {
+	conf := config.Default()
+	conf.Data = tb.TempDir()
+	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
+	return conf
+}
+
+// Start starts a fleet, which ends with the test. Without o.Telemetry it keeps none; without o.Worker
+// it has no worker of its own, so that tasks wait for one that joins. The program's TestMain must call
+// embedded.S3Main.
+func Start(tb testing.TB, o up.Options) (*up.Fleet, *client.Client) {
+	tb.Helper()
+	o.Version, o.Private = "test", true
+	if o.Telemetry == nil {
+		o.Telemetry = Telemetry()
+	}
+	if o.Worker == nil {
+		o.Worker = noWorker
+	}
+	f, err := up.Start(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	c, err := client.New(tb.Context(), client.Options{URL: f.File.URL, Token: f.File.Token})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return f, c
+}
+
+// File writes the fleet file of f, for a worker that joins it, and returns its path.
+func File(tb testing.TB, f *up.Fleet) string {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "fleet.json")
+	if err := f.File.Write(file); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
+func noWorker(take, _ context.Context, _ *config.Config, _ string, join func(context.Context) (*jobs.Client, error), _ *telemetry.Telemetry, ready func()) error {
+	if _, err := join(take); err != nil {
+		return err
+	}
+	ready()
+	<-take.Done()
+	return nil
+}
