@@ -37,6 +37,7 @@ func Runsc(tb testing.TB) string {
 
 // checkout is the nearest directory above with a go.mod, or "/".
 func checkout(tb testing.TB) string {
+	tb.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
 		tb.Fatal(err)
