@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -121,8 +120,7 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 	if !p.merged {
 		p.changes = p.upload.changes
 	}
-	var cause error
-	for try := range commitTries {
+	for pace := p.store.newPacer(); ; {
 		next, man, data, err := p.build()
 		if err != nil {
 			return Commit{}, nil, err
@@ -135,17 +133,14 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		if err == nil {
 			return p.done(ctx, next, etag, man, data)
 		}
-		cause = err
-		out, v, err := p.lost(ctx, next, man, data, err)
-		if out != nil || err != nil {
-			return deref(out), v, err
+		out, v, failed := p.lost(ctx, next, man, data, err)
+		if out != nil || failed != nil {
+			return deref(out), v, failed
 		}
-		wait := rand.N(racePause * time.Duration(1+min(try, 20))) //nolint:gosec // spreads attempts, hides nothing
-		if err := pause(ctx, wait); err != nil {
+		if err := pace.pause(ctx, err); err != nil {
 			return Commit{}, nil, err
 		}
 	}
-	return Commit{}, nil, fmt.Errorf("gave up after %d attempts: %w: %w", commitTries, ErrTemporary, cause)
 }
 
 func deref(c *Commit) Commit {

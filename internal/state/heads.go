@@ -114,7 +114,7 @@ const markerPrefix = "_heads/"
 // Agree makes sure that everybody keeps the heads of a store in the same way: the first one notes
 // how, and an error tells later ones that name another way. Two ways at once would be two histories.
 func Agree(ctx context.Context, objects Objects, how string) error {
-	objects = retrying{objects}
+	objects = retrying{objects, Patience{}.orDefaults()}
 	known, err := markers(ctx, objects)
 	if err == nil && len(known) == 0 {
 		if err = objects.Put(ctx, markerPrefix+how, nil, Sum(nil)); err == nil {

@@ -187,7 +187,7 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 		return err
 	}
 	id := newCommitID()
-	for range commitTries {
+	for pace := s.newPacer(); ; {
 		h, etag, err := s.readHead(ctx, ref, "")
 		if err != nil || h.Manifest == nil {
 			return err
@@ -203,11 +203,13 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 		if _, err = s.objects.CompareAndSwap(ctx, ref.headKey(), etag, data); err == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrConflict) && !temporary(ctx, err) {
+		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
+			err = pace.pause(ctx, err)
+		}
+		if err != nil {
 			return fmt.Errorf("delete %s: %w", ref, err)
 		}
 	}
-	return fmt.Errorf("delete %s: lost %d races in a row: %w", ref, commitTries, ErrTemporary)
 }
 
 // pins is the second mutable object of a workspace: versions that outlive their turn.
@@ -259,7 +261,7 @@ func (s *Store) readPins(ctx context.Context, ref Ref) (pins, string, error) {
 
 // changePins applies change until it wins.
 func (s *Store) changePins(ctx context.Context, ref Ref, change func(*pins)) error {
-	for range commitTries {
+	for pace := s.newPacer(); ; {
 		p, etag, err := s.readPins(ctx, ref)
 		if err != nil {
 			return err
@@ -273,11 +275,14 @@ func (s *Store) changePins(ctx context.Context, ref Ref, change func(*pins)) err
 			return fmt.Errorf("%w: too many pins", ErrQuota)
 		}
 		_, err = s.objects.CompareAndSwap(ctx, ref.pinsKey(), etag, data)
-		if err == nil || !errors.Is(err, ErrConflict) && !temporary(ctx, err) {
-			return err
+		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
+			err = pace.pause(ctx, err)
+			if err == nil {
+				continue
+			}
 		}
+		return err
 	}
-	return fmt.Errorf("lost %d races in a row: %w", commitTries, ErrTemporary)
 }
 
 // Pin keeps a generation (0: the newest) for good under a name, replacing what had it.

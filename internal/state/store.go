@@ -36,6 +36,7 @@ type Options struct {
 	Owner      *Owner   // of what is written into trees; nil: this process
 	Reserved   []string // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
 	Excludes   []string // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
+	Patience   Patience // with the object store
 	Log        *slog.Logger
 }
 
@@ -119,9 +120,9 @@ func New(objects Objects, opts Options) *Store {
 	if opts.Excludes == nil {
 		opts.Excludes = DefaultExcludes
 	}
-	opts.Quota = opts.Quota.withDefaults()
+	opts.Quota, opts.Patience = opts.Quota.withDefaults(), opts.Patience.orDefaults()
 	return &Store{
-		objects: retrying{objects}, opts: opts, codec: newCodec(),
+		objects: retrying{objects, opts.Patience}, opts: opts, codec: newCodec(),
 		cache: openCache(opts.CacheDir, opts.CacheBytes),
 	}
 }

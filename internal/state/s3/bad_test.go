@@ -98,7 +98,10 @@ func TestBadAnswers(t *testing.T) {
 			}
 			front := &badly{target: target, how: how, random: rand.New(rand.NewPCG(1, 2))}
 			server := httptest.NewServer(front)
-			t.Cleanup(server.Close)
+			t.Cleanup(func() { // which would wait seconds for connections that nobody has used yet
+				server.CloseClientConnections()
+				server.Close()
+			})
 			opts.Endpoint = server.URL
 			tasksOverBadAnswers(t, func() state.Objects { return reopen(t, opts) })
 			if front.bad.Load() < 5 {
