@@ -38,7 +38,11 @@ func gateway(t testing.TB) s3.Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	return s3.Options{Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret"}
+	transport := s3.NewTransport()
+	t.Cleanup(transport.CloseIdleConnections) // the server would wait for those
+	return s3.Options{
+		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret", Transport: transport,
+	}
 }
 
 func open(t testing.TB, opts s3.Options) *s3.Objects {

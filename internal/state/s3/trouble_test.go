@@ -148,8 +148,6 @@ type troubled struct {
 func newTroubled(t *testing.T) *troubled {
 	t.Helper()
 	plain := gateway(t)
-	transport := s3.NewTransport()
-	plain.Transport = transport
 	open(t, plain) // makes the bucket
 	target, err := url.Parse(plain.Endpoint)
 	if err != nil {
@@ -161,7 +159,6 @@ func newTroubled(t *testing.T) *troubled {
 		server.CloseClientConnections()
 		server.Close()
 		x.front.gateway.CloseIdleConnections() // the gateway would wait for those as well
-		transport.CloseIdleConnections()
 	})
 	x.opts.Endpoint = server.URL
 	return x
