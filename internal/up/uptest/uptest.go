@@ -28,6 +28,7 @@ func Telemetry() *telemetry.Telemetry {
 
 // Config is that of a fleet with the default tenant, in a directory of the test.
 func Config(tb testing.TB) *config.Config {
+	tb.Helper()
 	conf := config.Default()
 	conf.Data = tb.TempDir()
 	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
