@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,8 +17,7 @@ import (
 const embedderKey = "sk-embedder-of-the-test"
 
 // startEmbedder serves the protocol of embeddings, on the wire that a real model uses, and writes the settings for
-// it. Its texts are appended to the file embedded, one a line. For it a parasol is about the weather. With a file
-// mode it is down, or hangs.
+// it. Its texts are appended to the file embedded, one a line. With a file mode it is down, or hangs.
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex
@@ -30,7 +30,7 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		err := json.NewDecoder(r.Body).Decode(&request)
 		if err != nil || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer "+embedderKey ||
-			request.Model != "m" || request.Dimensions != 2 || request.EncodingFormat != "float" {
+			request.Model != "m" || request.Dimensions != embedderNumbers || request.EncodingFormat != "float" {
 			http.Error(w, fmt.Sprintf("%s: %+v, %v", r.URL, request, err), http.StatusBadRequest)
 			return
 		}
@@ -46,11 +46,7 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 		defer mu.Unlock()
 		var data []any
 		for i, text := range request.Input {
-			vector := []float64{0.1, 1}
-			if strings.HasPrefix(text, "weather/") || strings.Contains(text, "parasol") {
-				vector = []float64{1, 0.1}
-			}
-			data = append(data, map[string]any{"index": i, "embedding": vector})
+			data = append(data, map[string]any{"index": i, "embedding": bagOfWords(text)})
 		}
 		if err := appendLines(embedded, request.Input); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -59,8 +55,25 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 	}))
 	ts.Defer(server.Close)
-	settings := fmt.Sprintf("embeddings: {model: m, dimensions: 2, base_url: %s/v1, api_key: %s, deadline: 2s}\n", server.URL, embedderKey)
+	settings := fmt.Sprintf("embeddings: {model: m, dimensions: %d, base_url: %s/v1, api_key: %s, deadline: 2s}\n", embedderNumbers, server.URL, embedderKey)
 	ts.Check(os.WriteFile(ts.MkAbs("config.yaml"), []byte(settings), 0o600))
+}
+
+const embedderNumbers = 64
+
+// bagOfWords is a vector of which words a text has. A parasol is weather.
+func bagOfWords(text string) []float64 {
+	vector := make([]float64, embedderNumbers)
+	vector[0] = 0.1 // no text is nothing
+	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
+		if word == "parasol" {
+			word = "weather"
+		}
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(word))
+		vector[h.Sum32()%embedderNumbers]++
+	}
+	return vector
 }
 
 // appendLines adds texts to a file, each as one line.

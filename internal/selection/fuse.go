@@ -11,34 +11,66 @@ type scored struct {
 	score float32
 }
 
-// fusionRank is the k of reciprocal rank fusion. With 20, a tool that both lists have among the first 20, or that one
-// list has first, passes the relative cut-off.
+// denseList is the tools nearest to a query, best first. background is what all tools score on average: the cosines of
+// one embedding model lie between .1 and .5, those of another between .7 and .9.
+type denseList struct {
+	tools      []scored
+	background float32
+}
+
+// confidence tells how far the best tool stands out from all: 0 … 1. It is the dense list's part of a QueryReport's.
+func (l denseList) confidence() float64 {
+	if len(l.tools) == 0 || l.background >= 1 {
+		return 0
+	}
+	return round2(max(0, float64((l.tools[0].score-l.background)/(1-l.background))))
+}
+
+// passes is the relative cut-off for a tool's score, counted from the background.
+func (l denseList) passes(score float32) bool {
+	return score-l.background >= CutOff*(l.tools[0].score-l.background)
+}
+
+// fusionRank is the k of reciprocal rank fusion.
 const fusionRank = 20
 
-// fuse merges the local list with the dense one by reciprocal ranks. The local list stays in it whole.
-func fuse(local []candidate, dense []scored, s *Snapshot, allowed func(*Tool) bool) []candidate {
+// fuse merges the local list with the dense one by reciprocal ranks. Ranks say nothing of how much better a tool is
+// than the next: each list is cut off on its own scale, and what neither keeps comes after what one of them keeps.
+func fuse(local []candidate, dense denseList) []candidate {
 	at := make(map[int32]int, len(local))
 	out := slices.Clone(local)
 	for i := range out {
 		at[out[i].tool] = i
+		out[i].kept = out[i].score >= CutOff*local[0].score
 		out[i].score = 1 / float32(fusionRank+i+1)
 	}
-	rank := 0
-	for _, d := range dense {
-		if allowed != nil && !allowed(&s.tools[d.tool]) {
-			continue
-		}
-		rank++
+	for rank, d := range dense.tools {
 		i, ok := at[d.tool]
 		if !ok {
 			i = len(out)
 			out = append(out, candidate{tool: d.tool})
 		}
-		out[i].fusion = 1 / float32(fusionRank+rank)
+		out[i].kept = out[i].kept || dense.passes(d.score)
+		out[i].fusion = 1 / float32(fusionRank+rank+1)
 		out[i].score += out[i].fusion
 	}
 	sortBy(out, better)
 	return out
+}
+
+// keptOf returns what the cut-offs of a fused list's parts left, at least floor and at most AtMost.
+func keptOf(fused []candidate, floor int) []candidate {
+	kept, rest := make([]candidate, 0, AtMost), []candidate{}
+	for _, c := range fused {
+		if c.kept {
+			kept = append(kept, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	kept = append(kept, rest[:min(len(rest), max(0, floor-len(kept)))]...)
+	sortBy(kept, better)
+	return kept[:min(len(kept), AtMost)]
 }
 
 // dense is the vectors of a catalogue's tools, all of unit length; those that are not known yet are nil. Immutable.
@@ -74,11 +106,11 @@ func newDense(vectors [][]float32) *dense {
 			}
 		}
 	}
-	if len(vectors) <= exactUpTo || d.mean == nil {
-		return d
-	}
 	for i := range d.mean {
 		d.mean[i] /= float32(len(vectors) - d.missing)
+	}
+	if len(vectors) <= exactUpTo || d.mean == nil {
+		return d
 	}
 	d.words = (len(d.mean) + 63) / 64
 	d.sketch = make([]uint64, d.words*len(vectors))
@@ -96,12 +128,12 @@ func (d *dense) sketchOf(v []float32, out []uint64) {
 	}
 }
 
-// nearest returns the tools whose vectors are nearest to the query's, best first. A tool without a vector, and a query
-// of another length, find nothing.
-func (d *dense) nearest(query []float32, limit int) []scored {
+// nearest returns the tools whose vectors are nearest to the query's, best first, of those that are allowed (nil: all). A
+// tool without a vector, and a query of another length, find nothing.
+func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) bool) []scored {
 	best := newTop(limit)
 	compare := func(tool int32) {
-		if v := d.vectors[tool]; v != nil && len(v) == len(query) {
+		if v := d.vectors[tool]; v != nil && len(v) == len(query) && (allowed == nil || allowed(tool)) {
 			if c := (candidate{tool: tool, score: dot(query, v)}); best.wants(c) {
 				best.put(c)
 			}
@@ -121,6 +153,15 @@ func (d *dense) nearest(query []float32, limit int) []scored {
 		out = append(out, scored{c.tool, c.score})
 	}
 	return out
+}
+
+// list is nearest, with what it is measured against.
+func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) denseList {
+	l := denseList{tools: d.nearest(query, limit, allowed)}
+	if len(query) == len(d.mean) {
+		l.background = dot(query, d.mean)
+	}
+	return l
 }
 
 // likely returns the tools whose sketches differ least from the query's, at least oversample of them. Distances are

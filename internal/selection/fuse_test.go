@@ -38,8 +38,8 @@ func TestSketchesFindWhatAllComparisonsFind(t *testing.T) {
 	exact := &dense{vectors: vectors}
 	found, of := 0, 0
 	for q := 0; q < 6000; q += 300 {
-		want := exact.nearest(vectors[q+1], 20)
-		got := fast.nearest(vectors[q+1], 20)
+		want := exact.nearest(vectors[q+1], 20, nil)
+		got := fast.nearest(vectors[q+1], 20, nil)
 		if got[0] != want[0] {
 			t.Errorf("nearest to %d = %v, want %v", q+1, got[0], want[0])
 		}
@@ -53,7 +53,7 @@ func TestSketchesFindWhatAllComparisonsFind(t *testing.T) {
 	if found*100 < of*97 {
 		t.Errorf("found %d of the %d nearest, want at least 97 %%", found, of)
 	}
-	if got := fast.nearest(make([]float32, 3), 20); len(got) != 0 {
+	if got := fast.nearest(make([]float32, 3), 20, nil); len(got) != 0 {
 		t.Errorf("a query of another length found %d tools, want none", len(got))
 	}
 	if got := newDense([][]float32{{1, 0}, {1}}); got.missing != 2 {

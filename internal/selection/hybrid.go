@@ -110,14 +110,18 @@ func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	h.mu.RLock()
 	snapshot, tools := h.snapshot, h.tools
 	h.mu.RUnlock()
-	dense, reason := h.dense(ctx, r.Queries, tools)
+	var allowed func(int32) bool
+	if r.Allow != nil {
+		allowed = func(tool int32) bool { return r.Allow(&snapshot.tools[tool]) }
+	}
+	dense, reason := h.dense(ctx, r.Queries, tools, allowed)
 	response, err := snapshot.selectWith(r, dense)
 	response.Degraded = reason
 	return response, err
 }
 
 // dense returns one list a query, or the reason why there are none.
-func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense) ([][]scored, string) {
+func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool) ([]denseList, string) {
 	if tools.missing == len(tools.vectors) {
 		return nil, "the tools have no embeddings yet"
 	}
@@ -138,9 +142,9 @@ func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense) ([][
 		return nil, "embed the query: " + reason(err)
 	}
 	h.breaker.succeeded()
-	lists := make([][]scored, len(queries))
+	lists := make([]denseList, len(queries))
 	for i, v := range found {
-		lists[i] = tools.nearest(v, rankDepth)
+		lists[i] = tools.list(v, rankDepth, allowed)
 	}
 	if tools.missing > 0 {
 		return lists, fmt.Sprintf("%d of %d tools have no embedding yet", tools.missing, len(tools.vectors))

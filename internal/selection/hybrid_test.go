@@ -71,6 +71,33 @@ func TestHybridFusesAndKeepsTheLocalList(t *testing.T) {
 	}
 }
 
+// Each list is cut off on its own scale: a ranking by ranks alone would keep the whole of a small catalogue.
+func TestHybridKeepsFewTools(t *testing.T) {
+	s := Build(catalogue())
+	h := NewHybrid(s, newTopics(), HybridOptions{Deadline: time.Minute})
+	if err := h.Load(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(query string, floor int, allow func(*Tool) bool) ([]string, float64) {
+		t.Helper()
+		r, err := h.Select(t.Context(), Request{Queries: []string{query}, Floor: floor, Allow: allow})
+		if err != nil || r.Degraded != "" {
+			t.Fatalf("Select(%q): degraded %q, %v", query, r.Degraded, err)
+		}
+		return r.Queries[0].Tools, r.Queries[0].Confidence
+	}
+	got, confidence := ask("umbrella", 1, nil) // no tool has the word
+	if want := []string{"weather/get_forecast", "weather/get_weather"}; !slices.Equal(got, want) || confidence < 0.5 {
+		t.Errorf("umbrella: %v with confidence %v, want %v and confidence", got, confidence, want)
+	}
+	if got, _ := ask("umbrella", 4, nil); len(got) != 4 || !strings.HasPrefix(got[0], "weather/") {
+		t.Errorf("umbrella, four at least: %v, want two more after the weather's", got)
+	}
+	if got, _ := ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" }); slices.ContainsFunc(got, func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
+		t.Errorf("umbrella among files: %v, want no tool that is not allowed", got)
+	}
+}
+
 func TestHybridDegrades(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Build(catalogue())

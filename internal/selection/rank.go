@@ -122,6 +122,8 @@ type candidate struct {
 	tool                                            int32
 	score                                           float32
 	lexical, clause, server, gloss, history, fusion float32
+
+	kept bool // of a fused list: one of its parts keeps it
 }
 
 // rank returns the best candidates for a sentence, best first, ties by id.

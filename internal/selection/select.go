@@ -80,8 +80,8 @@ func (s *Snapshot) Select(r Request) (Response, error) {
 	return s.selectWith(r, nil)
 }
 
-// selectWith fuses each query's local list with a dense one; dense may be nil or have nil entries.
-func (s *Snapshot) selectWith(r Request, dense [][]scored) (Response, error) {
+// selectWith fuses each query's local list with a dense one; dense may be nil or have empty entries.
+func (s *Snapshot) selectWith(r Request, dense []denseList) (Response, error) {
 	if err := r.complete(); err != nil {
 		return Response{}, err
 	}
@@ -89,12 +89,14 @@ func (s *Snapshot) selectWith(r Request, dense [][]scored) (Response, error) {
 	best := map[int32]candidate{}
 	for i, sentence := range r.Queries {
 		found, q := s.rank(sentence, r.History, r.Allow, rankDepth)
-		if i < len(dense) && dense[i] != nil {
-			found = fuse(found, dense[i], s, r.Allow)
-		}
 		report := QueryReport{Query: sentence, Tools: []string{}, UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q)}
-		for _, c := range cut(found, r.Floor) {
-			c.score /= found[0].score
+		kept := cut(found, r.Floor)
+		if i < len(dense) && len(dense[i].tools) > 0 {
+			kept = keptOf(fuse(found, dense[i]), r.Floor)
+			report.Confidence = max(report.Confidence, dense[i].confidence())
+		}
+		for _, c := range kept {
+			c.score /= kept[0].score
 			report.Tools = append(report.Tools, s.tools[c.tool].ID())
 			if old, ok := best[c.tool]; !ok || better(c, old) {
 				best[c.tool] = c
@@ -140,8 +142,10 @@ func confidence(found []candidate, q query) float64 {
 	}
 	matched := 1 - float64(len(q.unmatched))/float64(len(q.own))
 	strength := float64(found[0].score) / (5 * math.Sqrt(float64(q.mass)))
-	return math.Round(100*math.Min(1, strength)*matched) / 100
+	return round2(math.Min(1, strength) * matched)
 }
+
+func round2(x float64) float64 { return math.Round(100*x) / 100 }
 
 func (s *Snapshot) group(response *Response, best map[int32]candidate, r Request) {
 	chosen := make([]candidate, 0, len(best))
