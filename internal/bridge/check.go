@@ -55,7 +55,7 @@ func probes() []probe {
 			},
 		},
 		{"list_available_tools", none, func(_ *sight, a map[string]any) (string, bool) {
-			return fmt.Sprintf("%d servers", len(a)), len(a) > 0
+			return fmt.Sprintf("servers: %d", len(a)), len(a) > 0
 		}},
 		{
 			"save_state",
@@ -99,7 +99,7 @@ func probes() []probe {
 			"search_tools",
 			func(*sight) map[string]any { return map[string]any{"query": "calculate an expression"} },
 			func(_ *sight, a map[string]any) (string, bool) {
-				return fmt.Sprintf("found tools of %d servers", len(a)), len(a) > 0
+				return fmt.Sprintf("servers with tools for it: %d", len(a)), len(a) > 0
 			},
 		},
 	}
