@@ -25,6 +25,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -68,13 +69,15 @@ type Client struct {
 
 // door is one way to a fleet.
 type door interface {
-	// submit returns the record as it is after wait, at the latest.
-	submit(ctx context.Context, s Submission, wait time.Duration) (Record, error)
-	// record returns the record once it is terminal, or as it is after wait.
-	record(ctx context.Context, id string, wait time.Duration) (Record, error)
+	// submit returns the record as it is after the wait, at the latest.
+	submit(ctx context.Context, s Submission, w wait) (Record, error)
+	// record returns the record once it is terminal, or as it is after the wait.
+	record(ctx context.Context, id string, w wait) (Record, error)
 	// watch returns the final record.
 	watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error)
 	cancel(ctx context.Context, id string) (Record, error)
+	approvals(ctx context.Context) ([]Waiting, error)
+	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, limit int) ([]DeadTask, error)
 	fleet(ctx context.Context) (Fleet, error)
@@ -83,6 +86,18 @@ type door interface {
 	get(ctx context.Context, v any, query url.Values, path ...string) error
 	whoami(ctx context.Context) (Identity, error)
 	close() error
+}
+
+// wait is how long a door waits for a task's end, and what else ends the wait.
+type wait struct {
+	time     time.Duration
+	approval bool     // a tool call of the task waits for somebody's word
+	known    []string // and is not among these
+}
+
+// over reports whether something else than the end ends the wait.
+func (w wait) over(r Record) bool {
+	return w.approval && slices.ContainsFunc(r.Pending(time.Now()), func(a Approval) bool { return !slices.Contains(w.known, a.Call) })
 }
 
 // waitStep is how long one request waits for a task before the next one goes on waiting.
@@ -117,12 +132,12 @@ func (c *Client) Close() error { return c.door.close() }
 // IdempotencyKey that was used before it returns the record of the first submission; without one,
 // each call is a task of its own.
 func (c *Client) Submit(ctx context.Context, s Submission) (Record, error) {
-	return c.door.submit(ctx, c.identified(s), 0)
+	return c.door.submit(ctx, c.identified(s), wait{})
 }
 
 // Run submits a task and waits for its end. It returns what Wait returns.
 func (c *Client) Run(ctx context.Context, s Submission) (Record, error) {
-	r, err := c.door.submit(ctx, c.identified(s), waitStep)
+	r, err := c.door.submit(ctx, c.identified(s), wait{time: waitStep})
 	if err != nil || r.Status.Terminal() {
 		return r, err
 	}
@@ -138,7 +153,7 @@ func (c *Client) identified(s Submission) Submission {
 // Get returns the record of a task as it is now. An unknown task, and a task of another tenant, is
 // an *APIError with the code "unknown_task".
 func (c *Client) Get(ctx context.Context, id string) (Record, error) {
-	return c.door.record(ctx, id, 0)
+	return c.door.record(ctx, id, wait{})
 }
 
 // Wait returns the record of a task when the task has ended. When ctx ends first it returns the
@@ -149,7 +164,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Record, error) {
 
 func (c *Client) wait(ctx context.Context, last Record) (Record, error) {
 	for {
-		r, err := c.door.record(ctx, last.TaskID, waitStep)
+		r, err := c.door.record(ctx, last.TaskID, wait{time: waitStep})
 		if err != nil {
 			return last, err
 		}

@@ -73,7 +73,7 @@ type call struct {
 	once   bool // done twice it would not be what it is done once: only repeated when it surely was not done
 }
 
-func (d *httpDoor) submit(ctx context.Context, s Submission, wait time.Duration) (Record, error) {
+func (d *httpDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return Record{}, fmt.Errorf("encode task: %w", err)
@@ -84,13 +84,14 @@ func (d *httpDoor) submit(ctx context.Context, s Submission, wait time.Duration)
 		path:   []string{"v1", "tasks"},
 		header: http.Header{"Content-Type": {"application/json"}},
 		body:   body,
-		wait:   wait,
+		query:  w.query(),
+		wait:   w.time,
 	})
 }
 
-func (d *httpDoor) record(ctx context.Context, id string, wait time.Duration) (Record, error) {
+func (d *httpDoor) record(ctx context.Context, id string, w wait) (Record, error) {
 	var r Record
-	return r, d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, wait: wait})
+	return r, d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
 }
 
 func (d *httpDoor) cancel(ctx context.Context, id string) (Record, error) {

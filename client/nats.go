@@ -22,6 +22,7 @@ import (
 // natsDoor speaks to the queue itself.
 type natsDoor struct {
 	jobs     *jobs.Client
+	user     string // who answers for calls, in its own words
 	tenant   string
 	all      bool // the credentials are the fleet's
 	retryFor time.Duration
@@ -45,7 +46,7 @@ func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &natsDoor{jobs: c, tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
+	return &natsDoor{jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
 }
 
 func (d *natsDoor) close() error {
@@ -53,7 +54,7 @@ func (d *natsDoor) close() error {
 	return nil
 }
 
-func (d *natsDoor) submit(ctx context.Context, s Submission, wait time.Duration) (Record, error) {
+func (d *natsDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
 	ev, err := s.event(ctx)
 	if err != nil {
 		return Record{}, err
@@ -62,10 +63,10 @@ func (d *natsDoor) submit(ctx context.Context, s Submission, wait time.Duration)
 		r, err := d.jobs.Submit(ctx, d.tenant, ev)
 		return r, answer(err)
 	})
-	if err != nil || wait == 0 || r.Status.Terminal() {
+	if err != nil || w.time == 0 || r.Status.Terminal() {
 		return r, err
 	}
-	return d.record(ctx, r.TaskID, wait)
+	return d.record(ctx, r.TaskID, w)
 }
 
 // event is the submission as the event that HTTP would make of it.
@@ -100,16 +101,16 @@ func (s Submission) event(ctx context.Context) (event.Event, error) {
 	return ev, nil
 }
 
-func (d *natsDoor) record(ctx context.Context, id string, wait time.Duration) (Record, error) {
-	if wait == 0 {
+func (d *natsDoor) record(ctx context.Context, id string, w wait) (Record, error) {
+	if w.time == 0 {
 		return retry(ctx, d.retryFor, func() (Record, error) {
 			r, err := d.jobs.Record(ctx, d.tenant, id)
 			return r, answer(err)
 		})
 	}
-	waiting, cancel := context.WithTimeout(ctx, wait)
+	waiting, cancel := context.WithTimeout(ctx, w.time)
 	defer cancel()
-	r, err := d.jobs.Wait(waiting, d.tenant, id)
+	r, err := d.jobs.WaitUntil(waiting, d.tenant, id, w.over)
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
@@ -134,7 +135,7 @@ func (d *natsDoor) watch(ctx context.Context, id string, after uint64, fn func(E
 	case err != nil:
 		return Record{TaskID: id}, final(answer(err))
 	}
-	return d.record(ctx, id, waitStep)
+	return d.record(ctx, id, wait{time: waitStep})
 }
 
 func (d *natsDoor) cancel(ctx context.Context, id string) (Record, error) {

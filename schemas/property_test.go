@@ -140,6 +140,19 @@ var (
 		return v
 	})
 
+	approval = rapid.Custom(func(t *rapid.T) Approval {
+		v := Approval{
+			Call: rapid.StringMatching(`[a-z2-7]{10}`).Draw(t, "call"), Server: "git", Tool: rapid.String().Draw(t, "tool"),
+			Arguments: jsonValue.Draw(t, "arguments"), ArgsHash: "00", ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
+			State:   rapid.SampledFrom([]string{ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn}).Draw(t, "state"),
+			AskedAt: instant.Draw(t, "asked"), ExpiresAt: instant.Draw(t, "expires"), AllOfTool: rapid.Bool().Draw(t, "all"),
+		}
+		if rapid.Bool().Draw(t, "answered") {
+			v.AnsweredAt, v.By, v.Reason = instant.Draw(t, "at"), "alice", rapid.String().Draw(t, "reason")
+		}
+		return v
+	})
+
 	record = rapid.Custom(func(t *rapid.T) Record {
 		v := Record{
 			TaskID:      taskID.Draw(t, "id"),
@@ -151,6 +164,7 @@ var (
 			SubmittedAt: instant.Draw(t, "submitted"),
 			Source:      "/test",
 			EventID:     "1",
+			Approvals:   rapid.SliceOfN(approval, 0, 3).Draw(t, "approvals"),
 		}
 		if v.Status.Terminal() {
 			v.Result = new(result.Draw(t, "result"))

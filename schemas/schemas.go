@@ -138,30 +138,31 @@ type Attempt struct {
 
 // Record is the single truth about a task. Every transition replaces it by compare-and-swap.
 type Record struct {
-	TaskID          string    `json:"task_id"`
-	Tenant          string    `json:"tenant"`
-	Workspace       string    `json:"workspace"`
-	Session         string    `json:"session,omitempty"`
-	Pool            string    `json:"pool"`
-	Priority        string    `json:"priority"`
-	Status          Status    `json:"status"`
-	Run             int       `json:"run"`              // runs begun so far
-	Worker          string    `json:"worker,omitempty"` // of the latest run
-	LeaseUntil      time.Time `json:"lease_until,omitzero"`
-	QueueSeq        uint64    `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
-	CancelRequested bool      `json:"cancel_requested,omitempty"`
-	ExpiresAt       time.Time `json:"expires_at,omitzero"`
-	SubmittedAt     time.Time `json:"submitted_at"`
-	StartedAt       time.Time `json:"started_at,omitzero"` // of the first run
-	EndedAt         time.Time `json:"ended_at,omitzero"`
-	Code            string    `json:"code,omitempty"` // the program, once written, so that a retry runs the same
-	GeneratedBy     string    `json:"generated_by,omitempty"`
-	Catalogue       string    `json:"catalogue,omitempty"` // the version of the tools, so that a retry has the same
-	Source          string    `json:"source"`
-	EventID         string    `json:"event_id"`
-	TraceID         string    `json:"trace_id,omitempty"`
-	Attempts        []Attempt `json:"attempts,omitempty"`
-	Result          *Result   `json:"result,omitempty"`
+	TaskID          string     `json:"task_id"`
+	Tenant          string     `json:"tenant"`
+	Workspace       string     `json:"workspace"`
+	Session         string     `json:"session,omitempty"`
+	Pool            string     `json:"pool"`
+	Priority        string     `json:"priority"`
+	Status          Status     `json:"status"`
+	Run             int        `json:"run"`              // runs begun so far
+	Worker          string     `json:"worker,omitempty"` // of the latest run
+	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
+	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
+	CancelRequested bool       `json:"cancel_requested,omitempty"`
+	ExpiresAt       time.Time  `json:"expires_at,omitzero"`
+	SubmittedAt     time.Time  `json:"submitted_at"`
+	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
+	EndedAt         time.Time  `json:"ended_at,omitzero"`
+	Code            string     `json:"code,omitempty"` // the program, once written, so that a retry runs the same
+	GeneratedBy     string     `json:"generated_by,omitempty"`
+	Catalogue       string     `json:"catalogue,omitempty"` // the version of the tools, so that a retry has the same
+	Source          string     `json:"source"`
+	EventID         string     `json:"event_id"`
+	TraceID         string     `json:"trace_id,omitempty"`
+	Attempts        []Attempt  `json:"attempts,omitempty"`
+	Approvals       []Approval `json:"approvals,omitempty"` // tool calls that somebody was asked about
+	Result          *Result    `json:"result,omitempty"`
 }
 
 // Result is the one shape in which HTTP, NATS, the clients and `-o json` show how a task ended.

@@ -96,10 +96,11 @@ func (a *app) report(err error) int {
 
 // toType is what to type after a refusal whose own hint is for programs.
 var toType = map[string]string{
-	"unknown_task":    "codefleet tasks  (ended ones are kept for some days only)",
-	"unauthorized":    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
-	"unknown_tool":    "codefleet tools",
-	"unknown_version": "codefleet workspace log  (the versions that are kept)",
+	"unknown_task":     "codefleet tasks  (ended ones are kept for some days only)",
+	"unauthorized":     "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
+	"unknown_tool":     "codefleet tools",
+	"unknown_approval": "codefleet approvals",
+	"unknown_version":  "codefleet workspace log  (the versions that are kept)",
 }
 
 // explain finds the exit code of an error and what to do about it.
@@ -140,7 +141,7 @@ func asked(err error) error {
 }
 
 func refusalCode(e *client.APIError) int {
-	if e.Code == "quota_exceeded" || e.Status == http.StatusPreconditionFailed {
+	if e.Code == "quota_exceeded" || e.Code == "already_answered" || e.Code == "approval_over" || e.Status == http.StatusPreconditionFailed {
 		return exitRefused
 	}
 	switch e.Status {

@@ -68,6 +68,7 @@ func showRecord(w io.Writer, r client.Record) {
 			row(w, fmt.Sprintf("run %d", at.Run), at.Outcome+": "+strings.TrimPrefix(at.Error, at.Outcome+": "))
 		}
 	}
+	showApprovals(w, r)
 	if r.Result != nil && r.Result.Error != nil {
 		row(w, "error", r.Result.Error.Message)
 	}

@@ -255,6 +255,9 @@ func (k *checker) tools() {
 	k.atLeast("tools.max_calls", t.MaxCalls, 1)
 	k.atLeast("tools.max_mb", t.MaxMB, 1)
 	k.atLeast("tools.max_concurrent", t.MaxConcurrent, 1)
+	if t.ApprovalTimeout < 0 || t.ApprovalTimeout > 24*time.Hour {
+		k.bad("tools.approval_timeout", "%s is not between 0 and 24h", t.ApprovalTimeout)
+	}
 	if t.CallTimeout <= 0 || t.TotalTime <= 0 {
 		k.bad("tools.call_timeout", "call_timeout and total_time must be more than 0")
 	}
@@ -331,7 +334,7 @@ func (k *checker) tokens(key string, tokens []Token) {
 			k.bad(at+".sha256", "not 64 hexadecimal digits; make it with: printf %%s \"$TOKEN\" | sha256sum")
 		}
 		for _, s := range t.Scopes {
-			k.oneOf(at+".scopes", s, "read", "submit", "operator")
+			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")
 		}
 	}
 }

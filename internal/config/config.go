@@ -245,7 +245,7 @@ func Default() *Config {
 		LLM:           LLM{Provider: "openai", Model: "gpt-4o-mini", Temperature: 0.3, MaxTokens: 2000, AzureAPIVersion: "2024-08-01-preview", Timeout: time.Minute, RepairAttempts: 2},
 		Embeddings:    Embeddings{Deadline: 300 * time.Millisecond},
 		Tools: Tools{
-			Destructive: "allow", MaxCalls: 1000, MaxMB: 256, MaxConcurrent: 16, CallTimeout: 5 * time.Minute, TotalTime: time.Hour,
+			Destructive: "allow", MaxCalls: 1000, MaxMB: 256, MaxConcurrent: 16, ApprovalTimeout: 5 * time.Minute, CallTimeout: 5 * time.Minute, TotalTime: time.Hour,
 		},
 		MCP: MCP{
 			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",

@@ -179,8 +179,8 @@ type Embeddings struct {
 
 // Tools are calls of tools.
 type Tools struct {
-	// What happens to calls that may delete or overwrite: allow, deny or approve (somebody is asked;
-	// where nobody can be, the call is refused). Tools of an MCP server may, unless they say that they
+	// What happens to calls that may delete or overwrite: allow, deny or approve (somebody is asked,
+	// see docs/tools.md). Tools of an MCP server may, unless they say that they
 	// do not.
 	Destructive string `yaml:"destructive"`
 	// The same for single tools, as `git/*: approve` and `git/git_log: allow`, whatever they say of
@@ -192,6 +192,10 @@ type Tools struct {
 	MaxMB int `yaml:"max_mb"`
 	// Calls of one run at once; further ones wait.
 	MaxConcurrent int `yaml:"max_concurrent"`
+	// How long a call waits for approval under approve, within the time of one call and that of the
+	// run: raise call_timeout and guardrails.max_execution_time with it. 0: nobody is asked, and such
+	// calls are refused.
+	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
 	// Time of one call, approval included.
 	CallTimeout time.Duration `yaml:"call_timeout"`
 	// Time of all calls of one run together.

@@ -63,7 +63,7 @@ type Token struct {
 	SHA256 Secret `yaml:"sha256" sample:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	// a file that holds the token itself. Load reads it and fills sha256.
 	File string `yaml:"file"`
-	// read (tasks and results), submit (and cancel), operator (workers, pools, metrics). Empty: read
-	// and submit.
+	// read (tasks and results), submit (and cancel), approve (tool calls that wait for approval),
+	// operator (workers, pools, metrics). Empty: read and submit.
 	Scopes []string `yaml:"scopes"`
 }

@@ -14,17 +14,17 @@ import (
 // language includes) that says who may do what. An installation with servers of its own uses it too.
 //
 // Workers and ingest share the account FLEET, where the streams are. Each tenant has an account of
-// its own that sees four doors to the fleet: publish its tasks, read its records, hear of its
-// transitions, get its replies. One account with subject permissions is not enough: JetStream answers
+// its own that sees five doors to the fleet: publish its tasks, read its records, hear of its
+// transitions, get its replies, answer for its tool calls that wait for approval. One account with subject permissions is not enough: JetStream answers
 // on whatever reply subject a request names, with the server's own rights, and so would write a
 // tenant's bytes into another tenant's record. Across accounts the answer stays in the caller's.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
-		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
+		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
 		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
-	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*"})
+	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*", "approvals.*"})
 	if err != nil {
 		return "", err
 	}
@@ -40,6 +40,7 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 		"exports": []any{
 			map[string]any{"service": "tasks.*.*.*"},
 			map[string]any{"service": readRecord("*")},
+			map[string]any{"service": "approvals.*"},
 			map[string]any{"stream": "notify.*.>"},
 			map[string]any{"stream": "_INBOX.*.>"},
 			map[string]any{"stream": "offers"},
@@ -61,8 +62,9 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 
 func tenantAccount(tenant string, u NATSUser) (any, error) {
 	submit, read := "tasks.*.*."+tenant, readRecord(tenant)
+	approvals := "approvals." + tenant
 	notify, inbox := "notify."+tenant+".>", "_INBOX."+tenant+".>"
-	tenantUser, err := user(u, []string{submit, read, offer(tenant)}, []string{notify, inbox, calls(tenant), "offers", "offers." + tenant})
+	tenantUser, err := user(u, []string{submit, read, offer(tenant), approvals}, []string{notify, inbox, calls(tenant), "offers", "offers." + tenant})
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +77,7 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 		"imports": []any{
 			map[string]any{"service": from("FLEET", submit)},
 			map[string]any{"service": from("FLEET", read)},
+			map[string]any{"service": from("FLEET", approvals)},
 			map[string]any{"stream": from("FLEET", notify)},
 			map[string]any{"stream": from("FLEET", inbox)},
 			map[string]any{"stream": from("FLEET", "offers")},

@@ -90,7 +90,8 @@ type crashAfterCall struct {
 	log  *slog.Logger
 }
 
-func (*crashAfterCall) Begin(context.Context, broker.Entry) error { return nil }
+func (*crashAfterCall) Begin(context.Context, broker.Entry) error   { return nil }
+func (*crashAfterCall) Decided(context.Context, broker.Entry) error { return nil }
 
 func (c *crashAfterCall) End(ctx context.Context, _ broker.Entry) error {
 	if c.left--; c.left > 0 {

@@ -15,6 +15,7 @@ import (
 const (
 	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces, as tasks do
 	ScopeRead     = "read"     // see the tasks of one's tenant, their results, artifacts and dead letters, and its workspaces
+	ScopeApprove  = "approve"  // say yes or no to tool calls of one's tenant that wait for it
 	ScopeOperator = "operator" // see workers, pools, backlog and metrics
 )
 
@@ -33,7 +34,7 @@ type identity struct {
 }
 
 // everyone is who asks when authentication is off.
-var everyone = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeOperator}}
+var everyone = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator}}
 
 type identityKey struct{}
 

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // readBody returns the whole body of a request, within the limits of size and time.
@@ -42,20 +44,34 @@ func (s *Server) bodyTooLarge() error {
 	return e
 }
 
-// waitOf reads ?wait= as a duration ("30s") or a number of seconds, cut to the longest that is served.
-func (s *Server) waitOf(r *http.Request) (time.Duration, error) {
-	v := r.URL.Query().Get("wait")
+// waitOf reads ?wait= as a duration ("30s") or a number of seconds, cut to the longest that is served;
+// and ?until=approval, which ends the wait also when a tool call of the task waits for somebody's word
+// that is not among ?known=.
+func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.Record) bool, err error) {
+	q := r.URL.Query()
+	done = func(schemas.Record) bool { return false }
+	switch q.Get("until") {
+	case "", "end":
+	case "approval":
+		known := strings.Split(q.Get("known"), ",")
+		done = func(rec schemas.Record) bool {
+			return slices.ContainsFunc(rec.Pending(time.Now()), func(a schemas.Approval) bool { return !slices.Contains(known, a.Call) })
+		}
+	default:
+		return 0, nil, badParameter("until", "it is end or approval")
+	}
+	v := q.Get("wait")
 	if v == "" {
-		return 0, nil
+		return 0, done, nil
 	}
 	d, err := time.ParseDuration(v)
 	if secs, numErr := strconv.ParseFloat(v, 64); numErr == nil && secs < 1e6 {
 		d, err = time.Duration(secs*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 {
-		return 0, badParameter("wait", "it is a duration, as in wait=30s")
+		return 0, nil, badParameter("wait", "it is a duration, as in wait=30s")
 	}
-	return min(d, s.o.MaxWait), nil
+	return min(d, s.o.MaxWait), done, nil
 }
 
 // limitOf reads ?limit=.

@@ -21,7 +21,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		return e
 	}
-	wait, err := s.waitOf(r)
+	wait, done, err := s.waitOf(r)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 		return within(err, m)
 	}
 	if wait > 0 && !rec.Status.Terminal() {
-		if rec, err = s.await(r.Context(), rec.TaskID, wait); err != nil {
+		if rec, err = s.await(r.Context(), rec.TaskID, wait, done); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@
 //	GET    /v1/tasks/{id}/events             progress and output as server-sent events    read
 //	DELETE /v1/tasks/{id}                    cancels                                      submit
 //	GET    /v1/tasks/{id}/artifacts/{path}   a file that the task handed back             read
+//	POST   /v1/tasks/{id}/approvals          says yes or no to its calls that wait        approve
+//	GET    /v1/approvals                     tool calls that wait for somebody's word     read
 //	GET    /v1/tools?detail=&server=         the catalogue of tools                       read
 //	GET    /v1/tools/search?q=&detail=&limit=&explain=   the tools for one or several queries
 //	GET    /v1/tools/{server}/{tool}         one tool in full                             read
@@ -182,6 +184,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("DELETE /v1/tasks/{id}", s.needs(ScopeSubmit, s.deleteTask))
 	mux.Handle("GET /v1/tasks/{id}/events", s.needs(ScopeRead, s.getTaskEvents))
 	mux.Handle("GET /v1/tasks/{id}/artifacts/{path...}", s.needs(ScopeRead, s.getArtifact))
+	mux.Handle("POST /v1/tasks/{id}/approvals", s.needs(ScopeApprove, s.postApproval))
+	mux.Handle("GET /v1/approvals", s.needs(ScopeRead, s.getApprovals))
 	mux.Handle("GET /v1/tools", s.needs(ScopeRead, s.getTools))
 	mux.Handle("GET /v1/tools/search", s.needs(ScopeRead, s.searchTools))
 	mux.Handle("GET /v1/tools/{server}/{tool}", s.needs(ScopeRead, s.getTool))

@@ -24,7 +24,7 @@ type Artifacts interface {
 
 // getArtifact sends one file for keeping, never for showing: it is whatever a program wrote.
 func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
-	rec, err := s.await(r.Context(), r.PathValue("id"), 0)
+	rec, err := s.await(r.Context(), r.PathValue("id"), 0, nil)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // postTask takes a task as plain JSON: its fields, and beside them those of the envelope under the
 // names that they have as attributes of a CloudEvent.
 func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
-	wait, err := s.waitOf(r)
+	wait, done, err := s.waitOf(r)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait > 0 && !rec.Status.Terminal() {
-		if rec, err = s.await(r.Context(), rec.TaskID, wait); err != nil {
+		if rec, err = s.await(r.Context(), rec.TaskID, wait, done); err != nil {
 			return err
 		}
 	}
@@ -117,11 +117,11 @@ func identify(attrs map[string]any, key string) *refusal.Error {
 
 // getTask answers with the record, after ?wait= at the latest.
 func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
-	wait, err := s.waitOf(r)
+	wait, done, err := s.waitOf(r)
 	if err != nil {
 		return err
 	}
-	rec, err := s.await(r.Context(), r.PathValue("id"), wait)
+	rec, err := s.await(r.Context(), r.PathValue("id"), wait, done)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,9 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await returns the record once it is terminal; or as it is after wait, or when the server drains.
-func (s *Server) await(ctx context.Context, id string, wait time.Duration) (schemas.Record, error) {
+// await returns the record once it is terminal, or done says so; or as it is after wait, or when the
+// server drains.
+func (s *Server) await(ctx context.Context, id string, wait time.Duration, done func(schemas.Record) bool) (schemas.Record, error) {
 	tenant := identityOf(ctx).tenant
 	if !taskID(id) {
 		return schemas.Record{}, jobs.ErrUnknownTask
@@ -141,7 +142,7 @@ func (s *Server) await(ctx context.Context, id string, wait time.Duration) (sche
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	rec, err := s.o.Jobs.Wait(waiting, tenant, id)
+	rec, err := s.o.Jobs.WaitUntil(waiting, tenant, id, done)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
 		if rec.TaskID != "" {
 			return rec, nil

@@ -26,6 +26,7 @@ const (
 	streamHistory = "HISTORY"
 	streamSpent   = "SPENT"
 	streamAudit   = "AUDIT"
+	streamAsked   = "ASKED"
 	bucketWorkers = "workers"
 	bucketObjects = "PAYLOADS"
 

@@ -80,6 +80,9 @@ func (c *Client) streams() []jetstream.StreamConfig {
 		Name: streamAudit, Description: "who called which tool, and how it ended",
 		Subjects: []string{auditPrefix + "*"}, MaxAge: auditKept, DenyDelete: true, DenyPurge: true, AllowDirect: true,
 	}, {
+		Name: streamAsked, Description: "which tasks have tool calls that wait for approval; their records tell the rest",
+		Subjects: []string{"asked.*.*"}, MaxAge: journalKept, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+	}, {
 		Name: streamHistory, Description: "which tools the tasks of a tenant used, not synced",
 		Subjects: []string{"history.*"}, MaxAge: historyKept, MaxMsgsPerSubject: historyPerTenant, MaxMsgSize: MaxMemory + 1024,
 		AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,

@@ -99,6 +99,9 @@ func (c *Client) request(ctx context.Context, subject string, data []byte) (*nat
 // errStale: somebody else was first. errAmbiguous: it may or may not be written; read and see.
 // A result that makes the record too large is moved to the object store first.
 func (c *Client) swap(ctx context.Context, e *entry) error {
+	if e.Status.Terminal() {
+		e.withdraw()
+	}
 	data, err := c.encodeEntry(ctx, e)
 	if err != nil {
 		return fmt.Errorf("write record %s: %w", e.TaskID, err)

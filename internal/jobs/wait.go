@@ -21,7 +21,13 @@ const (
 // Wait returns the record once it is terminal. When ctx ends first it returns the latest record
 // seen and ctx's error.
 func (c *Client) Wait(ctx context.Context, tenant, id string) (schemas.Record, error) {
-	e, err := c.wait(ctx, tenant, id)
+	return c.WaitUntil(ctx, tenant, id, func(schemas.Record) bool { return false })
+}
+
+// WaitUntil is Wait that returns sooner, too: with a record that done says yes to. done is quick, and
+// sees records of earlier moments first.
+func (c *Client) WaitUntil(ctx context.Context, tenant, id string, done func(schemas.Record) bool) (schemas.Record, error) {
+	e, err := c.wait(ctx, tenant, id, done)
 	if err != nil {
 		return e.Record, err
 	}
@@ -29,7 +35,7 @@ func (c *Client) Wait(ctx context.Context, tenant, id string) (schemas.Record, e
 }
 
 // wait subscribes first and reads after: no transition falls in between.
-func (c *Client) wait(ctx context.Context, tenant, id string) (entry, error) {
+func (c *Client) wait(ctx context.Context, tenant, id string, done func(schemas.Record) bool) (entry, error) {
 	if schemas.CheckName("tenant", tenant) != nil || !isTaskID(id) {
 		return entry{}, ErrUnknownTask
 	}
@@ -38,6 +44,7 @@ func (c *Client) wait(ctx context.Context, tenant, id string) (entry, error) {
 		return entry{}, fmt.Errorf("wait for task %s: %w", id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, where it is moot
+	over := func(e entry) bool { return e.Status.Terminal() || e.TaskID != "" && done(e.Record) }
 	var last entry
 	for {
 		e, err := c.find(ctx, tenant, id)
@@ -51,17 +58,17 @@ func (c *Client) wait(ctx context.Context, tenant, id string) (entry, error) {
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return last, err
 		}
-		if last.Status.Terminal() {
+		if over(last) {
 			return last, nil
 		}
-		if last, err = next(ctx, sub, id, last); err != nil || last.Status.Terminal() {
+		if last, err = next(ctx, sub, id, last, over); err != nil || over(last) {
 			return last, err
 		}
 	}
 }
 
-// next waits for a terminal record among the notifications, until it is time to read again.
-func next(ctx context.Context, sub *nats.Subscription, id string, last entry) (entry, error) {
+// next waits for a record that is over among the notifications, until it is time to read again.
+func next(ctx context.Context, sub *nats.Subscription, id string, last entry, over func(entry) bool) (entry, error) {
 	until, cancel := context.WithTimeout(ctx, reread)
 	defer cancel()
 	for {
@@ -78,7 +85,7 @@ func next(ctx context.Context, sub *nats.Subscription, id string, last entry) (e
 		if err != nil {
 			return last, nil // a delete marker: read
 		}
-		if last = e; last.Status.Terminal() {
+		if last = e; over(last) {
 			return last, nil
 		}
 	}
@@ -121,7 +128,7 @@ func (c *Client) Watch(ctx context.Context, tenant, id string, from uint64, fn f
 	waiting := make(chan struct{})
 	go func() { // ends with ctx, waited for below
 		defer close(waiting)
-		_, err := c.wait(ctx, tenant, id)
+		_, err := c.wait(ctx, tenant, id, func(schemas.Record) bool { return false })
 		ended <- err
 	}()
 	defer func() { cancel(); <-waiting }()

@@ -144,6 +144,11 @@ func (w *Worker) Run(take, work context.Context) error {
 		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
 	}
 	defer f.close()
+	unserve, err := w.c.serveApprovals()
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
+	}
+	defer unserve()
 	stop, cancel := context.WithCancel(context.WithoutCancel(take))
 	var side sync.WaitGroup
 	defer side.Wait()

@@ -31,8 +31,38 @@ func (p *Pipeline) calls(ctx context.Context, t *task, tree *state.Tree) (*broke
 		},
 		Catalogue: t.tools.snap, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
 		Policy: p.Tools.Policy, Budget: p.Tools.Budget, Schemas: p.schemas,
-		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.Tools.Approve}, Log: p.Log, Tracer: p.Trace,
+		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(t)}, Log: p.Log, Tracer: p.Trace,
 	})
+}
+
+// approver puts calls into the task's record, where whoever may answer finds them; nil when nobody is
+// to be asked.
+func (p *Pipeline) approver(t *task) broker.Approver {
+	if p.Tools.Approval <= 0 {
+		return nil
+	}
+	return func(ctx context.Context, q broker.Question) (broker.Verdict, error) {
+		until := earliest(time.Now().Add(p.Tools.Approval), t.deadline.Add(-answerSlack))
+		if end, ok := ctx.Deadline(); ok {
+			until = earliest(until, end.Add(-answerSlack))
+		}
+		a, err := t.job.Ask(ctx, schemas.Approval{
+			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: until.UTC(),
+			Arguments: broker.Shown(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
+		})
+		return broker.Verdict{State: broker.Approved(a.State), By: a.By, Reason: a.Reason}, err
+	}
+}
+
+// answerSlack is left of the time of a call, and of the program, once nobody answers any more: for the
+// program to hear of it.
+const answerSlack = 500 * time.Millisecond
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // spill writes parts of answers into the workspace.

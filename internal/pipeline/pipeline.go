@@ -255,6 +255,7 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call
 	hooks := executor.Hooks{Output: out.write, Call: p.hook(t, calls), Called: local(calls)}
 	defer p.openNetwork(t, &hooks)()
 	hooks.Check = p.validator(running, t, &undecided)
+	t.deadline = time.Now().Add(t.limits.OrDefaults().Timeout)
 	verdict, err := lease.Run(running, t.program(), hooks)
 	if err = errors.Join(err, undecided); err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))

@@ -28,6 +28,7 @@ type task struct {
 	code        string
 	generatedBy string
 	runs        int             // that have ended before this one
+	deadline    time.Time       // of this run
 	writer      *codegen.Writer // nil: only the rules write
 	budget      *codegen.Budget // of the task's model tokens; nil: any
 	repairs     int             // that the model may still try

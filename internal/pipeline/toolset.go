@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -32,7 +33,7 @@ type Tools struct {
 	Policy    broker.Policy
 	Budget    broker.Budget                // of one run
 	Allow     func(tenant string) []string // what a tenant may use, as broker.Task.Allow; nil: everything
-	Approve   broker.Approver              // under the policy approve; nil: such calls are refused
+	Approval  time.Duration                // how long somebody is asked under the policy approve; 0: such calls are refused
 }
 
 // toolset is one version of the catalogue as the stages see it. It is immutable, but for what it

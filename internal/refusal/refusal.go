@@ -68,6 +68,9 @@ func Of(err error) *Error {
 		}
 		return e
 	}
+	if a, ok := errors.AsType[*jobs.AnswerError](err); ok {
+		return ofAnswer(a)
+	}
 	switch {
 	case errors.Is(err, jobs.ErrUnknownTask):
 		return &Error{
@@ -94,4 +97,13 @@ func Of(err error) *Error {
 		Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the queue did not answer",
 		Hint: "try again; submissions with an idempotency key or event id are safe to repeat", RetryAfter: 1,
 	}
+}
+
+// ofAnswer is the refusal of an answer for a tool call that does not wait for it.
+func ofAnswer(a *jobs.AnswerError) *Error {
+	e := New(http.StatusConflict, jobs.AnswerCode(a), "%s", a.Message)
+	if errors.Is(a, jobs.ErrUnknownCall) {
+		e.Status, e.Hint = http.StatusNotFound, "GET /v1/approvals (codefleet approvals) lists what waits"
+	}
+	return e
 }

@@ -98,7 +98,7 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	if fleet.Token != "" {
 		own = append(own, ingest.Token{
 			Name: "up", SHA256: sha256.Sum256([]byte(fleet.Token)), Tenant: fleet.Tenant,
-			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeOperator},
+			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeOperator},
 		})
 	}
 	tokens, err := Tokens(c, own...)

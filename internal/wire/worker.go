@@ -92,7 +92,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Serves: serves(c, box.Info.Tier),
 		Pool:   pool, Modules: modules, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
-		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c)},
+		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
 		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, toolbox.Joined(join)),

@@ -7,10 +7,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing" //nolint:depguard // a fixture of tests
@@ -27,7 +31,8 @@ import (
 // Tokens that a Fleet accepts.
 const (
 	Token    = "token-of-default"  // tenant default, all scopes
-	Other    = "token-of-other"    // tenant other, submit and read
+	Other    = "token-of-other"    // tenant other, submit, read and approve
+	Agent    = "token-of-agent"    // tenant default, submit and read
 	ReadOnly = "token-read-only"   // tenant default, read
 	Operator = "token-of-operator" // no tenant, operator
 )
@@ -69,8 +74,9 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
 	f.Objects = mem.New()
 	door := ingest.Options{Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
-		{Name: "default", SHA256: sha256.Sum256([]byte(Token)), Tenant: "default", Scopes: []string{"submit", "read", "operator"}},
-		{Name: "other", SHA256: sha256.Sum256([]byte(Other)), Tenant: "other", Scopes: []string{"submit", "read"}},
+		{Name: "default", SHA256: sha256.Sum256([]byte(Token)), Tenant: "default", Scopes: []string{"submit", "read", "approve", "operator"}},
+		{Name: "other", SHA256: sha256.Sum256([]byte(Other)), Tenant: "other", Scopes: []string{"submit", "read", "approve"}},
+		{Name: "agent", SHA256: sha256.Sum256([]byte(Agent)), Tenant: "default", Scopes: []string{"submit", "read"}},
 		{Name: "reader", SHA256: sha256.Sum256([]byte(ReadOnly)), Tenant: "default", Scopes: []string{"read"}},
 		{Name: "operator", SHA256: sha256.Sum256([]byte(Operator)), Scopes: []string{"operator"}},
 	}}
@@ -110,8 +116,8 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. Of a task's code it knows the first word: "print" prints the
-// rest, "files" also hands back out/a.csv, "fail" fails, "block" runs until it is cancelled; anything
-// else, and a description, is printed as it is.
+// rest, "files" also hands back out/a.csv, "fail" fails, "block" runs until it is cancelled,
+// "ask" asks for approval of a call for each further word and prints the answers; anything else, and a description, is printed as it is.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller"}
 	r.Tools.Selected, r.Tools.Calls = []string{}, []schemas.ToolCall{}
@@ -134,6 +140,14 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
 		<-ctx.Done()
 		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: "cancelled", Message: "the task was cancelled"}
+	case "ask":
+		for arg := range strings.FieldsSeq(rest) {
+			a, err := j.Ask(ctx, Question(arg))
+			if err != nil {
+				return nil, err
+			}
+			r.Output += strings.TrimSpace(a.State+" "+a.By+" "+a.Reason) + "\n"
+		}
 	default:
 		r.Output = j.Task.Code + j.Task.Description + "\n"
 	}
@@ -141,6 +155,15 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: r.Output})
 	}
 	return r, nil
+}
+
+// Question is a call of crm/drop with an argument, to be approved within a minute.
+func Question(arg string) schemas.Approval {
+	sum := sha256.Sum256([]byte(arg))
+	return schemas.Approval{
+		Call: base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").EncodeToString(sum[:])[:10], Server: "crm", Tool: "drop", Signature: "drop(who)",
+		Arguments: json.RawMessage(strconv.Quote(arg)), ArgsHash: hex.EncodeToString(sum[:]), ArgsBytes: len(arg), ExpiresAt: time.Now().Add(time.Minute),
+	}
 }
 
 // Files are artifacts by path, the same for every task.

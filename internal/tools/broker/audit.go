@@ -14,6 +14,8 @@ import (
 // no answer, or, where it has it already, no further one.
 type Audit interface {
 	Begin(ctx context.Context, e Entry) error
+	// Decided tells who approved or denied a call, before it is made. An error stops it.
+	Decided(ctx context.Context, e Entry) error
 	End(ctx context.Context, e Entry) error
 }
 
@@ -34,6 +36,10 @@ type Entry struct {
 	Replayed    bool
 	Local       bool // made in the box: the program's own word, in no audit
 	ResultBytes int
+
+	Call       string   // of one that somebody was asked about: its name within the task
+	Approval   Approved // what they said; empty: nobody was asked
+	ApprovedBy string   // who said so
 }
 
 // auditGrace is how long the end of a call is tried to be written after its task was cancelled.
@@ -124,6 +130,7 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			if err := cfg.Audit.Begin(ctx, entry); err != nil {
 				return Result{}, fail(c, Internal, "the call was not made: it could not be put on record")
 			}
+			c.entry = &entry
 			r, err := next(ctx, c)
 			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = since(entry.Started), err == nil, r.Replayed, len(r.Value)
 			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {

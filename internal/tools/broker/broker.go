@@ -52,6 +52,7 @@ type Call struct {
 	def   tools.Tool      // set by definition
 	key   Key             // set by replay
 	given json.RawMessage // Args as the program gave them; set by replay
+	entry *Entry          // what the audit will know of it; set by audit, filled in by policy
 }
 
 // ID is "server/tool".

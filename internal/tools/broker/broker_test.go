@@ -31,6 +31,7 @@ type world struct {
 	log     []string // the order of effects
 	begun   []broker.Entry
 	ended   []broker.Entry
+	decided []broker.Entry
 	files   map[string][]byte
 
 	reply                   map[string]func(tools.Request) (tools.Result, error)
@@ -156,6 +157,14 @@ func (a *audit) Begin(_ context.Context, e broker.Entry) error {
 		a.begun = append(a.begun, e)
 		(*world)(a).note("audit begin")
 	}
+	return a.failAudit
+}
+
+func (a *audit) Decided(_ context.Context, e broker.Entry) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.decided = append(a.decided, e)
+	(*world)(a).note("audit decided")
 	return a.failAudit
 }
 
@@ -325,26 +334,27 @@ func orForbidden(c broker.Code) broker.Code {
 func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
-		approve           error
-		hook              bool
+		said              broker.Approved
 		drop, silent, put bool        // is called
 		code              broker.Code // of what is not; empty: forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
 		{policy: broker.Policy{Destructive: broker.Ask}, put: true, code: broker.Approval},
-		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, drop: true, silent: true, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, hook: true, approve: errors.New("no"), put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Said, drop: true, silent: true, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Refused, put: true},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Silence, put: true, code: broker.Approval},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: "nonsense", put: true, code: broker.Approval},
 		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
 	} {
 		w := newWorld(t)
 		w.cfg.Policy = test.policy
-		if test.hook {
-			w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) error {
+		if test.said != "" {
+			w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
 				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
 					t.Errorf("somebody is asked about %+v with %s", q, q.Args)
 				}
-				return test.approve
+				return broker.Verdict{State: test.said, By: "alice"}, nil
 			}
 		}
 		e := w.open()
@@ -362,13 +372,63 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// A call is not made before it is on record who approved it; who refused one is there, too.
+func TestApproverIsOnRecord(t *testing.T) {
+	for _, said := range []broker.Approved{broker.Said, broker.Refused, broker.Silence} {
+		w := newWorld(t)
+		w.cfg.Policy = broker.Policy{Destructive: broker.Ask}
+		var names []string
+		w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
+			names = append(names, q.Call)
+			return broker.Verdict{State: said, By: "alice", Reason: "not today"}, nil
+		}
+		e := w.open()
+		_, err := w.call(e, "drop", `{}`)
+		if said == broker.Refused && (err == nil || err.Error() != "the call was not approved: alice said no: not today") {
+			t.Errorf("refused: %v", err)
+		}
+		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != said || w.decided[0].Call != names[0] {
+			t.Fatalf("%s: on record is %+v", said, w.decided)
+		}
+		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != said || end.OK != (said == broker.Said) {
+			t.Errorf("%s: at the end %+v", said, end)
+		}
+		if said != broker.Said {
+			continue
+		}
+		if diff := cmp.Diff([]string{"audit begin", "audit decided", "intent drop", "call drop", "record drop answered", "audit end"}, w.log); diff != "" {
+			t.Errorf("order of effects (-want +got):\n%s", diff)
+		}
+		if _, err := w.call(e, "drop", `{}`); err != nil || names[1] == names[0] {
+			t.Errorf("the same call once more has the name %q as well, %v", names[1], err)
+		}
+		// What the journal answers is not asked for again; what it does not know is, under the same name.
+		e = w.next()
+		for range 2 {
+			if _, err := w.call(e, "drop", `{}`); err != nil || len(w.made) != 0 {
+				t.Errorf("in the next run: made %v, %v", w.made, err)
+			}
+		}
+		if len(names) != 2 {
+			t.Errorf("somebody was asked %d times about two calls", len(names))
+		}
+		w.failAudit = errors.New("disk full")
+		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != broker.Internal || len(w.made) != 0 {
+			t.Errorf("without a record of who approved it: %v, made %v", err, w.made)
+		}
+	}
+}
+
 // Who is asked sees the arguments as the program gave them, and never what their tokens stand for.
 func TestApprovalSeesTokens(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Policy = broker.Policy{Destructive: broker.Ask}
 	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) { return object(`{"to":"a@b.c"}`), nil }
 	var asked string
-	w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) error { asked = string(q.Args); return nil }
+	w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
+		asked = string(q.Args)
+		return broker.Verdict{State: broker.Said}, nil
+	}
 	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
 		t.Errorf("asked about %s, made %v, %v", asked, w.made, err)
 	}

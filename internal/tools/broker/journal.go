@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -31,6 +33,14 @@ type Key struct {
 	ArgsHash string `json:"args_hash"`
 	N        int    `json:"n"` // from 1
 }
+
+// name is a short name of the call within its task, to be typed by people.
+func (k Key) name() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", k.Server, k.Tool, k.ArgsHash, k.N))
+	return nameEncoding.EncodeToString(sum[:])[:10]
+}
+
+var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // Recorded is one entry of the journal.
 type Recorded struct {

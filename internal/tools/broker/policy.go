@@ -23,18 +23,38 @@ type Policy struct {
 	Tools       map[string]Decision // by "server/tool" or "server/*", before all else, destructive or not
 }
 
-// Approver decides about a call that a Policy wants approved, which waits for it: nil lets the call
-// go, an error refuses it, with its text. The wait counts as time of the call. It may be called by
-// several goroutines, and again for the same call when the task runs again.
-type Approver func(ctx context.Context, q Question) error
+// Approver asks somebody about a call that a Policy wants approved, which waits for it. The wait
+// counts as time of the call. An error means that nobody could be asked, and the call is not made. It
+// may be called by several goroutines, and again for the same call when the task runs again: then the
+// answer of before counts.
+type Approver func(ctx context.Context, q Question) (Verdict, error)
 
 // Question is a call that somebody is asked about.
 type Question struct {
 	Task         Task
+	Call         string // names the call within its task, the same in every run
 	Server, Tool string
 	Signature    string          // of the tool, in Python
-	Args         json.RawMessage // as the program gave them, with privacy tokens
+	Args         json.RawMessage // as the program gave them, with privacy tokens; Shown makes them fit to be seen
+	ArgsHash     string
 }
+
+// Verdict is what came of a Question.
+type Verdict struct {
+	State  Approved
+	By     string // who said so
+	Reason string
+}
+
+// Approved says how a Question was answered.
+type Approved string
+
+// The answers.
+const (
+	Said    Approved = "approved"
+	Refused Approved = "denied"
+	Silence Approved = "expired" // nobody answered in time
+)
 
 func (p Policy) check() error {
 	all := []error{one("destructive", p.Destructive)}
@@ -71,20 +91,48 @@ func policy(cfg Config) func(Caller) Caller {
 			case Deny:
 				return Result{}, fail(c, Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
 			case Ask:
-				if cfg.Hooks.Approve == nil {
-					return Result{}, fail(c, Approval, "approval_required: somebody has to approve this call, and nobody can be asked").
-						hint("an operator may set tools.policy of %s to allow", c.ID())
-				}
-				q := Question{Task: cfg.Task, Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.given}
-				if err := cfg.Hooks.Approve(ctx, q); err != nil {
-					if ctx.Err() != nil {
-						return Result{}, context.Cause(ctx)
-					}
-					return Result{}, fail(c, Forbidden, "the call was not approved: %v", err)
+				if err := approved(ctx, cfg, c); err != nil {
+					return Result{}, err
 				}
 			case Allow:
 			}
 			return next(ctx, c)
 		}
 	}
+}
+
+// approved returns nil when somebody has approved the call, and that is on record.
+func approved(ctx context.Context, cfg Config, c Call) error {
+	if cfg.Hooks.Approve == nil {
+		return fail(c, Approval, "approval_required: somebody has to approve this call, and nobody can be asked").
+			hint("an operator may set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
+	}
+	q := Question{
+		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.given, ArgsHash: c.key.ArgsHash,
+	}
+	v, err := cfg.Hooks.Approve(ctx, q)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fail(c, Approval, "approval_required: somebody has to approve this call, and could not be asked: %v", err)
+	}
+	if c.entry != nil {
+		c.entry.Call, c.entry.Approval, c.entry.ApprovedBy = q.Call, v.State, v.By
+		if err := cfg.Audit.Decided(ctx, *c.entry); err != nil {
+			return fail(c, Internal, "the call was not made: its approval could not be put on record")
+		}
+	}
+	switch v.State {
+	case Said:
+		return nil
+	case Refused:
+		message := "the call was not approved: " + v.By + " said no"
+		if v.Reason != "" {
+			message += ": " + v.Reason
+		}
+		return fail(c, Forbidden, "%s", message)
+	case Silence:
+	}
+	return fail(c, Approval, "approval_required: nobody approved this call in time").hint("run the task again when somebody is there")
 }

@@ -111,6 +111,7 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
 type nothing struct{}
 
 func (nothing) Begin(context.Context, broker.Entry) error                         { return nil }
+func (nothing) Decided(context.Context, broker.Entry) error                       { return nil }
 func (nothing) End(context.Context, broker.Entry) error                           { return nil }
 func (nothing) Lookup(context.Context, string, string) ([]broker.Recorded, error) { return nil, nil }
 func (nothing) Intent(context.Context, broker.Recorded) error                     { return nil }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) approvalsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "approvals",
+		Short: "List the tool calls of tasks that wait for somebody's approval",
+		Long: "List the tool calls of running tasks that wait for somebody's word, under the policy `approve` of the settings\n" +
+			"(tools.destructive, tools.policy). What looks like a secret in their arguments is hidden. `codefleet approve` answers.\n" +
+			"(Definitions of tools that nobody has accepted yet are another matter: codefleet tools approve.)",
+		Args: noArgs,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Approvals(ctx)
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(list), func(w io.Writer) {
+				if len(list) == 0 {
+					fmt.Fprintln(w, "no tool call waits for approval")
+					return
+				}
+				row(w, "TASK", "CALL", "TOOL", "LEFT", "ARGUMENTS")
+				for _, q := range list {
+					row(w, q.TaskID, q.Call, visible(q.Server+"/"+q.Tool), short(time.Until(q.ExpiresAt)), visible(string(q.Arguments)))
+				}
+			})
+		}),
+	}
+}
+
+func (a *app) approveCommand() *cobra.Command {
+	var deny, all bool
+	var reason string
+	c := &cobra.Command{
+		Use:   "approve ID [CALL...]",
+		Short: "Let tool calls of a task go that wait for approval, or deny them",
+		Long: "Approve tool calls of a task: the named ones, or all that wait now. With --deny the program gets an error in the\n" +
+			"place of the tool's answer, and goes on. The first answer to a call counts. It needs a token with the scope approve;\n" +
+			"who answered is in the task's record and in the audit.",
+		Example: "  codefleet approvals\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] == "" {
+				return &failure{code: exitUsage, message: "approve: the id of a task is needed", hint: "codefleet approvals"}
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeApprovals,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			if deny && all {
+				return usage("--all-of-tool goes with an approval, not with --deny")
+			}
+			if len(reason) > 500 {
+				return usage("--reason: %d bytes, at most 500", len(reason))
+			}
+			calls := args[1:]
+			if len(calls) == 0 {
+				calls = []string{""}
+			}
+			var rec client.Record
+			for _, call := range calls {
+				var err error
+				if rec, err = c.Answer(ctx, args[0], client.Answer{Call: call, Approve: !deny, AllOfTool: all, Reason: reason}); err != nil {
+					return err
+				}
+			}
+			return a.print(rec, func(w io.Writer) { showApprovals(w, rec) })
+		}),
+	}
+	c.Flags().BoolVar(&deny, "deny", false, "say no")
+	c.Flags().BoolVar(&all, "all-of-tool", false, "and to every further call of the same tool in this task")
+	c.Flags().StringVar(&reason, "reason", "", "`TEXT` for the program and the record")
+	return c
+}
+
+// showApprovals lists the calls of a task that somebody was asked about.
+func showApprovals(w io.Writer, r client.Record) {
+	for _, q := range r.Approvals {
+		text := q.State
+		switch {
+		case q.By != "":
+			text += " by " + visible(q.By) + " " + ago(q.AnsweredAt)
+		case q.State == "pending":
+			text = fmt.Sprintf("waits for approval for another %s: codefleet approve %s %s", short(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
+		}
+		if q.AllOfTool {
+			text += ", with all further calls of the tool"
+		}
+		row(w, "call "+q.Call, visible(q.Server+"/"+q.Tool)+": "+text)
+	}
+}
+
+// visible is text of others as a terminal may show it.
+func visible(s string) string {
+	if quoted, err := json.Marshal(s); err == nil && strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
+		return string(quoted)
+	}
+	return s
+}
+
+// completeApprovals completes the tasks that have calls that wait, and then those calls.
+func (a *app) completeApprovals(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	fleet, err := a.connect(ctx, client.Options{RetryFor: -1})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer fleet.Close()
+	list, err := fleet.Approvals(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var words []cobra.Completion
+	for _, q := range list {
+		word := q.TaskID
+		if len(args) > 0 {
+			if word = q.Call; q.TaskID != args[0] {
+				continue
+			}
+		}
+		if strings.HasPrefix(word, typed) {
+			words = append(words, cobra.CompletionWithDesc(word, q.Server+"/"+q.Tool))
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}

@@ -1,0 +1,137 @@
+package ingesttest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// code is that of the refusal in err; empty: it is none.
+func code(err error) string {
+	if e, ok := errors.AsType[*client.APIError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// TestClientAnswersOverBothDoors: what waits is listed, waited for and answered alike, also with the
+// credentials of a tenant over NATS.
+func TestClientAnswersOverBothDoors(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	both := doors(t, f)
+	tenant, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tenant.Close()
+	both["tenant"] = tenant
+	by := map[string]string{"http": "default", "nats": f.NATS.Fleet().User, "tenant": "nats/" + ingesttest.NATSUser}
+	for name, c := range both {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
+			defer cancel()
+			r, err := c.SubmitForApproval(ctx, client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}}, ingesttest.Patience)
+			if err != nil || r.Status != client.Running || len(r.Pending(time.Now())) != 1 {
+				t.Fatalf("SubmitForApproval = %+v, %v", r, err)
+			}
+			first := r.Pending(time.Now())[0]
+			list, err := c.Approvals(ctx)
+			if err != nil || len(list) != 1 || list[0].TaskID != r.TaskID || cmp.Diff(first, list[0].Approval) != "" {
+				t.Errorf("Approvals = %+v, %v", list, err)
+			}
+			if _, err := c.WaitForApproval(ctx, r.TaskID, 50*time.Millisecond, first.Call); err != nil {
+				t.Errorf("a wait for other calls than the known one: %v", err)
+			}
+			if r, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil || r.Approvals[0].By != by[name] {
+				t.Fatalf("Answer = %+v, %v", r.Approvals, err)
+			}
+			for range 2 { // the same again is no error
+				if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil {
+					t.Errorf("the same answer again: %v", err)
+				}
+			}
+			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call}); code(err) != "already_answered" {
+				t.Errorf("another answer: %v", err)
+			}
+			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.Patience, first.Call); err != nil || len(r.Pending(time.Now())) != 1 {
+				t.Fatalf("WaitForApproval = %+v, %v", r, err)
+			}
+			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: false, Reason: "no"}); err != nil {
+				t.Fatal(err)
+			}
+			if r, err = c.Wait(ctx, r.TaskID); err != nil || r.Result.Output != "approved "+by[name]+"\ndenied "+by[name]+" no\n" {
+				t.Errorf("%+v, %v", r.Result, err)
+			}
+			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: true}); code(err) != "unknown_approval" {
+				t.Errorf("an answer to an ended task: %v", err)
+			}
+		})
+	}
+}
+
+// TestWhoMayAnswer: a token without the scope does not approve its own calls; a task of another tenant
+// is one that does not exist.
+func TestWhoMayAnswer(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	clients := map[string]*client.Client{}
+	for _, token := range []string{ingesttest.Agent, ingesttest.Other, ingesttest.ReadOnly, ingesttest.Operator, ingesttest.Token} {
+		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients[token] = c
+	}
+	r, err := clients[ingesttest.Agent].SubmitForApproval(t.Context(), client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.Patience)
+	if err != nil || len(r.Approvals) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	yes := client.Answer{Call: r.Approvals[0].Call, Approve: true}
+	for token, want := range map[string]string{
+		ingesttest.Agent: "forbidden", ingesttest.ReadOnly: "forbidden", ingesttest.Operator: "forbidden", ingesttest.Other: "unknown_task",
+	} {
+		if _, err := clients[token].Answer(t.Context(), r.TaskID, yes); code(err) != want {
+			t.Errorf("%s answers: %v, want %s", token, err, want)
+		}
+	}
+	_, foreign := clients[ingesttest.Other].Answer(t.Context(), r.TaskID, yes)
+	_, unknown := clients[ingesttest.Other].Answer(t.Context(), strings.Repeat("a", 26), yes)
+	if diff := cmp.Diff(unknown, foreign); diff != "" {
+		t.Errorf("an unknown task and another tenant's (-unknown +foreign):\n%s", diff)
+	}
+	if list, err := clients[ingesttest.Other].Approvals(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("another tenant's list: %+v, %v", list, err)
+	}
+	for body, want := range map[string]string{
+		``: "bad_json", `[]`: "bad_json", `{}`: "/approve", `{"approve":"yes"}`: "bad_json", `{"call":"x"}`: "/approve",
+		`{"approve":true,"reason":"` + strings.Repeat("x", 501) + `"}`: "/reason", `{"approve":true,"call":"../x"}`: "unknown_approval",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/v1/tasks/"+r.TaskID+"/approvals", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+ingesttest.Token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode < 400 || resp.StatusCode >= 500 || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %d %s, want %s", body, resp.StatusCode, text, want)
+		}
+	}
+	if _, err := clients[ingesttest.Token].Answer(t.Context(), r.TaskID, yes); err != nil {
+		t.Errorf("with the scope: %v", err)
+	}
+}
