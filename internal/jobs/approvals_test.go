@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -233,7 +234,7 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 func TestApprovalsAreBounded(t *testing.T) {
 	var e entry
 	for i := range maxPending {
-		if _, full := e.ask(schemas.Approval{Call: fmt.Sprint(i), State: schemas.ApprovalPending}); full {
+		if _, full := e.ask(schemas.Approval{Call: strconv.Itoa(i), State: schemas.ApprovalPending}); full {
 			t.Fatalf("full after %d", i)
 		}
 	}
@@ -243,7 +244,7 @@ func TestApprovalsAreBounded(t *testing.T) {
 	for i := range 2 * maxAsked {
 		e.ask(schemas.Approval{Call: fmt.Sprint("s", i), State: schemas.ApprovalPending})
 		e.expire(fmt.Sprint("s", i))
-		e.expire(fmt.Sprint(i % maxPending))
+		e.expire(strconv.Itoa(i % maxPending))
 	}
 	if len(e.Approvals) > maxAsked {
 		t.Errorf("%d calls are remembered, want at most %d", len(e.Approvals), maxAsked)
