@@ -183,12 +183,23 @@ func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
 	}
 	f := Fleet{Workers: make([]Worker, len(workers)), Backlog: make([]Backlog, len(backlog))}
 	for i, w := range workers {
-		f.Workers[i] = Worker(w)
+		f.Workers[i] = workerOf(w)
 	}
 	for i, b := range backlog {
 		f.Backlog[i] = Backlog(b)
 	}
 	return f, nil
+}
+
+func workerOf(w jobs.WorkerInfo) Worker {
+	out := Worker{
+		Name: w.Name, Host: w.Host, Version: w.Version, Started: w.Started, Seen: w.Seen, Pools: w.Pools, Slots: w.Slots,
+		Busy: w.Busy, State: w.State, Sandbox: w.Sandbox, Boxes: w.Boxes, Extra: w.Extra,
+	}
+	for _, e := range w.Environments {
+		out.Environments = append(out.Environments, Environment(e))
+	}
+	return out
 }
 
 func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {

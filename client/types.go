@@ -115,6 +115,19 @@ type Worker struct {
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
 	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, leased, max
 	Extra   map[string]any `json:"extra,omitempty"`
+
+	Environments []Environment `json:"environments,omitempty"`
+}
+
+// Environment is what programs of a worker's pools can import: each pool has the one of its name, or
+// the worker's first.
+type Environment struct {
+	Name     string         `json:"name"`
+	What     string         `json:"what,omitempty"`     // empty until it was prepared
+	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
+	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting
+	Error    string         `json:"error,omitempty"`    // why it has no boxes
+	Reason   string         `json:"reason,omitempty"`   // the same in a word
 }
 
 // Backlog is the load of one pool.

@@ -72,6 +72,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		} {
 			found = append(found, check(ctx))
 		}
+		found = append(found, p.pools(ctx)...)
 	}
 	if err := a.print(found, func(w io.Writer) { showFindings(w, found) }); err != nil {
 		return err

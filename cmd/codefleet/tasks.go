@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -163,14 +164,16 @@ type pools struct {
 
 // boxes are the sandboxes of one worker, by state.
 type boxes struct {
-	Worker string         `json:"worker"`
-	Boxes  map[string]int `json:"boxes"`
+	Worker       string               `json:"worker"`
+	Boxes        map[string]int       `json:"boxes"`
+	Pools        []string             `json:"pools"`
+	Environments []client.Environment `json:"environments"`
 }
 
 func (a *app) poolCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool",
-		Short: "Show the work that waits in each pool, and the warm boxes of each worker",
+		Short: "Show the work that waits in each pool, and each worker's warm boxes and environments",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
@@ -179,7 +182,7 @@ func (a *app) poolCommand() *cobra.Command {
 			}
 			p := pools{Pools: orEmpty(f.Backlog), Boxes: []boxes{}}
 			for _, w := range f.Workers {
-				p.Boxes = append(p.Boxes, boxes{w.Name, w.Boxes})
+				p.Boxes = append(p.Boxes, boxes{w.Name, w.Boxes, orEmpty(w.Pools), orEmpty(w.Environments)})
 			}
 			return a.print(p, func(w io.Writer) { showPools(w, p) })
 		}),
@@ -196,4 +199,31 @@ func showPools(w io.Writer, p pools) {
 	for _, b := range p.Boxes {
 		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["leased"], b.Boxes["max"])
 	}
+	row(w)
+	row(w, "WORKER", "POOLS", "READY", "ENVIRONMENT")
+	for _, b := range p.Boxes {
+		for i, e := range b.Environments {
+			row(w, b.Worker, strings.Join(poolsOf(b, i), ","), e.Boxes["ready"], environmentText(e))
+		}
+	}
+}
+
+// poolsOf are the pools of a worker that have its i-th environment.
+func poolsOf(b boxes, i int) []string {
+	return slices.DeleteFunc(slices.Clone(b.Pools), func(pool string) bool {
+		has := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
+		return max(has, 0) != i
+	})
+}
+
+// environmentText is what an environment is, what it has, or why there is none of it.
+func environmentText(e client.Environment) string {
+	text := cmp.Or(e.What, "being prepared")
+	if n := len(e.Packages); n > 0 {
+		text += ": " + clip(strings.Join(e.Packages, ", "))
+	}
+	if e.Error != "" {
+		text = e.Reason + ": " + strings.Join(strings.Fields(e.Error), " ")
+	}
+	return text
 }

@@ -54,8 +54,9 @@ var imports = map[string][]string{
 
 	"internal/hosts":    nil,
 	"internal/egress":   {"internal/hosts"},
-	"internal/packages": nil,
 	"internal/sse":      nil,
+	"internal/packages": {"internal/image"},
+	"internal/image":    {"internal/executor/hostdir"},
 
 	"internal/statefile": {"internal/indent"},
 	"internal/folder":    {"internal/state/ignore"},
@@ -103,6 +104,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},
+	"github.com/opencontainers/image-spec/...":                  {"internal/image"},
 	"go.yaml.in/yaml/...":                                       {"internal/config", "internal/statefile"},
 	"github.com/joho/godotenv":                                  {"internal/config"},
 	"github.com/spf13/cobra":                                    {"cmd/codefleet"},

@@ -127,7 +127,7 @@ func severalTenants(take, work context.Context, c *config.Config, version string
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
 	return worker.Run(take, work, worker.Options{
-		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
+		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: wire.Policy(c),
 		Pool: executor.PoolOptions{
 			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,

@@ -155,10 +155,22 @@ func (k *checker) workers() {
 	if c.Worker.Drain < 0 {
 		k.bad("worker.drain", "must not be negative")
 	}
-	if len(c.Worker.Pools) == 0 {
-		k.bad("worker.pools", "a worker needs at least one pool")
-	}
 	k.names("worker.pools", c.Worker.Pools)
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		k.pool("pools."+name, name, c.Pools[name])
+	}
+}
+
+func (k *checker) pool(key, name string, p Pool) {
+	if !nameRule.MatchString(name) {
+		k.bad(key, nameText, name)
+	}
+	if p.Image != "" && p.Requirements != "" {
+		k.bad(key+".requirements", "an image has its packages in it: install them there, or leave the image out")
+	}
+	if p.Ready != nil {
+		k.atLeast(key+".ready", *p.Ready, 0)
+	}
 }
 
 func (k *checker) positive(key string, d time.Duration) {
@@ -192,6 +204,7 @@ func (k *checker) execution() {
 	k.oneOf("execution.sandbox_type", e.SandboxType, "auto", "microsandbox", "gvisor")
 	k.oneOf("execution.reuse", e.Reuse, "tenant", "never")
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
+	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)
 	k.atLeast("optimizations.sandbox_pool_size", k.c.Optimizations.SandboxPoolSize, 0)
 	if e.MaxBoxes > 0 && e.MaxBoxes < k.c.Optimizations.ReadyBoxes() {

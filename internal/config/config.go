@@ -8,7 +8,9 @@
 package config
 
 import (
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -36,6 +38,9 @@ type Config struct {
 	Worker Worker `yaml:"worker"`
 	// The sandbox.
 	Execution Execution `yaml:"execution"`
+	// What programs can import, by the pool that their tasks go to. A pool that is not here has what
+	// execution says.
+	Pools map[string]Pool `yaml:"pools"`
 	// Limits of one run, beside those in guardrails; a task may ask for less or more, up to its
 	// tenant's.
 	Limits Limits `yaml:"limits"`
@@ -177,7 +182,7 @@ type Queue struct {
 type Worker struct {
 	// Name in lists and records. Default: the host's name and the process id.
 	Name string `yaml:"name"`
-	// Pools that it takes tasks from.
+	// Pools that it takes tasks from. Empty: `default`, and those of pools.
 	Pools []string `yaml:"pools"`
 	// Tasks at a time. 0: twice the processors, at least 3.
 	Slots int `yaml:"slots"`
@@ -219,6 +224,23 @@ func (c *Config) Slots() int {
 	return max(3, 2*runtime.NumCPU())
 }
 
+// TakesFrom are the pools that a worker takes tasks from.
+func (c *Config) TakesFrom() []string {
+	if len(c.Worker.Pools) > 0 {
+		return c.Worker.Pools
+	}
+	pools := []string{DefaultPool}
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		if name != DefaultPool {
+			pools = append(pools, name)
+		}
+	}
+	return pools
+}
+
+// DefaultPool is the one of tasks that name none.
+const DefaultPool = "default"
+
 // Default returns the settings before anything was read. Data and Worker.Name are still empty: they
 // depend on the host, and Load fills them.
 func Default() *Config {
@@ -231,10 +253,10 @@ func Default() *Config {
 			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: leastGrace,
 		},
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
-		Worker: Worker{Pools: []string{"default"}, Drain: 30 * time.Second},
+		Worker: Worker{Drain: 30 * time.Second},
 		Execution: Execution{
 			SkillsDir:   "./skills",
-			SandboxType: "auto", Reuse: "tenant",
+			SandboxType: "auto", Reuse: "tenant", MaxImageMB: 4096,
 			State: State{StateFile: "state.json"},
 		},
 		Limits: Limits{

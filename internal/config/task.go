@@ -21,8 +21,11 @@ type Execution struct {
 	// Directory that boxes of gVisor see as their root, read-only. Empty: the host's Python and its
 	// libraries, for one tenant only.
 	Rootfs string `yaml:"rootfs"`
+	// Size of an image, unpacked.
+	MaxImageMB int64 `yaml:"max_image_mb"`
 	// File of Python packages in the format of pip, installed once for each content of the file, from
-	// wheels only; programs find them below the sandbox's own. With the host's Python only, not rootfs.
+	// wheels only, and kept in the bucket for the other workers; programs find them before the sandbox's
+	// own. With the host's Python only, not rootfs.
 	Requirements string `yaml:"requirements"`
 	// Modules that programs find imported already, such as those of requirements that take long.
 	Preload []string `yaml:"preload"`
@@ -38,6 +41,20 @@ type Execution struct {
 	Reuse string `yaml:"reuse"`
 	// Memory that all running tasks may have together. 0: three quarters of the host's.
 	MemoryMBTotal int `yaml:"memory_mb_total"`
+}
+
+// Pool is what programs of the tasks of one pool can import, in place of what execution says.
+type Pool struct {
+	// Image of its boxes: an archive in the format of OCI or Docker on this host, a directory in OCI's
+	// layout, or a root file system as a directory; for microsandbox also an OCI reference. It has
+	// Python 3.9 or newer. Empty: that of execution.
+	Image string `yaml:"image" sample:"/srv/images/analysis.tar"`
+	// File of Python packages, as execution.requirements. With the host's Python only, not an image.
+	Requirements string `yaml:"requirements"`
+	// Modules that programs find imported already.
+	Preload []string `yaml:"preload"`
+	// So many boxes that no tenant uses yet are kept ready. Not given: optimizations.sandbox_pool_size.
+	Ready *int `yaml:"ready"`
 }
 
 // State is the state that sessions share.

@@ -135,6 +135,9 @@ type Info struct {
 	Limits        string // cgroup: memory and CPU have an outer wall; rlimit: they have none
 	Environment   string // what the root file system is: a digest, or "host /usr"
 	MultiTenant   bool   // false: boxes of two tenants must not run on this host
+
+	// ImageMultiTenant is MultiTenant of boxes with a root file system of their own (Spec.Image).
+	ImageMultiTenant bool
 }
 
 // tiers are the kinds of isolation, weakest first.

@@ -68,7 +68,7 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 	return b, nil
 }
 
-func (h *fakeHost) start(ctx context.Context, box Box, _ []string) (boxRunner, error) {
+func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *compiled) (boxRunner, error) {
 	select {
 	case <-time.After(h.bootTime):
 		return box.(*fakeBox), nil
@@ -236,7 +236,7 @@ func (w *pending) done() bool {
 func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
 	w := &pending{}
 	go func() {
-		l, err := tp.Lease(ctx, Key{Tenant: tenant}, limits)
+		l, err := tp.Lease(ctx, Key{Tenant: tenant, Environment: tenant}, limits) // the first, where none is called so
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.lease, w.err, w.over = l, err, true

@@ -16,6 +16,7 @@ const (
 	ReasonImageNoPython Reason = "image_without_python" // the image has no Python, or too old a one
 	ReasonImageBroken   Reason = "image_broken"         // the image cannot be read
 	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no room for another box
+	ReasonRequirements  Reason = "requirements_failed"  // the packages of a requirements file cannot be had
 	ReasonBootFailed    Reason = "boot_failed"          // a box did not become ready, for another reason
 )
 

@@ -37,10 +37,12 @@ func (p *Pool) Lease(ctx context.Context, key Key, limits Limits) (*Lease, error
 	if total := p.opts.MemoryMBTotal; total > 0 && limits.MemoryMB > total {
 		return nil, fmt.Errorf("lease box: %d MB of memory is %w: %d MB", limits.MemoryMB, ErrTooLarge, total)
 	}
+	env := p.environment(key.Environment)
+	key.Environment = env.Name
 	var err error
 	for range leaseTries {
 		var b *pooledBox
-		if b, err = p.wait(ctx, key, limits); err != nil {
+		if b, err = p.wait(ctx, env, key, limits); err != nil {
 			return nil, fmt.Errorf("lease box: %w", err)
 		}
 		l := &Lease{pool: p, box: b, limits: limits, cold: b.cold}
@@ -60,11 +62,11 @@ func (p *Pool) limit(ctx context.Context, b *pooledBox, limits Limits) error {
 }
 
 // wait queues for a box.
-func (p *Pool) wait(ctx context.Context, key Key, limits Limits) (*pooledBox, error) {
+func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limits) (*pooledBox, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	w := &waiter{key: key, memoryMB: limits.MemoryMB, since: time.Now(), answer: make(chan answer, 1)}
+	w := &waiter{env: env, key: key, memoryMB: limits.MemoryMB, since: time.Now(), answer: make(chan answer, 1)}
 	p.mu.Lock()
 	if p.closed != nil {
 		p.mu.Unlock()
@@ -97,8 +99,8 @@ func (p *Pool) leave(ctx context.Context, w *waiter) error {
 	}
 	p.settle()
 	p.kick()
-	if p.trouble.err != nil {
-		return fmt.Errorf("%w; boxes cannot be made: %w", context.Cause(ctx), p.trouble.err)
+	if err := w.env.trouble.err; err != nil {
+		return fmt.Errorf("%w; boxes cannot be made: %w", context.Cause(ctx), err)
 	}
 	return context.Cause(ctx)
 }
@@ -110,6 +112,16 @@ func (l *Lease) Dir() string { return l.box.dir }
 
 // BoxID names the box; no other box ever has the same.
 func (l *Lease) BoxID() string { return l.box.id }
+
+// Info describes the box.
+func (l *Lease) Info() Info {
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	return l.pool.infoOf(l.box.env)
+}
+
+// Environment is the name of the box's environment.
+func (l *Lease) Environment() string { return l.box.env.Name }
 
 // Memory is a place where the users of a box keep what they know about it, as what its directory
 // holds. It is empty in a new box and dies with it: what is an io.Closer is closed then. It must not

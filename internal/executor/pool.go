@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,7 +28,8 @@ import (
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
-	start  func(ctx context.Context, box Box, preload []string) (boxRunner, error)
+	start  func(ctx context.Context, box Box, preload []string, memo *compiled) (boxRunner, error)
+	envs   []*environment // at least one
 	log    *slog.Logger
 	wake   chan struct{} // something for Run to do
 	ready  chan struct{} // closed when a box was ready for the first time
@@ -40,9 +42,10 @@ type Pool struct {
 	closed   error              // why leases are refused: ErrPoolClosed, and the reason where there is one
 	info     Info
 	disks    diskMode
-	doubt    bool // the first box could not be made: Run is to probe the driver
+	doubt    bool  // the first box could not be made: Run is to probe the driver
+	tried    bool  // a box that was prepared could not be made
+	unable   error // why the pool cannot go on
 	stats    PoolStats
-	trouble  trouble
 	pace     pace
 	run      string // begins the names of this process's boxes
 	made     int    // boxes ever begun
@@ -59,8 +62,7 @@ type PoolOptions struct {
 	DiskMB        int64         // size of each box's own disk, where we are root; 1024, negative: none
 	IdleTTL       time.Duration // a bound box idle for longer makes room for an unbound one; 1 min
 	Mounts        []Mount       // in every box: the catalogue
-	Preload       []string      // Python modules that programs find imported
-	Environment   string        // what Mounts add to the driver's environment, for Info; empty: nothing
+	Environments  []Environment // kinds of boxes, with names of their own; empty: one, the driver's own root
 	Log           *slog.Logger
 	Trace         func(PoolEvent) // told of every step of a box, in order; it must not call the pool
 }
@@ -73,8 +75,9 @@ const (
 
 // Key says who a box is bound to.
 type Key struct {
-	Tenant  string
-	Network string // what the box may reach; boxes of different reach are not exchanged
+	Tenant      string
+	Network     string // what the box may reach; boxes of different reach are not exchanged
+	Environment string // by name; boxes of different environments are not exchanged
 }
 
 // PoolEvent is one step in the life of a box: "created", "leased", "ran", "released",
@@ -93,7 +96,7 @@ type PoolStats struct {
 	Leases, ColdLeases                           uint64
 	Waited                                       time.Duration // by all leases together
 
-	LastError  string // why no box could be made; empty once one was
+	LastError  string // why no box of an environment could be made; empty once one was
 	LastReason Reason // the same in a word
 }
 
@@ -136,12 +139,12 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new pool: %w", err)
 	}
-	var memo compiled
 	return &Pool{
 		driver: driver,
 		opts:   opts,
-		start: func(ctx context.Context, box Box, preload []string) (boxRunner, error) {
-			r, err := startRunner(ctx, box, preload, &memo)
+		envs:   newEnvironments(opts),
+		start: func(ctx context.Context, box Box, preload []string, memo *compiled) (boxRunner, error) {
+			r, err := startRunner(ctx, box, preload, memo)
 			if err != nil {
 				return nil, err
 			}
@@ -171,31 +174,54 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	if o.Reuse != ReuseTenant && o.Reuse != ReuseNever {
 		return o, fmt.Errorf("reuse %q is neither %q nor %q", o.Reuse, ReuseTenant, ReuseNever)
 	}
+	all := o.AllReady()
 	o.MinReady = max(0, cmp.Or(o.MinReady, 3))
-	o.Max = cmp.Or(o.Max, o.MinReady+max(4, runtime.NumCPU()))
+	o.Environments = slices.Clone(o.Environments)
+	if len(o.Environments) == 0 {
+		o.Environments = []Environment{{}}
+	}
+	o.Max = cmp.Or(o.Max, all+max(4, runtime.NumCPU()))
 	if o.Max < 1 {
 		return o, fmt.Errorf("at most %d boxes are none", o.Max)
 	}
 	o.MinReady = min(o.MinReady, o.Max)
+	names := map[string]bool{}
+	for i := range o.Environments {
+		e := &o.Environments[i]
+		if names[e.Name] {
+			return o, fmt.Errorf("there are two environments %q", e.Name)
+		}
+		names[e.Name] = true
+		e.MinReady = min(max(0, cmp.Or(e.MinReady, o.MinReady)), o.Max)
+	}
 	o.DiskMB = cmp.Or(o.DiskMB, 1024)
 	o.IdleTTL = cmp.Or(o.IdleTTL, time.Minute)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 
+// AllReady is how many unbound boxes the pool of these options keeps ready.
+func (o PoolOptions) AllReady() int {
+	ready := max(0, cmp.Or(o.MinReady, 3))
+	if len(o.Environments) == 0 {
+		return ready
+	}
+	n := 0
+	for _, e := range o.Environments {
+		n += max(0, cmp.Or(e.MinReady, ready))
+	}
+	return n
+}
+
 // Ready is closed when a program would run at once for the first time: a box is warm, or none is
 // to be kept so.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
-// Info describes the driver; it is empty until Run has probed it.
+// Info describes the driver, and boxes of the first environment; it is empty until Run has probed it.
 func (p *Pool) Info() Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	info := p.info
-	if p.opts.Environment != "" {
-		info.Environment += " + " + p.opts.Environment
-	}
-	return info
+	return p.infoOf(p.envs[0])
 }
 
 // Stats counts the pool as it is now.
@@ -205,8 +231,11 @@ func (p *Pool) Stats() PoolStats {
 	s := p.stats
 	s.Max, s.Waiting = p.opts.Max, len(p.waiting)
 	s.MemoryMB, s.MemoryMBTotal = p.memoryMB, p.opts.MemoryMBTotal
-	if p.trouble.err != nil {
-		s.LastError, s.LastReason = p.trouble.err.Error(), ReasonOf(p.trouble.err)
+	for _, e := range p.envs {
+		if e.trouble.err != nil {
+			s.LastError, s.LastReason = e.trouble.err.Error(), ReasonOf(e.trouble.err)
+			break
+		}
 	}
 	for _, b := range p.boxes {
 		switch b.state {
@@ -286,9 +315,12 @@ func (p *Pool) prepare(ctx context.Context) error {
 // what may be mended it mends.
 func (p *Pool) prove(ctx context.Context) error {
 	p.mu.Lock()
-	doubt := p.doubt
+	doubt, unable := p.doubt, p.unable
 	p.doubt = false
 	p.mu.Unlock()
+	if unable != nil {
+		return fmt.Errorf("run pool: %w", unable)
+	}
 	prober, ok := p.driver.(Inspector)
 	if !doubt || !ok || ctx.Err() != nil {
 		return nil
@@ -313,8 +345,8 @@ func (p *Pool) act(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	doomed := p.doomed
 	p.doomed = nil
 	var begun []*pooledBox
-	for range create {
-		begun = append(begun, p.begin())
+	for _, e := range create {
+		begun = append(begun, p.begin(e))
 	}
 	p.mu.Unlock()
 	for _, b := range doomed {

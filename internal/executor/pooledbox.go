@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,7 +29,8 @@ const (
 // Pool.mu; box, runner, dir and disk are set before it is ready.
 type pooledBox struct {
 	id     string // never used again
-	slot   int    // names it to the driver; used again when it is gone
+	env    *environment
+	slot   int // names it to the driver; used again when it is gone
 	state  boxState
 	key    Key       // of every lease it ever had
 	used   time.Time // made, leased or given back
@@ -55,13 +57,13 @@ const (
 )
 
 // begin takes a slot for a new box; p.mu is held.
-func (p *Pool) begin() *pooledBox {
+func (p *Pool) begin(e *environment) *pooledBox {
 	slot := 0
 	for p.boxes[slot] != nil {
 		slot++
 	}
 	p.made++
-	b := &pooledBox{slot: slot, id: p.run + "-" + strconv.Itoa(p.made)}
+	b := &pooledBox{env: e, slot: slot, id: p.run + "-" + strconv.Itoa(p.made)}
 	p.boxes[slot] = b
 	return b
 }
@@ -89,14 +91,19 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.doubt = p.stats.Created == 0 && p.stats.CreateErrors == 0
+		if _, ok := errors.AsType[*unprepared](err); !ok {
+			p.doubt = p.stats.Created == 0 && !p.tried
+			p.tried = true
+		} else if b.env.Required {
+			p.unable = err
+		}
 		p.stats.CreateErrors++
-		p.trouble.add(err, time.Now())
-		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "attempts", p.trouble.attempts, "error", err)
+		b.env.trouble.add(err, time.Now())
+		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "environment", b.env.Name, "attempts", b.env.trouble.attempts, "reason", ReasonOf(err), "error", err)
 		return
 	}
 	p.stats.Created++
-	p.trouble = trouble{}
+	b.env.trouble = trouble{}
 	b.state, b.used = ready, time.Now()
 	p.trace("created", b, "")
 	if p.closed != nil {
@@ -112,7 +119,7 @@ func (p *Pool) announce() {
 	select {
 	case <-p.ready:
 	default:
-		if p.count(ready) >= min(1, p.opts.MinReady) {
+		if first := p.envs[0]; p.countOf(first, ready) >= min(1, first.MinReady) {
 			close(p.ready)
 			p.pace.busy = time.Now() // whoever waited for this has a task now
 		}
@@ -122,20 +129,24 @@ func (p *Pool) announce() {
 // build makes the workspace, the box and its runner. After an error, which is no
 // failure of a program, only the workspace is left.
 func (p *Pool) build(ctx context.Context, b *pooledBox) error {
+	root, err := p.prepared(ctx, b.env)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
 	defer cancel()
 	if err := p.makeWorkspace(ctx, b); err != nil {
 		return err
 	}
 	box, err := p.driver.Create(ctx, Spec{
-		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir,
-		Mounts: p.opts.Mounts, Env: runnerEnv(),
+		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir, Image: root.Image,
+		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runnerEnv(),
 	})
 	if err != nil {
 		return err
 	}
 	b.box = box
-	if b.runner, err = p.start(ctx, box, p.opts.Preload); err != nil {
+	if b.runner, err = p.start(ctx, box, root.Preload, &b.env.memo); err != nil {
 		return errors.Join(err, box.Destroy(context.WithoutCancel(ctx)))
 	}
 	return nil

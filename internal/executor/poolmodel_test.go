@@ -30,6 +30,9 @@ func TestPoolKeepsItsPromises(t *testing.T) {
 			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
 			IdleTTL:       time.Second,
 		}
+		if rapid.Bool().Draw(rt, "environments") { // tenant c's leases are of another one
+			opts.Environments = []Environment{{Name: "default"}, {Name: "c"}}
+		}
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
 				What:   rapid.SampledFrom([]string{"lease", "lease", "lease", "release", "release", "burn", "kill", "cancel", "fail", "wait"}).Draw(rt, "what"),
@@ -117,7 +120,11 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 			return fmt.Errorf("lease %d was never answered", i)
 		}
 	}
-	if s := tp.Stats(); s.Leased != 0 || s.MemoryMB != 0 || s.Ready < tp.opts.MinReady && s.Ready+s.Bound < s.Max {
+	all := 0
+	for _, e := range tp.envs {
+		all += e.MinReady
+	}
+	if s := tp.Stats(); s.Leased != 0 || s.MemoryMB != 0 || s.Ready < all && s.Ready+s.Bound < s.Max {
 		return fmt.Errorf("a pool at rest has %+v", s)
 	}
 	tp.finish()

@@ -9,6 +9,7 @@ import (
 
 // waiter is a lease that waits for a box. Exactly one answer is sent.
 type waiter struct {
+	env      *environment
 	key      Key
 	memoryMB int
 	since    time.Time
@@ -78,8 +79,8 @@ func (q *pace) allowed(now time.Time, making, leased int) (n int, wait time.Dura
 // parallel is how many boxes are made at once: it takes a processor to boot one.
 func parallel() int { return max(2, runtime.NumCPU()) }
 
-// settle gives boxes to waiting leases, first come, first served, and returns how
-// many boxes to make now, and after which time to look again (0: when something
+// settle gives boxes to waiting leases, first come, first served, and returns of which
+// environments to make boxes now, and after which time to look again (0: when something
 // happens). It may be called whenever anything has changed; p.mu is held.
 //
 // Each lease in turn takes a box bound to its key, or an unbound one, or counts on
@@ -87,9 +88,12 @@ func parallel() int { return max(2, runtime.NumCPU()) }
 // on that of the longest idle box of somebody else. What one counts on is not there
 // for those behind it. A lease for whose memory there is no room yet holds up those
 // behind it: otherwise small tasks would starve large ones.
-func (p *Pool) settle() (create int, next time.Duration) {
+func (p *Pool) settle() (create []*environment, next time.Duration) {
 	now := time.Now()
-	coming, freeing := p.count(warming), p.count(burning)
+	coming, freeing := map[*environment]int{}, p.count(burning)
+	for _, e := range p.envs {
+		coming[e] = p.countOf(e, warming)
+	}
 	free := p.opts.Max - len(p.boxes)
 	kept := p.waiting[:0]
 	for i, w := range p.waiting {
@@ -97,23 +101,23 @@ func (p *Pool) settle() (create int, next time.Duration) {
 			kept = append(kept, p.waiting[i:]...)
 			break
 		}
-		b := p.pick(w.key)
+		b, trouble := p.pick(w), w.env.trouble
 		switch {
 		case b != nil:
 			p.lend(b, w, now)
 			continue
-		case coming > 0:
-			coming--
-		case p.trouble.attempts >= givingUp && p.count(leased) == 0:
-			w.refuse(&UnavailableError{Attempts: p.trouble.attempts, Err: p.trouble.err})
+		case coming[w.env] > 0:
+			coming[w.env]--
+		case trouble.attempts >= givingUp && w.env.paused(now) > 0 && p.countOf(w.env, leased) == 0: // the next attempt may be its own
+			w.refuse(&UnavailableError{Attempts: trouble.attempts, Err: trouble.err})
 			continue
 		case free > 0:
 			free--
-			create++
+			create = append(create, w.env)
 		case freeing > 0:
 			freeing--
 		default:
-			if victim := p.oldestIdle(); victim != nil {
+			if victim := p.victim(w.env); victim != nil {
 				p.evict(victim)
 			}
 		}
@@ -124,36 +128,78 @@ func (p *Pool) settle() (create int, next time.Duration) {
 	return p.refill(now, create, coming, free)
 }
 
-// refill adds to the boxes that leases wait for those that the pool lacks.
-func (p *Pool) refill(now time.Time, create, coming, free int) (int, time.Duration) {
+// refill adds to the boxes that leases wait for those that the pool lacks. coming are those being
+// made that nobody counts on.
+func (p *Pool) refill(now time.Time, create []*environment, coming map[*environment]int, free int) ([]*environment, time.Duration) {
 	if p.closed != nil {
-		return 0, 0
+		return nil, 0
 	}
-	lacking := p.opts.MinReady - p.count(ready) - coming
+	lacking := map[*environment]int{}
+	all := 0
+	for _, e := range p.envs {
+		lacking[e] = max(0, e.MinReady-p.countOf(e, ready)-coming[e])
+		all += lacking[e]
+	}
 	var next time.Duration
 	switch {
-	case lacking <= 0:
+	case all == 0:
 		p.pace.since = time.Time{}
 	default:
 		if p.pace.since.IsZero() {
 			p.pace.since = now
 		}
 		var n int
-		making := p.count(warming) + create
+		making := p.count(warming) + len(create)
 		n, next = p.pace.allowed(now, making, p.count(leased))
 		if p.stats.Created == 0 { // the first one soon, rather than several together later
 			n = min(n, max(0, 1-making))
 		}
-		ahead := min(n, lacking, free)
-		create += ahead
-		if n > ahead && ahead < lacking && p.count(burning) == 0 {
+		ahead := p.ahead(now, lacking, min(n, free))
+		create = append(create, ahead...)
+		if n > len(ahead) && len(ahead) < all && p.count(burning) == 0 {
 			next = p.reclaim(now)
 		}
 	}
-	if pause := p.trouble.until.Sub(now); pause > 0 && create > 0 {
-		return 0, pause
+	return p.bearable(now, create, next)
+}
+
+// ahead chooses of which environments to make up to n boxes that nobody waits for, the emptiest first.
+func (p *Pool) ahead(now time.Time, lacking map[*environment]int, n int) []*environment {
+	var chosen []*environment
+	for range n {
+		var most *environment
+		for _, e := range p.envs {
+			if lacking[e] > 0 && e.paused(now) == 0 && (most == nil || lacking[e] > lacking[most]) {
+				most = e
+			}
+		}
+		if most == nil {
+			break
+		}
+		lacking[most]--
+		chosen = append(chosen, most)
 	}
-	return min(create, max(0, parallel()-p.count(warming))), next
+	return chosen
+}
+
+// bearable leaves out what is not to be made yet, because it failed a moment ago or because the
+// processors are busy making others.
+func (p *Pool) bearable(now time.Time, create []*environment, next time.Duration) ([]*environment, time.Duration) {
+	var due []*environment
+	for _, e := range create {
+		pause := e.paused(now)
+		if pause == 0 {
+			due = append(due, e)
+		} else if next == 0 || pause < next {
+			next = pause
+		}
+	}
+	for _, e := range p.envs { // what is lacking is looked at again when its pause is over
+		if pause := e.paused(now); pause > 0 && (next == 0 || pause < next) {
+			next = pause
+		}
+	}
+	return due[:min(len(due), max(0, parallel()-p.count(warming)))], next
 }
 
 // reclaim evicts a box that nobody has asked for since IdleTTL, or says when there
@@ -176,16 +222,16 @@ func (p *Pool) evict(b *pooledBox) {
 	p.burn(b)
 }
 
-// pick returns a live idle box for the key: one that is bound to it, the most
+// pick returns a live idle box for a lease: one that is bound to its key, the most
 // recently used, or an unbound one. Dead ones that it comes across are burned.
-func (p *Pool) pick(key Key) *pooledBox {
+func (p *Pool) pick(w *waiter) *pooledBox {
 	for {
 		var best *pooledBox
 		for _, b := range p.boxes {
-			if b.state == bound && b.key == key && (best == nil || best.state == ready || b.used.After(best.used)) {
+			if b.state == bound && b.key == w.key && (best == nil || best.state == ready || b.used.After(best.used)) {
 				best = b
 			}
-			if b.state == ready && (best == nil || best.state == ready && b.used.Before(best.used)) {
+			if b.state == ready && b.env == w.env && (best == nil || best.state == ready && b.used.Before(best.used)) {
 				best = b
 			}
 		}
@@ -234,6 +280,21 @@ func (p *Pool) burn(b *pooledBox) {
 	p.doomed = append(p.doomed, b)
 	p.trace("burned", b, "")
 	p.kick()
+}
+
+// victim is the box whose place a lease of an environment may have: the longest idle one, else one of
+// another environment that has served nobody.
+func (p *Pool) victim(e *environment) *pooledBox {
+	if b := p.oldestIdle(); b != nil {
+		return b
+	}
+	var oldest *pooledBox
+	for _, b := range p.boxes {
+		if b.state == ready && b.env != e && (oldest == nil || b.used.Before(oldest.used)) {
+			oldest = b
+		}
+	}
+	return oldest
 }
 
 func (p *Pool) oldestIdle() *pooledBox {

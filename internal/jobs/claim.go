@@ -180,7 +180,7 @@ func (r *run) markLost(now time.Time) {
 func (r *run) attempts() int {
 	n := 0
 	for _, a := range r.rec.Attempts {
-		if a.Outcome != outcomeDrained {
+		if !uncounted(a.Outcome) {
 			n++
 		}
 	}
@@ -211,7 +211,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	e.Attempts = append(slices.Clone(e.Attempts), schemas.Attempt{Run: e.Run, Worker: e.Worker, StartedAt: now})
 	if len(e.Attempts) > maxAttempts {
-		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return a.Outcome == outcomeDrained })
+		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return uncounted(a.Outcome) })
 		e.Attempts = slices.Delete(e.Attempts, max(0, i), max(0, i)+1)
 	}
 	err := r.w.c.swap(ctx, &e)

@@ -28,6 +28,19 @@ type WorkerInfo struct {
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
 	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, leased, max
 	Extra   map[string]any `json:"extra,omitempty"`
+
+	Environments []EnvironmentInfo `json:"environments,omitempty"`
+}
+
+// EnvironmentInfo is what one or more pools of a worker have: each pool the environment of its name,
+// or the first.
+type EnvironmentInfo struct {
+	Name     string         `json:"name"`
+	What     string         `json:"what,omitempty"`     // empty until it was prepared
+	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
+	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting
+	Error    string         `json:"error,omitempty"`    // why it has no boxes
+	Reason   string         `json:"reason,omitempty"`   // the same in a word
 }
 
 func (w *Worker) setBusy(n int) {

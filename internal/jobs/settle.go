@@ -19,11 +19,25 @@ const (
 	outcomeLost    = "lost"
 	outcomeError   = "error"
 	outcomeDrained = "drained"
+	outcomeNotYet  = "unavailable" // the worker has nothing to run it with
 )
+
+// uncounted tells whether an attempt with this outcome is none of the task's.
+func uncounted(outcome string) bool { return outcome == outcomeDrained || outcome == outcomeNotYet }
+
+// NotYet marks an error of the fleet before anything of the task began, which another worker, or this
+// one later, may not have: the task waits, for as long as it takes, and no attempt of it is used up.
+func NotYet(err error) error { return &notYetError{err} }
+
+type notYetError struct{ err error }
+
+func (e *notYetError) Error() string { return e.err.Error() }
+func (e *notYetError) Unwrap() error { return e.err }
 
 const (
 	defaultBackoff = time.Second
 	maxBackoff     = 10 * time.Minute
+	maxNotYet      = 30 * time.Second
 	shortDelay     = time.Second // up to which a retry keeps its place below the tenant's cap
 )
 
@@ -70,6 +84,8 @@ func (r *run) resultOf(cause, err error) *schemas.Result {
 		return nil
 	case errors.As(err, &permanent):
 		return r.blank(schemas.Dead, &schemas.Error{Code: "fleet_error", Message: "the fleet could not run the task", Cause: err.Error()})
+	case isNotYet(err):
+		return nil
 	case r.attempts() >= r.maxAttempts():
 		e := r.errorDead()
 		if known, ok := errors.AsType[*explainedError](err); ok {
@@ -94,6 +110,9 @@ func errorText(e *schemas.Error) string {
 
 // again puts a task back after an error of the fleet, or uncounted after a cut by shutdown.
 func (r *run) again(ctx context.Context, l *lease, cause, err error) error {
+	if isNotYet(err) && !errors.Is(cause, ErrDraining) {
+		return r.retryIn(ctx, l, r.notYet(), outcomeNotYet, err.Error())
+	}
 	if !errors.Is(cause, ErrDraining) {
 		return r.retry(ctx, l, outcomeError, err.Error())
 	}
@@ -108,8 +127,11 @@ func (r *run) again(ctx context.Context, l *lease, cause, err error) error {
 }
 
 func (r *run) retry(ctx context.Context, l *lease, outcome, text string) error {
+	return r.retryIn(ctx, l, r.backoff(), outcome, text)
+}
+
+func (r *run) retryIn(ctx context.Context, l *lease, delay time.Duration, outcome, text string) error {
 	r.w.c.tel.retried.Add(ctx, 1, attrPool(r.pool))
-	delay := r.backoff()
 	r.w.log.InfoContext(ctx, "task will be tried again", "task", r.id, "run", r.rec.Run, "outcome", outcome, "in", delay)
 	if delay > shortDelay {
 		defer l.release()
@@ -149,6 +171,24 @@ func (r *run) backoff() time.Duration {
 		base = time.Duration(r.task.Retry.BackoffS * float64(time.Second))
 	}
 	d := doubled(base, r.attempts()-1)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads attempts, hides nothing
+}
+
+func isNotYet(err error) bool {
+	_, ok := errors.AsType[*notYetError](err)
+	return ok
+}
+
+// notYet is how long to wait for what the worker does not have: longer with each time in a row.
+func (r *run) notYet() time.Duration {
+	n := 0
+	for _, a := range slices.Backward(r.rec.Attempts) {
+		if a.Outcome != outcomeNotYet && a.Outcome != "" { // the last one has none yet
+			break
+		}
+		n++
+	}
+	d := min(maxNotYet, doubled(defaultBackoff, n))
 	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads attempts, hides nothing
 }
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,11 @@ import (
 type Options struct {
 	Python       string // interpreter of the host that has pip, of the version that boxes have
 	Requirements string // file, in the format of pip
-	Dir          string // where layers are kept
+	Dir          string // where layers are kept on this host
+
+	// Objects is where layers are kept for all hosts; nil: nowhere.
+	Objects Objects
+	Log     *slog.Logger // hears what went wrong with Objects, which nobody has to mind; nil: nobody
 }
 
 // Layer is a directory of packages.
@@ -32,6 +37,7 @@ type Layer struct {
 	Dir   string
 	Hash  string   // of the requirements and the interpreter's version
 	Names []string // of the distributions, with versions, as "numpy 2.1.0"
+	From  string   // where it was had from: host, bucket or pip
 }
 
 const (
@@ -55,16 +61,16 @@ func build(ctx context.Context, o Options) (Layer, error) {
 	if err != nil {
 		return Layer{}, err
 	}
-	dir := filepath.Join(o.Dir, hash)
+	dir, from := filepath.Join(o.Dir, hash), fromHost
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := install(ctx, o, dir); err != nil {
+		if from, err = o.have(ctx, hash, dir); err != nil {
 			return Layer{}, err
 		}
 	} else if err != nil {
 		return Layer{}, err
 	}
 	names, err := distributions(dir)
-	return Layer{Dir: dir, Hash: hash, Names: names}, err
+	return Layer{Dir: dir, Hash: hash, Names: names, From: from}, err
 }
 
 // key hashes all that a layer is made from: the file as it is, and the interpreter, whose version and
@@ -92,8 +98,43 @@ func key(ctx context.Context, o Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// install has pip fill a directory beside dir, which takes its place in one step.
-func install(ctx context.Context, o Options, dir string) error {
+// Where a layer was had from.
+const (
+	fromHost   = "host"
+	fromBucket = "bucket"
+	fromPip    = "pip"
+)
+
+// have gets a layer from the bucket, or has pip install it and puts it there.
+func (o Options) have(ctx context.Context, hash, dir string) (from string, err error) {
+	if o.Objects != nil {
+		err := place(ctx, o, dir, func(temp string) error { return fetch(ctx, o.Objects, hash, temp) })
+		if err == nil {
+			return fromBucket, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			o.warn(ctx, "packages not taken from the bucket, installing them", hash, err)
+		}
+	}
+	if err := place(ctx, o, dir, func(temp string) error { return pip(ctx, o, temp) }); err != nil {
+		return "", err
+	}
+	if o.Objects != nil {
+		if err := store(ctx, o.Objects, hash, dir); err != nil {
+			o.warn(ctx, "packages not kept in the bucket", hash, err)
+		}
+	}
+	return fromPip, nil
+}
+
+func (o Options) warn(ctx context.Context, what, hash string, err error) {
+	if o.Log != nil {
+		o.Log.WarnContext(ctx, what, "packages", hash, "error", err)
+	}
+}
+
+// place has a directory beside dir filled, which takes its place in one step.
+func place(ctx context.Context, o Options, dir string, fill func(temp string) error) error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
@@ -105,7 +146,10 @@ func install(ctx context.Context, o Options, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	if err := pip(ctx, o, temp); err != nil {
+	if err := fill(temp); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	if err := readable(temp); err != nil {

@@ -1,26 +1,44 @@
 package pipeline
 
 import (
-	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/schemas"
 )
 
+// The skills of a workspace are no packages, and other errors are none of ours.
 func TestHintModules(t *testing.T) {
-	p := &Pipeline{Stages: Stages{Modules: []string{"numpy 2.1.0"}}}
+	const skill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
 	for message, want := range map[string]string{
-		"ModuleNotFoundError: No module named 'pandas.io'": `sandboxes (host /usr) have Python's own modules and numpy 2.1.0; an operator adds packages with a line such as "pandas" in`,
-		"ModuleNotFoundError: No module named 'skills.x'":  "the workspace has no such skill: save it as skills/NAME.py",
-		"ModuleNotFoundError: No module named 'skills'":    "the workspace has no such skill",
-		"ModuleNotFoundError: No module named 'a b'":       "",
+		"ModuleNotFoundError: No module named 'skills.x'": skill,
+		"ModuleNotFoundError: No module named 'skills'":   skill,
+		"ModuleNotFoundError: No module named 'a b'":      "",
 		"ValueError: x": "",
 	} {
-		task := &task{result: schemas.Result{Error: &schemas.Error{Message: message}, Sandbox: schemas.Sandbox{Environment: "host /usr"}}}
-		p.hintModules(task)
-		if got := task.result.Error.Hint; !strings.HasPrefix(got, want) || want == "" && got != "" {
+		task := &task{result: schemas.Result{Error: &schemas.Error{Message: message}}}
+		new(Pipeline).hintModules(task)
+		if got := task.result.Error.Hint; got != want {
 			t.Errorf("hint of %q = %q, want %q", message, got, want)
 		}
 	}
-	p.hintModules(&task{}) // of a program that succeeded
+	new(Pipeline).hintModules(&task{}) // of a program that succeeded
+}
+
+func TestMissingModule(t *testing.T) {
+	all := []executor.EnvironmentStats{
+		{Name: "default"},
+		{Name: "science", Modules: []string{"numpy 2.1.0", "scikit_learn 1.5.0"}},
+	}
+	for _, c := range []struct{ module, name, what, want string }{
+		{"scipy", "science", "host /usr + requirements 0c4b", "sandboxes of the pool science (host /usr + requirements 0c4b) have Python's own modules and numpy 2.1.0, scikit_learn 1.5.0; an operator adds it with `echo scipy >> FILE`, for the FILE of pools.science.requirements or execution.requirements, and starts the worker again"},
+		{"numpy", "default", "host /usr", "sandboxes of the pool default (host /usr) have Python's own modules; send the task to the pool science, which has numpy 2.1.0 (--pool science); an operator adds it with `echo numpy >> FILE`, for the FILE of pools.default.requirements or execution.requirements, and starts the worker again"},
+		{"scipy", "images", "image x.tar sha256:12", "sandboxes of the pool images (image x.tar sha256:12) have what the image has; an operator adds it to the image: pip install scipy, when it is built"},
+	} {
+		if d := cmp.Diff(c.want, missingModule(c.module, c.name, c.what, all)); d != "" {
+			t.Errorf("missingModule(%s, %s) (-want +got):\n%s", c.module, c.name, d)
+		}
+	}
 }

@@ -51,7 +51,6 @@ type Stages struct {
 	Plugins    *plugins.Set // nil: none
 
 	Network egress.Options // of runs that may use it; Allow is the task's
-	Modules []string       // packages of the environment, beside Python's own, for hints
 }
 
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
@@ -169,14 +168,19 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	defer t.clock(&t.timing.SandboxWait)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
 	defer span.End()
-	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach()}, t.limits)
+	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits)
 	if errors.Is(err, executor.ErrTooLarge) {
 		return nil, &schemas.Error{Code: "limit_too_large", Message: err.Error(), Hint: "ask for less memory"}
+	}
+	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil { // whole it is the operator's
+		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool", "task", t.job.Record.TaskID, "pool", t.job.Record.Pool, "reason", executor.ReasonOf(err), "error", err)
+		return nil, jobs.NotYet(fmt.Errorf("the pool %s has no sandboxes on this worker (%s): codefleet pool says why", t.job.Record.Pool, executor.ReasonOf(err)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lease a sandbox: %w", orCause(ctx, err))
 	}
-	info := p.Pool.Info()
+	info := lease.Info()
+	t.environment = lease.Environment()
 	if want := t.job.Task.MinTier; !executor.TierSatisfies(info.Tier, want) {
 		lease.Release()
 		return nil, &schemas.Error{

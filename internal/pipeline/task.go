@@ -22,6 +22,7 @@ type task struct {
 	job         *jobs.Job
 	ref         state.Ref
 	limits      executor.Limits
+	environment string   // of the box, by name
 	tools       *toolset // nil: the fleet has none
 	allow       []string // of the tools
 	request     codegen.Request

@@ -3,30 +3,164 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/image"
 	"github.com/codefleet/codefleet/internal/packages"
 )
 
-// addPackages builds the packages of the settings, where there are some, and gives them to the boxes
-// of a pool. It returns their names.
-func addPackages(ctx context.Context, c *config.Config, info executor.Info, pool *executor.PoolOptions) ([]string, error) {
-	pool.Preload = c.Execution.Preload
-	if c.Execution.Requirements == "" {
-		return nil, nil
+// Environments are what the pools of the settings are made from.
+type Environments struct {
+	Config  *config.Config
+	Info    executor.Info    // of the driver
+	Objects packages.Objects // where layers of packages are kept for all hosts; nil: nowhere
+	Joined  <-chan struct{}  // closed when Objects may be asked; nil: at once
+	Log     *slog.Logger
+}
+
+// List are the environments of a worker's pools: first the one that execution describes, where a pool
+// has no other.
+func (e Environments) List() []executor.Environment {
+	var own, others []executor.Environment
+	for _, name := range e.Config.TakesFrom() {
+		p, ok := e.Config.Pools[name]
+		switch {
+		case ok:
+			others = append(others, executor.Environment{
+				Name: name, MinReady: e.ready(p), Prepare: func(ctx context.Context) (executor.Root, error) { return e.pool(ctx, name, p) },
+			})
+		case own == nil:
+			own = []executor.Environment{{Name: name, MinReady: e.ready(config.Pool{}), Prepare: e.execution, Required: true}}
+		}
 	}
-	if info.Driver != "gvisor" || c.Execution.Rootfs != "" {
-		return nil, errors.New("execution.requirements is for sandboxes with the host's Python: install the packages in the image or in execution.rootfs instead")
+	return append(own, others...)
+}
+
+// ready is how many boxes a pool keeps ready, in the executor's words.
+func (e Environments) ready(p config.Pool) int {
+	n := e.Config.Optimizations.ReadyBoxes()
+	if p.Ready != nil && n > 0 {
+		n = *p.Ready
+	}
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// execution prepares what the section execution describes.
+func (e Environments) execution(ctx context.Context) (executor.Root, error) {
+	x := e.Config.Execution
+	root := executor.Root{Preload: x.Preload}
+	if x.Requirements != "" && x.Rootfs != "" {
+		return root, &executor.HostError{
+			Reason: executor.ReasonRequirements, Err: errors.New("execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own"), Fix: "install the packages in execution.rootfs",
+		}
+	}
+	return e.layer(ctx, root, "execution.requirements", x.Requirements)
+}
+
+// pool prepares what a pool of its own describes.
+func (e Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
+	root := executor.Root{Preload: p.Preload}
+	if p.Image != "" {
+		var err error
+		if root, err = e.image(ctx, root, "pools."+name+".image", p.Image); err != nil {
+			return root, err
+		}
+	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" {
+		return root, &executor.HostError{
+			Reason: executor.ReasonRequirements, Err: fmt.Errorf("pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name), Fix: "use pools." + name + ".image",
+		}
+	}
+	return e.layer(ctx, root, "pools."+name+".requirements", p.Requirements)
+}
+
+// image finds an image, and unpacks it for a driver that takes directories.
+func (e Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
+	if e.Info.Driver != "gvisor" {
+		root.Image, root.Text = name, "image "+shown(name)
+		return root, nil
+	}
+	unpacked, err := image.Unpack(ctx, image.Options{Path: name, Dir: filepath.Join(e.Config.Data, "images"), MaxMB: e.Config.Execution.MaxImageMB})
+	if err != nil {
+		return root, imageError(key, name, err)
+	}
+	root.Image, root.Text = unpacked.Dir, "image "+shown(name)
+	if unpacked.Digest != "" {
+		root.Text += " " + unpacked.Digest[:len("sha256:")+12]
+	}
+	return root, nil
+}
+
+// shown is how results name an image: not by where it lies on this host.
+func shown(name string) string {
+	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
+		return filepath.Base(name)
+	}
+	return name
+}
+
+func imageError(key, name string, err error) error {
+	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
+	switch {
+	case errors.Is(err, image.ErrMissing):
+		host.Reason, host.Fix = executor.ReasonImageMissing, "put an archive (skopeo copy docker://IMAGE oci-archive:FILE, or docker save) or a root file system there: gVisor takes images of this host"
+	case errors.Is(err, image.ErrTooLarge):
+		host.Reason, host.Fix = executor.ReasonImageTooLarge, "use a smaller one (python:3.12-slim has 150 MB), or raise execution.max_image_mb"
+	case errors.Is(err, image.ErrBroken):
+		host.Fix = "write it anew: skopeo copy … oci-archive:FILE, or docker save IMAGE > FILE"
+	}
+	return host
+}
+
+// layer adds the packages of a requirements file.
+func (e Environments) layer(ctx context.Context, root executor.Root, key, file string) (executor.Root, error) {
+	if file == "" {
+		return root, nil
+	}
+	if e.Info.Driver != "gvisor" {
+		return root, &executor.HostError{
+			Reason: executor.ReasonRequirements, Err: fmt.Errorf("%s is for sandboxes with the host's Python, and those of %s have an image's", key, e.Info.Driver), Fix: "install the packages in the image",
+		}
+	}
+	objects := e.Objects
+	if objects != nil && e.Joined != nil {
+		select {
+		case <-e.Joined:
+		case <-ctx.Done():
+			return root, context.Cause(ctx)
+		}
 	}
 	layer, err := packages.Build(ctx, packages.Options{
-		Python: executor.DefaultGuest().Python, Requirements: c.Execution.Requirements, Dir: filepath.Join(c.Data, "packages"),
+		Python: executor.DefaultGuest().Python, Requirements: file, Dir: filepath.Join(e.Config.Data, "packages"), Objects: objects, Log: e.Log,
 	})
 	if err != nil {
-		return nil, err
+		return root, &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf("%s: %w", key, err), Fix: "mend the file; the pool tries again by itself"}
 	}
-	pool.Mounts = append(pool.Mounts, executor.Mount{Source: layer.Dir, Target: executor.PackagesDir, ReadOnly: true})
-	pool.Environment = "requirements " + layer.Hash[:12]
-	return layer.Names, nil
+	e.Log.InfoContext(ctx, "packages", "setting", key, "from", layer.From, "hash", layer.Hash, "distributions", len(layer.Names))
+	root.Mounts = append(slices.Clone(root.Mounts), executor.Mount{Source: layer.Dir, Target: executor.PackagesDir, ReadOnly: true})
+	root.Added, root.Modules = "requirements "+layer.Hash[:12], layer.Names
+	return root, nil
+}
+
+// hostShared names the pools whose boxes show the host's own files, which tenants may not share.
+func (e Environments) hostShared() []string {
+	var pools []string
+	for _, name := range e.Config.TakesFrom() {
+		multi := e.Info.MultiTenant
+		if e.Config.Pools[name].Image != "" {
+			multi = e.Info.ImageMultiTenant
+		}
+		if !multi {
+			pools = append(pools, name)
+		}
+	}
+	return pools
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/config"
@@ -71,8 +72,11 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		return err
 	}
 	defer func() { err = errors.Join(err, vectors.Close()) }()
-	if info := box.Info; !info.MultiTenant && len(c.Tenants) > 1 {
-		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s) may serve one only: run as root with execution.rootfs", len(c.Tenants), info.Driver, info.Environment)
+	joined := make(chan struct{})
+	kinds := Environments{Config: c, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Log: t.Logger}
+	if info, pools := box.Info, kinds.hostShared(); len(pools) > 0 && len(c.Tenants) > 1 {
+		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
+			len(c.Tenants), info.Driver, info.Environment, strings.Join(pools, ", "))
 	}
 	if left := unserved(c, box.Info.Tier); len(left) > 0 {
 		t.Logger.WarnContext(take, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
@@ -81,21 +85,18 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
 		Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
 		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
-		Mounts: []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
-	}
-	modules, err := addPackages(take, c, box.Info, &pool)
-	if err != nil {
-		return err
+		Mounts:       []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
+		Environments: kinds.List(),
 	}
 	return worker.Run(take, work, worker.Options{
-		Name: c.Worker.Name, Version: version, Pools: c.Worker.Pools, Slots: c.Slots(),
+		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Serves: serves(c, box.Info.Tier),
-		Pool:   pool, Modules: modules, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
+		Pool:   pool, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
 		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
-		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, toolbox.Joined(join)),
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(toolbox.Joined(join), joined)),
 		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: plugged,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
@@ -127,6 +128,17 @@ func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(c
 			err = CheckStore(ctx, c, store)
 		}
 		return queue, store, err
+	}
+}
+
+// announced is connect, and closes joined when it has succeeded.
+func announced(connect func(context.Context) (*jobs.Client, error), joined chan<- struct{}) func(context.Context) (*jobs.Client, error) {
+	return func(ctx context.Context) (*jobs.Client, error) {
+		queue, err := connect(ctx)
+		if err == nil {
+			close(joined)
+		}
+		return queue, err
 	}
 }
 

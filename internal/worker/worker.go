@@ -55,7 +55,6 @@ type Options struct {
 	Ready       func() // called once, when a task would run at once
 
 	Network egress.Options // of runs that may use it
-	Modules []string       // packages of the environment, for hints
 
 	Cleaning Cleaning     // the worker's share of it; zero: none
 	Plugins  *plugins.Set // nil: none
@@ -125,7 +124,7 @@ func (o Options) orDefaults() Options {
 	}
 	o.Pool.Owner = cmp.Or(o.Pool.Owner, o.Name)
 	o.Pool.Log = cmp.Or(o.Pool.Log, o.Log)
-	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+max(0, cmp.Or(o.Pool.MinReady, 3)))
+	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+o.Pool.AllReady())
 	return o
 }
 
@@ -140,7 +139,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	story := pipeline.New(pipeline.Stages{
 		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: &history{queue: queue, log: o.Log},
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
-		Limits: o.Limits, Network: o.Network, Modules: o.Modules, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
+		Limits: o.Limits, Network: o.Network, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
 	})
 	handle := story.Handle
 	if o.Live != nil {
@@ -192,6 +191,12 @@ func info(version string, pool *executor.Pool) jobs.WorkerInfo {
 			"waiting": s.Waiting, "max": s.Max,
 		},
 	}
+	for _, e := range pool.Environments() {
+		out.Environments = append(out.Environments, jobs.EnvironmentInfo{
+			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason),
+			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting},
+		})
+	}
 	if s.LastError != "" {
 		out.Extra = map[string]any{"error": s.LastError, "reason": string(s.LastReason)}
 	}
@@ -200,21 +205,24 @@ func info(version string, pool *executor.Pool) jobs.WorkerInfo {
 
 // observe shows the pool in metrics: boxes by state, and what has happened to them.
 func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error) {
-	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by state"))
+	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by environment and state"))
 	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox"))
-	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox can be made, by reason"))
+	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox of an environment can be made, by reason"))
 	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := pool.Stats()
-		for state, n := range map[string]int{"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "leased": s.Leased} {
-			o.ObserveInt64(boxes, int64(n), metric.WithAttributes(attribute.String("state", state)))
-		}
-		o.ObserveInt64(waiting, int64(s.Waiting))
-		if s.LastReason != "" {
-			o.ObserveInt64(trouble, 1, metric.WithAttributes(attribute.String("reason", string(s.LastReason))))
+		for _, e := range pool.Environments() {
+			name := attribute.String("environment", e.Name)
+			for state, n := range map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased} {
+				o.ObserveInt64(boxes, int64(n), metric.WithAttributes(name, attribute.String("state", state)))
+			}
+			o.ObserveInt64(waiting, int64(e.Waiting), metric.WithAttributes(name))
+			if e.LastReason != "" {
+				o.ObserveInt64(trouble, 1, metric.WithAttributes(name, attribute.String("reason", string(e.LastReason))))
+			}
 		}
 		for event, n := range map[string]uint64{
 			"created": s.Created, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,

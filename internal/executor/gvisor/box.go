@@ -38,6 +38,8 @@ type box struct {
 	owner  *owner
 	spec   executor.Spec
 	dir    string // bundle, runsc's state; named in the arguments of each of its processes
+	root   string // its root file system
+	python string // the interpreter there
 	group  group
 
 	mu        sync.Mutex
@@ -91,7 +93,7 @@ func (b *box) start(argv []string) (*session, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("nothing to start")
 	}
-	config := bundle{spec: b.spec, root: b.owner.root, mounts: b.driver.hostMounts(), rootless: b.driver.rootless, args: argv}.config()
+	config := bundle{spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv}.config()
 	var s *session
 	var err error
 	if b.main != nil && !b.main.ended() {
@@ -181,6 +183,7 @@ func (b *box) OutOfMemory() bool {
 // Guest tells that an ordinary user's box has one user inside.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
+	guest.Python = b.python
 	if b.driver.rootless {
 		guest.Split, guest.UID = false, 0
 	}

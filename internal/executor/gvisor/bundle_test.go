@@ -107,25 +107,26 @@ func TestRootOfAMergedHost(t *testing.T) {
 	}
 }
 
-func TestCheckPython(t *testing.T) {
+func TestFindPython(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
 		want  string // part of the error
 	}{
-		"real":     {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
-		"absolute": {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
-		"missing":  {nil, "install python3 in the root file system"},
-		"dangling": {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
-		"shim":     {map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "not an interpreter but a script"},
-		"empty":    {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
-		"loop":     {map[string]string{"usr/bin/python3": "-> python3"}, "too many links"},
+		"real":          {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
+		"absolute":      {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
+		"missing":       {nil, "install python3 in the root file system"},
+		"dangling":      {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
+		"shim":          {map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "not an interpreter but a script"},
+		"empty":         {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
+		"beside a shim": {map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, ""},
+		"loop":          {map[string]string{"usr/bin/python3": "-> python3"}, "too many links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			fill(t, root, test.files)
-			err := checkPython(root)
+			_, err := findPython(root)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("checkPython = %v, want %q", err, test.want)
+				t.Errorf("findPython = %v, want %q", err, test.want)
 			}
 		})
 	}

@@ -48,14 +48,17 @@ type Driver struct {
 	mu      sync.Mutex
 	cgroups cgroups           // without any when the probe could not use them
 	owners  map[string]*owner // those whose lock this process holds
+
+	images images
 }
 
 // owner is what this process holds in the name of one owner.
 type owner struct {
-	dir   string
-	root  string // root file system of its boxes
-	lock  *hostdir.Lock
-	boxes map[string]bool // names of the boxes made by this process
+	dir    string
+	root   string // root file system of its boxes, but for those of an image
+	python string // path of its interpreter
+	lock   *hostdir.Lock
+	boxes  map[string]bool // names of the boxes made by this process
 }
 
 // Paths of sockets end at 107 bytes; runsc's is <box directory>/runsc-b.sock.
@@ -93,22 +96,34 @@ func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 	if !plainName(spec.Name) || !plainName(spec.Owner) {
 		return nil, fmt.Errorf("create gvisor box: name %q and owner %q must be plain file names", spec.Name, spec.Owner)
 	}
-	b, err := d.create(ctx, spec)
+	var root *imageRoot
+	var err error
+	if spec.Image != "" {
+		root, err = d.image(ctx, spec.Image)
+	}
+	var b *box
+	if err == nil {
+		b, err = d.create(ctx, spec, root)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor box %s: %w", spec.Name, err)
 	}
 	return b, nil
 }
 
-func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
+// create makes a box of an image, or of the driver's own root.
+func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoot) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, dir, err := d.claim(spec.Owner, spec.Name)
+	o, dir, err := d.claim(spec.Owner, spec.Name, image == nil)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{driver: d, spec: spec, dir: dir, owner: o}
+	b := &box{driver: d, spec: spec, dir: dir, owner: o, root: o.root, python: o.python}
+	if image != nil {
+		b.root, b.python, b.spec.Image = image.dir, image.python, image.dir
+	}
 	if err := b.prepare(d.groups()); err != nil {
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}
@@ -121,14 +136,14 @@ func plainName(s string) bool {
 }
 
 // claim takes the owner's lock, where this process has not yet, and the name of a box.
-func (d *Driver) claim(ownerName, boxName string) (o *owner, dir string, err error) {
+func (d *Driver) claim(ownerName, boxName string, ownRoot bool) (o *owner, dir string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o, err = d.own(ownerName); err != nil {
 		return nil, "", err
 	}
-	if o.root == "" {
-		if o.root, err = d.prepareRoot(o.dir); err != nil {
+	if o.root == "" && ownRoot {
+		if o.root, o.python, err = d.prepareRoot(o.dir); err != nil {
 			return nil, "", err
 		}
 	}

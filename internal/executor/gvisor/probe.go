@@ -72,7 +72,7 @@ func (d *Driver) inspect(ctx context.Context) (executor.Info, error) {
 	}
 	info := executor.Info{
 		Driver: "gvisor", Tier: "gvisor", EngineVersion: version, Limits: "rlimit",
-		Environment: "host /usr", MultiTenant: !d.rootless && d.opts.Rootfs != "",
+		Environment: "host /usr", MultiTenant: !d.rootless && d.opts.Rootfs != "", ImageMultiTenant: !d.rootless,
 	}
 	if d.groups().enabled() {
 		info.Limits = "cgroup"
@@ -86,31 +86,32 @@ func (d *Driver) inspect(ctx context.Context) (executor.Info, error) {
 // bootProbe runs the probe's program in a box of its own. Where cgroups cannot be
 // used although they are mounted, as in a container, it goes on without them.
 func (d *Driver) bootProbe(ctx context.Context) (string, error) {
-	out, err := d.runOnce(ctx)
+	out, err := d.runOnce(ctx, nil)
 	var denied *os.PathError
 	if err != nil && d.groups().enabled() && errors.As(err, &denied) && strings.HasPrefix(denied.Path, "/sys/fs/cgroup") {
 		d.log.WarnContext(ctx, "cgroups cannot be used, boxes have rlimits only", "error", err)
 		d.mu.Lock()
 		d.cgroups = cgroups{}
 		d.mu.Unlock()
-		return d.runOnce(ctx)
+		return d.runOnce(ctx, nil)
 	}
 	return out, err
 }
 
-// runOnce boots a box for probeProgram and returns what it printed.
-func (d *Driver) runOnce(ctx context.Context) (output string, err error) {
+// runOnce boots a box for probeProgram, of an image or of the driver's own root, and returns what it
+// printed.
+func (d *Driver) runOnce(ctx context.Context, image *imageRoot) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	owner := probeOwner + strconv.Itoa(os.Getpid()) + "-" + shortHash(strconv.FormatInt(time.Now().UnixNano(), 10))
-	b, err := d.create(ctx, executor.Spec{Name: "p", Owner: owner, Env: []string{"PATH=/usr/bin:/bin"}})
+	b, err := d.create(ctx, executor.Spec{Name: "p", Owner: owner, Env: []string{"PATH=/usr/bin:/bin"}}, image)
 	if err != nil {
 		return "", err
 	}
 	defer func() {
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)), d.disown(owner))
 	}()
-	s, err := b.Exec(ctx, []string{executor.DefaultGuest().Python, "-I", "-S", "-c", probeProgram})
+	s, err := b.Exec(ctx, []string{b.Guest().Python, "-I", "-S", "-c", probeProgram})
 	if err != nil {
 		return "", err
 	}

@@ -1,12 +1,10 @@
 package gvisor
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,43 +30,56 @@ var hostParts = []string{"/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/u
 // hostLinks are links to the parts on merged systems and parts of their own elsewhere.
 var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
 
-// prepareRoot returns the directory of the root file system. Without a configured one
+// prepareRoot returns the directory of the root file system, and its interpreter. Without a configured one
 // it is a directory of ours with mount points and the little of /etc that Python needs.
 // The caller holds d.mu.
-func (d *Driver) prepareRoot(ownerDir string) (string, error) {
-	if err := checkPython(d.opts.Rootfs); err != nil {
-		return "", err
+func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
+	if python, err = findPython(d.opts.Rootfs); err != nil {
+		return "", "", err
 	}
 	if d.opts.Rootfs != "" {
-		return d.opts.Rootfs, makeMountPoints(d.opts.Rootfs)
+		return d.opts.Rootfs, python, makeMountPoints(d.opts.Rootfs)
 	}
-	root := filepath.Join(ownerDir, "root")
+	root = filepath.Join(ownerDir, "root")
 	if err := buildRoot(root, "/"); err != nil {
-		return "", fmt.Errorf("prepare root file system: %w", err)
+		return "", "", fmt.Errorf("prepare root file system: %w", err)
 	}
-	return root, nil
+	return root, python, nil
 }
 
 // mountPoints are the directories that a root file system must have.
 var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "opt/packages"}
 
 // makeMountPoints makes those that a configured root file system lacks, once: the
-// engine would make them too, and say less when it cannot.
-func makeMountPoints(root string) error {
-	for _, dir := range mountPoints {
-		if _, err := os.Stat(filepath.Join(root, dir)); err == nil {
-			continue
-		}
-		if err := errors.Join(makeDir(filepath.Join(root, filepath.Dir(dir))), makeDir(filepath.Join(root, dir))); err != nil {
-			return fmt.Errorf("the root file system %s needs the directory /%s: %w", root, dir, err)
+// engine would make them too, and say less when it cannot. One that is a link is
+// refused: it is somebody's image, and the host's files are not to be reached by it.
+func makeMountPoints(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, point := range mountPoints {
+		for _, at := range []string{filepath.Dir(point), point} {
+			info, err := root.Lstat(at)
+			if errors.Is(err, fs.ErrNotExist) {
+				if err = root.Mkdir(at, 0o755); err == nil {
+					err = root.Chmod(at, 0o755) // whatever the umask
+				}
+			} else if err == nil && !info.IsDir() {
+				err = fs.ErrExist
+			}
+			if err != nil {
+				return fmt.Errorf("the root file system %s needs the directory /%s: %w", dir, at, err)
+			}
 		}
 	}
 	return nil
 }
 
 // hostMounts are the mounts that make a prepared root a whole one.
-func (d *Driver) hostMounts() []executor.Mount {
-	if d.opts.Rootfs != "" {
+func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
+	if d.opts.Rootfs != "" || spec.Image != "" {
 		return nil
 	}
 	return partsOf("/")
@@ -175,43 +186,4 @@ func copyLink(from, to string) error {
 		return err
 	}
 	return nil
-}
-
-// checkPython says what to install when the root file system has no interpreter of
-// its own. A script in its place is a shim, which is slow or needs what is not there.
-func checkPython(root string) error {
-	path := filepath.Join("/", root, executor.DefaultGuest().Python)
-	fix := "install it: apt-get install python3 (or dnf install python3)"
-	if root != "" {
-		fix = "install python3 in the root file system " + root
-	}
-	file, err := openBelow(root, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no Python at %s; %s", path, fix)
-	}
-	if err != nil {
-		return fmt.Errorf("look at the Python of boxes: %w", err)
-	}
-	defer file.Close()
-	magic := make([]byte, 4)
-	if _, err := io.ReadFull(file, magic); err != nil || !bytes.Equal(magic, []byte("\x7fELF")) {
-		return fmt.Errorf("%s is not an interpreter but a script or a wrapper; %s", path, fix)
-	}
-	return nil
-}
-
-// openBelow opens a file through links that may be absolute inside root.
-func openBelow(root, path string) (*os.File, error) {
-	for range 40 {
-		target, err := os.Readlink(path)
-		if err != nil {
-			return os.Open(path)
-		}
-		if filepath.IsAbs(target) {
-			path = filepath.Join("/", root, target)
-		} else {
-			path = filepath.Join(filepath.Dir(path), target)
-		}
-	}
-	return nil, fmt.Errorf("%s: too many links", path)
 }

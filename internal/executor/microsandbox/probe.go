@@ -112,7 +112,7 @@ func (d *Driver) probe(ctx context.Context) (info executor.Info, err error) {
 	}
 	return executor.Info{
 		Driver: "microsandbox", Tier: "microsandbox", EngineVersion: version, Limits: "cgroup",
-		Environment: d.opts.Image, MultiTenant: true,
+		Environment: d.opts.Image, MultiTenant: true, ImageMultiTenant: true,
 	}, b.Destroy(context.WithoutCancel(ctx))
 }
 

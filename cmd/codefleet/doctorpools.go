@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// pools makes what the settings say of each pool, as a worker would, and boots a box of it: what is
+// installed or unpacked here is there when the worker starts.
+func (p *patient) pools(ctx context.Context) []finding {
+	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "codefleet-")
+	if err != nil {
+		return []finding{{"pools", problem, err.Error(), "set TMPDIR to a directory that can be written"}}
+	}
+	defer os.RemoveAll(dir)
+	log := slog.New(slog.DiscardHandler)
+	box, err := wire.Choose(ctx, p.Config, p.msbDir(), dir, log)
+	if err != nil {
+		return nil // the row of the sandbox says so
+	}
+	defer func() { _ = box.Close() }() // dir goes as a whole
+	var found []finding
+	for _, e := range (wire.Environments{Config: p.Config, Info: box.Info, Log: log}).List() {
+		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
+	}
+	return found
+}
+
+// examine prepares one environment and boots a box of it.
+func examine(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f finding) {
+	name, begun := "pool "+e.Name, time.Now()
+	root, err := e.Prepare(ctx)
+	if err != nil {
+		return trouble(name, problem, err)
+	}
+	workspace, err := os.MkdirTemp(dir, "w")
+	if uid := executor.DefaultGuest().UID; err == nil && os.Geteuid() == 0 {
+		err = os.Chown(workspace, uid, uid)
+	}
+	if err != nil {
+		return finding{name, problem, err.Error(), ""}
+	}
+	single, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace})
+	if err != nil {
+		return trouble(name, problem, err)
+	}
+	defer func() {
+		if err := single.Close(context.WithoutCancel(ctx)); err != nil {
+			f = finding{name, problem, err.Error(), ""}
+		}
+	}()
+	verdict, err := single.Run(ctx, executor.Program{TaskID: "doctor", Code: "import " + strings.Join(append([]string{"sys"}, root.Preload...), ", ")}, executor.Hooks{})
+	if err == nil && verdict.Error != nil {
+		err = errors.New("preload: " + verdict.Error.Message)
+	}
+	if err != nil {
+		return trouble(name, problem, err)
+	}
+	text := fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))
+	for _, what := range []string{root.Text, root.Added, strings.Join(root.Modules, ", ")} {
+		if what != "" {
+			text += "; " + clip(what)
+		}
+	}
+	return finding{name, good, text, ""}
+}

@@ -1,0 +1,325 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/image"
+)
+
+type entry struct {
+	name, text, link string
+	kind             byte // tar.TypeReg where there is none
+	mode             int64
+}
+
+func archiveOf(t *testing.T, entries ...entry) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, e := range entries {
+		if e.kind == 0 {
+			e.kind = tar.TypeReg
+		}
+		if e.mode == 0 {
+			e.mode = 0o644
+		}
+		err := w.WriteHeader(&tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link, Mode: e.mode, Size: int64(len(e.text)), Format: tar.FormatPAX})
+		if err == nil && e.text != "" {
+			_, err = w.Write([]byte(e.text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func squeeze(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, err := z.Write(data)
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func config(t *testing.T, layers ...[]byte) string {
+	t.Helper()
+	ids := []string{}
+	for _, l := range layers {
+		ids = append(ids, "sha256:"+digest(l))
+	}
+	return marshal(t, map[string]any{"architecture": runtime.GOARCH, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
+}
+
+// docker writes an image as docker save does.
+func docker(t *testing.T, layers ...[]byte) string {
+	t.Helper()
+	parts := []entry{{name: "c.json", text: config(t, layers...)}}
+	var names []string
+	for i, l := range layers {
+		name := string(rune('a'+i)) + "/layer.tar"
+		names = append(names, name)
+		parts = append(parts, entry{name: name, text: string(l)})
+	}
+	parts = append(parts, entry{name: "manifest.json", text: marshal(t, []any{map[string]any{"Config": "c.json", "Layers": names}})})
+	return write(t, archiveOf(t, parts...))
+}
+
+func write(t *testing.T, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// layout are the files of an image as OCI lays them out, its layers compressed.
+func layout(t *testing.T, layers ...[]byte) map[string]string {
+	t.Helper()
+	files := map[string]string{"oci-layout": `{"imageLayoutVersion":"1.0.0"}`}
+	add := func(text, kind string) map[string]any {
+		files["blobs/sha256/"+digest([]byte(text))] = text
+		return map[string]any{"mediaType": kind, "digest": "sha256:" + digest([]byte(text)), "size": len(text)}
+	}
+	var list []any
+	for _, l := range layers {
+		list = append(list, add(string(squeeze(t, l)), "application/vnd.oci.image.layer.v1.tar+gzip"))
+	}
+	manifest := marshal(t, map[string]any{"schemaVersion": 2, "config": add(config(t, layers...), "application/vnd.oci.image.config.v1+json"), "layers": list})
+	other := map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:" + strings.Repeat("0", 64), "size": 1, "platform": map[string]any{"os": "linux", "architecture": "pdp11"}}
+	mine := add(manifest, "application/vnd.oci.image.manifest.v1+json")
+	mine["platform"] = map[string]any{"os": "linux", "architecture": runtime.GOARCH}
+	index := add(marshal(t, map[string]any{"schemaVersion": 2, "manifests": []any{other, mine}}), "application/vnd.oci.image.index.v1+json")
+	files["index.json"] = marshal(t, map[string]any{"schemaVersion": 2, "manifests": []any{index}})
+	return files
+}
+
+// tree lists what is below a directory: files with their text, links with their target.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch {
+		case err != nil:
+			return err
+		case d.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			found[name] = "-> " + target
+			return err
+		case d.IsDir():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		found[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func unpack(t *testing.T, path string) (image.Root, error) {
+	t.Helper()
+	return image.Unpack(t.Context(), image.Options{Path: path, Dir: filepath.Join(t.TempDir(), "images"), MaxMB: 4})
+}
+
+var (
+	lower = []entry{
+		{name: "./", kind: tar.TypeDir, mode: 0o755},
+		{name: "usr/bin/", kind: tar.TypeDir, mode: 0o555},
+		{name: "usr/bin/python3", text: "elf", mode: 0o4755},
+		{name: "usr/bin/python", kind: tar.TypeLink, link: "usr/bin/python3"},
+		{name: "bin", kind: tar.TypeSymlink, link: "/usr/bin"},
+		{name: "etc/old/a", text: "a"}, {name: "etc/old/b", text: "b"}, {name: "etc/gone", text: "x"},
+		{name: "dev/null", kind: tar.TypeChar}, {name: "pipe", kind: tar.TypeFifo},
+	}
+	upper = []entry{
+		{name: "bin/tool", text: "through a link"},
+		{name: "etc/.wh.gone"},
+		{name: "etc/old/c", text: "c"}, {name: "etc/old/.wh..wh..opq"},
+		{name: "usr/bin/python", kind: tar.TypeSymlink, link: "../../../../etc/passwd"},
+	}
+	merged = map[string]string{
+		"usr/bin/python3": "elf", "usr/bin/python": "-> ../../../../etc/passwd", "bin": "-> /usr/bin", "usr/bin/tool": "through a link", "etc/old/c": "c",
+	}
+)
+
+func TestUnpack(t *testing.T) {
+	a, b := archiveOf(t, lower...), archiveOf(t, upper...)
+	files := layout(t, a, b)
+	dir := t.TempDir()
+	var parts []entry
+	for name, text := range files {
+		parts = append(parts, entry{name: name, text: text})
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var digests []string
+	for name, path := range map[string]string{"docker": docker(t, a, b), "oci archive": write(t, archiveOf(t, parts...)), "oci layout": dir} {
+		root, err := unpack(t, path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if d := cmp.Diff(merged, tree(t, root.Dir)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		if info, err := os.Stat(filepath.Join(root.Dir, "usr/bin/python3")); err != nil || info.Mode() != 0o755 {
+			t.Errorf("%s: a set-user-ID program has mode %v, %v", name, info.Mode(), err)
+		}
+		digests = append(digests, root.Digest)
+	}
+	if len(slices.Compact(digests)) != 1 {
+		t.Errorf("one image, digests %q", digests)
+	}
+}
+
+// What was unpacked is used again, and a directory that is no image is a root itself.
+func TestUnpackOnce(t *testing.T) {
+	path := docker(t, archiveOf(t, entry{name: "a", text: "a"}))
+	o := image.Options{Path: path, Dir: t.TempDir()}
+	first, err := image.Unpack(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(first.Dir, "mark"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := image.Unpack(t.Context(), o)
+	if err != nil || again != first || len(tree(t, again.Dir)) != 2 {
+		t.Errorf("Unpack again = %+v, %v, want %+v", again, err, first)
+	}
+	own, err := image.Unpack(t.Context(), image.Options{Path: first.Dir, Dir: o.Dir})
+	if err != nil || own != (image.Root{Dir: first.Dir}) {
+		t.Errorf("Unpack of a directory = %+v, %v", own, err)
+	}
+}
+
+// An image may be anybody's.
+func TestHostileImages(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	far := filepath.Dir(outside)
+	big := strings.Repeat("x", 3<<20)
+	bomb := squeeze(t, []byte(strings.Repeat("\x00", 64<<20)))
+	for name, c := range map[string]struct {
+		path string
+		want error
+	}{
+		"traversal":           {docker(t, archiveOf(t, entry{name: "../../outside", text: "theirs"})), image.ErrBroken},
+		"dots within":         {docker(t, archiveOf(t, entry{name: "a/../../outside", text: "theirs"})), image.ErrBroken},
+		"link to a host file": {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "../../outside"})), image.ErrBroken},
+		"link to a directory": {docker(t, archiveOf(t, entry{name: "d/", kind: tar.TypeDir}, entry{name: "x", kind: tar.TypeLink, link: "d"})), image.ErrBroken},
+		"link to nothing":     {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "y"})), image.ErrBroken},
+		"loop of links":       {docker(t, archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "b"}, entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"})), image.ErrBroken},
+		"removes its root":    {docker(t, archiveOf(t, entry{name: ".wh..."})), image.ErrBroken},
+		"large file":          {docker(t, archiveOf(t, entry{name: "a", text: big}, entry{name: "b", text: big})), image.ErrTooLarge},
+		"large and replaced":  {docker(t, archiveOf(t, entry{name: "a", text: big}), archiveOf(t, entry{name: "a", text: big})), image.ErrTooLarge},
+		"bomb":                {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(bomb)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrTooLarge},
+		"another layer":       {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(archiveOf(t))}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
+		"large manifest":      {write(t, archiveOf(t, entry{name: "manifest.json", text: "[" + strings.Repeat(" ", 3<<20+2<<20) + "]"})), image.ErrTooLarge},
+		"two images":          {write(t, archiveOf(t, entry{name: "manifest.json", text: `[{},{}]`})), image.ErrBroken},
+		"layers without hash": {write(t, archiveOf(t, entry{name: "c.json", text: config(t)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
+		"digest as a path":    {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`})), image.ErrBroken},
+		"index of itself":     {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` + strings.Repeat("a", 64) + `"}]}`})), image.ErrBroken},
+		"no archive":          {write(t, []byte("not a tar")), image.ErrBroken},
+		"cut short":           {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
+		"a pipe":              {"/dev/null", image.ErrBroken},
+		"missing":             {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "images")
+			_, err := image.Unpack(t.Context(), image.Options{Path: c.path, Dir: dir, MaxMB: 4})
+			if !errors.Is(err, c.want) {
+				t.Errorf("Unpack = %v, want %v", err, c.want)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+	// A layer that writes where its own link leads stays inside.
+	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far}, entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"}, entry{name: "up/b", text: "b"})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, root.Dir); got[strings.TrimPrefix(outside, "/")] != "theirs" || got["b"] != "b" {
+		t.Errorf("what was written through links is at %v", got)
+	}
+	if text, err := os.ReadFile(outside); string(text) != "mine" {
+		t.Errorf("the host's file = %q, %v", text, err)
+	}
+}
+
+func TestUnpackEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	if _, err := image.Unpack(ctx, image.Options{Path: docker(t, archiveOf(t, lower...)), Dir: dir}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Unpack = %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Whatever an archive holds, nothing is written beside its directory.
+func FuzzUntar(f *testing.F) {
+	t := &testing.T{}
+	f.Add(archiveOf(t, lower...))
+	f.Add(archiveOf(t, upper...))
+	f.Add(archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "/"}, entry{name: "a/b", text: "x"}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		home := t.TempDir()
+		dir := filepath.Join(home, "dir")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_ = image.Untar(t.Context(), dir, bytes.NewReader(data), 1)
+		if beside, err := os.ReadDir(home); err != nil || len(beside) != 1 {
+			t.Errorf("beside the directory: %v, %v", beside, err)
+		}
+	})
+}
