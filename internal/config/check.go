@@ -133,6 +133,7 @@ func (k *checker) workspaces() {
 	}{
 		{"workspaces.keep_all", w.KeepAll, 0},
 		{"workspaces.inactive", w.Inactive, 0},
+		{"workspaces.keep_deleted", w.KeepDeleted, leastGrace},
 		{"workspaces.clean_every", w.CleanEvery, 0},
 		{"workspaces.grace", w.Grace, max(leastGrace, 2*k.c.Guardrails.MaxExecutionTime)},
 	} {

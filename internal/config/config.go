@@ -162,6 +162,8 @@ type Workspaces struct {
 	KeepDays int `yaml:"keep_days"`
 	// A workspace without a commit for so long is deleted, its history too. 0: never.
 	Inactive time.Duration `yaml:"inactive"`
+	// For so long the name of a deleted workspace is remembered, so that late changes are refused.
+	KeepDeleted time.Duration `yaml:"keep_deleted"`
 	// How often one of the workers removes what is no longer needed. 0: never.
 	CleanEvery time.Duration `yaml:"clean_every"`
 	// What nothing refers to is marked when it is older than this, and removed when it has been marked
@@ -251,6 +253,7 @@ func Default() *Config {
 		S3:   S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1", Heads: HeadsCAS},
 		Workspaces: Workspaces{
 			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: leastGrace,
+			KeepDeleted: 30 * 24 * time.Hour,
 		},
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
 		Worker: Worker{Drain: 30 * time.Second},

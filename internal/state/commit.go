@@ -121,6 +121,9 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		p.changes = p.upload.changes
 	}
 	for pace := p.store.newPacer(); ; {
+		if err := p.settle(ctx, pace); err != nil {
+			return Commit{}, nil, err
+		}
 		next, man, data, err := p.build()
 		if err != nil {
 			return Commit{}, nil, err
@@ -141,6 +144,55 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 			return Commit{}, nil, err
 		}
 	}
+}
+
+// settle waits for a HEAD that is about to be deleted, and lets a workspace that has none begin where
+// those before it ended.
+func (p *proposal) settle(ctx context.Context, pace *pacer) error {
+	for p.on.head.doomed() {
+		if err := pace.pause(ctx, fmt.Errorf("swap %s: the deleted workspace is being removed", p.ref.headKey())); err != nil {
+			return err
+		}
+		h, etag, err := p.store.readHead(ctx, p.ref, "")
+		if err != nil {
+			return err
+		}
+		if err := p.follow(ctx, h, etag); err != nil {
+			return err
+		}
+	}
+	if p.on.etag != "" || p.on.head.Generation > 0 {
+		return nil
+	}
+	f, _, err := p.store.readFloor(ctx, p.ref.Tenant)
+	if err != nil || f.Generation == 0 {
+		return err
+	}
+	on := *p.on
+	on.head.Generation, on.head.Born = f.Generation, f.Generation+1
+	p.on = &on
+	return nil
+}
+
+// follow builds on another HEAD than before. ErrDeleted: what the task saw is no more.
+func (p *proposal) follow(ctx context.Context, h head, etag string) (err error) {
+	if p.outlived(h, etag) {
+		return ErrDeleted
+	}
+	if p.on, err = p.store.versionOf(ctx, p.ref, h, etag); err != nil {
+		return err
+	}
+	return p.rebase(ctx)
+}
+
+// outlived reports whether what the task saw was deleted. A tombstone that it saw and that is being
+// purged, or was, is what it saw: nothing.
+func (p *proposal) outlived(h head, etag string) bool {
+	base := &p.base.head
+	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
+		return false
+	}
+	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
 }
 
 func deref(c *Commit) Commit {
@@ -281,10 +333,10 @@ func (p *proposal) lost(ctx context.Context, next *head, man *manifest, data []b
 		out, v, err := p.done(ctx, next, etag, man, data)
 		return &out, v, err
 	}
-	if h.Generation == p.on.head.Generation && h.Commit == p.on.head.Commit {
+	if h.Commit == p.on.head.Commit {
 		return nil, nil, nil // not applied
 	}
-	if h.Deleted || h.Born > p.base.head.Generation+1 || h.Generation < p.base.head.Generation {
+	if p.outlived(h, etag) {
 		return nil, nil, ErrDeleted
 	}
 	if p.change.TaskID != "" {
@@ -302,10 +354,7 @@ func (p *proposal) lost(ctx context.Context, next *head, man *manifest, data []b
 			return found, nil, nil
 		}
 	}
-	if p.on, err = p.store.versionOf(ctx, p.ref, h, etag); err != nil {
-		return nil, nil, err
-	}
-	return nil, nil, p.rebase(ctx)
+	return nil, nil, p.follow(ctx, h, etag)
 }
 
 // rebase merges the task's changes onto p.on.

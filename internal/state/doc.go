@@ -17,6 +17,7 @@
 //	<tenant>/w/<ws>/HEAD                 which manifest is the newest; the only object that ever changes
 //	<tenant>/w/<ws>/pins                 versions that are kept for good
 //	<tenant>/w/<ws>/k/<generation>-<until>  a version that somebody was promised until a time
+//	<tenant>/floor/HEAD                  the last generation of workspaces that are forgotten
 //	<tenant>/gc/<run>                    what a collection marked for deletion
 //
 // # Atomicity

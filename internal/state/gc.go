@@ -25,6 +25,9 @@ type CollectOptions struct {
 	// Grace must exceed twice the longest task: 24 h. What a commit under way
 	// may refer to is younger than that, or was referred to that long ago.
 	Grace time.Duration
+	// Deleted is how long the name of a deleted workspace is remembered, for late commits to be refused:
+	// 30 days, negative: for ever. It must exceed the time for which anybody remembers generations.
+	Deleted time.Duration
 	// Inactive deletes workspaces without a commit for so long; 0: never.
 	Inactive time.Duration
 	DryRun   bool // report, change nothing
@@ -34,6 +37,7 @@ type CollectOptions struct {
 type Collected struct {
 	Workspaces int      // looked at
 	Inactive   []string // deleted
+	Purged     []string // deleted long ago: forgotten
 	Marked     int      // objects that the next run after the grace time may remove
 	Removed    int      // objects removed
 	Bytes      int64    // of them
@@ -48,10 +52,11 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
 	opts.Retention.Daily = cmp.Or(opts.Retention.Daily, 7)
 	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
+	opts.Deleted = cmp.Or(opts.Deleted, 30*24*time.Hour)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}
@@ -66,6 +71,7 @@ type collector struct {
 	live       map[string]bool     // keys
 	candidates map[string]int64    // keys that nothing refers to, with their sizes
 	kept       map[string][]string // by workspace: names of objects of Keep
+	rest       map[string]int      // by workspace: objects beside HEAD and pins
 	out        Collected
 }
 
@@ -96,10 +102,14 @@ func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces 
 		}
 		parts := strings.Split(info.Key, "/")
 		switch {
-		case len(parts) == 4 && parts[1] == "p", len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
+		case len(parts) == 4 && parts[1] == "p":
 			objects = append(objects, info)
+		case len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
+			objects = append(objects, info)
+			c.rest[parts[2]]++
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "k":
 			objects = append(objects, info)
+			c.rest[parts[2]]++
 			c.kept[parts[2]] = append(c.kept[parts[2]], parts[4])
 		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
 			workspaces = append(workspaces, parts[2])
@@ -111,9 +121,12 @@ func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces 
 // workspace marks everything that its kept versions need as live.
 func (c *collector) workspace(ctx context.Context, ref Ref) error {
 	c.out.Workspaces++
-	h, _, err := c.store.readHead(ctx, ref, "")
+	h, etag, err := c.store.readHead(ctx, ref, "")
 	if err != nil {
 		return err
+	}
+	if h.Deleted && c.rest[ref.Workspace] == 0 {
+		return c.purge(ctx, ref, h, etag)
 	}
 	if c.opts.Inactive > 0 && !h.Deleted && c.now.Sub(h.Time) > c.opts.Inactive {
 		c.out.Inactive = append(c.out.Inactive, ref.Workspace)

@@ -27,6 +27,7 @@ type head struct {
 	Manifest   *link     `json:"manifest,omitempty"`
 	Time       time.Time `json:"time"`
 	Deleted    bool      `json:"deleted,omitempty"` // a tombstone: no manifest
+	Purge      time.Time `json:"purge,omitzero"`    // of a tombstone: when it was announced that it goes
 	Born       int64     `json:"born"`              // first generation after creation or deletion
 	Files      int       `json:"files"`
 	Bytes      int64     `json:"bytes"`
@@ -83,9 +84,6 @@ func newCommitID() string { return rand.Text() }
 func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, string, error) {
 	obj, err := s.objects.Get(ctx, ref.headKey(), GetOptions{IfNoneMatch: etag})
 	if errors.Is(err, ErrNotFound) {
-		if etag != "" {
-			return head{}, "", fmt.Errorf("workspace %s: HEAD is gone: %w", ref, ErrCorrupt)
-		}
 		return head{Format: headFormat, Born: 1}, "", nil
 	}
 	if err != nil {

@@ -1,20 +1,31 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // CreateOnly keeps heads on a store that honours If-None-Match: * and nothing else. Each version of a
 // head is an object of its own, numbered without a gap; whoever creates a number first has won. What
 // is the newest is found by a listing, one more request than with If-Match.
-func CreateOnly(objects Objects) Heads { return &createOnly{objects} }
+func CreateOnly(objects Objects) Heads { return &createOnly{objects: objects} }
 
-type createOnly struct{ objects Objects }
+type createOnly struct {
+	objects Objects
+	known   sync.Map // key to seen: what the newest object was found to hold
+}
+
+// seen is an object of which a listing tells enough.
+type seen struct {
+	ObjectInfo
+	version string
+}
 
 const (
 	headDigits = 12
@@ -50,13 +61,45 @@ func (c *createOnly) after(ctx context.Context, key string, n int64) ([]ObjectIn
 	return out, nil
 }
 
+// headVersion names what an object holds: a number alone comes again when a head was deleted and another
+// begins under its key.
+func headVersion(n int64, data []byte) string {
+	const digits = 16
+	return fmt.Sprintf("%d-%s", n, Sum(data).String()[:digits])
+}
+
 // parseVersion returns 0 for none.
 func parseVersion(version string) (int64, bool) {
 	if version == "" {
 		return 0, true
 	}
-	n, err := strconv.ParseInt(version, 10, 64)
-	return n, err == nil && n > 0
+	number, _, ok := strings.Cut(version, "-")
+	n, err := strconv.ParseInt(number, 10, 64)
+	return n, ok && err == nil && n > 0
+}
+
+// read returns an object that was listed, with its version for an ETag.
+func (c *createOnly) read(ctx context.Context, key string, info ObjectInfo) (Object, error) {
+	obj, err := c.objects.Get(ctx, info.Key, GetOptions{})
+	if err != nil {
+		return obj, err
+	}
+	_, n, _ := headNumber(info.Key)
+	obj.ETag = headVersion(n, obj.Data)
+	c.known.Store(key, seen{info, obj.ETag})
+	return obj, nil
+}
+
+// holds reports whether an object that was listed is the given version.
+func (c *createOnly) holds(ctx context.Context, key string, info ObjectInfo, version string) (bool, error) {
+	if known, ok := c.known.Load(key); ok && known == (seen{info, version}) {
+		return true, nil
+	}
+	obj, err := c.read(ctx, key, info)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return obj.ETag == version, err
 }
 
 // Get implements Heads. A newest version that is pruned between listing and reading has a successor.
@@ -77,20 +120,29 @@ func (c *createOnly) Get(ctx context.Context, key, version string) (Object, erro
 		if len(found) == 0 {
 			return Object{}, fmt.Errorf("get %s: %w", key, ErrNotFound)
 		}
-		_, n, _ := headNumber(found[len(found)-1].Key)
-		if from > 0 && n == from {
-			return Object{}, fmt.Errorf("get %s: %w", key, ErrNotModified)
+		newest := found[len(found)-1]
+		if from > 0 && newest.Key == headObject(key, from) {
+			same, err := c.holds(ctx, key, newest, version)
+			if same || err != nil {
+				return Object{}, errors.Join(err, sameVersion(key, same))
+			}
 		}
-		obj, err := c.objects.Get(ctx, headObject(key, n), GetOptions{})
+		obj, err := c.read(ctx, key, newest)
 		if errors.Is(err, ErrNotFound) {
 			if err := ctx.Err(); err != nil {
 				return Object{}, err
 			}
 			continue
 		}
-		obj.ETag = strconv.FormatInt(n, 10)
 		return obj, err
 	}
+}
+
+func sameVersion(key string, same bool) error {
+	if !same {
+		return nil
+	}
+	return fmt.Errorf("get %s: %w", key, ErrNotModified)
 }
 
 // CompareAndSwap implements Heads.
@@ -107,13 +159,18 @@ func (c *createOnly) CompareAndSwap(ctx context.Context, key, version string, da
 	if n == 0 && len(found) > 0 || n > 0 && (len(found) != 1 || found[0].Key != headObject(key, n)) {
 		return "", fmt.Errorf("swap %s: %w", key, ErrConflict)
 	}
+	if n > 0 {
+		if same, err := c.holds(ctx, key, found[0], version); !same || err != nil {
+			return "", cmp.Or(err, fmt.Errorf("swap %s: %w", key, ErrConflict))
+		}
+	}
 	if _, err := c.objects.CompareAndSwap(ctx, headObject(key, n+1), "", data); err != nil {
 		return "", err
 	}
 	if (n+1)%pruneEvery == 0 {
 		c.prune(ctx, key)
 	}
-	return strconv.FormatInt(n+1, 10), nil
+	return headVersion(n+1, data), nil
 }
 
 // prune removes versions that were replaced long ago, by the store's clock. What it leaves is
@@ -144,15 +201,20 @@ func (c *createOnly) List(ctx context.Context, prefix string) ([]ObjectInfo, err
 	})
 }
 
-// Delete implements Heads.
+// Delete implements Heads. The newest version goes last: those before it must not come to light.
 func (c *createOnly) Delete(ctx context.Context, key string) error {
 	found, err := c.after(ctx, key, 0)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	keys := make([]string, len(found))
-	for i, info := range found {
-		keys[i] = info.Key
+	c.known.Delete(key)
+	var older []string
+	newest := len(found) - 1
+	for _, info := range found[:newest] {
+		older = append(older, info.Key)
 	}
-	return c.objects.Delete(ctx, keys...)
+	if err := c.objects.Delete(ctx, older...); err != nil {
+		return err
+	}
+	return c.objects.Delete(ctx, found[newest].Key)
 }

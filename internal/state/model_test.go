@@ -33,7 +33,7 @@ func TestModel(t *testing.T) {
 // TestModelCollect is TestModel while workspaces are deleted, time passes, and collections with the
 // strictest retention run, break off and run again.
 func TestModelCollect(t *testing.T) {
-	removed := 0
+	removed, forgotten := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
 		bubble(t, func() {
@@ -43,12 +43,13 @@ func TestModelCollect(t *testing.T) {
 				"collect": m.collect,
 			})
 			removed += m.removed
+			forgotten += m.forgotten
 		})
 	})
 	if removed == 0 {
 		t.Error("no collection has removed anything")
 	}
-	t.Logf("%d objects removed", removed)
+	t.Logf("%d objects removed, %d deleted workspaces forgotten", removed, forgotten)
 }
 
 // bubble calls f with a clock of its own. A failed check of rapid is a panic, which has to reach it.
@@ -102,9 +103,10 @@ func (m *model) collect(rt *rapid.T) {
 		if rapid.IntRange(0, 3).Draw(rt, "crash") == 3 {
 			w.calls.left = rapid.IntRange(1, 12).Draw(rt, "after")
 		}
-		out, err := w.store.Collect(context.Background(), ref.Tenant, strict)
+		out, err := w.store.Collect(context.Background(), ref.Tenant, forgetful)
 		w.calls.left = -1
 		m.removed += out.Removed
+		m.forgotten += len(out.Purged)
 		if err != nil && !errors.Is(err, errCrash) {
 			rt.Fatal(err)
 		}
@@ -124,16 +126,17 @@ func (m *model) wait(rt *rapid.T, d time.Duration) {
 }
 
 type model struct {
-	dir     string
-	objects *mem.Objects
-	workers []*modelWorker
-	files   map[string]string // what is committed
-	applied map[string]bool   // tasks
-	commits int64
-	deleted int64        // generation of the last tombstone
-	removed int          // objects, by collections
-	only    *modelWorker // whose turn it is; nil: anybody's
-	tasks   int
+	dir       string
+	objects   *mem.Objects
+	workers   []*modelWorker
+	files     map[string]string // what is committed
+	applied   map[string]bool   // tasks
+	commits   int64
+	deleted   int64        // generation of the last tombstone
+	removed   int          // objects, by collections
+	forgotten int          // workspaces, by collections
+	only      *modelWorker // whose turn it is; nil: anybody's
+	tasks     int
 }
 
 type modelWorker struct {
@@ -280,10 +283,10 @@ func (m *model) checkout(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if v.Generation != m.commits {
+	if v.Generation != m.commits && !m.purged(v) {
 		rt.Fatalf("Checkout() = generation %d, want %d", v.Generation, m.commits)
 	}
-	w.base, w.files, w.on, w.since = maps.Clone(m.files), maps.Clone(m.files), v.Generation, time.Now()
+	w.base, w.files, w.on, w.since = maps.Clone(m.files), maps.Clone(m.files), m.commits, time.Now()
 	if diff := cmp.Diff(w.files, readFiles(rt, w.dir)); diff != "" {
 		rt.Fatalf("after Checkout (-want +got):\n%s", diff)
 	}
@@ -406,6 +409,9 @@ func (m *model) revert(rt *rapid.T) {
 
 func (m *model) restart(rt *rapid.T) { m.start(rt, m.worker(rt)) }
 
+// purged reports whether v is what is left of a workspace that was deleted long ago: nothing.
+func (m *model) purged(v state.Version) bool { return v.Generation == 0 && m.commits == m.deleted }
+
 // check reads the workspace as a new worker would.
 func (m *model) check(rt *rapid.T) {
 	w := &modelWorker{dir: filepath.Join(m.dir, "fresh")}
@@ -416,7 +422,7 @@ func (m *model) check(rt *rapid.T) {
 	m.start(rt, w)
 	defer w.tree.Close()
 	v, err := w.store.Checkout(context.Background(), w.tree)
-	if err != nil || v.Generation != m.commits {
+	if err != nil || v.Generation != m.commits && !m.purged(v) {
 		rt.Fatalf("Checkout() = %+v, %v, want generation %d", v, err, m.commits)
 	}
 	if diff := cmp.Diff(m.files, readFiles(rt, w.dir)); diff != "" {

@@ -189,6 +189,9 @@ func (s *Store) current(ctx context.Context, ref Ref, old *version) (*version, e
 		old.at = time.Now()
 		return old, nil
 	}
+	if err == nil && tag == "" {
+		err = s.gone(ctx, ref, old)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func cleaning(c *config.Config) worker.Cleaning {
 	}
 	return worker.Cleaning{
 		Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: w.CleanEvery,
-		Collect: state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive},
+		Collect: state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted},
 	}
 }
 

@@ -1,0 +1,249 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// forgetful collects with the strictest retention and forgets what was deleted soon.
+var forgetful = state.CollectOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
+
+// everyRung is the plain store and those with heads of other kinds.
+func everyRung() map[string]func() state.Objects {
+	all := map[string]func() state.Objects{"compare and swap": func() state.Objects { return mem.New() }}
+	for name, open := range rungs {
+		all[name] = func() state.Objects { o, _ := open(); return o }
+	}
+	return all
+}
+
+// collectFor runs collections every 12 hours.
+func collectFor(t *testing.T, store *state.Store, d time.Duration, opts state.CollectOptions) (purged []string) {
+	t.Helper()
+	const every = 12 * time.Hour
+	for range d / every {
+		advance(t, every)
+		out, err := store.Collect(t.Context(), "acme", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		purged = append(purged, out.Purged...)
+	}
+	return purged
+}
+
+// TestPurge: of a workspace that was deleted long ago nothing is left but a number for its whole
+// tenant. Whoever remembers it is told that it was deleted, before and after the name is used again.
+func TestPurge(t *testing.T) {
+	for name, open := range everyRung() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := open()
+				w := committed(t, o, 5)
+				late := map[string]*statetest.Worker{"before": newWorker(t, o), "afterwards": newWorker(t, o)}
+				onGrave, newest := newWorker(t, o), newWorker(t, o)
+				for _, l := range late {
+					l.Checkout()
+				}
+				newest.Checkout()
+				if err := errors.Join(w.Store.Pin(t.Context(), ref, "release", 2), w.Store.Delete(t.Context(), ref)); err != nil {
+					t.Fatal(err)
+				}
+				onGrave.Checkout()
+				if purged := collectFor(t, w.Store, 5*24*time.Hour, forgetful); !slices.Equal(purged, []string{ref.Workspace}) {
+					t.Errorf("purged %v, want %s once", purged, ref.Workspace)
+				}
+				var left []string
+				for _, key := range keys(t, o) {
+					if !strings.HasPrefix(key, "acme/floor/HEAD") {
+						left = append(left, key)
+					}
+				}
+				if len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+				refused := func(when string) {
+					t.Helper()
+					if v := newest.Checkout(); v.Generation != 0 && when == "before" {
+						t.Errorf("Checkout() %s = %+v, want nothing", when, v)
+					}
+					l := late[when]
+					l.Write("late", "1")
+					if _, err := l.Store.Commit(t.Context(), l.Tree, state.Change{TaskID: "late", Attempt: 1}); !errors.Is(err, state.ErrDeleted) {
+						t.Errorf("Commit() of what was deleted, %s = %v, want %v", when, err, state.ErrDeleted)
+					}
+					_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: 5}, func(func(state.Edit, error) bool) {})
+					if !errors.Is(err, state.ErrDeleted) {
+						t.Errorf("Edit() of generation 5, %s = %v, want %v", when, err, state.ErrDeleted)
+					}
+				}
+				refused("before")
+				onGrave.Write("again", "1")
+				if c := onGrave.Commit("task-again"); c.Generation != 7 {
+					t.Errorf("Commit() to the new one = %+v, want generation 7, behind those of the old one", c)
+				}
+				other := committed(t, o, 4) // as many versions as the old one had
+				refused("afterwards")
+				newest.Want(map[string]string{"n": "4", "keep": "kept", "again": "1"})
+				if pins, err := other.Store.Pins(t.Context(), ref); err != nil || len(pins) > 0 {
+					t.Errorf("Pins() of the new one = %v, %v, want none of the old one's", pins, err)
+				}
+			})
+		})
+	}
+}
+
+// interposed calls before each request.
+type interposed struct {
+	state.Objects
+	before func(op, key string)
+}
+
+func (i interposed) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+	i.before("get", key)
+	return i.Objects.Get(ctx, key, o)
+}
+
+func (i interposed) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	i.before("swap", key)
+	return i.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+func (i interposed) Delete(ctx context.Context, keys ...string) error {
+	i.before("delete", strings.Join(keys, " "))
+	return i.Objects.Delete(ctx, keys...)
+}
+
+// TestPurgeRace: a name that is used again at any moment of a purge is used: what was committed stays.
+func TestPurgeRace(t *testing.T) {
+	for name, open := range everyRung() {
+		for _, at := range []string{"get main/HEAD", "get floor/HEAD", "swap floor/HEAD", "swap main/HEAD", "delete pins/HEAD", "delete main/HEAD"} {
+			t.Run(name+"/"+at, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := open()
+					w := committed(t, o, 2)
+					if err := w.Store.Delete(t.Context(), ref); err != nil {
+						t.Fatal(err)
+					}
+					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
+					onGrave := newWorker(t, o)
+					onGrave.Checkout()
+					onGrave.Write("again", "1")
+					var once sync.Once
+					var using sync.WaitGroup
+					racing := interposed{o, func(op, key string) {
+						if op != strings.Fields(at)[0] || !strings.HasSuffix(key, strings.Fields(at)[1]) {
+							return
+						}
+						once.Do(func() {
+							using.Go(func() {
+								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree, state.Change{TaskID: "again", Attempt: 1}); err != nil {
+									t.Errorf("Commit() = %v", err)
+								}
+							})
+							advance(t, time.Second) // it is done, or waits
+						})
+					}}
+					if _, err := state.New(racing, state.Options{}).Collect(t.Context(), "acme", forgetful); err != nil {
+						t.Errorf("Collect() = %v", err)
+					}
+					using.Wait()
+					once.Do(func() { t.Error("the purge made no such request") })
+					collectFor(t, w.Store, 4*24*time.Hour, forgetful)
+					fresh := newWorker(t, o)
+					if v := fresh.Checkout(); v.Generation != 4 {
+						t.Errorf("Checkout() = %+v, want generation 4", v)
+					}
+					fresh.Want(map[string]string{"again": "1"})
+				})
+			})
+		}
+	}
+}
+
+// TestPurgeDies: a purge that breaks off at any request is made up for, and a name whose purge was
+// announced can be used again when that is long ago.
+func TestPurgeDies(t *testing.T) {
+	for name, open := range everyRung() {
+		for _, use := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := open()
+					w := committed(t, o, 2)
+					if err := w.Store.Delete(t.Context(), ref); err != nil {
+						t.Fatal(err)
+					}
+					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
+					ctx, die := context.WithCancel(t.Context())
+					dying := interposed{o, func(op, key string) {
+						if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
+							die()
+						}
+					}}
+					if _, err := state.New(canceled{dying}, state.Options{}).Collect(ctx, "acme", forgetful); !errors.Is(err, context.Canceled) {
+						t.Fatalf("Collect() = %v, want %v", err, context.Canceled)
+					}
+					again := newWorker(t, o)
+					again.Checkout()
+					again.Write("again", "1")
+					want := map[string]string{}
+					if use {
+						if _, err := again.Store.Commit(t.Context(), again.Tree, state.Change{TaskID: "again", Attempt: 1}); !errors.Is(err, state.ErrTemporary) {
+							t.Errorf("Commit() to what is being removed = %v, want %v", err, state.ErrTemporary)
+						}
+						advance(t, 10*time.Minute)
+						if c := again.Commit("again"); c.Generation != 4 {
+							t.Errorf("Commit() long after = %+v, want generation 4", c)
+						}
+						want["again"] = "1"
+					}
+					if purged := collectFor(t, w.Store, 4*24*time.Hour, forgetful); (len(purged) == 1) == use {
+						t.Errorf("purged %v, used again: %v", purged, use)
+					}
+					fresh := newWorker(t, o)
+					fresh.Checkout()
+					if !maps.Equal(fresh.Files(), want) {
+						t.Errorf("Checkout() = %v, want %v", fresh.Files(), want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// canceled makes no request of a context that has ended, as stores over a network do.
+type canceled struct{ state.Objects }
+
+func (c canceled) Delete(ctx context.Context, keys ...string) error {
+	if i, ok := c.Objects.(interposed); ok {
+		i.before("delete", strings.Join(keys, " "))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return i.Objects.Delete(ctx, keys...)
+	}
+	return c.Objects.Delete(ctx, keys...)
+}
+
+// TestLostHead: a HEAD that is gone although its manifest is there was not purged.
+func TestLostHead(t *testing.T) {
+	objects := mem.New()
+	w := committed(t, objects, 2)
+	if err := objects.Delete(t.Context(), "acme/w/main/HEAD"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Store.Checkout(t.Context(), w.Tree); !errors.Is(err, state.ErrCorrupt) {
+		t.Errorf("Checkout() without HEAD = %v, want %v", err, state.ErrCorrupt)
+	}
+}
