@@ -115,18 +115,40 @@ func (c *call) execute(ctx context.Context, in taskIn, waitMS *int) (*answer, er
 		wait = min(wait, shortTask)
 	}
 	var seen seen
+	end, o := c.begun.Add(wait), viewOptions{verbose: in.Verbose}
+	if id := c.req.Params.RequestState; id != "" { // the task of a call that was made before, and asked
+		return c.again(ctx, id, &seen, end, o)
+	}
 	rec, err := c.run(ctx, s, wait, &seen)
+	if err == nil && !rec.Status.Terminal() {
+		state := c.ofFleet(ctx, rec, nil)
+		state.InputRequests = nil // tasks/get has them
+		if detach(ctx, state) {
+			return &answer{out: struct{}{}}, nil // the middleware answers with the handle
+		}
+	}
+	var a *answer
+	if err == nil {
+		a, err = c.attend(ctx, rec, &seen, end, o, nil)
+	}
 	if ctx.Err() != nil {
 		c.abandon(ctx, s)
 		return nil, context.Cause(ctx)
 	}
+	return a, err
+}
+
+// again goes on with a task whose call asked the client's user something.
+func (c *call) again(ctx context.Context, id string, seen *seen, end time.Time, o viewOptions) (*answer, error) {
+	known, err := c.resume(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if !rec.Status.Terminal() && detach(ctx, taskState(rec, nil)) {
-		return &answer{out: struct{}{}}, nil // the middleware answers with the handle
+	rec, err := c.follow(ctx, id, max(0, time.Until(end)), seen, known...)
+	if err != nil {
+		return nil, err
 	}
-	return c.view(rec, &seen, viewOptions{verbose: in.Verbose}), nil
+	return c.attend(ctx, rec, seen, end, o, known)
 }
 
 // run submits s and returns its record as it is after wait, at the latest.
@@ -152,10 +174,10 @@ func (c *call) submit(ctx context.Context, s client.Submission, wait time.Durati
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
 	end := time.Now().Add(wait)
-	rec, err := c.fleet.SubmitFor(waiting, s, wait)
-	for err == nil && !rec.Status.Terminal() && time.Now().Before(end) { // who was asked is stopping: another goes on
+	rec, err := c.fleet.SubmitForApproval(waiting, s, wait)
+	for err == nil && !rec.Status.Terminal() && len(unheard(rec, nil)) == 0 && time.Now().Before(end) { // who was asked is stopping: another goes on
 		var next client.Record
-		if next, err = c.fleet.WaitFor(waiting, rec.TaskID, time.Until(end)); err == nil {
+		if next, err = c.fleet.WaitForApproval(waiting, rec.TaskID, time.Until(end)); err == nil {
 			rec = next
 		}
 	}

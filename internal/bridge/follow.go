@@ -34,6 +34,11 @@ func (s *seen) add(e client.Event) {
 	}
 }
 
+func (s *seen) reset() {
+	s.output.Reset()
+	s.stage, s.skipped = "", false
+}
+
 // Times of a look at a running task that is not to wait for anything: until the first event, until
 // the next one, and in all.
 const (
@@ -43,12 +48,17 @@ const (
 )
 
 // follow returns the record of a task once it has ended, or as it is after wait, and what it said so
-// far. It tells a client that asked for it of every step.
-func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *seen) (client.Record, error) {
+// far. It tells a client that asked for it of every step. It does not wait while a call of the task
+// waits for approval that is not among the known ones.
+func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *seen, known ...string) (client.Record, error) {
 	rec, err := c.fleet.Get(ctx, id)
 	if err != nil || rec.Status.Terminal() {
 		return rec, err
 	}
+	if len(unheard(rec, known)) > 0 {
+		wait = 0
+	}
+	seen.reset() // it is told from the beginning
 	watching, stop := context.WithTimeout(ctx, max(wait, wholeLook))
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
@@ -64,6 +74,10 @@ func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *
 		progress.tell(watching, e)
 		if wait <= wholeLook {
 			look.Reset(nextLook)
+		} else if e.Stage == "approval" { // perhaps answered long ago
+			if now, err := c.fleet.Get(watching, id); err == nil && len(unheard(now, known)) > 0 {
+				stop()
+			}
 		}
 		return nil
 	})
@@ -71,7 +85,7 @@ func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *
 		return final, nil
 	}
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "http_only" {
-		return c.fleet.WaitFor(ctx, id, wait)
+		return c.fleet.WaitForApproval(ctx, id, wait, known...)
 	}
 	if ctx.Err() != nil {
 		return rec, context.Cause(ctx)

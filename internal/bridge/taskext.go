@@ -87,8 +87,7 @@ func (p *principal) addTasks(s *mcp.Server) {
 		if p.extra != nil && p.extra.Answer(t.TaskID, t.InputResponses) {
 			return ack, nil
 		}
-		_, err := p.fleet.Get(ctx, t.TaskID) // tasks of the fleet ask nothing, so there is nothing to update
-		return ack, taskError(t.TaskID, err)
+		return ack, p.update(ctx, t.TaskID, t.InputResponses)
 	}))
 }
 
@@ -107,7 +106,7 @@ func (p *principal) taskState(ctx context.Context, id string) (TaskState, error)
 		return TaskState{}, taskError(id, err)
 	}
 	if !rec.Status.Terminal() {
-		return taskState(rec, nil), nil
+		return p.ofFleet(ctx, rec, nil), nil
 	}
 	result, err := p.view(rec, &seen{}, viewOptions{}).result()
 	return taskState(rec, result), err
@@ -203,6 +202,7 @@ func (p *principal) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			if err := checkTask(req); err != nil {
 				return nil, err
 			}
+			ctx = context.WithValue(ctx, askingKey{}, elicits(req))
 		}
 		return next(ctx, method, req)
 	}
@@ -212,7 +212,7 @@ func (p *principal) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 func callTool(ctx context.Context, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
 	d := &detaching{}
 	if declared(req) {
-		ctx = context.WithValue(ctx, detachingKey{}, d)
+		ctx = context.WithValue(context.WithValue(ctx, detachingKey{}, d), askingKey{}, elicits(req))
 	}
 	res, err := next(ctx, method, req)
 	if err != nil {

@@ -63,12 +63,25 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 		return nil, badArgument("output_offset is negative")
 	}
 	var seen seen
-	rec, err := c.follow(ctx, strings.TrimSpace(in.TaskID), wait, &seen)
+	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
+	if c.req.Params.RequestState != "" {
+		return c.again(ctx, id, &seen, end, o)
+	}
+	var known []string
+	if !c.canAsk() { // nothing is to be done about what waits already
+		rec, err := c.fleet.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range unheard(rec, nil) {
+			known = append(known, q.Call)
+		}
+	}
+	rec, err := c.follow(ctx, id, wait, &seen, known...)
 	if err != nil {
 		return nil, err
 	}
-	a := c.view(rec, &seen, viewOptions{verbose: in.Verbose, offset: in.OutputOffset})
-	return a, nil
+	return c.attend(ctx, rec, &seen, end, o, known)
 }
 
 type cancelIn struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,7 +33,8 @@ type tool struct {
 // call is one call of a tool.
 type call struct {
 	*principal
-	req *mcp.CallToolRequest
+	req   *mcp.CallToolRequest
+	begun time.Time
 }
 
 // answer is what a tool says.
@@ -41,6 +43,9 @@ type answer struct {
 	text   any    // what stands in text, when that is not out
 	failed bool   // it is an error
 	links  []link // to what was too long
+
+	ask   mcp.InputRequestMap // instead of all that: what the client is to ask its user
+	state string              // of the call that it then makes again
 }
 
 // addTools adds the tools of a profile that the token may use.
@@ -72,7 +77,7 @@ func addTool[In any](p *principal, s *mcp.Server, profile string, t tool, handle
 		err := decode(req.Params.Arguments, check, &in)
 		var a *answer
 		if err == nil {
-			a, err = handle(ctx, &call{p, req}, in)
+			a, err = handle(ctx, &call{p, req, time.Now()}, in)
 		}
 		if err != nil {
 			a = refusal(p.b.hide(ctx, req, err))
@@ -116,6 +121,9 @@ func schemaOf[T any]() *jsonschema.Schema {
 // result is the answer as the protocol has it: everything in structure and everything in text, as
 // some clients show their model the one and some the other.
 func (a *answer) result() (*mcp.CallToolResult, error) {
+	if a.ask != nil {
+		return &mcp.CallToolResult{InputRequests: a.ask, RequestState: a.state}, nil
+	}
 	structure, err := marshal(a.out)
 	if err != nil {
 		return nil, err

@@ -22,14 +22,15 @@ type taskOut struct {
 	Output  string  `json:"output" jsonschema:"what the program printed, so far"`
 	Error   *string `json:"error" jsonschema:"why it did not succeed, or null"`
 
-	TaskID      string `json:"task_id"`
-	Status      string `json:"status" jsonschema:"queued, running, retry_wait, or how it ended: succeeded, failed, blocked, timeout, cancelled, expired, dead"`
-	Stage       string `json:"stage,omitempty" jsonschema:"of a running task: its latest step"`
-	PollAfterMS int    `json:"poll_after_ms,omitempty" jsonschema:"of a task that has not ended: when to call get_task"`
-	Hint        string `json:"hint,omitempty" jsonschema:"what to do next"`
-	ErrorCode   string `json:"error_code,omitempty"`
-	ErrorLine   int    `json:"error_line,omitempty" jsonschema:"line of the program"`
-	Stderr      string `json:"stderr,omitempty" jsonschema:"its end, when the task did not succeed"`
+	TaskID      string        `json:"task_id"`
+	Status      string        `json:"status" jsonschema:"queued, running, retry_wait, or how it ended: succeeded, failed, blocked, timeout, cancelled, expired, dead"`
+	Stage       string        `json:"stage,omitempty" jsonschema:"of a running task: its latest step"`
+	PollAfterMS int           `json:"poll_after_ms,omitempty" jsonschema:"of a task that has not ended: when to call get_task"`
+	Hint        string        `json:"hint,omitempty" jsonschema:"what to do next"`
+	Approval    []approvalOut `json:"approval,omitempty" jsonschema:"tool calls of the program that wait until a person approves them"`
+	ErrorCode   string        `json:"error_code,omitempty"`
+	ErrorLine   int           `json:"error_line,omitempty" jsonschema:"line of the program"`
+	Stderr      string        `json:"stderr,omitempty" jsonschema:"its end, when the task did not succeed"`
 
 	Truncated  bool   `json:"truncated" jsonschema:"there is more than this answer shows"`
 	NextOffset int    `json:"next_output_offset,omitempty" jsonschema:"give it to get_task as output_offset for more of the output"`
@@ -74,6 +75,7 @@ func (p *principal) view(rec client.Record, seen *seen, o viewOptions) *answer {
 	if rec.Result == nil {
 		out.Stage, out.PollAfterMS = seen.stage, pollAfter(rec)
 		out.Hint = fmt.Sprintf("not an error: the task goes on; call get_task with this task_id in %d ms", out.PollAfterMS)
+		out.waiting(rec)
 		out.output(seen.output.String(), o.offset, budget)
 		out.Truncated = out.Truncated || seen.skipped
 		a.out = out
