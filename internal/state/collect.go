@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,10 +17,20 @@ import (
 type upload struct {
 	changes []change // against what was checked out
 	result  []blob   // of a large Change.Result
+
+	wait func() error // nil: all content is stored
+}
+
+// stored waits until the content is in the store. Only then may a HEAD name it.
+func (u *upload) stored() error {
+	if u.wait == nil {
+		return nil
+	}
+	return u.wait()
 }
 
 // collect finds what changed since the checkout, checks the quota, and only
-// then uploads content.
+// then uploads content, which may still be on its way when it returns.
 func (s *Store) collect(ctx context.Context, t *Tree, c Change) (*upload, error) {
 	if err := s.look(t, s.ignoreRules(t)); err != nil {
 		return nil, err
@@ -62,10 +73,19 @@ func (s *Store) collect(ctx context.Context, t *Tree, c Change) (*upload, error)
 			return nil, errors.Join(err, p.finish())
 		}
 	}
-	if err := p.finish(); err != nil {
-		return nil, err
+	if err := p.flush(); err != nil {
+		return nil, errors.Join(err, p.finish())
 	}
 	adopt()
+	up.wait = sync.OnceValue(func() error {
+		err := p.finish()
+		if err != nil { // they are to be read again
+			for _, path := range unread {
+				t.nodes[path].entry = nil
+			}
+		}
+		return err
+	})
 	up.changes = t.changes()
 	return up, nil
 }

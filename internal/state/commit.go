@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -54,8 +56,12 @@ func (s *Store) commit(ctx context.Context, t *Tree, c Change) (Commit, error) {
 		return Commit{}, err
 	}
 	if len(up.changes) == 0 {
+		if err := up.stored(); err != nil {
+			return Commit{}, err
+		}
 		return s.unchanged(ctx, t, c)
 	}
+	defer func() { _ = up.stored() }() // whatever happens, nothing is left running
 	p := &proposal{store: s, ref: t.ref, change: c, upload: up, base: t.base, on: t.base, id: newCommitID()}
 	out, v, err := p.run(ctx)
 	if err != nil && !errors.Is(err, ErrDeleted) {
@@ -128,8 +134,7 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		if err != nil {
 			return Commit{}, nil, err
 		}
-		key := p.ref.manifestKey(next.Manifest.Name)
-		if err := p.store.objects.Put(ctx, key, data, next.Manifest.Digest); err != nil {
+		if err := p.put(ctx, next.Manifest, data); err != nil {
 			return Commit{}, nil, err
 		}
 		etag, err := p.swap(ctx, next)
@@ -193,6 +198,15 @@ func (p *proposal) outlived(h head, etag string) bool {
 		return false
 	}
 	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
+}
+
+// put stores the manifest, beside the content that is still on its way. A manifest that no HEAD names
+// is nothing, so either may be there first.
+func (p *proposal) put(ctx context.Context, l *link, data []byte) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(p.upload.stored)
+	g.Go(func() error { return p.store.objects.Put(ctx, p.ref.manifestKey(l.Name), data, l.Digest) })
+	return g.Wait()
 }
 
 func deref(c *Commit) Commit {
@@ -359,6 +373,9 @@ func (p *proposal) lost(ctx context.Context, next *head, man *manifest, data []b
 
 // rebase merges the task's changes onto p.on.
 func (p *proposal) rebase(ctx context.Context) error {
+	if err := p.upload.stored(); err != nil { // a merge reads it
+		return err
+	}
 	merged := p.store.newPacker(ctx, p.ref.Tenant, p.on.snap.blobFinder(0))
 	m := &merger{
 		base: p.base.snap, theirs: p.on.snap, suffix: p.change.TaskID,

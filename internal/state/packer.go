@@ -27,7 +27,8 @@ type packer struct {
 	group  *errgroup.Group
 	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
 	slots  chan struct{}
-	free   chan []byte // buffers of uploaded packs
+	free   chan []byte    // buffers of uploaded packs
+	named  sync.WaitGroup // packs whose name is not known yet
 
 	stored func(Digest) (blob, bool) // content that the workspace has already
 
@@ -130,10 +131,12 @@ func (p *packer) seal() error {
 	open, data := p.open, appendIndex(p.body, p.blobs)
 	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
 	p.sent += int64(len(data))
+	p.named.Add(1)
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
 		defer func() { p.free <- data[:0] }()
 		open.ID, open.Size = Sum(data), int64(len(data))
+		p.named.Done()
 		if err := p.store.objects.Put(p.ctx, packKey(p.tenant, open.ID), data, open.ID); err != nil {
 			return err
 		}
@@ -145,10 +148,18 @@ func (p *packer) seal() error {
 
 // finish uploads what is left and waits. Only afterwards may blobs be used.
 func (p *packer) finish() error {
-	p.mu.Lock()
-	err := p.seal()
-	p.mu.Unlock()
+	err := p.flush()
 	return errors.Join(p.group.Wait(), err)
+}
+
+// flush sends what is left on its way and waits for its name: blobs may be named, and are in the store
+// when finish has returned too.
+func (p *packer) flush() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.seal()
+	p.named.Wait()
+	return err
 }
 
 // addAll stores a stream of any length, cut into chunks where its content says.
