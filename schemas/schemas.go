@@ -154,7 +154,8 @@ type Record struct {
 	SubmittedAt     time.Time  `json:"submitted_at"`
 	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
-	Code            string     `json:"code,omitempty"` // the program, once written, so that a retry runs the same
+	Description     string     `json:"description,omitempty"` // the beginning of the sentence that the task was given as
+	Code            string     `json:"code,omitempty"`        // the program, once written, so that a retry runs the same
 	GeneratedBy     string     `json:"generated_by,omitempty"`
 	Catalogue       string     `json:"catalogue,omitempty"` // the version of the tools, so that a retry has the same
 	Source          string     `json:"source"`

@@ -69,12 +69,12 @@ func took(r client.Record) string {
 	return short(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// what is the beginning of a program, or why it failed.
+// what is the sentence that a task was given as, the beginning of its program, or why it failed.
 func what(r client.Record) string {
 	if r.Result != nil && r.Result.Error != nil {
 		return clip(r.Result.Error.Message)
 	}
-	return clip(r.Code)
+	return clip(cmp.Or(r.Description, r.Code))
 }
 
 func clip(s string) string {

@@ -28,7 +28,7 @@ const (
 
 // allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
 func allForms() []form {
-	return slices.Concat(documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, numberForms, printForms, schemaForms)
+	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, numberForms, printForms, schemaForms)
 }
 
 var numberForms = []form{

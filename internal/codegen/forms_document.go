@@ -10,7 +10,7 @@ import (
 var documentForms = []form{
 	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier) (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
 	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following )?(?:contents?|fields?|data|state))?)?`), readCreate},
-	{"create later", re(`(?:save|store|write) (?:the )?(?:results?|state)(?: and (?:the )?metadata)? (?:to|in|into) ` + pathRe), readSaveTo},
+	{"create later", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
 	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to) (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
 		return p.file != "" && p.doc == "" && p.createDocument(p.file, c)
 	}},
@@ -163,8 +163,8 @@ func readSaveTo(p *planner, m []string, c clause) bool {
 	if next := p.at; next < len(p.clauses) && (len(p.clauses[next].fields) > 0 || p.clauses[next].data != "") {
 		return true // what it holds is said next
 	}
-	if p.number == "" {
-		return false
+	if !p.onlyNumber() {
+		return false // of several results, which?
 	}
 	p.doc = p.fresh("state")
 	p.emit("%s = {\"result\": %s}", p.doc, p.number)

@@ -166,6 +166,9 @@ var helpers = []struct {
 	{"load", "json pathlib", `def load(path):
     return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
 `},
+	{"load_or_new", "pathlib", `def load_or_new(path):
+    return load(path) if pathlib.Path(path).exists() else {}
+`},
 	{"save", "json pathlib", `def save(path, value):
     file = pathlib.Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -224,8 +224,17 @@ func (o *order) record(ctx context.Context, queueSeq uint64, now time.Time) entr
 		Record: schemas.Record{
 			TaskID: o.id, Tenant: o.tenant, Workspace: o.workspace, Session: o.session,
 			Pool: o.pool, Priority: o.priority, Status: schemas.Queued, QueueSeq: queueSeq,
-			ExpiresAt: o.expires, SubmittedAt: now.UTC(),
+			ExpiresAt: o.expires, SubmittedAt: now.UTC(), Description: beginning(o.task.Description),
 			Source: o.ev.Source(), EventID: o.ev.ID(), TraceID: traceID(ctx),
 		},
 	}
+}
+
+// beginning is what a list of tasks shows of a sentence.
+func beginning(description string) string {
+	const most = 200 // bytes
+	if len(description) <= most {
+		return description
+	}
+	return strings.ToValidUTF8(description[:most], "") + "…"
 }

@@ -1,0 +1,67 @@
+package codegen
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Short sentences about the state, one workspace through all of them.
+func TestStateSentences(t *testing.T) {
+	w := newWorld(t, "18")
+	for _, c := range []struct {
+		task  string
+		state map[string]any // after it
+		want  any            // its result; nil: the state
+	}{
+		{"Save 5 as count in state", map[string]any{"count": 5.0}, nil},
+		{"save greeting = \"hello\" to state.json", map[string]any{"count": 5.0, "greeting": "hello"}, nil},
+		{"Set status to in_progress in the state", map[string]any{"count": 5.0, "greeting": "hello", "status": "in_progress"}, nil},
+		{"Delete greeting from the state and remove the field status from /workspace/state.json", map[string]any{"count": 5.0}, nil},
+		{"Increment count in the state", map[string]any{"count": 6.0}, nil},
+		{"Increment the count in state.json by 2", map[string]any{"count": 8.0}, nil},
+		{"Add 5 to count in the state", map[string]any{"count": 13.0}, nil},
+		{"What is the count in the state?", map[string]any{"count": 13.0}, 13.0},
+		{"Read count from state.json", map[string]any{"count": 13.0}, 13.0},
+		{"Show the state", map[string]any{"count": 13.0}, nil},
+		{"Store [1, 2] as results in the state, then append 7 to the results list in the state", map[string]any{"count": 13.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{"Save the number 3 to /workspace/state.json as count", map[string]any{"count": 3.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{"Save step 2 to state.json", map[string]any{"count": 3.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{"Calculate 10 * 5 and save the result as count in the state", map[string]any{"count": 50.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{"Calculate 10 * 6 and save it to state.json as first", map[string]any{"count": 50.0, "first": 60.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{"Calculate 5 + 3 and save it to /workspace/state.json", map[string]any{"result": 8.0}, nil}, // the whole file
+	} {
+		got := w.run(c.task)
+		if d := cmp.Diff(any(c.state), w.readJSON("workspace/state.json")); d != "" {
+			t.Fatalf("%s: the state (-want +got):\n%s", c.task, d)
+		}
+		if c.want == nil {
+			c.want = any(c.state)
+		}
+		if d := cmp.Diff(c.want, got); d != "" && fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if both, ok := got.(map[string]any); !ok || cmp.Diff(c.want, both["state"]) != "" {
+				t.Errorf("%s: result (-want +got):\n%s", c.task, d)
+			}
+		}
+	}
+	if _, output, err := w.try("Increment nothing_there in the state"); err == nil {
+		t.Errorf("a field that is not there: no error\n%s", output)
+	}
+}
+
+// Of several meanings none is chosen.
+func TestStateSentencesThatMayMeanMore(t *testing.T) {
+	for _, task := range []string{
+		"Save 5 to state.json", "Save the number 5 to the state", "Store Alice in the state", "Save 5 as count", "Save 5,7 as count in state",
+		"Save 5 as count in notes.txt", "Save 5 as count and 7 as total in the state", "Delete everything from the state", "Save it as count in the state",
+		"Save current progress to state.json and continue", "Continue from step 3", "Calculate 5 + 3, get weather for Paris and save the result to state.json",
+		"Calculate 5 + 3, get weather for Paris and save it as x in the state", "Save the weather as x in the state",
+	} {
+		p, err := WriteRules(Request{Task: task, Tools: eleven()})
+		if _, ok := errors.AsType[*CodeRequiredError](err); !ok {
+			t.Errorf("%s: %v, want code_required, not\n%s", task, err, p.Code)
+		}
+	}
+}
