@@ -169,13 +169,17 @@ var (
 		{name: "usr/bin/python3", text: "elf", mode: 0o4755},
 		{name: "usr/bin/python", kind: tar.TypeLink, link: "usr/bin/python3"},
 		{name: "bin", kind: tar.TypeSymlink, link: "/usr/bin"},
-		{name: "etc/old/a", text: "a"}, {name: "etc/old/b", text: "b"}, {name: "etc/gone", text: "x"},
-		{name: "dev/null", kind: tar.TypeChar}, {name: "pipe", kind: tar.TypeFifo},
+		{name: "etc/old/a", text: "a"},
+		{name: "etc/old/b", text: "b"},
+		{name: "etc/gone", text: "x"},
+		{name: "dev/null", kind: tar.TypeChar},
+		{name: "pipe", kind: tar.TypeFifo},
 	}
 	upper = []entry{
 		{name: "bin/tool", text: "through a link"},
 		{name: "etc/.wh.gone"},
-		{name: "etc/old/c", text: "c"}, {name: "etc/old/.wh..wh..opq"},
+		{name: "etc/old/c", text: "c"},
+		{name: "etc/old/.wh..wh..opq"},
 		{name: "usr/bin/python", kind: tar.TypeSymlink, link: "../../../../etc/passwd"},
 	}
 	merged = map[string]string{

@@ -108,6 +108,12 @@ func (k *killer) CompareAndSwap(ctx context.Context, key, old string, data []byt
 func runKillWorker(t *testing.T, plan killPlan) *os.ProcessState {
 	t.Helper()
 	plan.S3.Transport = nil // the process's own
+	return runPlan(t, killVariable, plan)
+}
+
+// runPlan runs this program again, with a plan in a variable.
+func runPlan(t *testing.T, variable string, plan any) *os.ProcessState {
+	t.Helper()
 	data, err := json.Marshal(plan)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +123,7 @@ func runKillWorker(t *testing.T, plan killPlan) *os.ProcessState {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(os.Environ(), killVariable+"="+string(data))
+	cmd.Env = append(os.Environ(), variable+"="+string(data))
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil || len(out) > 0 {
 		t.Fatalf("worker: %v: %s", err, out)

@@ -14,18 +14,27 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	if text := os.Getenv(killVariable); text != "" {
-		var plan killPlan
-		if err := json.Unmarshal([]byte(text), &plan); err == nil {
-			err = killWorker(plan)
-			if err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-		}
-		os.Exit(0)
-	}
+	planned(killVariable, killWorker)
+	planned(opVariable, doOp)
 	os.Exit(m.Run())
+}
+
+// planned is the life of a process that was started with a plan.
+func planned[T any](variable string, live func(T) error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return
+	}
+	var plan T
+	err := json.Unmarshal([]byte(text), &plan)
+	if err == nil {
+		err = live(plan)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // gateway starts a real S3 server with an empty bucket.

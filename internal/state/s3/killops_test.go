@@ -1,0 +1,277 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+const opVariable = "CODEFLEET_TEST_KILL_OP"
+
+// opPlan is what a process is told that does one thing to workspaces and dies in front of a request.
+type opPlan struct {
+	S3     s3.Options
+	Tenant string
+	Op     string
+	Nth    int64 // request that counts, from 1
+	Reads  bool  // reads count, not writes alone
+}
+
+// atOnce has everything collected that may be, without waiting.
+var atOnce = state.CollectOptions{
+	Retention: state.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1, Deleted: 1,
+}
+
+// ops are done to the workspace main of a tenant, which is at generation 4.
+var ops = map[string]struct {
+	writes int // requests, at least
+	do     func(ctx context.Context, s *state.Store, tenant string) error
+	ready  func(ctx context.Context, s *state.Store, tenant string) error // before it, nil: nothing
+	makes  func(before map[string]string) map[string]string               // of main, nil: what it was
+}{
+	"mark":  {writes: 1, do: collect},
+	"sweep": {writes: 4, do: collect, ready: collect},
+	"purge": {writes: 4, do: collect, ready: func(ctx context.Context, s *state.Store, tenant string) error {
+		opts := atOnce
+		opts.Deleted = -1
+		for range 3 { // all but HEAD
+			if _, err := s.Collect(ctx, tenant, opts); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	"restore": {writes: 2, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		_, err := s.Restore(ctx, mainOf(tenant), 2, "")
+		return err
+	}, makes: func(map[string]string) map[string]string { return generation(2) }},
+	"fork": {writes: 2, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		_, err := s.Fork(ctx, mainOf(tenant), 2, "lab", "")
+		if errors.Is(err, state.ErrConflict) { // it was done before the kill
+			return nil
+		}
+		return err
+	}},
+	"rm": {writes: 2, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		_, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, removal("n"))
+		return err
+	}, makes: func(before map[string]string) map[string]string {
+		after := maps.Clone(before)
+		delete(after, "n")
+		return after
+	}},
+	"rm --all": {writes: 1, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		return s.Delete(ctx, mainOf(tenant))
+	}, makes: func(map[string]string) map[string]string { return map[string]string{} }},
+}
+
+func mainOf(tenant string) state.Ref { return state.Ref{Tenant: tenant, Workspace: "main"} }
+
+func collect(ctx context.Context, s *state.Store, tenant string) error {
+	_, err := s.Collect(ctx, tenant, atOnce)
+	return err
+}
+
+func removal(path string) iter.Seq2[state.Edit, error] {
+	return func(yield func(state.Edit, error) bool) { yield(state.Edit{Path: path}, nil) }
+}
+
+// generation is what setUp commits.
+func generation(n int) map[string]string {
+	return map[string]string{"n": strconv.Itoa(n), "new-" + strconv.Itoa(n): statetest.Random(byte(n), 4000)}
+}
+
+func setUp(t *testing.T, objects state.Objects, tenant string) {
+	t.Helper()
+	for workspace, last := range map[string]int{"main": 4, "other": 2, "gone": 2} {
+		w := statetest.NewWorker(t, objects, state.Ref{Tenant: tenant, Workspace: workspace}, state.Options{})
+		for n := 1; n <= last; n++ {
+			w.Checkout()
+			w.Remove("new-" + strconv.Itoa(n-1))
+			for path, content := range generation(n) {
+				w.Write(path, content)
+			}
+			if workspace == "gone" {
+				w.Write("own", statetest.Random(byte(100+n), 4000))
+			}
+			w.Commit(fmt.Sprint(workspace, "-", n))
+		}
+	}
+	if err := state.New(objects, state.Options{}).Delete(t.Context(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// doOp is the life of the process.
+func doOp(plan opPlan) error {
+	objects, err := s3.Open(plan.S3)
+	if err != nil {
+		return err
+	}
+	store := state.New(&nth{Objects: objects, left: plan.Nth, reads: plan.Reads}, state.Options{})
+	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
+}
+
+// nth kills its process with SIGKILL in front of a request. That is behind the one before it.
+type nth struct {
+	state.Objects
+	left  int64
+	reads bool
+}
+
+func (n *nth) read() {
+	if n.reads {
+		n.count()
+	}
+}
+
+func (n *nth) count() {
+	if atomic.AddInt64(&n.left, -1) == 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+func (n *nth) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+	n.read()
+	return n.Objects.Get(ctx, key, o)
+}
+
+func (n *nth) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+	n.count()
+	return n.Objects.Put(ctx, key, data, sum)
+}
+
+func (n *nth) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	n.count()
+	return n.Objects.CompareAndSwap(ctx, key, old, data)
+}
+
+func (n *nth) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+	n.read()
+	return n.Objects.List(ctx, prefix, after)
+}
+
+// Delete removes one after the other, so that a kill can come between.
+func (n *nth) Delete(ctx context.Context, keys ...string) error {
+	for _, key := range keys {
+		n.count()
+		if err := n.Objects.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestKillOps ends collections, restores, forks and removals with SIGKILL in front of each request that
+// writes (of each request with CODEFLEET_LONG_TESTS=1; those in between find the same). Nothing that can be reached is lost, what others see is the old or the new version, and
+// the same again finishes, as do collections afterwards.
+func TestKillOps(t *testing.T) {
+	opts := gateway(t)
+	objects := open(t, opts)
+	for op := range ops {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			kills := 0
+			for n := 1; killOp(t, opts, objects, op, n); n++ {
+				kills++
+			}
+			t.Logf("%d kills", kills)
+			if kills < ops[op].writes {
+				t.Errorf("%d kills, want one in front of each of %d writes", kills, ops[op].writes)
+			}
+		})
+	}
+}
+
+func runOp(t *testing.T, plan opPlan) syscall.WaitStatus {
+	t.Helper()
+	plan.S3.Transport = nil // the process's own
+	state := runPlan(t, opVariable, plan)
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if !ok {
+		t.Fatalf("process ended with %v", state)
+	}
+	return status
+}
+
+// killOp kills at one request, and reports whether there was one.
+func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n int) (killed bool) {
+	t.Helper()
+	tenant := fmt.Sprintf("%s-%d", strings.NewReplacer(" ", "", "--", "-").Replace(op), n)
+	setUp(t, objects, tenant)
+	store := state.New(objects, state.Options{})
+	old := generation(4)
+	makes := old
+	if o := ops[op]; o.makes != nil {
+		makes = o.makes(old)
+	}
+	if ready := ops[op].ready; ready != nil {
+		if err := ready(t.Context(), store, tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := runOp(t, opPlan{opts, tenant, op, int64(n), os.Getenv("CODEFLEET_LONG_TESTS") != ""})
+	killed = status.Signaled() && status.Signal() == syscall.SIGKILL
+	if !killed && status.ExitStatus() != 0 {
+		t.Fatalf("request %d: process ended with %v", n, status)
+	}
+	whole(t, objects, tenant, n)
+	if now := filesOf(t, objects, mainOf(tenant)); !maps.Equal(now, old) && !maps.Equal(now, makes) {
+		t.Errorf("killed at request %d: files are neither the old nor the new ones: %v", n, cmp.Diff(makes, now))
+	}
+	store = state.New(objects, state.Options{})
+	if err := ops[op].do(t.Context(), store, tenant); err != nil {
+		t.Errorf("killed at request %d: the same again = %v", n, err)
+	}
+	for range 3 {
+		if err := collect(t.Context(), store, tenant); err != nil {
+			t.Errorf("killed at request %d: Collect() afterwards = %v", n, err)
+		}
+	}
+	whole(t, objects, tenant, n)
+	if now := filesOf(t, objects, mainOf(tenant)); !maps.Equal(now, makes) {
+		t.Errorf("killed at request %d: files at last (-want +got):\n%s", n, cmp.Diff(makes, now))
+	}
+	if lab := filesOf(t, objects, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" && !maps.Equal(lab, generation(2)) {
+		t.Errorf("killed at request %d: the fork holds %v", n, lab)
+	}
+	return killed
+}
+
+// whole checks that all content of all workspaces can be read.
+func whole(t *testing.T, objects state.Objects, tenant string, n int) {
+	t.Helper()
+	store := state.New(objects, state.Options{})
+	list, err := store.Workspaces(t.Context(), tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range list {
+		report, err := store.Check(t.Context(), state.Ref{Tenant: tenant, Workspace: w.Name}, state.CheckOptions{ReadData: true})
+		if err != nil || len(report.Problems) > 0 {
+			t.Errorf("killed at request %d: Check(%s) = %v, %v", n, w.Name, report.Problems, err)
+		}
+	}
+}
+
+func filesOf(t *testing.T, objects state.Objects, ref state.Ref) map[string]string {
+	t.Helper()
+	w := statetest.NewWorker(t, objects, ref, state.Options{})
+	w.Checkout()
+	return w.Files()
+}
