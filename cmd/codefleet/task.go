@@ -52,7 +52,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 // submission makes a task of the flags and the arguments, which are a description in words.
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
-		Task:      client.Task{Description: strings.Join(args, " "), Code: f.code, Pool: f.pool, Model: f.model, Artifacts: f.out},
+		Task:      client.Task{Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Pool: f.pool, Model: f.model, Artifacts: f.out},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
 	given := 0

@@ -85,7 +85,7 @@ func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, er
 	if refusal != nil {
 		return t.ended(schemas.Blocked, refusal), nil
 	}
-	if j.Record.Code == "" { // else it is there: from an earlier run, or from the caller
+	if j.Record.Code == "" && t.generatedBy != "caller" { // else it is there: from an earlier run, or in the task itself
 		if err := j.SaveProgram(ctx, t.code, t.generatedBy); err != nil {
 			return nil, err
 		}
