@@ -24,6 +24,9 @@ type Options struct {
 	Scenario string // empty: all
 	Runs     int    // of each series; 0: by scenario
 	Data     string // directory of the selection's data sets; empty: what needs them is not measured
+	Plots    string // directory that plots are written to; empty: none are
+
+	Sustain time.Duration // of the arrivals of first-answer; 0: 10 s
 
 	// Settings are those of the user, for a fleet whose data is in the given directory. They are
 	// asked for anew for each fleet, which changes them.
@@ -53,6 +56,7 @@ var scenarios = []scenario{
 	{"workspace", 5, (*bench).workspace, true},
 	{"selection", 200, (*bench).selection, true},
 	{"mcp", 100, (*bench).mcp, false},
+	{"first-answer", 100, (*bench).firstAnswer, false},
 }
 
 // Scenarios are the names of what can be measured.

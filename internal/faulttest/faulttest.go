@@ -136,6 +136,9 @@ func (p *Process) Stop(patience time.Duration) error {
 	return nil
 }
 
+// PID is the process's id; another one after a restart.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Continue undoes a SIGSTOP that the process has sent to itself.
 func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 

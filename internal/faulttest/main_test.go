@@ -3,6 +3,7 @@ package faulttest_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -129,6 +130,11 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer closeTools()
+	trace, closeTrace, err := recordLeases(faulttest.Getenv("LEASES"))
+	if err != nil {
+		return err
+	}
+	defer closeTrace()
 	ready()
 	diskMB, err := strconv.ParseInt(cmp.Or(faulttest.Getenv("DISK_MB"), "16"), 10, 64)
 	if err != nil {
@@ -142,7 +148,7 @@ func workerRole(ctx context.Context, ready func()) error {
 		Name: name, Slots: slots, AckWait: ackWait,
 		Pool: executor.PoolOptions{
 			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: diskMB,
-			Mounts: mounts,
+			Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace,
 		},
 		Tools:  tools,
 		Driver: driver, Log: quiet(),
@@ -154,6 +160,19 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	return closeDriver()
+}
+
+// recordLeases writes what happens to boxes to a file, one JSON object a line; to none: nothing.
+func recordLeases(path string) (trace func(executor.PoolEvent), stop func(), err error) {
+	if path == "" {
+		return nil, func() {}, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := json.NewEncoder(file)
+	return func(e executor.PoolEvent) { _ = lines.Encode(e) }, func() { _ = file.Close() }, nil // a line less fails the test
 }
 
 // openDriver is gVisor where the test has found it, and plain processes elsewhere.

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// An Example is a piece of work as an agent gives it, in one task or several.
+type Example struct {
+	Number, Title string
+
+	setup string   // a program that puts there what the example works on; run before it is measured
+	tasks []string // in words
+	check string   // a program that prints what they have left; empty: what the last one printed counts
+	want  string   // part of that
+}
+
+// Examples are those of the first version's documents, whose numbers people know.
+func Examples() []Example {
+	return []Example{
+		{Number: "01", Title: "basic tool call", tasks: []string{"Calculate 5 + 3 and get weather for San Francisco"}, want: "8"},
+		{Number: "02", Title: "several tools, data from one to the next", tasks: []string{"Calculate 10 * 5, then get weather for that many cities starting with San Francisco"}, want: "50"},
+		{Number: "03", Title: "filtering data", setup: usersTable, tasks: []string{"Query database for users, filter for active users, and calculate statistics"}, want: "35"},
+		{Number: "04", Title: "control flow", tasks: []string{"Get weather for San Francisco, and if temperature is above 20, calculate how many days until summer"}, want: "temperature above 20"},
+		{Number: "05", Title: "state over two sessions", tasks: []string{
+			"Create /workspace/state.json with:\n- calculation: \"5 + 3\"\n- result: 8\n- step: 1\n- message: \"saved\"",
+			"Read /workspace/state.json, update step to 2 and save it back",
+		}, check: `import json; state = json.load(open("state.json")); print(state["result"], state["step"])`, want: "8 2\n"},
+		{Number: "06", Title: "a skill", setup: doubleSkill, tasks: []string{"Import the double_number skill and use it to double 15"}, want: "30"},
+		{Number: "07", Title: "files", tasks: []string{"Write a test file with content 'Hello World', then read it back and print the content"}, want: "Hello World"},
+		{Number: "08", Title: "a workflow over three sessions", tasks: []string{
+			"Initialize a calculation workflow:\n1. Create /workspace/workflow_state.json with:\n   - workflow_id: \"calc_001\"\n   - current_step: 1\n   - total_steps: 3\n   - results: []\n   - status: \"in_progress\"\n2. Calculate 10 * 5 and add the result to the results array\n3. Update current_step to 2",
+			"Continue the workflow from the previous session:\n1. Read /workspace/workflow_state.json\n2. Calculate 20 * 3 and add the result to the results array\n3. Update current_step to 3",
+			"Complete the workflow:\n1. Read /workspace/workflow_state.json\n2. Calculate 15 * 4 and add the result to the results array\n3. Calculate the sum of all results in the results array\n4. Update current_step to 4 (completed)\n5. Update status to \"completed\"\n6. Add a \"total\" field with the sum of all results\n7. Print a summary of the completed workflow",
+		}, want: "170"},
+	}
+}
+
+const usersTable = `from servers.database import execute
+execute("DROP TABLE IF EXISTS users")
+execute("CREATE TABLE users (id INTEGER, name TEXT, age INTEGER, active INTEGER)")
+for user in ((1, "Alice", 30, 1), (2, "Bob", 99, 0), (3, "Carol", 40, 1)):
+    execute("INSERT INTO users VALUES (?, ?, ?, ?)", list(user))
+`
+
+const doubleSkill = `import os
+os.makedirs("skills", exist_ok=True)
+with open("skills/double_number.py", "w") as file:
+    file.write("def run(x):\n    return 2 * x\n")
+`
+
+// Sequence finds examples by number, "1" or "01".
+func Sequence(numbers []string) ([]Example, error) {
+	all := Examples()
+	var chosen []Example
+	for _, n := range numbers {
+		n = strings.TrimSpace(n)
+		i := slices.IndexFunc(all, func(e Example) bool { return e.Number == n || strings.TrimLeft(e.Number, "0") == n })
+		if i < 0 {
+			var have []string
+			for _, e := range all {
+				have = append(have, e.Number)
+			}
+			return nil, fmt.Errorf("no example %q: there are %s", n, strings.Join(have, ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// RunExamples runs a sequence of examples one after the other in a fleet that it starts for them, and
+// compares the first execution, the start of the fleet included, with those that come after: what
+// warm sandboxes are worth. Verbose adds the stages of each task and what it printed.
+func RunExamples(ctx context.Context, o Options, sequence []Example, verbose bool) (*Report, error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	dir, err := os.MkdirTemp("", "cfb")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{Options: o, Report: newReport("examples", o.Version), n: len(sequence), dir: dir}
+	if err := b.examples(ctx, sequence, verbose); err != nil {
+		return nil, fmt.Errorf("run the examples: %w", cmpCause(ctx, err))
+	}
+	return b.Report, nil
+}
+
+func cmpCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (b *bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
+	began := time.Now()
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	started := since(began)
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	executions := Table{Title: "Executions", Columns: []string{"#", "example", "what", "tasks", "ms"}}
+	stages := Table{Title: "Tasks", Columns: []string{"#", "task", "written by", "boot", "queued", "select", "generate", "sandbox", "checkout", "run", "commit", "total ms", "output"}}
+	for i, e := range sequence {
+		b.Progress(fmt.Sprintf("example %s: %d of %d", e.Number, i+1, len(sequence)))
+		took, tasks, err := runExample(ctx, c, e)
+		if err != nil {
+			return fmt.Errorf("example %s, %s: %w", e.Number, e.Title, err)
+		}
+		name := "next executions"
+		if i == 0 {
+			name = "first execution"
+			took += started
+		}
+		b.add(name, "ms", took)
+		number := strconv.Itoa(i + 1)
+		executions.Rows = append(executions.Rows, []string{number, e.Number, e.Title, strconv.Itoa(len(tasks)), fmt.Sprintf("%.0f", took)})
+		for n, res := range tasks {
+			stages.Rows = append(stages.Rows, stageRow(number, n+1, res))
+		}
+	}
+	b.Tables = append(b.Tables, executions)
+	if verbose {
+		b.Tables = append(b.Tables, stages)
+	}
+	b.compareFirst(started)
+	return nil
+}
+
+// runExample runs the tasks of an example, and checks that it did its work.
+func runExample(ctx context.Context, c *client.Client, e Example) (took float64, results []client.Result, err error) {
+	workspace := "example-" + e.Number
+	if e.setup != "" {
+		if _, err := succeed(ctx, c, client.Submission{Task: client.Task{Code: e.setup}, Workspace: workspace}); err != nil {
+			return 0, nil, fmt.Errorf("prepare it: %w", err)
+		}
+	}
+	began := time.Now()
+	for _, text := range e.tasks {
+		res, err := succeed(ctx, c, client.Submission{Task: client.Task{Description: text}, Workspace: workspace})
+		if err != nil {
+			return 0, nil, err
+		}
+		results = append(results, res)
+	}
+	took = since(began)
+	last := results[len(results)-1]
+	if e.check != "" {
+		if last, err = succeed(ctx, c, client.Submission{Task: client.Task{Code: e.check}, Workspace: workspace}); err != nil {
+			return 0, nil, fmt.Errorf("check it: %w", err)
+		}
+	}
+	if !strings.Contains(last.Output, e.want) {
+		return 0, nil, fmt.Errorf("it printed %.300q, without %q", last.Output, e.want)
+	}
+	return took, results, nil
+}
+
+// succeed runs a task and makes an error of every end but success.
+func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
+	rec, err := c.Run(ctx, s)
+	switch {
+	case err != nil:
+		return client.Result{}, err
+	case rec.Result == nil:
+		return client.Result{}, fmt.Errorf("task %s is %s", rec.TaskID, rec.Status)
+	case rec.Result.Status != client.Succeeded:
+		return client.Result{}, fmt.Errorf("task %s ended %s: %w", rec.TaskID, rec.Status, rec.Result.Error)
+	}
+	return *rec.Result, nil
+}
+
+func stageRow(execution string, task int, res client.Result) []string {
+	t := res.TimingMS
+	row := []string{execution, strconv.Itoa(task), res.GeneratedBy, res.Sandbox.Boot}
+	for _, ms := range []float64{t.Queued, t.Select, t.Generate, t.SandboxWait, t.Checkout, t.Run, t.Commit, t.Total} {
+		row = append(row, fmt.Sprintf("%.1f", ms))
+	}
+	output := []rune(strings.Join(strings.Fields(res.Output), " "))
+	return append(row, string(output[:min(len(output), 60)]))
+}
+
+// compareFirst adds what the first execution and the others have in common, as the first version's
+// benchmark did: mean, least, most and deviation of the next ones, and how many times as fast they are.
+func (b *bench) compareFirst(started float64) {
+	b.sumUp()
+	first, next := b.Samples["first execution"], b.Samples["next executions"]
+	b.note("the first execution includes the start of the fleet, %.0f ms: queue, object store, first sandbox", started)
+	if len(next) == 0 {
+		b.note("one execution only: give -n 5, or a sequence, to see the next ones")
+		return
+	}
+	b.Numbers["speedup"] = Number{Value: first[0] / mean(next), Target: 1, Unit: "×", Met: first[0] > mean(next), What: "first execution ÷ mean of the next ones"}
+	b.note("next executions: mean %.1f ms, least %.1f, most %.1f, standard deviation %.1f", mean(next), slices.Min(next), slices.Max(next), deviation(next))
+}
+
+func deviation(samples []float64) float64 {
+	m, sum := mean(samples), 0.0
+	for _, s := range samples {
+		sum += (s - m) * (s - m)
+	}
+	return math.Sqrt(sum / float64(max(1, len(samples)-1)))
+}

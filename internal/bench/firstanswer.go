@@ -1,0 +1,282 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// answerProgram is the one of the published comparisons of hosted sandboxes.
+const answerProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
+
+const answer = `{"x": 42}` + "\n"
+
+// bursts are how many callers come at once.
+var bursts = []int{4, 8, 16, 24, 50}
+
+const (
+	sustainDefault = 10 * time.Second
+	sustainShare   = 0.8 // of what the pool can make
+	refillTasks    = 24  // that measure it
+	greenMS        = 500 // an answer within this is as good as at once
+)
+
+// contender is one way to have a program run for one answer.
+type contender struct {
+	name string
+	run  func(context.Context) error
+}
+
+// firstAnswer measures what an agent waits for: from the request to the program's output. One caller at
+// a time, many at once, and a stream of them, each beside other ways to run one program.
+func (b *bench) firstAnswer(ctx context.Context) (err error) {
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	all := append([]contender{{"codefleet", func(ctx context.Context) error { return b.answered(ctx, c) }}}, b.otherWays()...)
+	if err := b.oneAfterTheOther(ctx, all); err != nil {
+		return err
+	}
+	if err := b.manyAtOnce(ctx, all); err != nil {
+		return err
+	}
+	if err := b.sustained(ctx, all[1:]); err != nil {
+		return err
+	}
+	b.answersTable(all)
+	return b.plotAnswers(all)
+}
+
+// otherWays start a sandbox, or an interpreter, for each program.
+func (b *bench) otherWays() []contender {
+	ways := []contender{
+		{"runsc do", func(ctx context.Context) error { return b.runEngine(ctx, answerProgram, answer) }},
+		{"python -c", func(ctx context.Context) error {
+			return expect(exec.CommandContext(ctx, python(), "-c", answerProgram), answer)
+		}},
+	}
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		b.note("bubblewrap is not installed (apt-get install bubblewrap): not measured")
+		return ways
+	}
+	return append(ways, contender{"bubblewrap", func(ctx context.Context) error {
+		args := []string{"--unshare-all", "--die-with-parent", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
+		for _, dir := range []string{"/usr", "/lib", "/lib64", "/bin"} {
+			if _, err := os.Stat(dir); err == nil {
+				args = append(args, "--ro-bind", dir, dir)
+			}
+		}
+		return expect(exec.CommandContext(ctx, bwrap, append(args, python(), "-c", answerProgram)...), answer)
+	}})
+}
+
+// answered runs the program in the fleet. How warm the box was is counted beside it.
+func (b *bench) answered(ctx context.Context, c *client.Client) error {
+	_, err := must(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answer)
+	return err
+}
+
+func (b *bench) oneAfterTheOther(ctx context.Context, all []contender) error {
+	var list []series
+	for _, w := range all {
+		list = append(list, timed("sequential · "+w.name, w.run))
+	}
+	if err := b.sideBySide(ctx, plan{samples: b.n, inRow: min(5, b.n)}, list...); err != nil {
+		return err
+	}
+	b.atMost("F1", "sequential: codefleet ÷ python -c", b.p50("sequential · codefleet")/b.p50("sequential · python -c"), 0.8, "×")
+	return nil
+}
+
+// manyAtOnce takes each size of burst twice for each contender, in turns.
+func (b *bench) manyAtOnce(ctx context.Context, all []contender) error {
+	for _, size := range bursts {
+		for range 2 {
+			for _, w := range all {
+				b.Progress(fmt.Sprintf("first-answer: %d at once, %s", size, w.name))
+				arrivals := make(chan time.Time, size)
+				for range size {
+					arrivals <- time.Now()
+				}
+				close(arrivals)
+				if err := b.answers(ctx, fmt.Sprintf("burst %02d · %s", size, w.name), w, arrivals); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	b.sumUp()
+	most := fmt.Sprintf("burst %02d · ", bursts[len(bursts)-1])
+	b.atMost("F2", "p99 of the largest burst: codefleet ÷ runsc do", b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
+	return nil
+}
+
+// answers has a program run for each arrival, as it comes, and adds the times from arrival to answer.
+func (b *bench) answers(ctx context.Context, name string, w contender, arrivals <-chan time.Time) error {
+	var mu sync.Mutex
+	var failed error
+	var running sync.WaitGroup
+	for range arrivals {
+		came := time.Now()
+		running.Go(func() {
+			err := w.run(ctx)
+			took := since(came)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed = errors.Join(failed, err); err == nil {
+				b.add(name, "ms", took)
+			}
+		})
+	}
+	running.Wait()
+	if failed != nil {
+		return fmt.Errorf("%s: %w", name, failed)
+	}
+	return ctx.Err()
+}
+
+// sustained has tasks come at a steady pace to a fleet whose boxes serve one task each: what counts is
+// how soon it has new ones. The other ways get the same pace.
+func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
+	f, stop, err := b.startFleet(ctx, func(c *config.Config) { c.Execution.Reuse = "never" }, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return b.answered(ctx, c) }}
+	refill, err := b.refillRate(ctx, fleet)
+	if err != nil {
+		return err
+	}
+	lasting, rounds := b.Sustain, 2
+	if lasting == 0 {
+		lasting = sustainDefault
+	}
+	every := time.Duration(float64(time.Second) / (refill * sustainShare))
+	for range rounds {
+		for _, w := range append([]contender{fleet}, others...) {
+			b.Progress(fmt.Sprintf("first-answer: %.1f a second for %s, %s", refill*sustainShare, lasting/time.Duration(rounds), w.name))
+			if err := b.answers(ctx, "sustained · "+w.name, w, pace(ctx, every, lasting/time.Duration(rounds))); err != nil {
+				return err
+			}
+		}
+	}
+	b.sumUp()
+	green := 0
+	times := b.Samples["sustained · "+fleet.name]
+	for _, ms := range times {
+		if ms <= greenMS {
+			green++
+		}
+	}
+	b.atLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS), 100*float64(green)/float64(max(1, len(times))), 99)
+	b.note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s", refill, 100*sustainShare, lasting)
+	return nil
+}
+
+// refillRate is how many tasks a second a fleet runs that needs a new box for each.
+func (b *bench) refillRate(ctx context.Context, fleet contender) (float64, error) {
+	b.Progress("first-answer: how fast boxes are made")
+	got, err := rate("", 4, refillTasks, func(ctx context.Context, _ int) error { return fleet.run(ctx) }).take(ctx)
+	return got.value, err
+}
+
+// pace sends an arrival every so often, for so long, whether somebody is ready or not.
+func pace(ctx context.Context, every, lasting time.Duration) <-chan time.Time {
+	out := make(chan time.Time, lasting/every+1)
+	go func() {
+		defer close(out)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for end := time.Now().Add(lasting); time.Now().Before(end); {
+			select {
+			case t := <-tick.C:
+				out <- t
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// answersTable is the report's series in the shape in which such figures are published.
+func (b *bench) answersTable(all []contender) {
+	t := Table{Title: "First answer, ms", Columns: []string{"arrivals", "way", "answers", "p50", "p95", "p99"}}
+	row := func(mode, name string) {
+		s := b.Samples[mode+" · "+name]
+		if len(s) == 0 {
+			return
+		}
+		t.Rows = append(t.Rows, []string{
+			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", quantile(s, 0.5)), fmt.Sprintf("%.0f", quantile(s, 0.95)), fmt.Sprintf("%.0f", quantile(s, 0.99)),
+		})
+	}
+	modes := []string{"sequential"}
+	for _, size := range bursts {
+		modes = append(modes, fmt.Sprintf("burst %02d", size))
+	}
+	for _, mode := range append(modes, "sustained") {
+		row(mode, "codefleet, a new box each")
+		for _, w := range all {
+			row(mode, w.name)
+		}
+	}
+	b.Tables = append(b.Tables, t)
+}
+
+// plotAnswers draws the medians and the 99th percentiles of the bursts.
+func (b *bench) plotAnswers(all []contender) error {
+	if b.Plots == "" {
+		return nil
+	}
+	p := plot{Title: "First answer: callers at once → ms (line: median, band: to the 99th percentile)"}
+	for _, size := range append([]int{1}, bursts...) {
+		p.X = append(p.X, strconv.Itoa(size))
+	}
+	for _, w := range all {
+		l := line{Name: w.name}
+		for _, size := range append([]int{1}, bursts...) {
+			name := fmt.Sprintf("burst %02d · %s", size, w.name)
+			if size == 1 {
+				name = "sequential · " + w.name
+			}
+			q := b.Yardsticks[name]
+			l.Points = append(l.Points, q.P50)
+			l.High = append(l.High, q.P99)
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	if err := os.MkdirAll(b.Plots, 0o755); err != nil {
+		return err
+	}
+	var svg strings.Builder
+	if err := p.write(&svg); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.Plots, "first-answer.svg"), []byte(svg.String()), 0o644)
+}

@@ -1,0 +1,241 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+var leakTasks = flag.Int("leaks.tasks", 0, "tasks of the leak tests; 0: 2,000 with reuse tenant and 300 with reuse never")
+
+// nosy looks whether anybody was here before, and leaves traces for whoever comes after.
+const nosy = `
+import os, subprocess
+name = inputs["name"].split("-")[0]
+seen = [f for d in ("/tmp", "/dev/shm") for f in os.listdir(d)]
+mine = [f for f in os.listdir(".") if f.startswith("of-")]
+others = [p for p in os.listdir("/proc") if p.isdigit() and os.stat("/proc/" + p).st_uid == 65534 and int(p) != os.getpid()]
+for d in ("/tmp", "/dev/shm"):
+    open(os.path.join(d, "left"), "w").close()
+subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
+print(seen, mine, len(others))
+`
+
+// Tasks of many tenants over few boxes: no box ever serves two of them, no program finds a trace of
+// another, and nothing is left of what they used.
+func TestLeaksReuseTenant(t *testing.T) {
+	long(t)
+	checkLeaks(t, executor.ReuseTenant, 2000, 50)
+}
+
+// The same with a box for each task.
+func TestLeaksReuseNever(t *testing.T) {
+	long(t)
+	checkLeaks(t, executor.ReuseNever, 300, 50)
+}
+
+// A few of both, always.
+func TestLeaksShort(t *testing.T) {
+	for _, reuse := range []string{executor.ReuseTenant, executor.ReuseNever} {
+		t.Run(reuse, func(t *testing.T) { checkLeaks(t, reuse, 20, 6) })
+	}
+}
+
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("CODEFLEET_LONG_TESTS") != "1" {
+		t.Skip("takes minutes: CODEFLEET_LONG_TESTS=1")
+	}
+}
+
+func checkLeaks(t *testing.T, reuse string, count, tenants int) {
+	t.Helper()
+	if *leakTasks > 0 && count > 20 {
+		count = *leakTasks
+	}
+	f := newFleet(t)
+	if !f.sandboxed {
+		t.Skip("no gVisor here: plain processes see each other")
+	}
+	leases := filepath.Join(f.dir, "leases")
+	const slots = 3
+	w := f.work(t, slots, "REUSE="+reuse, "LEASES="+leases)
+	boxes := slots + 2 // all bound to somebody
+	if reuse == executor.ReuseNever {
+		boxes = 1 // that is ready
+	}
+	first := max(6, min(count/4, 3*tenants)) // what is made once is there after these
+	f.runNosy(t, 0, first, tenants)
+	atRest(t, leases, boxes)
+	before := f.inUse(t, w)
+	f.runNosy(t, first, count, tenants)
+	atRest(t, leases, boxes)
+	var after use
+	eventually(t, "rest", func(context.Context) error {
+		if after = f.inUse(t, w); after.exceeds(before) {
+			return fmt.Errorf("in use: %+v, and %+v before most tasks", after, before)
+		}
+		return nil
+	})
+	t.Logf("in use after %d tasks %+v, after all %+v", first, before, after)
+	checkLeases(t, leases, reuse, count)
+}
+
+// atRest waits until there are so many boxes, by the record, and all that were burned are gone.
+func atRest(t *testing.T, leases string, boxes int) {
+	t.Helper()
+	eventually(t, "rest", func(context.Context) error {
+		live, burned := 0, 0
+		for _, e := range events(t, leases) {
+			switch e.What {
+			case "created":
+				live++
+			case "burned":
+				burned++
+			case "destroyed":
+				live--
+				burned--
+			}
+		}
+		if live != boxes || burned != 0 {
+			return fmt.Errorf("%d boxes, %d of them burned, want %d", live, burned, boxes)
+		}
+		return nil
+	})
+}
+
+// events are the worker's record so far.
+func events(t *testing.T, path string) []executor.PoolEvent {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []executor.PoolEvent
+	for line := range bytes.Lines(text) {
+		var e executor.PoolEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			break // it is being written
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// runNosy runs tasks first to last, a hundred at a time, and checks that none sees another tenant's.
+func (f *fleet) runNosy(t *testing.T, first, last, tenants int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(f.seed, uint64(first)))
+	const together = 100
+	var under []submitted
+	settle := func(left int) {
+		for len(under) > left {
+			rec := f.wait(t, under[0])
+			if rec.Status != schemas.Succeeded || rec.Result.Output != "[] [] 0\n" {
+				t.Errorf("task %s of %s: %s, %q, %v", under[0].name, under[0].ref.Tenant, rec.Status, rec.Result.Output, rec.Result.Error)
+			}
+			under = under[1:]
+		}
+	}
+	for i := first; i < last; i++ {
+		task := newTask(state.Ref{Tenant: "t" + strconv.Itoa(whose(i, tenants, rng)), Workspace: "main"}, i)
+		f.submit(t, task, nosy, 0)
+		under = append(under, task)
+		settle(together)
+	}
+	settle(0)
+}
+
+// whose task it is: each tenant has one of the first, to fill the boxes; then they come as they like.
+func whose(i, tenants int, rng *rand.Rand) int {
+	if i < tenants {
+		return i
+	}
+	return rng.IntN(tenants)
+}
+
+// use is what a worker has at a moment.
+type use struct{ Descriptors, Processes, Mounts, Directories int }
+
+// exceeds allows a few descriptors of connections that come and go.
+func (u use) exceeds(before use) bool {
+	const slack = 8
+	return u.Descriptors > before.Descriptors+slack || u.Processes > before.Processes+slack || u.Mounts > before.Mounts || u.Directories > before.Directories
+}
+
+// inUse counts when the pool is at rest: as many boxes as it may have, or as it keeps ready, were there
+// before most tasks as after them.
+func (f *fleet) inUse(t *testing.T, w *faulttest.Process) (u use) {
+	t.Helper()
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := hostdir.Mounts(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u = use{Descriptors: len(fds), Processes: len(processesIn(f.dir)), Mounts: len(mounts)}
+	for _, below := range []string{"w0/boxes", "w0/g"} {
+		u.Directories += directories(filepath.Join(f.dir, below), 4)
+	}
+	return u
+}
+
+// directories counts those below dir, so many levels deep: what is inside of a box is the box's.
+func directories(dir string, depth int) int {
+	entries, err := os.ReadDir(dir)
+	if err != nil || depth == 0 {
+		return 0
+	}
+	n := 0
+	for _, e := range entries {
+		if e.Type()&fs.ModeDir != 0 {
+			n += 1 + directories(filepath.Join(dir, e.Name()), depth-1)
+		}
+	}
+	return n
+}
+
+// checkLeases reads the worker's record of leases.
+func checkLeases(t *testing.T, path, reuse string, tasks int) {
+	t.Helper()
+	served, leases, ran := map[string]string{}, map[string]int{}, 0
+	for _, e := range events(t, path) {
+		switch e.What {
+		case "leased":
+			if was, ok := served[e.BoxID]; ok && was != e.Tenant {
+				t.Errorf("box %s served %s and %s", e.BoxID, was, e.Tenant)
+			}
+			served[e.BoxID] = e.Tenant
+			leases[e.BoxID]++
+		case "ran":
+			ran++
+		}
+	}
+	most := 0
+	for box, n := range leases {
+		most = max(most, n)
+		if reuse == executor.ReuseNever && n > 1 {
+			t.Errorf("box %s was leased %d times", box, n)
+		}
+	}
+	if ran < tasks {
+		t.Errorf("%d runs on record for %d tasks", ran, tasks)
+	}
+	t.Logf("%d runs in %d boxes, %d in one at most", ran, len(served), most)
+}
