@@ -54,6 +54,7 @@ func scripts(runsc string) testscript.Params {
 		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
+			"later": later, "download": download,
 		},
 	}
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+)
+
+// fleetStore is the object store of the fleet that a script has started.
+func fleetStore(ts *testscript.TestScript) *s3.Objects {
+	f, err := config.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
+	ts.Check(err)
+	objects, err := s3.Open(s3.Options{Endpoint: f.S3.Endpoint, Bucket: f.S3.Bucket, AccessKey: f.S3.AccessKey, SecretKey: f.S3.SecretKey})
+	ts.Check(err)
+	return objects
+}
+
+// later N: so many generations of the workspace main, and then collections that keep as little as there
+// can be. With expired, promises to keep versions have run out.
+func later(ts *testscript.TestScript, _ bool, args []string) {
+	objects := fleetStore(ts)
+	store, ctx := state.New(objects, state.Options{}), context.Background()
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ref := state.Ref{Tenant: config.DefaultTenant, Workspace: "main"}
+	for i := range n {
+		_, err := store.Edit(ctx, ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
+			yield(state.Edit{Path: "later", Kind: state.File, Content: strings.NewReader(fmt.Sprint(args, i))}, nil)
+		})
+		ts.Check(err)
+	}
+	if len(args) > 1 {
+		expire(ts, objects, ref)
+	}
+	for range 3 {
+		_, err := store.Collect(ctx, ref.Tenant, state.CollectOptions{Retention: state.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
+		ts.Check(err)
+	}
+}
+
+// expire lets the promises of a workspace have ended in 1970.
+func expire(ts *testscript.TestScript, objects state.Objects, ref state.Ref) {
+	ctx := context.Background()
+	for info, err := range objects.List(ctx, ref.Tenant+"/w/"+ref.Workspace+"/k/", "") {
+		ts.Check(err)
+		obj, err := objects.Get(ctx, info.Key, state.GetOptions{})
+		ts.Check(err)
+		ts.Check(objects.Put(ctx, info.Key[:strings.LastIndexByte(info.Key, '-')]+"-1", obj.Data, state.Sum(obj.Data)))
+		ts.Check(objects.Delete(ctx, info.Key))
+	}
+}
+
+// download URL: a path of the fleet's HTTP interface to standard output, after a line with its status.
+func download(ts *testscript.TestScript, _ bool, args []string) {
+	f, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
+	ts.Check(err)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, f.URL+args[0], nil)
+	ts.Check(err)
+	req.Header.Set("Authorization", "Bearer "+f.Token)
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	_, err = fmt.Fprintf(ts.Stdout(), "%d %s %d\n%x\n", resp.StatusCode, resp.Header.Get("Content-Type"), len(body), body)
+	ts.Check(err)
+}
