@@ -35,6 +35,9 @@ type ToolInfo struct {
 	Annotations ToolAnnotations
 	// Timeout of a call, at most ten minutes; zero is one minute.
 	Timeout time.Duration
+	// Expose makes the function a tool of the fleet's MCP bridge as well, SERVER__NAME, for clients of
+	// the tenant.
+	Expose bool
 }
 
 // ToolFunc is a Go function as a tool; NewTool makes it.
@@ -59,7 +62,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 	in, err1 := schemaOf[In]()
 	out, err2 := schemaOf[Out]()
 	t := ToolFunc{
-		def: tools.OfferedTool{TimeoutS: info.Timeout.Seconds(), Definition: tools.Definition{
+		def: tools.OfferedTool{TimeoutS: info.Timeout.Seconds(), Expose: info.Expose, Definition: tools.Definition{
 			Name: info.Name, Title: info.Title, Description: info.Description, Annotations: tools.Annotations(info.Annotations),
 		}},
 	}

@@ -36,8 +36,9 @@ const (
 
 // ToolsOptions narrows a list of tools.
 type ToolsOptions struct {
-	Server string // of this server only
-	Detail Detail
+	Server  string // of this server only
+	Exposed bool   // those only that registered with ToolInfo.Expose
+	Detail  Detail
 }
 
 // SearchToolsOptions says how a search is made.
@@ -54,6 +55,9 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
 	set(q, "server", o.Server)
 	set(q, "detail", string(o.Detail))
+	if o.Exposed {
+		q.Set("exposed", "true")
+	}
 	var list ToolList
 	return list, c.door.get(ctx, &list, q, "v1", "tools")
 }

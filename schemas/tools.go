@@ -21,7 +21,8 @@ type Tool struct {
 	InputSchema  json.RawMessage  `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Annotations  *ToolAnnotations `json:"annotations,omitempty"`
-	Hash         string           `json:"hash,omitempty"` // of the definition; none for a hand-written module
+	Exposed      bool             `json:"exposed,omitempty"` // a registered tool that is one of the MCP bridge, too
+	Hash         string           `json:"hash,omitempty"`    // of the definition; none for a hand-written module
 }
 
 // ToolAnnotations are a tool's own claims about its effects, under the names of MCP.

@@ -44,7 +44,7 @@ func serveCRM(ctx context.Context, server string) error {
 	defer c.Close()
 	reads := client.ToolAnnotations{ReadOnly: true}
 	info := func(name, does string) client.ToolInfo {
-		return client.ToolInfo{Name: name, Description: does, Annotations: reads}
+		return client.ToolInfo{Name: name, Description: does, Annotations: reads, Expose: strings.HasPrefix(name, "find") || name == "count"}
 	}
 	r, err := c.RegisterTools(ctx, client.RegisterOptions{}, server,
 		client.NewTool(info("find-customer", "Find a customer by name."), func(_ context.Context, q crmQuery) (customer, error) {

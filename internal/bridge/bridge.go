@@ -248,5 +248,5 @@ func (p *principal) newServer(profile string) *mcp.Server {
 	return s
 }
 
-// listTTL is how many milliseconds a client may keep lists: tools change with deployments only.
-const listTTL = 60_000
+// listTTL is how many milliseconds a client may keep lists: tools of a tenant's processes come and go.
+const listTTL = 10_000

@@ -54,6 +54,9 @@ func (p *principal) addTools(s *mcp.Server, profile string) {
 	p.addCatalogue(s, profile)
 	p.addState(s, profile)
 	s.AddReceivingMiddleware(p.middleware)
+	if profile == Full {
+		p.expose(s)
+	}
 }
 
 // addTool adds one tool if the profile has it and the token may use it. What handle returns as an

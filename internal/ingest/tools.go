@@ -48,7 +48,16 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 			return unknownTool(err)
 		}
 	}
-	writeJSON(w, http.StatusOK, ListTools(snap, server, detail))
+	list := ListTools(snap, server, detail)
+	if r.URL.Query().Get("exposed") == "true" {
+		list = schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
+		for _, t := range snap.Tools {
+			if t.Exposed && (server == "" || server == t.Server) {
+				list.Tools = append(list.Tools, DescribeTool(t, detail))
+			}
+		}
+	}
+	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -83,6 +92,7 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	}
 	out.Description = cmp.Or(t.Description, t.Doc)
 	out.Module, out.Function, out.Path, out.Title, out.Hash = t.Module, t.Function, t.Path, t.Title, t.Hash
+	out.Exposed = t.Exposed
 	out.InputSchema, out.OutputSchema = t.InputSchema, t.OutputSchema
 	if t.Annotations != (tools.Annotations{}) {
 		a := schemas.ToolAnnotations(t.Annotations)

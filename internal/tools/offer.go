@@ -20,6 +20,7 @@ type (
 	OfferedTool struct {
 		Definition
 		TimeoutS float64 `json:"timeout_s,omitempty"` // for a call; 0: 60 s
+		Expose   bool    `json:"expose,omitempty"`    // as a tool of the MCP bridge
 	}
 	// OfferCall asks for a call.
 	OfferCall struct {

@@ -12,6 +12,7 @@ import (
 // processes serve. It is not changed after it was made.
 type Overlay struct {
 	Files  map[string][]byte // below servers/, as <server>/<tool>.py
+	Expose map[string]bool   // by server/tool: the MCP bridge has it as a tool
 	Broken []Broken          // what was offered and is no tool
 }
 
@@ -42,6 +43,7 @@ func Extend(base *Snapshot, o *Overlay) (snap *Snapshot, used map[string][]byte,
 	}
 	for i := range own.Tools {
 		own.Tools[i].State = Registered
+		own.Tools[i].Exposed = o.Expose[own.Tools[i].ID()]
 	}
 	snap = NewSnapshot(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
 	snap.Warnings = slices.Concat(base.Warnings, own.Warnings)

@@ -98,6 +98,7 @@ type Tool struct {
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 	Annotations  Annotations     `json:"annotations,omitzero"`
 	Hash         string          `json:"hash,omitempty"`
+	Exposed      bool            `json:"exposed,omitempty"` // its process wants it to be a tool of the MCP bridge
 
 	def Definition
 }

@@ -204,13 +204,16 @@ func (r *Registry) said(name string) (t *tenant, said []*instance) {
 // same: processes come and go.
 func (t *tenant) understand(said []*instance, reserved map[string]bool) {
 	servers, broken := merge(said, reserved)
-	o := &tools.Overlay{Files: map[string][]byte{}, Broken: broken}
+	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
 		var defs []tools.Definition
 		for _, d := range servers[server] {
 			defs = append(defs, d.Definition)
 			t.defs[server+"/"+d.Name] = d
+			if d.Expose {
+				o.Expose[server+"/"+d.Name] = true
+			}
 		}
 		p, err := pygen.Generate(pygen.Source{Server: server, Tools: defs})
 		if err != nil {
@@ -230,7 +233,7 @@ func (t *tenant) understand(said []*instance, reserved map[string]bool) {
 }
 
 func same(a, b *tools.Overlay) bool {
-	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && slices.Equal(a.Broken, b.Broken)
+	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
 }
 
 // merge is what all processes serve, by server and tool. Of two definitions of a tool, that of the
