@@ -166,7 +166,7 @@ for i in range(30):
 func testNetworkEnds(t *testing.T, b *box) {
 	var answered atomic.Int64
 	v := b.must(t, executor.Program{
-		Code: tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass", Limits: executor.Limits{Timeout: 500 * time.Millisecond},
+		Code: tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass", Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
 	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
 		proxy(ctx, conn)
 		if ctx.Err() == nil {
