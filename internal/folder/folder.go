@@ -38,7 +38,7 @@ type Entry struct {
 	Kind   string    `json:"kind"`
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time"`
+	Time   time.Time `json:"time,omitzero"`
 	Target string    `json:"target,omitempty"` // of a link
 	ETag   string    `json:"etag,omitempty"`   // SHA-256 of the content, or of the parts' one after the other
 	Parts  []Part    `json:"parts,omitempty"`  // of a large file

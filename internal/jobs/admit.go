@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -184,6 +185,11 @@ func (o *order) decode() error {
 	}
 	if o.pool != "" && o.task.Pool != "" && o.pool != o.task.Pool {
 		return refuse("bad_data", "/pool", "the data say %s, the subject %s", o.task.Pool, o.pool)
+	}
+	for i, pattern := range o.task.Artifacts {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return refuse("bad_data", fmt.Sprint("/artifacts/", i), "pattern %q: a bracket or backslash without its end", pattern)
+		}
 	}
 	o.pool = cmp.Or(o.pool, o.task.Pool, defaultPool)
 	return nil

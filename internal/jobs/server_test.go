@@ -154,7 +154,8 @@ func TestServerDropsConsumer(t *testing.T) {
 	}
 }
 
-// A delivery does not wait while a slot is free (nats.go's own iterators stall now and then).
+// A delivery does not wait while a slot is free: nats.go's own iterators stall now and then, for 5 s or
+// 30, which no load makes of a delivery.
 func TestNoStall(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})
@@ -163,7 +164,7 @@ func TestNoStall(t *testing.T) {
 		rec := f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
 		rec, err := f.Wait(ctx, "acme", rec.TaskID)
 		cancel()
-		if waited := rec.StartedAt.Sub(rec.SubmittedAt); err != nil || waited > time.Second {
+		if waited := rec.StartedAt.Sub(rec.SubmittedAt); err != nil || waited > 4*time.Second {
 			t.Fatalf("task %d waited %v with a free slot: %v", i, waited, err)
 		}
 	}

@@ -75,6 +75,7 @@ func TestRefused(t *testing.T) {
 		"workspace": {ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "", "bad_name: workspace "},
 		"priority":  {ceHeader("priority", "ce-replyto", to, "ce-priority", "high"), `{"code":"x"}`, "", "bad_event: priority: "},
 		"pool":      {ceHeader("pool", "ce-replyto", to), `{"code":"x","pool":"gpu"}`, "", "bad_data: /pool: "},
+		"pattern":   {ceHeader("pattern", "ce-replyto", to), `{"code":"x","artifacts":["*","["]}`, "", "bad_data: /artifacts/1: "},
 		"policy":    {ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme", "not_allowed: /pool: "},
 		"memory":    {ceHeader("memory", "ce-replyto", to), `{"code":"x","limits":{"memory_mb":101}}`, "", "not_allowed: /limits/memory_mb: "},
 		"dataref":   {ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "", "bad_event: dataref: "},
@@ -106,8 +107,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("reply to a foreign inbox: %s", msg.Data)
 	}
 	dead, err := f.Dead(t.Context(), "acme", 0)
-	if err != nil || len(dead) != 15 {
-		t.Fatalf("Dead = %d letters, %v, want 15", len(dead), err)
+	if err != nil || len(dead) != 16 {
+		t.Fatalf("Dead = %d letters, %v, want 16", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
 		t.Errorf("dead letter of garbage = %+v", d)

@@ -15,7 +15,7 @@ type FileInfo struct {
 	Kind   string    `json:"kind"` // file, dir, link
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time"`
+	Time   time.Time `json:"time,omitzero"` // of a file's last change; zero of what is no file
 	Target string    `json:"target,omitempty"` // of a link
 	// ETag of a file changes with its content: the SHA-256 of that, or where the file has Parts the
 	// SHA-256 of theirs, one after the other.
@@ -30,14 +30,14 @@ type Part struct {
 }
 
 func (e *entry) info() FileInfo {
-	f := FileInfo{Path: e.Path, Mode: e.Mode, Bytes: e.Size, Time: time.Unix(0, e.MTime).UTC()}
+	f := FileInfo{Path: e.Path, Mode: e.Mode, Bytes: e.Size}
 	switch e.Kind {
 	case kindDir:
 		f.Kind = Dir
 	case kindLink:
 		f.Kind, f.Target = Link, e.Link
 	default:
-		f.Kind, f.ETag = File, e.etag()
+		f.Kind, f.ETag, f.Time = File, e.etag(), time.Unix(0, e.MTime).UTC()
 		if len(e.Blobs) > 1 {
 			for _, b := range e.Blobs {
 				f.Parts = append(f.Parts, Part{b.ID, b.Raw})
