@@ -45,6 +45,7 @@ func testTools(t *testing.T, newDriver newDriver) {
 			t.Errorf("Call(%+v), arguments %s", call, call.Args)
 		}
 	})
+	t.Run("modules compiled ahead", func(t *testing.T) { testCompiled(t, b, catalogue) })
 	for _, c := range toolCalls {
 		t.Run(c.name, func(t *testing.T) {
 			v := b.must(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code}, executor.Hooks{Call: c.call})

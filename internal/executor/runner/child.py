@@ -17,7 +17,7 @@ import threading
 import traceback
 import types
 
-from codefleet import facts, frames, jsonable, mcp_client
+from codefleet import catalogue, facts, frames, jsonable, mcp_client
 
 FILENAME = "program.py"
 CONTROL = 3  # the descriptor of the channel to the runner
@@ -200,8 +200,7 @@ class Program:
         self.inputs = body[run["code"] :]
         self.process = os.getpid()
         if run.get("catalogue"):
-            path = os.path.join(boot["catalogue"], run["catalogue"])
-            sys.path.insert(len(sys.path) - 1, path)
+            catalogue.use(boot["catalogue"], run["catalogue"])
         os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[-2 if run.get("catalogue") else -1 :])
         os.environ.update(run.get("env") or {})
         os.chdir(boot["workspace"])
@@ -300,6 +299,8 @@ class Program:
         header = {"t": "end"}
         if failure:
             header["error"] = failure
+        else:
+            header["modules"] = catalogue.imported()
         try:
             self.channel.send(header, result)
         except OSError:

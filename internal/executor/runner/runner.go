@@ -5,7 +5,7 @@
 // the next program, and after the task kills all that the program left. The files, in the order in
 // which they are needed: boot.py is the interpreter's argument and loads the others; frames.py the
 // protocol; facts.py and jsonable.py what is read from a program and its result; mcp_client.py the
-// module that programs import as client.mcp_client; child.py the process of a program; runner.py the
+// module that programs import as client.mcp_client; catalogue.py tools that are compiled ahead; child.py the process of a program; runner.py the
 // process above it; network.py, loaded for the first program that asks, what carries its connections.
 //
 // The protocol is frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the
@@ -37,7 +37,7 @@ var files embed.FS
 const later = "network"
 
 // modules are loaded in this order, each by those after it.
-var modules = []string{"frames", "facts", "jsonable", "mcp_client", "child", "runner"}
+var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "runner"}
 
 // Boot is the runner's configuration.
 type Boot struct {

@@ -14,7 +14,7 @@ import site
 import socket
 import sys
 
-from codefleet import child, frames
+from codefleet import catalogue, child, frames
 
 VERSION = 1
 CALLS = 64  # under way at once; a program that starts more waits
@@ -47,6 +47,8 @@ def main(boot, compiled):
         task = Task(host, Child(boot))
         host.send(ready, compiled)
         task.run()
+        if task.modules:
+            catalogue.learn(boot["catalogue"], task.catalogue, task.modules)
         ready, compiled = {"t": "ready"}, b""
 
 
@@ -182,6 +184,7 @@ class Task:
         self.listening = True  # the child has not closed its end
         self.calls = set()  # under way
         self.reports = 0
+        self.catalogue, self.modules = None, []  # its version, and what the child says it imported of it
         self.network = None  # connections of the program, when it may have some
         self.backlog = bytearray()  # for the child
         self.how = None  # how it ended, once it has
@@ -236,6 +239,7 @@ class Task:
             if kind == "run":
                 self.host.refresh()
                 self.id, self.check = header["task"], header["check"]
+                self.catalogue = header.get("catalogue")
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
                 if header.get("network"):
                     self.network = network(self.child.boot).Network(self.host, self.poll)
@@ -298,6 +302,7 @@ class Task:
             kind = header["t"]
             if kind == "end":
                 self.how, self.error, self.result = "end", failure(header.get("error")), body
+                self.modules = modules(header) if self.catalogue else []
             elif self.how == "exit":
                 continue
             elif kind == "call" and not self.check:
@@ -441,6 +446,17 @@ def failure(given):
     checked["hint"] = text(given.get("hint", ""), 500)
     checked["line"] = line if type(line) is int and 0 <= line < 1 << 31 else 0
     return checked
+
+
+def modules(header):
+    """The modules of the catalogue that a child says it imported."""
+    found = header.get("modules", [])
+    if not isinstance(found, list) or len(found) > catalogue.MODULES:
+        raise frames.Broken("modules")
+    for name in found:
+        if not isinstance(name, str) or not catalogue.NAME.fullmatch(name):
+            raise frames.Broken("modules")
+    return found
 
 
 def names(header, *keys):

@@ -1,0 +1,88 @@
+"""The modules of the catalogue that programs of this box have imported, compiled for those to come.
+
+The runner compiles them, out of the catalogue's directory, which no program can change; it does not run
+them. A version of the catalogue is named by its content, so what was compiled of it never grows old.
+"""
+
+import gc
+import os
+import re
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+
+NAME = re.compile(r"servers(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,2}", re.ASCII)
+MODULES = 256  # compiled ahead
+SOURCE = 1 << 20  # bytes of them
+NEEDED = ("__future__", "importlib", "typing")  # by the tools' modules, and by no box without tools
+
+version = None  # of the catalogue that the modules are of
+modules = {}  # by name: (file, code), or None where that cannot be had
+room = SOURCE
+
+
+def learn(directory, latest, names):
+    """Compiles modules that a program has imported. Called between programs, in the runner."""
+    global version, room
+    for name in NEEDED:
+        __import__(name)
+    if latest != version:
+        version, room = latest, SOURCE
+        modules.clear()
+    for name in names:
+        if name not in modules and len(modules) < MODULES:
+            modules[name] = compiled(os.path.join(directory, version, *name.split(".")))
+    gc.freeze()
+
+
+def compiled(path):
+    """Returns a module's file and code, or None: it is not there, does not fit, or is no Python."""
+    global room
+    for file in (os.path.join(path, "__init__.py"), path + ".py"):
+        try:
+            with open(file, "rb") as source:
+                text = source.read(room + 1)
+        except OSError:
+            continue
+        if len(text) > room:
+            return None
+        room -= len(text)
+        try:
+            return file, compile(text, file, "exec", dont_inherit=True)
+        except Exception:  # whoever imports it is told
+            return None
+    return None
+
+
+def use(directory, mine):
+    """Has a program find `servers` in its version of the catalogue. Called in its process."""
+    if mine != version:
+        modules.clear()
+    path = os.path.join(directory, mine)
+    sys.path.insert(len(sys.path) - 1, path)
+    sys.meta_path.insert(0, Finder(path))
+
+
+def imported():
+    """The names of the catalogue's modules in this process that learn has not been told of."""
+    found = [name for name in list(sys.modules) if isinstance(name, str) and NAME.fullmatch(name)]
+    return [name for name in found if name not in modules][:MODULES]
+
+
+class Finder:
+    def __init__(self, path):
+        self.path = path
+
+    def find_spec(self, name, path=None, target=None):
+        if modules.get(name) is None:
+            return PathFinder.find_spec(name, [self.path]) if name == "servers" else None
+        file = modules[name][0]
+        spec = ModuleSpec(name, Loader(name, file), origin=file, is_package=file.endswith("__init__.py"))
+        spec.has_location = True
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(os.path.dirname(file))
+        return spec
+
+
+class Loader(SourceFileLoader):
+    def get_code(self, fullname):
+        return modules[fullname][1]
