@@ -67,11 +67,11 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 	if err != nil {
 		return trouble(name, problem, err)
 	}
-	text := fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))
+	texts := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))}
 	for _, what := range []string{root.Text, root.Added, strings.Join(root.Modules, ", ")} {
 		if what != "" {
-			text += "; " + clip(what)
+			texts = append(texts, clip(what))
 		}
 	}
-	return finding{name, good, text, ""}
+	return finding{name, good, strings.Join(texts, "; "), ""}
 }

@@ -141,8 +141,8 @@ func (p *Pool) refill(now time.Time, create []*environment, coming map[*environm
 		all += lacking[e]
 	}
 	var next time.Duration
-	switch {
-	case all == 0:
+	switch all {
+	case 0:
 		p.pace.since = time.Time{}
 	default:
 		if p.pace.since.IsZero() {

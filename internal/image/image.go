@@ -82,7 +82,7 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 	if err != nil {
 		return Root{}, err
 	}
-	defer src.close()
+	defer func() { _ = src.close() }() // it was only read
 	m, err := src.manifest()
 	if err != nil {
 		return Root{}, err

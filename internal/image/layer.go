@@ -170,7 +170,7 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		return err
 	}
 	u.written[at] = true
-	mode := fs.FileMode(head.Mode).Perm() //nolint:gosec // its low bits
+	mode := fs.FileMode(head.Mode).Perm()
 	switch head.Typeflag {
 	case tar.TypeDir:
 		return u.directory(at, mode|0o700)

@@ -113,7 +113,7 @@ func (o Options) have(ctx context.Context, hash, dir string) (from string, err e
 			return fromBucket, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			o.warn(ctx, "packages not taken from the bucket, installing them", hash, err)
+			o.warn(ctx, "taken from the bucket", hash, err)
 		}
 	}
 	if err := place(ctx, o, dir, func(temp string) error { return pip(ctx, o, temp) }); err != nil {
@@ -121,15 +121,15 @@ func (o Options) have(ctx context.Context, hash, dir string) (from string, err e
 	}
 	if o.Objects != nil {
 		if err := store(ctx, o.Objects, hash, dir); err != nil {
-			o.warn(ctx, "packages not kept in the bucket", hash, err)
+			o.warn(ctx, "kept in the bucket", hash, err)
 		}
 	}
 	return fromPip, nil
 }
 
-func (o Options) warn(ctx context.Context, what, hash string, err error) {
+func (o Options) warn(ctx context.Context, step, hash string, err error) {
 	if o.Log != nil {
-		o.Log.WarnContext(ctx, what, "packages", hash, "error", err)
+		o.Log.WarnContext(ctx, "packages and the bucket", "failed", step, "packages", hash, "error", err)
 	}
 }
 

@@ -46,10 +46,11 @@ func missingModule(module, name, what string, all []executor.EnvironmentStats) s
 			continue
 		}
 		if n := len(e.Modules); n > 0 {
-			have += " and " + strings.Join(e.Modules[:min(n, most)], ", ")
+			more := ""
 			if n > most {
-				have += fmt.Sprintf(" and %d more", n-most)
+				more = fmt.Sprintf(" and %d more", n-most)
 			}
+			have = fmt.Sprintf("%s and %s%s", have, strings.Join(e.Modules[:min(n, most)], ", "), more)
 		}
 	}
 	hint := fmt.Sprintf("sandboxes of the pool %s (%s) have %s", name, what, have)

@@ -15,7 +15,7 @@ type FileInfo struct {
 	Kind   string    `json:"kind"` // file, dir, link
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time,omitzero"` // of a file's last change; zero of what is no file
+	Time   time.Time `json:"time,omitzero"`    // of a file's last change; zero of what is no file
 	Target string    `json:"target,omitempty"` // of a link
 	// ETag of a file changes with its content: the SHA-256 of that, or where the file has Parts the
 	// SHA-256 of theirs, one after the other.

@@ -90,7 +90,7 @@ func (e Environments) image(ctx context.Context, root executor.Root, key, name s
 	}
 	unpacked, err := image.Unpack(ctx, image.Options{Path: name, Dir: filepath.Join(e.Config.Data, "images"), MaxMB: e.Config.Execution.MaxImageMB})
 	if err != nil {
-		return root, imageError(key, name, err)
+		return root, imageError(key, err)
 	}
 	root.Image, root.Text = unpacked.Dir, "image "+shown(name)
 	if unpacked.Digest != "" {
@@ -107,7 +107,7 @@ func shown(name string) string {
 	return name
 }
 
-func imageError(key, name string, err error) error {
+func imageError(key string, err error) error {
 	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
 	switch {
 	case errors.Is(err, image.ErrMissing):

@@ -14,7 +14,7 @@ func TestShown(t *testing.T) {
 	for args, want := range map[string]string{
 		`{"id":7,"deep":{"password":"hunter2","apiKey":"k","note":"x"}}`: `{"deep":{"apiKey":"(hidden)","note":"x","password":"(hidden)"},"id":7}`,
 		`{"token":null,"tokens_left":3,"n":1e400}`:                       `{"n":1e400,"token":null,"tokens_left":3}`,
-		`{"path":"a\u202Eb"}`:                                            `{"path":"a<U+202E>b"}`,
+		`{"path":"a` + "\\u202E" + `b"}`:                                 `{"path":"a<U+202E>b"}`,
 		`{"html":"<b>&"}`:                                                `{"html":"<b>&"}`,
 		fmt.Sprintf(`{"text":%q}`, long):                                 fmt.Sprintf(`{"text":"%s… (2000 bytes)"}`, strings.Repeat("ä", 200)),
 		`[` + strings.Repeat(`1,`, 29) + `1]`:                            `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
