@@ -63,6 +63,11 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		return err
 	}
 	defer upstreams.Close()
+	unobserve, err := observeUpstreams(t.MeterProvider.Meter("codefleet/tools"), upstreams)
+	if err != nil {
+		return err
+	}
+	defer unobserve()
 	writer, models, err := Writers(c)
 	if err != nil {
 		return err

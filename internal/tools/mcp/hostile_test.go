@@ -48,8 +48,12 @@ func (h *hostile) serve() {
 	case "die":
 		fmt.Fprintln(os.Stderr, "cannot start: no database")
 		os.Exit(3)
+	case "not-yet":
+		if _, err := os.Stat(os.Getenv("HOSTILE_MARK")); err != nil {
+			os.Exit(3)
+		}
 	case "hang":
-		select {}
+		<-time.After(time.Hour) // an empty select may be found to be a deadlock
 	case "babble":
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":7}}`)
 	}

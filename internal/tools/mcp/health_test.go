@@ -1,0 +1,65 @@
+package mcp_test
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+)
+
+// A server that cannot start is down, with the reason and the time of the next attempt, which moves
+// away; once it starts it is up and the failures are forgotten.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	server := hostileServer(t, "not-yet")
+	const pause = 200 * time.Millisecond
+	m, err := mcp.NewManager([]mcp.Server{server, {Name: "other", Command: "/nonexistent"}}, mcp.Options{
+		Log: slog.New(slog.DiscardHandler), Backoff: mcp.Backoff{Min: pause, Max: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	idle := []mcp.Health{{Server: "hostile", State: "idle"}, {Server: "other", State: "idle"}}
+	if diff := cmp.Diff(idle, m.Health()); diff != "" {
+		t.Errorf("Health() before any call (-want +got):\n%s", diff)
+	}
+	for failures := 1; failures <= 2; failures++ {
+		began := time.Now()
+		if _, err := ask(t, m, "echo", `{}`); reason(t, err) != tools.Down {
+			t.Fatalf("call %d: %v", failures, err)
+		}
+		h := m.Health()[0]
+		wait := pause << (failures - 1)
+		if h.RetryAt.Before(began.Add(wait)) || h.RetryAt.After(time.Now().Add(wait)) {
+			t.Errorf("after %d failures the next attempt is %s after the last one began, want %s after its end", failures, h.RetryAt.Sub(began), wait)
+		}
+		if !strings.Contains(h.LastError, "exit status 3") {
+			t.Errorf("LastError = %q, want the exit status", h.LastError)
+		}
+		h.RetryAt, h.LastError = time.Time{}, ""
+		if diff := cmp.Diff(mcp.Health{Server: "hostile", State: "down", Failures: failures}, h); diff != "" {
+			t.Errorf("Health() after %d failures (-want +got):\n%s", failures, diff)
+		}
+	}
+	if err := os.WriteFile(server.Env["HOSTILE_MARK"], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t, m, "echo", `{}`); err != nil { // waits for the next attempt
+		t.Fatalf("a call of the mended server: %v", err)
+	}
+	up := m.Health()[0]
+	if up.Version == "" {
+		t.Error("the version is not known")
+	}
+	up.Version = ""
+	if diff := cmp.Diff(mcp.Health{Server: "hostile", State: "up", Connections: 1}, up); diff != "" {
+		t.Errorf("Health() once it is mended (-want +got):\n%s", diff)
+	}
+}
