@@ -75,7 +75,10 @@ func (t *task) run(ctx context.Context) (Verdict, error) {
 		t.links = newLinks(t.runner.send, func(conn net.Conn) {
 			t.work.Go(func() { t.hooks.Network(calls, conn) })
 		})
-		defer t.links.close()
+		defer func() {
+			endCalls() // first: whoever answers a connection sees that the run ended, and not the program
+			t.links.close()
+		}()
 	}
 	t.start()
 	timeout := time.NewTimer(t.limits.Timeout)

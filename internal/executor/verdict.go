@@ -42,6 +42,10 @@ func (t *task) verdict(done wire.Frame) Verdict {
 	case done.How == "channel":
 		return v.end(Failed, channelBroken())
 	case done.How == "exit":
+		if done.OOM { // its limit was above what the box has
+			v.Dirty = true
+			return v.end(Failed, t.boxOutOfMemory())
+		}
 		return exited(v, done.Code, done.Signal)
 	case done.Error != nil:
 		f := Failure(*done.Error)
@@ -107,16 +111,17 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrCancelled):
 		return Verdict{}, context.Cause(ctx)
 	case r.outOfMemory():
-		return v.end(Failed, &Failure{
-			Code:    CodeMemory,
-			Message: memoryMessage(t.limits) + "; the whole sandbox was ended",
-		}), nil
+		return v.end(Failed, t.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
 	if _, ok := r.box.(Coroner); r.destroyed() || ok && r.guest.Split { // out of the program's reach
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.note())
 	}
 	return v.end(Failed, &Failure{Code: CodeSandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
+}
+
+func (t *task) boxOutOfMemory() *Failure {
+	return &Failure{Code: CodeMemory, Message: memoryMessage(t.limits) + "; the whole sandbox was ended"}
 }
 
 // broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.

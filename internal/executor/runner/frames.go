@@ -107,6 +107,7 @@ type Frame struct {
 	CPUMS   float64  `json:"cpu_ms,omitempty"`
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
+	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for want of memory
 
 	Body []byte `json:"-"` // hello: the compiled runner; checked: facts; out: bytes; call: arguments; done: result
 }

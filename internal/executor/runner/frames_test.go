@@ -32,6 +32,11 @@ func TestRead(t *testing.T) {
 		{"called in no time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
 		{"called in NaN", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
 		{
+			"done of one killed for want of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`, ""),
+			Frame{Type: "done", How: "exit", Signal: "SIGKILL", OOM: true},
+			nil,
+		},
+		{
 			"done", frame(`{"t":"done","how":"exit","signal":"SIGSEGV","cpu_ms":1.5,"peak_kb":2,"dropped":3}`, ""),
 			Frame{Type: "done", How: "exit", Signal: "SIGSEGV", CPUMS: 1.5, PeakKB: 2, Dropped: 3},
 			nil,
