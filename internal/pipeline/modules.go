@@ -21,12 +21,16 @@ func (p *Pipeline) hintModules(t *task) {
 	if m == nil {
 		return
 	}
-	if m[1] == "skills" || strings.HasPrefix(m[1], "skills.") {
-		e.Hint = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
-		return
-	}
 	top, _, _ := strings.Cut(m[1], ".")
-	e.Hint = missingModule(top, t.environment, t.result.Sandbox.Environment, p.Pool.Environments())
+	if e.Hint = ours[top]; e.Hint == "" {
+		e.Hint = missingModule(top, t.environment, t.result.Sandbox.Environment, p.Pool.Environments())
+	}
+}
+
+// ours are the packages that no pool adds.
+var ours = map[string]string{
+	"skills":  "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME",
+	"servers": "there is no such tool: `codefleet tools` lists them; one of your own is a file servers/SERVER/TOOL.py",
 }
 
 // missingModule says what the environment of that name has, which other pool of the worker has the

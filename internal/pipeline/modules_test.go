@@ -9,13 +9,15 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The skills of a workspace are no packages, and other errors are none of ours.
+// The skills of a workspace and the tools are no packages, and other errors are none of ours.
 func TestHintModules(t *testing.T) {
 	const skill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
+	const tool = "there is no such tool: `codefleet tools` lists them; one of your own is a file servers/SERVER/TOOL.py"
 	for message, want := range map[string]string{
-		"ModuleNotFoundError: No module named 'skills.x'": skill,
-		"ModuleNotFoundError: No module named 'skills'":   skill,
-		"ModuleNotFoundError: No module named 'a b'":      "",
+		"ModuleNotFoundError: No module named 'skills.x'":    skill,
+		"ModuleNotFoundError: No module named 'skills'":      skill,
+		"ModuleNotFoundError: No module named 'servers.x.y'": tool,
+		"ModuleNotFoundError: No module named 'a b'":         "",
 		"ValueError: x": "",
 	} {
 		task := &task{result: schemas.Result{Error: &schemas.Error{Message: message}}}
