@@ -47,6 +47,7 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("XDG_DATA_HOME", e.WorkDir) // short: sockets lie below
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
+			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1") // boxes that nobody uses are most of what a script would cost
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program waits a second before it ends
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
@@ -87,7 +88,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	args = append([]string{"up", "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--s3", "127.0.0.1:0"}, args...)
 	cmd := exec.Command("codefleet", args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT", "CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	log, err := os.Create(ts.MkAbs("up.log"))

@@ -51,7 +51,7 @@ func TestLeaksReuseNever(t *testing.T) {
 // A few of both, always.
 func TestLeaksShort(t *testing.T) {
 	for _, reuse := range []string{executor.ReuseTenant, executor.ReuseNever} {
-		t.Run(reuse, func(t *testing.T) { checkLeaks(t, reuse, 20, 6) })
+		t.Run(reuse, func(t *testing.T) { checkLeaks(t, reuse, 12, 6) })
 	}
 }
 

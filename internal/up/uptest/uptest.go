@@ -31,6 +31,7 @@ func Config(tb testing.TB) *config.Config {
 	tb.Helper()
 	conf := config.Default()
 	conf.Data = tb.TempDir()
+	conf.Optimizations.SandboxPoolSize = 1
 	conf.Tenants = map[string]config.Tenant{config.DefaultTenant: {}}
 	return conf
 }
