@@ -48,7 +48,7 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1") // boxes that nobody uses are most of what a script would cost
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program waits a second before it ends
+			e.Setenv("GORACE", "atexit_sleep_ms=0")                    // else each program waits a second before it ends
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
