@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) wsLsCommand() *cobra.Command {
+	var version string
+	var all bool
+	c := a.wsVerb(&cobra.Command{
+		Use:   "ls [DIR]",
+		Short: "List the files of a version",
+		Args:  atMostOne,
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		dir := strings.Trim(first(args), "/")
+		files, _, err := ws.Files(ctx, version, dir)
+		if err != nil {
+			return err
+		}
+		if !all {
+			files = slices.DeleteFunc(files, func(f client.WorkspaceFile) bool {
+				return path.Dir(f.Path) != path.Clean(dir)
+			})
+		}
+		if len(files) == 0 && a.output == "text" {
+			fmt.Fprintln(a.stderr, "note: nothing there (codefleet workspace list)")
+		}
+		return a.print(orEmpty(files), func(w io.Writer) {
+			for _, f := range files {
+				at := "-" // of a directory or link
+				if f.Kind == "file" {
+					at = f.Time.Local().Format(time.DateTime)
+				}
+				row(w, modeText(f), f.Bytes, at, nameText(f))
+			}
+		})
+	})
+	c.Flags().StringVarP(&version, "generation", "g", "", "a `VERSION` other than the newest")
+	c.Flags().BoolVarP(&all, "recursive", "r", false, "with all directories below")
+	a.completeFiles(c)
+	return c
+}
+
+func modeText(f client.WorkspaceFile) string {
+	kinds := map[string]string{"dir": "d", "link": "l"}
+	text := []byte("rwxrwxrwx")
+	for i := range text {
+		if f.Mode&(1<<(8-i)) == 0 {
+			text[i] = '-'
+		}
+	}
+	kind := kinds[f.Kind]
+	if kind == "" {
+		kind = "-"
+	}
+	return kind + string(text)
+}
+
+// nameText is a path as a terminal may show it: a task may have put anything into a name.
+func nameText(f client.WorkspaceFile) string {
+	name := f.Path
+	switch f.Kind {
+	case "dir":
+		name += "/"
+	case "link":
+		name += " -> " + f.Target
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+func (a *app) wsCatCommand() *cobra.Command {
+	var version string
+	c := a.wsVerb(&cobra.Command{
+		Use:   "cat FILE…",
+		Short: "Print files of a version",
+		Args:  cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		for _, file := range args {
+			if err := a.cat(ctx, ws, version, file); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.Flags().StringVarP(&version, "generation", "g", "", "a `VERSION` other than the newest")
+	a.completeFiles(c)
+	return c
+}
+
+func (a *app) cat(ctx context.Context, ws *client.Workspace, version, file string) error {
+	r, err := ws.Open(ctx, version, file, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(a.stdout, r)
+	return err
+}

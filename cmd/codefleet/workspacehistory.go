@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) wsLogCommand() *cobra.Command {
+	var limit int
+	c := a.wsVerb(&cobra.Command{
+		Use:   "log",
+		Short: "List the commits of a workspace, the newest first",
+		Args:  noArgs,
+	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
+		if limit < 1 {
+			return usage("--limit %d: at least 1", limit)
+		}
+		log, err := ws.Log(ctx, limit)
+		if err != nil {
+			return err
+		}
+		return a.print(orEmpty(log), func(w io.Writer) {
+			row(w, "GENERATION", "WHEN", "BY", "CHANGED")
+			for _, c := range log {
+				row(w, c.Generation, short(time.Since(c.Time))+" ago", whose(c), few(c.Changed, c.Total))
+			}
+		})
+	})
+	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	return c
+}
+
+func (a *app) wsDiffCommand() *cobra.Command {
+	c := a.wsVerb(&cobra.Command{
+		Use:     "diff A [B]",
+		Short:   "Show which paths differ between two versions; without B, the newest",
+		Example: "  codefleet workspace diff 3 7\n  codefleet workspace diff before-upgrade",
+		Args:    cobra.RangeArgs(1, 2),
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		to := ""
+		if len(args) > 1 {
+			to = args[1]
+		}
+		list, err := ws.Diff(ctx, args[0], to)
+		if err != nil {
+			return err
+		}
+		return a.print(orEmpty(list), func(w io.Writer) {
+			for _, d := range list {
+				row(w, d.Op, d.Path, d.Bytes)
+			}
+		})
+	})
+	a.completeVersions(c, 2)
+	return c
+}
+
+func (a *app) wsRestoreCommand() *cobra.Command {
+	var message string
+	c := a.wsVerb(&cobra.Command{
+		Use:   "restore VERSION",
+		Short: "Make an older version the newest again; what came between stays in the history",
+		Args:  cobra.ExactArgs(1),
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		done, err := ws.Restore(ctx, args[0], message)
+		if err != nil {
+			return err
+		}
+		return a.showCommit(ws, done)
+	})
+	c.Flags().StringVarP(&message, "message", "m", "", "what the log says")
+	a.completeVersions(c, 1)
+	return c
+}
+
+func (a *app) wsForkCommand() *cobra.Command {
+	var to string
+	c := a.wsVerb(&cobra.Command{
+		Use:   "fork [VERSION] --to NAME",
+		Short: "Begin another workspace with a version of this one; nothing is copied",
+		Args:  atMostOne,
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		if to == "" {
+			return &failure{code: exitUsage, message: "fork: --to is missing, the name of the new workspace", hint: "codefleet workspace fork --to NAME"}
+		}
+		done, err := ws.Fork(ctx, first(args), to)
+		if err != nil {
+			return err
+		}
+		return a.print(done, func(w io.Writer) {
+			fmt.Fprintf(w, "%s begins with %d paths; run tasks there with --workspace %s\n", to, done.Total, to)
+		})
+	})
+	c.Flags().StringVar(&to, "to", "", "`NAME` of the new workspace")
+	a.completeVersions(c, 1)
+	return c
+}
+
+// whose says what made a commit.
+func whose(c client.Commit) string {
+	if c.TaskID != "" {
+		return "task " + c.TaskID
+	}
+	return c.Message
+}
+
+// few is a list of paths that fits in a line.
+func few(paths []string, total int) string {
+	const shown = 3
+	text := strings.Join(paths[:min(len(paths), shown)], ", ")
+	if more := total - min(len(paths), shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// showCommit says what a change from here did.
+func (a *app) showCommit(ws *client.Workspace, c client.Commit) error {
+	return a.print(c, func(w io.Writer) {
+		if c.NoChange {
+			fmt.Fprintf(w, "nothing to change: %s is at generation %d\n", ws.Name(), c.Generation)
+			return
+		}
+		fmt.Fprintf(w, "generation %d of %s: %s\n", c.Generation, ws.Name(), few(c.Changed, c.Total))
+	})
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) wsCheckCommand() *cobra.Command {
+	var read string
+	c := a.wsVerb(&cobra.Command{
+		Use:   "check",
+		Short: "Verify that every version that is kept can be read",
+		Example: "  codefleet workspace check --read-data          all content, too\n" +
+			"  codefleet workspace check --read-data=2/7      the second seventh of it",
+		Args: noArgs,
+	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
+		o, err := readData(read)
+		if err != nil {
+			return err
+		}
+		line := a.progress()
+		line.show("check " + ws.Name())
+		found, err := ws.Check(ctx, o)
+		line.clear()
+		if err != nil {
+			return err
+		}
+		err = a.print(found, func(w io.Writer) {
+			for _, p := range found.Problems {
+				fmt.Fprintln(w, "damaged:", p)
+			}
+			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs, found.Read, len(found.Problems))
+		})
+		if err == nil && len(found.Problems) > 0 {
+			return &failure{code: exitFailed, message: "the workspace is damaged", hint: "codefleet workspace log; codefleet workspace restore a version that is whole"}
+		}
+		return err
+	})
+	c.Flags().StringVar(&read, "read-data", "", "read content too: all of it, or part `N/T`")
+	c.Flags().Lookup("read-data").NoOptDefVal = "1/1"
+	return c
+}
+
+// readData reads --read-data.
+func readData(text string) (client.CheckOptions, error) {
+	if text == "" {
+		return client.CheckOptions{}, nil
+	}
+	n, t, ok := strings.Cut(text, "/")
+	part, err1 := strconv.Atoi(n)
+	of, err2 := strconv.Atoi(t)
+	if !ok || errors.Join(err1, err2) != nil || part < 1 || of < part {
+		return client.CheckOptions{}, usage("--read-data=%s: want N/T, as in 2/7 for the second seventh", text)
+	}
+	return client.CheckOptions{ReadData: true, Part: part, Of: of}, nil
+}
+
+func (a *app) wsRmCommand() *cobra.Command {
+	var all, yes bool
+	c := a.wsVerb(&cobra.Command{
+		Use:   "rm PATH… | --all",
+		Short: "Remove files, or with --all the whole workspace with its history",
+		Long: "Remove files or directories from the newest version; older versions keep them. With --all the whole workspace\n" +
+			"goes, with its history: that cannot be undone, and needs --yes.",
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		switch {
+		case all == (len(args) > 0):
+			return &failure{code: exitUsage, message: "rm: either paths, or --all for the whole workspace", hint: "codefleet workspace rm --help"}
+		case all && !yes:
+			return &failure{
+				code: exitUsage, message: "the workspace " + ws.Name() + " would be gone with its history",
+				hint: "codefleet workspace rm --workspace " + ws.Name() + " --all --yes",
+			}
+		case all:
+			if err := ws.Delete(ctx); err != nil {
+				return err
+			}
+			return a.print(struct {
+				Removed string `json:"removed"`
+			}{ws.Name()}, func(w io.Writer) { fmt.Fprintln(w, "removed the workspace", ws.Name()) })
+		}
+		var done client.Commit
+		for _, name := range args {
+			c, err := ws.Remove(ctx, name)
+			if err != nil {
+				return err
+			}
+			c.Changed, c.Total = append(done.Changed, c.Changed...), done.Total+c.Total
+			done = c
+		}
+		return a.showCommit(ws, done)
+	})
+	c.Flags().BoolVar(&all, "all", false, "the whole workspace")
+	c.Flags().BoolVar(&yes, "yes", false, "with --all: do it")
+	a.completeFiles(c)
+	return c
+}
+
+func (a *app) wsPinCommand() *cobra.Command {
+	var remove bool
+	c := a.wsVerb(&cobra.Command{
+		Use:   "pin [NAME [VERSION]]",
+		Short: "Keep a version for good under a name; without a name, list the pins",
+		Example: "  codefleet workspace pin before-upgrade         the newest\n" +
+			"  codefleet workspace pin release 12\n  codefleet workspace pin --remove release",
+		Args: cobra.MaximumNArgs(2),
+	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
+		switch {
+		case len(args) == 0 && remove:
+			return usage("--remove: which pin?")
+		case remove:
+			return a.unpin(ctx, ws, args[0])
+		case len(args) == 0:
+			pins, err := ws.Pins(ctx)
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(pins), func(w io.Writer) {
+				row(w, "PIN", "GENERATION")
+				for _, p := range pins {
+					row(w, p.Name, p.Generation)
+				}
+			})
+		}
+		p, err := ws.Pin(ctx, args[0], first(args[1:]))
+		if err != nil {
+			return err
+		}
+		return a.print(p, func(w io.Writer) { fmt.Fprintf(w, "generation %d is kept as %s\n", p.Generation, p.Name) })
+	})
+	c.Flags().BoolVar(&remove, "remove", false, "let go of the pin")
+	return c
+}
+
+// unpin lets go of a pin that is there: letting go of another is a slip of the keys.
+func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) error {
+	pins, err := ws.Pins(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
+	if i < 0 {
+		return &failure{code: exitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name), hint: "codefleet workspace pin --workspace " + ws.Name()}
+	}
+	if err := ws.Unpin(ctx, name); err != nil {
+		return err
+	}
+	return a.print(pins[i], func(w io.Writer) { fmt.Fprintf(w, "%s no longer keeps generation %d\n", name, pins[i].Generation) })
+}
