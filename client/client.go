@@ -80,6 +80,7 @@ type door interface {
 	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, limit int) ([]DeadTask, error)
+	audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// get reads what only the HTTP API has into v.

@@ -11,6 +11,7 @@
 //	GET    /v1/tasks/{id}/artifacts/{path}   a file that the task handed back             read
 //	POST   /v1/tasks/{id}/approvals          says yes or no to its calls that wait        approve
 //	GET    /v1/approvals                     tool calls that wait for somebody's word     read
+//	GET    /v1/audit?task=&limit=            tool calls of tasks, the latest first        read
 //	GET    /v1/tools?detail=&server=         the catalogue of tools                       read
 //	GET    /v1/tools/search?q=&detail=&limit=&explain=   the tools for one or several queries
 //	GET    /v1/tools/{server}/{tool}         one tool in full                             read
@@ -186,6 +187,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("GET /v1/tasks/{id}/artifacts/{path...}", s.needs(ScopeRead, s.getArtifact))
 	mux.Handle("POST /v1/tasks/{id}/approvals", s.needs(ScopeApprove, s.postApproval))
 	mux.Handle("GET /v1/approvals", s.needs(ScopeRead, s.getApprovals))
+	mux.Handle("GET /v1/audit", s.needs(ScopeRead, s.getAudit))
 	mux.Handle("GET /v1/tools", s.needs(ScopeRead, s.getTools))
 	mux.Handle("GET /v1/tools/search", s.needs(ScopeRead, s.searchTools))
 	mux.Handle("GET /v1/tools/{server}/{tool}", s.needs(ScopeRead, s.getTool))

@@ -69,6 +69,8 @@ func TestRefusals(t *testing.T) {
 		{"wait below zero", "POST", "/v1/tasks?wait=-1s", plain, "{}", 400, "bad_parameter", "wait"},
 		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},
 		{"limit of dead", "GET", "/v1/dead?limit=0", nil, "", 400, "bad_parameter", "limit"},
+		{"limit of audit", "GET", "/v1/audit?limit=1001", nil, "", 400, "bad_parameter", "limit"},
+		{"task of audit", "GET", "/v1/audit?task=../x", nil, "", 400, "bad_parameter", "task"},
 		{"status", "GET", "/v1/tasks?status=done", nil, "", 400, "bad_parameter", "status"},
 		{"Last-Event-ID", "GET", "/v1/tasks/" + unknownID + "/events", map[string]string{"Last-Event-ID": "x"}, "", 400, "bad_parameter", "Last-Event-ID"},
 

@@ -203,6 +203,26 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// getAudit lists the tool calls of the tenant's tasks.
+func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	task := r.URL.Query().Get("task")
+	if task != "" && !taskID(task) {
+		return badParameter("task", "it is the id of a task, 26 letters and digits")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	defer cancel()
+	list, err := s.o.Jobs.AuditTrail(ctx, identityOf(ctx).tenant, jobs.AuditOptions{Task: task, Limit: limit})
+	if err != nil {
+		return err
+	}
+	writeList(w, list)
+	return nil
+}
+
 func known(s schemas.Status) bool {
 	return s.Terminal() || s == schemas.Queued || s == schemas.Running || s == schemas.RetryWait
 }

@@ -68,21 +68,17 @@ write_file("a", "270915")
 		t.Fatal(err)
 	}
 	defer queue.Close()
+	entries, err := queue.AuditTrail(t.Context(), rec.Tenant, jobs.AuditOptions{Task: rec.TaskID})
 	var trail []string
-	err = queue.AuditTrail(t.Context(), rec.Tenant, func(line []byte) error {
-		var l struct {
-			Event, Server, Tool, Code, Tenant string
-			Task                              string `json:"task_id"`
-			OK                                bool
-			ArgsHash                          string `json:"args_hash"`
+	for _, e := range slices.Backward(entries) {
+		trail = append(trail, fmt.Sprintf("%s %s/%s %t %s", e.Event, e.Server, e.Tool, e.OK, e.Code))
+		if e.Tenant != rec.Tenant || len(e.ArgsHash) != 64 {
+			t.Errorf("audit: %+v", e)
 		}
-		err := json.Unmarshal(line, &l)
-		trail = append(trail, fmt.Sprintf("%s %s/%s %t %s", l.Event, l.Server, l.Tool, l.OK, l.Code))
-		if l.Task != rec.TaskID || l.Tenant != rec.Tenant || len(l.ArgsHash) != 64 || strings.Contains(string(line), "270915") {
-			t.Errorf("audit: %s", line)
-		}
-		return err
-	})
+	}
+	if data, err := json.Marshal(entries); err != nil || strings.Contains(string(data), "270915") {
+		t.Errorf("the audit holds an argument or an answer: %s, %v", data, err)
+	}
 	want := []string{"end calculator/add true ", "end calculator/calculate false tool_failed", "end calculator/ad false unknown"}
 	if d := cmp.Diff(want, trail); d != "" || err != nil {
 		t.Errorf("audit, %v (-want +got):\n%s", err, d)

@@ -134,6 +134,14 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	call := client.AuditEntry{Tenant: r.Tenant, TaskID: r.TaskID, Event: "end", Server: "wiki", Tool: "read", OK: true, Time: time.Now().UTC()}
+	foreign := call
+	foreign.Tenant = "foreign"
+	for _, e := range []client.AuditEntry{call, foreign} {
+		if err := f.Jobs.Audit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range both {
 		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Succeeded}, Limit: 5})
 		if err != nil || len(list) != 1 || list[0].TaskID != r.TaskID {
@@ -141,6 +149,10 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 		}
 		if dead, err := c.Dead(t.Context(), 5); err != nil || len(dead) != 0 {
 			t.Errorf("Dead over %s = %+v, %v", name, dead, err)
+		}
+		audit, err := c.Audit(t.Context(), client.AuditOptions{Task: r.TaskID})
+		if d := cmp.Diff([]client.AuditEntry{call}, audit); d != "" || err != nil {
+			t.Errorf("Audit over %s, %v (-want +got):\n%s", name, err, d)
 		}
 		fleet, err := c.Fleet(t.Context())
 		if err != nil || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" {
@@ -180,6 +192,7 @@ func TestClientAsATenantOverNATS(t *testing.T) {
 		"cancel": func() error { _, err := c.Cancel(t.Context(), r.TaskID); return err },
 		"list":   func() error { _, err := c.List(t.Context(), client.ListOptions{}); return err },
 		"dead":   func() error { _, err := c.Dead(t.Context(), 1); return err },
+		"audit":  func() error { _, err := c.Audit(t.Context(), client.AuditOptions{}); return err },
 		"fleet":  func() error { _, err := c.Fleet(t.Context()); return err },
 	} {
 		if e, ok := errors.AsType[*client.APIError](try()); !ok || e.Code != "http_only" {
