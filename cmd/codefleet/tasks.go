@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -180,7 +181,7 @@ func (a *app) poolCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := pools{Pools: orEmpty(f.Backlog), Boxes: []boxes{}}
+			p := pools{Pools: withServed(f.Backlog, f.Workers), Boxes: []boxes{}}
 			for _, w := range f.Workers {
 				p.Boxes = append(p.Boxes, boxes{w.Name, w.Boxes, orEmpty(w.Pools), orEmpty(w.Environments)})
 			}
@@ -189,10 +190,28 @@ func (a *app) poolCommand() *cobra.Command {
 	}
 }
 
+// withServed adds the pools that a worker serves and that have no work, by name.
+func withServed(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
+	all := map[string]client.Backlog{}
+	for _, w := range workers {
+		for _, pool := range w.Pools {
+			all[pool] = client.Backlog{Pool: pool}
+		}
+	}
+	for _, b := range backlog {
+		all[b.Pool] = b
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b client.Backlog) int { return cmp.Compare(a.Pool, b.Pool) })
+}
+
 func showPools(w io.Writer, p pools) {
 	row(w, "POOL", "QUEUED", "RUNNING", "OLDEST", "", "")
 	for _, b := range p.Pools {
-		row(w, b.Pool, b.Queued, b.Running, short(time.Duration(b.OldestAgeS*float64(time.Second))), "", "")
+		oldest := "-"
+		if b.Queued > 0 {
+			oldest = short(time.Duration(b.OldestAgeS * float64(time.Second)))
+		}
+		row(w, b.Pool, b.Queued, b.Running, oldest, "", "")
 	}
 	row(w)
 	row(w, "WORKER", "WARMING", "READY", "BOUND", "LEASED", "MAX")
