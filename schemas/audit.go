@@ -5,7 +5,7 @@ import "time"
 // AuditEntry is one line of a tenant's audit: a tool call of a task, as the fleet saw it. Arguments and
 // answers are not in it, only their sizes, and the digest of the arguments.
 type AuditEntry struct {
-	Time        time.Time `json:"time"`
+	Time        time.Time `json:"time"`  // when it happened, not when it was written
 	Event       string    `json:"event"` // one of the constants below
 	TaskID      string    `json:"task_id"`
 	Run         int       `json:"run"` // of the task, from 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,5 +54,7 @@ func (c *Client) AuditTrail(ctx context.Context, tenant string, opts AuditOption
 	if err != nil {
 		return nil, fmt.Errorf("read the audit: %w", err)
 	}
-	return newest(all, opts.Limit), nil
+	all = newest(all, opts.Limit)
+	slices.SortStableFunc(all, func(a, b schemas.AuditEntry) int { return b.Time.Compare(a.Time) }) // ends are written side by side
+	return all, nil
 }
