@@ -9,6 +9,8 @@
     agent = create_agent(session="monday")
     result, output, error = agent.execute_task("Calculate 10 * 5", verbose=True)
     result, output, error = agent.execute_code("print(6 * 7)")
+    agent.write_file("data/in.csv", "1,2\n")
+    print(agent.read_file("data/in.csv").decode())
 
 The fleet is the one at `url` (with `token`), or else found as the command line finds it: the file
 named by CODEFLEET_FLEET; CODEFLEET_URL and CODEFLEET_TOKEN; the fleet.json in the data directory.
@@ -95,7 +97,8 @@ def execute_task(task_description, verbose=False, required_tools=None, **options
 
 
 class Agent:
-    """Runs tasks on a fleet. `last_record` is the record of the latest one."""
+    """Runs tasks on a fleet, and reads and writes files and state of their workspace. `last_record` is the
+    record of the latest task."""
 
     def __init__(self, url=None, token=None, fleet=None, workspace=None, session=None, pool=None, priority=None,
                  model=None, tools=None, limits=None, labels=None, timeout=None):
@@ -138,12 +141,12 @@ class Agent:
 
     def get(self, task_id, wait=0):
         """Return the record of a task once it has ended, or as it is after `wait` seconds."""
-        path = "/v1/tasks/" + urllib.parse.quote(task_id, safe="")
+        path = _path("tasks", task_id)
         return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
 
     def cancel(self, task_id):
         """Ask for the end of a task and return its record."""
-        return self._request("DELETE", "/v1/tasks/" + urllib.parse.quote(task_id, safe=""))
+        return self._request("DELETE", _path("tasks", task_id))
 
     def wait(self, task_id, timeout=None):
         """Return the record of a task when it has ended. Raises TimeoutError after `timeout` seconds."""
@@ -155,6 +158,47 @@ class Agent:
             record = self.get(task_id, wait=min(_WAIT, max(left, 0.001)))
             if record["status"] in _TERMINAL:
                 return record
+
+    def artifact(self, task_id, path):
+        """Return the content of a file that a task handed back, as bytes."""
+        return self._request("GET", _path("tasks", task_id, "artifacts", path), raw=True)
+
+    def list_files(self, directory=""):
+        """Return what the workspace holds below a directory: [{"path", "kind", "bytes", …}, …]."""
+        return self._request("GET", self._in_workspace("files") + "?" + urllib.parse.urlencode({"dir": directory}))
+
+    def read_file(self, path):
+        """Return the content of a file of the workspace, as bytes."""
+        return self._request("GET", self._in_workspace("files", path), raw=True)
+
+    def write_file(self, path, content):
+        """Write a file of the workspace (text or bytes) and return the commit. The last writer wins."""
+        content = content.encode() if isinstance(content, str) else bytes(content)
+        return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
+
+    def delete_file(self, path):
+        """Remove a file of the workspace, or a directory with all below it, and return the commit."""
+        return self._request("DELETE", self._in_workspace("files", path))
+
+    def get_state(self, state_file=None):
+        """Return the workspace's state, a dictionary; None when there is none yet."""
+        try:
+            return self._request("GET", self._state(state_file), headers={"Accept": "application/json"})
+        except FleetError as e:
+            if e.code == "unknown_state":
+                return None
+            raise
+
+    def save_state(self, data, state_file=None):
+        """Replace the workspace's state with a dictionary. The last writer wins."""
+        return self._request("PUT", self._state(state_file), data)
+
+    def _in_workspace(self, *parts):
+        return _path("workspaces", self._defaults["workspace"] or "main", *parts)
+
+    def _state(self, state_file):
+        query = urllib.parse.urlencode({"workspace": self._defaults["workspace"] or "main"})
+        return _path("state", *filter(None, [state_file])) + "?" + query
 
     def _execute(self, task, verbose):
         try:
@@ -172,9 +216,11 @@ class Agent:
             _show(self.last_record, *outcome)
         return outcome
 
-    def _request(self, method, path, body=None, headers=None, timeout=0):
+    def _request(self, method, path, body=None, headers=None, timeout=0, raw=False):
         request = urllib.request.Request(self._url + path, method=method, headers=headers or {})
-        if body is not None:
+        if isinstance(body, bytes):
+            request.data = body
+        elif body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
         if self._token:
@@ -183,7 +229,8 @@ class Agent:
         while True:
             try:
                 with self._open(request, timeout=timeout + 30) as response:
-                    return json.loads(response.read())
+                    content = response.read()
+                    return content if raw else json.loads(content)
             except urllib.error.HTTPError as e:
                 error, again = _refusal(e), e.code in (429, 502, 503, 504)
                 pause = max(pause, _seconds(e.headers.get("Retry-After")))
@@ -193,6 +240,13 @@ class Agent:
                 raise error
             time.sleep(pause)
             pause = min(pause * 2, 2)
+
+
+def _path(*parts):
+    """The path of a request; the last part may have slashes. One that leads elsewhere is refused here."""
+    if any(name in (".", "..") for part in parts for name in part.split("/")):
+        raise FleetError(f"{'/'.join(parts)}: the path leads elsewhere", 400, "bad_path", "name it without . and ..", "path")
+    return "/v1/" + "/".join(urllib.parse.quote(part) for part in parts)
 
 
 def _outcome(record):

@@ -72,6 +72,46 @@ class AgainstAFleet(unittest.TestCase):
         self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_task"))
 
 
+class Files(unittest.TestCase):
+    def test_write_list_read_delete(self):
+        agent = create_agent(workspace="files")
+        commit = agent.write_file("data/ä b?.csv", "1,€\n")
+        self.assertEqual((commit["generation"], commit["changed"]), (1, ["data", "data/ä b?.csv"]))
+        self.assertEqual(agent.write_file("raw", b"\x00\xff")["generation"], 2)
+        self.assertEqual(agent.read_file("data/ä b?.csv"), "1,€\n".encode())
+        self.assertEqual(agent.read_file("raw"), b"\x00\xff")
+        self.assertEqual([(f["path"], f["bytes"]) for f in agent.list_files("data") if f["kind"] == "file"], [("data/ä b?.csv", 6)])
+        self.assertEqual(create_agent(workspace="other").list_files(), [])
+        agent.delete_file("data")
+        self.assertEqual([f["path"] for f in agent.list_files()], ["raw"])
+
+    def test_what_is_not_there(self):
+        with self.assertRaises(FleetError) as caught:
+            create_agent().read_file("nothing")
+        self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_file"))
+
+    def test_paths_stay_inside(self):
+        agent = create_agent()
+        for path in ("../x", "a/../../x", "."):
+            with self.assertRaises(FleetError) as caught:
+                agent.write_file(path, "x")
+            self.assertEqual(caught.exception.code, "bad_path")
+
+    def test_artifact(self):
+        agent = create_agent()
+        agent.execute_code("files")
+        self.assertEqual(agent.artifact(agent.last_record["task_id"], "out/a.csv"), b"1,2\n")
+
+    def test_state(self):
+        agent = create_agent(workspace="state")
+        self.assertIsNone(agent.get_state())
+        agent.save_state({"n": 1, "€": ["x"]})
+        self.assertEqual(agent.get_state(), {"n": 1, "€": ["x"]})
+        agent.save_state({"deep": {"er": True}}, "state/other.yaml")
+        self.assertEqual(agent.get_state("state/other.yaml"), {"deep": {"er": True}})
+        self.assertIsNone(create_agent(workspace="other").get_state())
+
+
 class Seeds(unittest.TestCase):
     def test_settings_of_the_fleet_warn(self):
         with warnings.catch_warnings(record=True) as caught:
