@@ -221,9 +221,9 @@ func history(t *testing.T, f *ingesttest.Fleet) {
 func TestArchives(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	large := strings.Repeat("0123456789abcdef", 600<<10) // several parts
-	b, ct := form(t, [][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}}, `[{"path":"l","kind":"link","target":"a/one"}]`)
+	b, ct := form(t, [][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}, {`..\up`, "b"}}, `[{"path":"l","kind":"link","target":"a/one"}]`)
 	want(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
-	all := map[string]string{"a/": "", "a/one": "1", "a/two": "22", "large": large, "z": "", "l": "a/one"}
+	all := map[string]string{"a/": "", "a/one": "1", "a/two": "22", "large": large, "z": "", "l": "a/one", "..%5Cup": "b"}
 
 	resp, body := ask(t, f, "GET", main+"/archive", nil, nil)
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))

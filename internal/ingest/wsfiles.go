@@ -222,14 +222,18 @@ func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	return nil
 }
 
+// zipName is a path as zip files have it. A backslash is written %5C: to programs of one system it is what
+// / is to those of the others, and `..\x` would lead out of the directory.
+func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
+
 func (s *Server) writeZip(ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool) error {
 	z := zip.NewWriter(out)
 	err := s.o.Workspaces.Read(ctx, ref, generation, want, func(f state.FileInfo, content io.Reader) error {
-		h := &zip.FileHeader{Name: f.Path, Method: zip.Deflate, Modified: f.Time}
+		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
 		h.SetMode(fs.FileMode(f.Mode))
 		switch f.Kind {
 		case state.Dir:
-			h.Name, h.Method = f.Path+"/", zip.Store
+			h.Name, h.Method = h.Name+"/", zip.Store
 			h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
 		case state.Link:
 			content = strings.NewReader(f.Target)

@@ -16,6 +16,8 @@ import (
 
 // cache keeps immutable objects (packs and manifests) on the worker's disk, named by
 // the SHA-256 of their bytes, the least recently used ones leaving first.
+// They are there as they travel, compressed and many files in one, so nothing of a tree could be a clone
+// (reflink) or a link of them: each file of a tree is written anew.
 // It serves all trees of a worker and belongs to one process. It is only ever
 // a shortcut: readers verify, nothing is synced, and every failure is a miss.
 type cache struct {

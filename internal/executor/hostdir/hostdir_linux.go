@@ -119,9 +119,9 @@ func Flush(dir string) error {
 	return nil
 }
 
-// bytesPerFile is how much of a disk there is for each file that it can hold: workspaces are made of
-// small files.
-const bytesPerFile = 8 << 10
+// bytesPerFile is how much of a disk there is for each file that it can hold: a block, so that a disk is
+// full of bytes before it is full of files.
+const bytesPerFile = 4 << 10
 
 // format has no journal and no reserved blocks: the disk dies with its box.
 func format(ctx context.Context, image string, mib int64, uid, gid int) error {
