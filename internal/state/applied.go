@@ -120,7 +120,7 @@ func (s *Store) toCommit(ctx context.Context, ref Ref, m *manifest) (*Commit, er
 
 // changed returns the paths that the commit changed.
 func (m *manifest) changed() []string {
-	if m.full() && m.header.Parent != nil {
+	if m.full() && m.header.Parent != nil || m.header.Moved > 0 {
 		return m.header.Changed
 	}
 	return changedPaths(m.changes)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +71,9 @@ func (s *Store) commit(ctx context.Context, t *Tree, c Change) (Commit, error) {
 	t.lent, t.base = false, nil
 	if err == nil && v != nil && !p.merged {
 		t.base = v
+		if p.fold != nil {
+			t.adopt(v.snap)
+		}
 	}
 	return out, err
 }
@@ -112,6 +114,8 @@ type proposal struct {
 	base   *version // what the task saw
 	on     *version // what the commit builds on
 	id     string
+	fold   *fold // of packs of on; nil: none
+	full   bool  // the manifest is no delta
 
 	snap      *snapshot // of the version that build made last
 	changes   []change  // to make to on
@@ -126,6 +130,10 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 	if !p.merged {
 		p.changes = p.upload.changes
 	}
+	if p.fold == nil {
+		p.fold = p.store.foldSmall(ctx, p.ref.Tenant, p.on.snap)
+	}
+	defer func() { _ = p.fold.stored() }()
 	for pace := p.store.newPacer(); ; {
 		if err := p.settle(ctx, pace); err != nil {
 			return Commit{}, nil, err
@@ -205,6 +213,7 @@ func (p *proposal) outlived(h head, etag string) bool {
 func (p *proposal) put(ctx context.Context, l *link, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(p.upload.stored)
+	g.Go(p.fold.stored)
 	g.Go(func() error { return p.store.objects.Put(ctx, p.ref.manifestKey(l.Name), data, l.Digest) })
 	return g.Wait()
 }
@@ -225,89 +234,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// build makes the manifest and the head of the next generation.
-func (p *proposal) build() (*head, *manifest, []byte, error) {
-	snap, err := p.on.snap.apply(p.changes)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if p.merged || p.unchecked {
-		if err := p.store.opts.Quota.checkSnapshot(snap); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	now := time.Now().UTC()
-	man := &manifest{changes: p.changes, result: p.upload.result, header: header{
-		Generation: p.on.head.Generation + 1, Commit: p.id, Time: now,
-		TaskID: p.change.TaskID, Attempt: p.change.Attempt, Message: p.change.Message,
-		Conflicts: p.conflicts, Files: snap.files, Bytes: snap.bytes,
-	}}
-	if len(p.upload.result) == 0 {
-		man.header.Result = p.change.Result
-	}
-	man.extend(p.on, snap)
-	data, err := p.store.codec.encodeManifest(man)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	digest := Sum(data)
-	name := manifestName(man.header.Generation, manifestDigits(digest))
-	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})
-	p.snap = snap
-	next := p.on.head.next(man.header, link{name, digest})
-	next.Files, next.Bytes = snap.files, snap.bytes
-	return next, man, data, nil
-}
-
-// extend links a manifest to the version before it, as a delta unless the chain
-// of deltas is long and large.
-func (m *manifest) extend(on *version, snap *snapshot) {
-	if on.man == nil { // the first one, or the first after a tombstone
-		m.changes = everything(snap)
-		return
-	}
-	parent := *on.head.Manifest
-	m.header.Parent = &parent
-	prev := on.man.header
-	chain := append(slices.Clone(prev.Chain), parent)
-	full, deltas := prev.FullBytes, prev.ChainBytes
-	if on.man.full() {
-		full = on.size
-	} else {
-		deltas += on.size
-	}
-	if len(chain) > chainMost || len(chain) >= chainLeast && deltas >= full/4 {
-		m.header.Changed = changedPaths(m.changes)
-		m.changes = everything(snap)
-		return
-	}
-	m.header.Chain, m.header.FullBytes, m.header.ChainBytes = chain, full, deltas
-}
-
-func everything(snap *snapshot) []change {
-	changes := make([]change, len(snap.entries))
-	for i, e := range snap.entries {
-		changes[i] = change{e.Path, e}
-	}
-	return changes
-}
-
-// next returns the head that follows h.
-func (h *head) next(m header, l link) *head {
-	next := &head{
-		Generation: m.Generation, Commit: m.Commit, Manifest: &l, Time: m.Time, Born: h.Born,
-		Recent: slices.Clone(h.Recent), Floor: h.Floor, FloorTime: h.FloorTime,
-	}
-	if h.Deleted {
-		next.Born = m.Generation
-	}
-	if m.TaskID != "" {
-		_, digits, _ := strings.Cut(l.Name, "-")
-		next.Recent = append(next.Recent, recent{m.TaskID, m.Generation, digits, m.Time.Unix()})
-	}
-	return next
 }
 
 func (p *proposal) swap(ctx context.Context, next *head) (string, error) {

@@ -41,11 +41,13 @@ type Collected struct {
 	Marked     int      // objects that the next run after the grace time may remove
 	Removed    int      // objects removed
 	Bytes      int64    // of them
+	Emptied    int      // packs of which little was needed: newest versions no longer need them
 }
 
 // Collect removes what no kept version of a tenant needs, in two phases: a run
 // marks objects that are unreferenced and older than the grace time, and a run at
-// least the grace time later removes those that still are. It may be interrupted
+// least the grace time later removes those that still are. At last it copies what newest versions need
+// of packs that are mostly unused, and commits where that is now, see Compaction. It may be interrupted
 // anywhere and run again. Two runs at once do the same work twice and no harm.
 func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions) (Collected, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
@@ -56,7 +58,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}
@@ -72,6 +74,7 @@ type collector struct {
 	candidates map[string]int64    // keys that nothing refers to, with their sizes
 	kept       map[string][]string // by workspace: names of objects of Keep
 	rest       map[string]int      // by workspace: objects beside HEAD and pins
+	packs      map[Digest]*liveBlobs
 	out        Collected
 }
 
@@ -91,7 +94,10 @@ func (c *collector) run(ctx context.Context) error {
 			c.candidates[o.Key] = o.Size
 		}
 	}
-	return c.sweep(ctx)
+	if err := c.sweep(ctx); err != nil {
+		return err
+	}
+	return c.empty(ctx, workspaces)
 }
 
 // list returns the collectable objects, and the workspaces.
@@ -155,10 +161,15 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 // markVersion marks a manifest and all that it needs.
 func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) error {
 	c.live[ref.manifestKey(k.link.Name)] = true
-	c.markPacks(k.man)
+	c.markPacks(k.man, k.pinned)
+	v, err := c.store.load(ctx, ref, k.link)
+	if err != nil {
+		return err
+	}
+	c.use(v.snap)
 	for _, l := range k.man.header.Chain {
 		key := ref.manifestKey(l.Name)
-		if c.live[key] {
+		if c.live[key] && !k.pinned {
 			continue
 		}
 		m, err := c.store.headerOf(ctx, ref, l.Name, &l.Digest)
@@ -166,29 +177,15 @@ func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) er
 			return err
 		}
 		c.live[key] = true
-		c.markPacks(m)
+		c.markPacks(m, k.pinned)
 	}
 	return nil
 }
 
-func (c *collector) markPacks(m *manifest) {
-	for _, ch := range m.changes {
-		if ch.entry != nil {
-			c.markBlobs(ch.entry.Blobs)
-		}
-	}
-	c.markBlobs(m.result)
-}
-
-func (c *collector) markBlobs(blobs []blob) {
-	for _, b := range blobs {
-		c.live[packKey(c.tenant, b.Pack.ID)] = true
-	}
-}
-
 type keptManifest struct {
-	link link
-	man  *manifest
+	link   link
+	man    *manifest
+	pinned bool
 }
 
 // retained returns the versions to keep, after noting those that parents will
@@ -196,7 +193,7 @@ type keptManifest struct {
 func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptManifest, error) {
 	var all []keptManifest
 	err := c.store.walk(ctx, ref, func(l link, m *manifest) bool {
-		all = append(all, keptManifest{l, m})
+		all = append(all, keptManifest{link: l, man: m})
 		return true
 	})
 	if err != nil {
@@ -217,6 +214,7 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 		daily := !days[day] && c.now.Sub(h.Time) <= time.Duration(c.opts.Retention.Daily)*24*time.Hour
 		pinned := slices.ContainsFunc(p.Pins, func(x pin) bool { return x.At == k.link })
 		if i < c.opts.Retention.Newest || c.now.Sub(replaced) < c.opts.Retention.All || daily || pinned {
+			k.pinned = pinned
 			kept = append(kept, k)
 			if gap && !pinned {
 				orphans = append(orphans, k.link)

@@ -117,7 +117,7 @@ func (c *collector) markKept(ctx context.Context, ref Ref, h head) error {
 			return err
 		}
 		c.live[key] = true
-		if err := c.markVersion(ctx, ref, keptManifest{l, m}); err != nil {
+		if err := c.markVersion(ctx, ref, keptManifest{link: l, man: m}); err != nil {
 			return err
 		}
 	}

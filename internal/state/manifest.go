@@ -58,7 +58,8 @@ type header struct {
 	Chain      []link          `json:"chain,omitempty"`       // of a delta: full manifest first, parent last
 	ChainBytes int64           `json:"chain_bytes,omitempty"` // stored size of the deltas before this one
 	FullBytes  int64           `json:"full_bytes,omitempty"`  // stored size of the full manifest
-	Changed    []string        `json:"changed,omitempty"`     // of a full manifest with a parent: what this commit changed
+	Changed    []string        `json:"changed,omitempty"`     // what this commit changed: of a full manifest with a parent, and of one with Moved
+	Moved      int             `json:"moved,omitempty"`       // lines of a delta that only say where content lies now
 	Conflicts  []string        `json:"conflicts,omitempty"`
 	Chunker    string          `json:"chunker"`
 	Files      int             `json:"files"` // of the version, not of this manifest

@@ -24,7 +24,7 @@ import (
 )
 
 // TestModel runs tasks on several workers in random interleavings, with lost
-// answers, merges and crashes at random requests, against a map. Always true: a new
+// answers, merges, moves of content and crashes at random requests, against a map. Always true: a new
 // worker reads exactly what the commits say, and no task is applied twice.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { newModel(rt, t.TempDir()).run(rt, nil) })
@@ -33,7 +33,7 @@ func TestModel(t *testing.T) {
 // TestModelCollect is TestModel while workspaces are deleted, time passes, and collections with the
 // strictest retention run, break off and run again.
 func TestModelCollect(t *testing.T) {
-	removed, forgotten := 0, 0
+	removed, forgotten, emptied := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
 		bubble(t, func() {
@@ -44,12 +44,13 @@ func TestModelCollect(t *testing.T) {
 			})
 			removed += m.removed
 			forgotten += m.forgotten
+			emptied += m.emptied
 		})
 	})
-	if removed == 0 {
-		t.Error("no collection has removed anything")
+	if removed == 0 || emptied == 0 {
+		t.Errorf("collections have removed %d objects and emptied %d packs, want some", removed, emptied)
 	}
-	t.Logf("%d objects removed, %d deleted workspaces forgotten", removed, forgotten)
+	t.Logf("%d objects removed, %d packs emptied, %d deleted workspaces forgotten", removed, emptied, forgotten)
 }
 
 // bubble calls f with a clock of its own. A failed check of rapid is a panic, which has to reach it.
@@ -110,7 +111,27 @@ func (m *model) collect(rt *rapid.T) {
 		if err != nil && !errors.Is(err, errCrash) {
 			rt.Fatal(err)
 		}
+		if err != nil { // nobody builds on what it may have begun to remove for some minutes
+			m.wait(rt, 15*time.Minute)
+		}
+		m.emptied += out.Emptied
+		m.follow(rt)
 	}
+}
+
+// follow takes note of what a collection committed: that content has moved, and no change.
+func (m *model) follow(rt *rapid.T) {
+	log, err := state.New(m.objects, state.Options{}).Log(context.Background(), ref, 1)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if len(log) == 0 || log[0].Generation == m.commits {
+		return
+	}
+	if log[0].Generation != m.commits+1 || len(log[0].Changed) > 0 {
+		rt.Fatalf("after a collection: %+v, want nothing changed at generation %d", log[0], m.commits+1)
+	}
+	m.commits++
 }
 
 // wait lets time pass; tasks that take longer than they may are stopped.
@@ -134,6 +155,7 @@ type model struct {
 	commits   int64
 	deleted   int64        // generation of the last tombstone
 	removed   int          // objects, by collections
+	emptied   int          // packs, by collections
 	forgotten int          // workspaces, by collections
 	only      *modelWorker // whose turn it is; nil: anybody's
 	tasks     int
@@ -210,6 +232,9 @@ func (c *crashing) CompareAndSwap(ctx context.Context, key, old string, data []b
 	return "", errCrash
 }
 
+// eager moves content at every opportunity.
+var eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
+
 var modelPaths = []string{"a", "b", "d/x", "d/y", "e/f/z"}
 
 func newModel(rt *rapid.T, dir string) *model {
@@ -238,7 +263,7 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 		w.tree.Close()
 	}
 	w.calls = &crashing{Objects: m.objects, left: -1}
-	w.store = state.New(w.calls, state.Options{})
+	w.store = state.New(w.calls, state.Options{Compaction: eager})
 	var err error
 	if w.tree, err = w.store.Tree(w.dir, ref); err != nil {
 		rt.Fatal(err)

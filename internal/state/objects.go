@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -93,6 +94,8 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // IsZero reports whether d was never set.
 func (d Digest) IsZero() bool { return d == Digest{} }
+
+func (d Digest) compare(other Digest) int { return bytes.Compare(d[:], other[:]) }
 
 // MarshalText writes 64 hexadecimal digits.
 func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }

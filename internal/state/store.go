@@ -37,6 +37,7 @@ type Options struct {
 	Reserved   []string // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
 	Excludes   []string // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
 	Patience   Patience // with the object store
+	Compaction Compaction
 	Log        *slog.Logger
 }
 
@@ -120,7 +121,7 @@ func New(objects Objects, opts Options) *Store {
 	if opts.Excludes == nil {
 		opts.Excludes = DefaultExcludes
 	}
-	opts.Quota, opts.Patience = opts.Quota.withDefaults(), opts.Patience.orDefaults()
+	opts.Quota, opts.Patience, opts.Compaction = opts.Quota.withDefaults(), opts.Patience.orDefaults(), opts.Compaction.orDefaults()
 	return &Store{
 		objects: retrying{objects, opts.Patience}, opts: opts, codec: newCodec(),
 		cache: openCache(opts.CacheDir, opts.CacheBytes),

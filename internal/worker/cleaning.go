@@ -53,6 +53,6 @@ func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, 
 		log.WarnContext(ctx, "cleaning of workspaces broke off", "tenant", tenant, "error", err)
 	case ours:
 		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces, "inactive", out.Inactive, "purged", out.Purged,
-			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes)
+			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "emptied", out.Emptied)
 	}
 }

@@ -42,6 +42,7 @@ var ops = map[string]struct {
 	do     func(ctx context.Context, s *state.Store, tenant string) error
 	ready  func(ctx context.Context, s *state.Store, tenant string) error // before it, nil: nothing
 	makes  func(before map[string]string) map[string]string               // of main, nil: what it was
+	old    func(map[string]string) map[string]string                      // of main after ready, nil: generation(4)
 }{
 	"mark":  {writes: 1, do: collect},
 	"sweep": {writes: 4, do: collect, ready: collect},
@@ -74,6 +75,32 @@ var ops = map[string]struct {
 		delete(after, "n")
 		return after
 	}},
+	"fold": {writes: 4, ready: scatter, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		_, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, file("last"))
+		return err
+	}, makes: func(before map[string]string) map[string]string {
+		after := scattered(before)
+		after["last"] = "last"
+		return after
+	}, old: scattered},
+	"empty": {writes: 5, ready: func(ctx context.Context, s *state.Store, tenant string) error {
+		if err := scatter(ctx, s, tenant); err != nil {
+			return err
+		}
+		// main and its fork need only the small part of a pack
+		if _, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, removal("new-4")); err != nil {
+			return err
+		}
+		if _, err := s.Fork(ctx, mainOf(tenant), 0, "lab", ""); err != nil {
+			return err
+		}
+		for range 3 {
+			if err := collect(ctx, s, tenant); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, do: collect, makes: sparse, old: sparse},
 	"rm --all": {writes: 1, do: func(ctx context.Context, s *state.Store, tenant string) error {
 		return s.Delete(ctx, mainOf(tenant))
 	}, makes: func(map[string]string) map[string]string { return map[string]string{} }},
@@ -84,6 +111,35 @@ func mainOf(tenant string) state.Ref { return state.Ref{Tenant: tenant, Workspac
 func collect(ctx context.Context, s *state.Store, tenant string) error {
 	_, err := s.Collect(ctx, tenant, atOnce)
 	return err
+}
+
+// eager moves content at every opportunity.
+var eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
+
+// scatter commits small files one by one.
+func scatter(ctx context.Context, s *state.Store, tenant string) error {
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, file(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scattered(before map[string]string) map[string]string {
+	after := maps.Clone(before)
+	maps.Copy(after, map[string]string{"a": "a", "b": "b", "c": "c"})
+	return after
+}
+
+func sparse(map[string]string) map[string]string {
+	return map[string]string{"n": "4", "a": "a", "b": "b", "c": "c"}
+}
+
+func file(name string) iter.Seq2[state.Edit, error] {
+	return func(yield func(state.Edit, error) bool) {
+		yield(state.Edit{Path: name, Kind: state.File, Content: strings.NewReader(name)}, nil)
+	}
 }
 
 func removal(path string) iter.Seq2[state.Edit, error] {
@@ -122,7 +178,7 @@ func doOp(plan opPlan) error {
 	if err != nil {
 		return err
 	}
-	store := state.New(&nth{Objects: objects, left: plan.Nth, reads: plan.Reads}, state.Options{})
+	store := state.New(&nth{Objects: objects, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: eager})
 	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
 }
 
@@ -216,6 +272,9 @@ func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n i
 	setUp(t, objects, tenant)
 	store := state.New(objects, state.Options{})
 	old := generation(4)
+	if o := ops[op]; o.old != nil {
+		old = o.old(old)
+	}
 	makes := old
 	if o := ops[op]; o.makes != nil {
 		makes = o.makes(old)

@@ -1,0 +1,135 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// emptyMost is how many bytes one collection copies at most; the next one goes on.
+const emptyMost = 64 << 20
+
+// liveBlobs is what kept versions of a tenant need of a pack.
+type liveBlobs struct {
+	stored map[int64]int64 // bytes, by offset
+	live   int64           // sum of stored
+	pinned bool            // a pin needs it, so it stays whatever newest versions need
+}
+
+// markPacks marks the packs that a manifest names: also those of which its version needs nothing, if it
+// is a full one that deltas build upon.
+func (c *collector) markPacks(m *manifest, pinned bool) {
+	for _, ch := range m.changes {
+		if ch.entry != nil {
+			c.markBlobs(ch.entry.Blobs, pinned)
+		}
+	}
+	c.markBlobs(m.result, pinned)
+}
+
+func (c *collector) markBlobs(blobs []blob, pinned bool) {
+	for _, b := range blobs {
+		p := c.pack(b.Pack.ID)
+		p.pinned = p.pinned || pinned
+	}
+}
+
+// pack marks a pack.
+func (c *collector) pack(id Digest) *liveBlobs {
+	p := c.packs[id]
+	if p == nil {
+		p = &liveBlobs{stored: map[int64]int64{}}
+		c.packs[id] = p
+		c.live[packKey(c.tenant, id)] = true
+	}
+	return p
+}
+
+// use notes what a kept version needs of packs.
+func (c *collector) use(s *snapshot) {
+	for _, e := range s.entries {
+		for _, b := range e.Blobs {
+			p := c.pack(b.Pack.ID)
+			if _, ok := p.stored[b.Offset]; !ok {
+				p.stored[b.Offset] = b.Stored
+				p.live += b.Stored
+			}
+		}
+	}
+}
+
+// empty moves what newest versions need out of packs of which less than half is needed by any kept
+// version. Nothing is removed: once what older versions are made of has left, nothing refers to those packs.
+func (c *collector) empty(ctx context.Context, workspaces []string) error {
+	if c.opts.DryRun {
+		return nil
+	}
+	var snaps []*snapshot
+	var refs []Ref
+	from := map[Digest]bool{}
+	var waste, total int64
+	for _, ws := range workspaces {
+		v, err := c.store.current(ctx, Ref{c.tenant, ws}, nil)
+		if err != nil {
+			return err
+		}
+		before := len(from)
+		for _, u := range v.snap.packs() {
+			p := c.packs[u.pack.ID]
+			if p == nil || p.pinned || p.live*2 >= u.pack.Size || from[u.pack.ID] || total+p.live > emptyMost {
+				continue
+			}
+			from[u.pack.ID] = true
+			waste, total = waste+u.pack.Size-p.live, total+p.live
+		}
+		if before < len(from) || sharesAny(v.snap, from) {
+			snaps, refs = append(snaps, v.snap), append(refs, Ref{c.tenant, ws})
+		}
+	}
+	if waste < c.store.opts.Compaction.Waste {
+		return nil
+	}
+	return c.emptyPacks(ctx, from, refs, snaps)
+}
+
+func sharesAny(s *snapshot, packs map[Digest]bool) bool {
+	for _, u := range s.packs() {
+		if packs[u.pack.ID] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *collector) emptyPacks(ctx context.Context, from map[Digest]bool, refs []Ref, snaps []*snapshot) error {
+	f, err := c.store.move(ctx, c.tenant, from, snaps...)
+	if err != nil {
+		return fmt.Errorf("empty %d packs: %w", len(from), err)
+	}
+	defer func() { _ = f.stored() }()
+	for _, ref := range refs {
+		if err := c.store.commitFold(ctx, ref, f); err != nil {
+			return fmt.Errorf("empty %d packs: %w", len(from), err)
+		}
+	}
+	c.out.Emptied = len(from)
+	return f.stored()
+}
+
+// commitFold commits that content has moved, and nothing else.
+func (s *Store) commitFold(ctx context.Context, ref Ref, f *fold) error {
+	v, err := s.current(ctx, ref, nil)
+	if err != nil || !sharesAny(v.snap, f.from) {
+		return err
+	}
+	p := &proposal{
+		store: s, ref: ref, change: Change{Message: "collection: content moved out of packs that are mostly unused"},
+		upload: &upload{}, base: v, on: v, id: newCommitID(), fold: f,
+		full: true, // a chain would keep the old packs
+	}
+	_, _, err = p.run(ctx)
+	if errors.Is(err, ErrDeleted) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package state_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// coldPull checks out with an empty cache and returns the worker and its requests by kind.
+func coldPull(t *testing.T, objects *mem.Objects) (*statetest.Worker, map[string]int) {
+	t.Helper()
+	w := newWorker(t, objects)
+	objects.Calls()
+	w.Checkout()
+	requests := map[string]int{}
+	for _, c := range objects.Calls() {
+		requests[c.Op+" "+kindOf(c.Key)]++
+	}
+	return w, requests
+}
+
+// TestManySmallCommits: what a cold pull asks for does not grow with the number of commits, and what a
+// commit writes stays in proportion to its own change.
+func TestManySmallCommits(t *testing.T) {
+	const commits, size, small = 300, 2000, 16
+	objects := mem.New()
+	w := newWorker(t, objects)
+	want := map[string]string{}
+	var puts, uploaded, most int
+	for i := range commits {
+		w.Checkout()
+		name, content := fmt.Sprintf("f%03d", i), fmt.Sprintf("%04d %s", i, statetest.Random(byte(i), size-5))
+		w.Write(name, content)
+		want[name] = content
+		objects.Calls()
+		c := w.Commit("task-" + strconv.Itoa(i))
+		if !slices.Equal(c.Changed, []string{name}) {
+			t.Fatalf("commit %d changed %v, want its one file", i, c.Changed)
+		}
+		n := 0
+		for _, call := range objects.Calls() {
+			switch call.Op + " " + kindOf(call.Key) {
+			case "put p":
+				n++
+				uploaded += call.Size
+			case "get p":
+				t.Fatalf("commit %d reads a pack, which it has in its cache", i)
+			}
+		}
+		puts, most = puts+n, max(most, n)
+	}
+	fresh, requests := coldPull(t, objects)
+	fresh.Want(want)
+	if n := requests["get p"]; n > small+1 {
+		t.Errorf("a cold pull after %d commits reads %d packs, want at most %d", commits, n, small+1)
+	}
+	if most != 2 || puts > commits+commits/small+1 {
+		t.Errorf("%d commits wrote %d packs, %d at most at a time; want one each, and one more every %d commits", commits, puts, most, small)
+	}
+	if most := commits*size*3 + commits/small*(512<<10); uploaded > most {
+		t.Errorf("%d commits uploaded %d bytes in packs, want at most %d", commits, uploaded, most)
+	}
+	t.Logf("%d packs put, %d bytes; a cold pull makes %v", puts, uploaded, requests)
+	log, err := w.Store.Log(t.Context(), ref, 0)
+	if err != nil || len(log) != commits {
+		t.Fatalf("Log() = %d commits, %v, want %d", len(log), err, commits)
+	}
+	for i, c := range log {
+		if name := fmt.Sprintf("f%03d", commits-1-i); !slices.Equal(c.Changed, []string{name}) {
+			t.Errorf("Log() says that generation %d changed %v, want %s", c.Generation, c.Changed, name)
+		}
+	}
+	if report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+		t.Errorf("Check() = %v, %v, want no problems", report.Problems, err)
+	}
+	if err := objects.Violations(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFoldWithDamage: a commit is not stopped by damage in a pack that it would move content out of.
+func TestFoldWithDamage(t *testing.T) {
+	objects := mem.New()
+	w := statetest.NewWorker(t, objects, ref, state.Options{Compaction: eager})
+	commit := func(i int) {
+		w.Checkout()
+		w.Write("f"+strconv.Itoa(i), strconv.Itoa(i))
+		w.Commit("task-" + strconv.Itoa(i))
+	}
+	for i := range 3 {
+		commit(i)
+	}
+	for _, key := range keys(t, objects) {
+		if kindOf(key) == "p" {
+			if err := objects.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.Store = state.New(objects, state.Options{Compaction: eager}) // without a cache
+	w.Tree = w.NewTree(ref)
+	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
+		yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
+	})
+	if err != nil {
+		t.Errorf("Edit() beside lost packs = %v, want it done", err)
+	}
+}
+
+// TestCollectEmpties: a pack of which only a little is needed goes once older versions have, in forks too.
+func TestCollectEmpties(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := newWorker(t, objects)
+		w.Checkout()
+		const parts = 10
+		for i := range parts {
+			w.Write(fmt.Sprint("part-", i), statetest.Random(byte(i), 1<<20))
+		}
+		w.Commit("first")
+		if _, err := w.Store.Fork(t.Context(), ref, 0, "lab", ""); err != nil {
+			t.Fatal(err)
+		}
+		lab := w.NewTree(state.Ref{Tenant: "acme", Workspace: "lab"})
+		for i := 2; i < parts; i++ {
+			w.Remove(fmt.Sprint("part-", i))
+		}
+		want := w.Files()
+		for _, tree := range []*state.Tree{w.Tree, lab} {
+			if _, err := w.Store.Checkout(t.Context(), tree); err != nil {
+				t.Fatal(err)
+			}
+			for i := 2; i < parts; i++ {
+				w.Remove(fmt.Sprint("part-", i))
+			}
+			if _, err := w.Store.Commit(t.Context(), tree, state.Change{Message: "less"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stored := func() (bytes int64) {
+			for info, err := range objects.List(t.Context(), "acme/p/", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				bytes += info.Size
+			}
+			return bytes
+		}
+		emptied := 0
+		for range 4 {
+			advance(t, 25*time.Hour)
+			out, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+			if err != nil {
+				t.Fatal(err)
+			}
+			emptied += out.Emptied
+		}
+		if emptied == 0 {
+			t.Error("no pack was emptied")
+		}
+		if got := stored(); got > 3<<20 {
+			t.Errorf("%d bytes are stored for 2 MiB of content", got)
+		}
+		for _, name := range []string{"main", "lab"} {
+			fresh := statetest.NewWorker(t, objects, state.Ref{Tenant: "acme", Workspace: name}, state.Options{})
+			fresh.Checkout()
+			fresh.Want(want)
+		}
+		if again, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil || again.Emptied != 0 {
+			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
+		}
+	})
+}
+
+// TestCollectLeavesPinned: what a pin needs anyway is not copied.
+func TestCollectLeavesPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := newWorker(t, objects)
+		w.Checkout()
+		w.Write("small", statetest.Random(1, 300<<10))
+		for i := range 5 {
+			w.Write(fmt.Sprint("large-", i), statetest.Random(byte(2+i), 1<<20))
+		}
+		w.Commit("first")
+		w.Checkout()
+		for i := range 5 {
+			w.Remove(fmt.Sprint("large-", i))
+		}
+		w.Commit("second")
+		if err := w.Store.Pin(t.Context(), ref, "less", 2); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			advance(t, 25*time.Hour)
+			if out, err := w.Store.Collect(t.Context(), "acme", strict); err != nil || out.Emptied != 0 {
+				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
+			}
+		}
+	})
+}
