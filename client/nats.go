@@ -159,14 +159,7 @@ func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 		return nil, httpOnly()
 	}
 	found, err := d.jobs.Dead(ctx, d.tenant, limit)
-	if err != nil {
-		return nil, final(answer(err))
-	}
-	out := make([]DeadTask, len(found))
-	for i, f := range found {
-		out[i] = DeadTask(f)
-	}
-	return out, nil
+	return found, final(answer(err))
 }
 
 func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
@@ -181,25 +174,7 @@ func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
 	if err != nil {
 		return Fleet{}, final(answer(err))
 	}
-	f := Fleet{Workers: make([]Worker, len(workers)), Backlog: make([]Backlog, len(backlog))}
-	for i, w := range workers {
-		f.Workers[i] = workerOf(w)
-	}
-	for i, b := range backlog {
-		f.Backlog[i] = Backlog(b)
-	}
-	return f, nil
-}
-
-func workerOf(w jobs.WorkerInfo) Worker {
-	out := Worker{
-		Name: w.Name, Host: w.Host, Version: w.Version, Started: w.Started, Seen: w.Seen, Pools: w.Pools, Slots: w.Slots,
-		Busy: w.Busy, State: w.State, Sandbox: w.Sandbox, Boxes: w.Boxes, Extra: w.Extra,
-	}
-	for _, e := range w.Environments {
-		out.Environments = append(out.Environments, Environment(e))
-	}
-	return out
+	return Fleet{Workers: workers, Backlog: backlog}, nil
 }
 
 func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {

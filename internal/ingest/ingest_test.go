@@ -288,8 +288,8 @@ func TestFleetDeadSchemas(t *testing.T) {
 	submit(t, f, "?wait=20s", `{"code":"print 1"}`)
 	resp, got := ask(t, f, "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, nil)
 	fleet := decode[struct {
-		Workers []jobs.WorkerInfo
-		Backlog []jobs.PoolBacklog
+		Workers []schemas.Worker
+		Backlog []schemas.Backlog
 	}](t, got)
 	if resp.StatusCode != 200 || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" || fleet.Backlog == nil {
 		t.Errorf("fleet = %d %s", resp.StatusCode, got)

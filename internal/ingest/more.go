@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/refusal"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -106,12 +105,6 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fleet is what GET /v1/fleet answers.
-type fleet struct {
-	Workers []jobs.WorkerInfo  `json:"workers"`
-	Backlog []jobs.PoolBacklog `json:"backlog"`
-}
-
 func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
 	defer cancel()
@@ -123,7 +116,7 @@ func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f := fleet{Workers: []jobs.WorkerInfo{}, Backlog: []jobs.PoolBacklog{}}
+	f := schemas.Fleet{Workers: []schemas.Worker{}, Backlog: []schemas.Backlog{}}
 	f.Workers = append(f.Workers, workers...)
 	f.Backlog = append(f.Backlog, backlog...)
 	writeJSON(w, http.StatusOK, f)

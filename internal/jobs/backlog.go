@@ -10,18 +10,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
 )
 
-// PoolBacklog is the load of one pool, what an autoscaler reads.
-type PoolBacklog struct {
-	Pool       string  `json:"pool"`
-	Queued     int     `json:"queued"`       // waiting for a slot; delayed ones are not among them
-	Running    int     `json:"running"`      // handed to a worker; short retries are among them
-	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
-}
-
 // Backlog returns the load of every pool that has a task, by name.
-func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
+func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 	subjects, err := c.taskSubjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read backlog: %w", err)
@@ -31,10 +25,10 @@ func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read backlog: %w", err)
 	}
-	pools := map[string]*PoolBacklog{}
+	pools := map[string]*schemas.Backlog{}
 	for l := range left {
 		if pools[l.pool] == nil {
-			pools[l.pool] = &PoolBacklog{Pool: l.pool}
+			pools[l.pool] = &schemas.Backlog{Pool: l.pool}
 		}
 	}
 	delivered := map[lane]uint64{}
@@ -68,8 +62,8 @@ func (c *Client) Backlog(ctx context.Context) ([]PoolBacklog, error) {
 		}
 		p.OldestAgeS = max(p.OldestAgeS, time.Since(m.Time).Seconds())
 	}
-	all := make([]PoolBacklog, 0, len(pools))
-	for _, p := range slices.SortedFunc(maps.Values(pools), func(a, b *PoolBacklog) int { return cmp.Compare(a.Pool, b.Pool) }) {
+	all := make([]schemas.Backlog, 0, len(pools))
+	for _, p := range slices.SortedFunc(maps.Values(pools), func(a, b *schemas.Backlog) int { return cmp.Compare(a.Pool, b.Pool) }) {
 		all = append(all, *p)
 	}
 	return all, nil

@@ -99,27 +99,15 @@ func (c *Client) bury(ctx context.Context, l lane, key, task string, header nats
 	return nil
 }
 
-// Dead is an entry of the dead letter queue: a task that was given up, or an event that could not
-// become one.
-type Dead struct {
-	Seq     uint64            `json:"seq"`
-	Time    time.Time         `json:"time"`
-	Tenant  string            `json:"tenant"`
-	TaskID  string            `json:"task_id,omitempty"` // empty when the event told none
-	Subject string            `json:"subject"`           // on which it came
-	Error   schemas.Error     `json:"error"`
-	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
-}
-
 // Dead returns the tenant's dead letters, newest first. limit 0 means 100.
-func (c *Client) Dead(ctx context.Context, tenant string, limit int) ([]Dead, error) {
+func (c *Client) Dead(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
 	if limit <= 0 {
 		limit = defaultList
 	}
-	var all []Dead
+	var all []schemas.DeadTask
 	err := c.latest(ctx, streamDead, "dlq."+tenant+".>", func(m *nats.Msg) error {
 		d, err := readDead(tenant, m)
 		all = append(all, d)
@@ -131,10 +119,10 @@ func (c *Client) Dead(ctx context.Context, tenant string, limit int) ([]Dead, er
 	return newest(all, limit), nil
 }
 
-func readDead(tenant string, m *nats.Msg) (Dead, error) {
+func readDead(tenant string, m *nats.Msg) (schemas.DeadTask, error) {
 	seq, seqErr := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	at, timeErr := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
-	d := Dead{
+	d := schemas.DeadTask{
 		Seq: seq, Time: at, Tenant: tenant, Event: map[string]string{},
 		TaskID: m.Header.Get(deadTask), Subject: m.Header.Get(deadOrigin),
 	}

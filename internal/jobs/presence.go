@@ -10,38 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
 )
 
 const presenceEvery = 3 * time.Second
-
-// WorkerInfo is what a worker says about itself, every few seconds.
-type WorkerInfo struct {
-	Name    string         `json:"name"`
-	Host    string         `json:"host"`
-	Version string         `json:"version,omitempty"`
-	Started time.Time      `json:"started"`
-	Seen    time.Time      `json:"seen"`
-	Pools   []string       `json:"pools"`
-	Slots   int            `json:"slots"`
-	Busy    int            `json:"busy"`
-	State   string         `json:"state"`             // running | draining
-	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
-	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, leased, max
-	Extra   map[string]any `json:"extra,omitempty"`
-
-	Environments []EnvironmentInfo `json:"environments,omitempty"`
-}
-
-// EnvironmentInfo is what one or more pools of a worker have: each pool the environment of its name,
-// or the first.
-type EnvironmentInfo struct {
-	Name     string         `json:"name"`
-	What     string         `json:"what,omitempty"`     // empty until it was prepared
-	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
-	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting
-	Error    string         `json:"error,omitempty"`    // why it has no boxes
-	Reason   string         `json:"reason,omitempty"`   // the same in a word
-}
 
 func (w *Worker) setBusy(n int) {
 	w.mu.Lock()
@@ -56,8 +29,8 @@ func (w *Worker) setDraining() {
 }
 
 // Info is what presence shows of this worker now.
-func (w *Worker) Info() WorkerInfo {
-	var info WorkerInfo
+func (w *Worker) Info() schemas.Worker {
+	var info schemas.Worker
 	if w.opts.Info != nil {
 		info = w.opts.Info()
 	}
@@ -108,7 +81,7 @@ func (w *Worker) showUp(ctx context.Context, key string) error {
 func presenceKey(name string) string { return taskIDEncoding.EncodeToString([]byte(name)) }
 
 // Workers returns the workers that showed signs of life within the last seconds, by name.
-func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
+func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	kv, err := c.js.KeyValue(ctx, bucketWorkers)
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
@@ -120,13 +93,13 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
-	all := make([]WorkerInfo, 0, len(keys))
+	all := make([]schemas.Worker, 0, len(keys))
 	for _, key := range keys {
 		e, err := kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) { // just gone
 			continue
 		}
-		var info WorkerInfo
+		var info schemas.Worker
 		if err == nil {
 			err = json.Unmarshal(e.Value(), &info)
 		}
@@ -135,6 +108,6 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 		}
 		all = append(all, info)
 	}
-	slices.SortFunc(all, func(a, b WorkerInfo) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b schemas.Worker) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }

@@ -62,8 +62,8 @@ type WorkerOptions struct {
 	Policy   Policy                   // default: the client's
 	Serves   func(tenant string) bool // whose tasks it takes; others are left to other workers; nil: everybody's
 	Handler  Handler
-	Info     func() WorkerInfo // what presence shows beyond what the Worker knows; may be nil
-	Log      *slog.Logger      // default: the client's
+	Info     func() schemas.Worker // what presence shows beyond what the Worker knows; may be nil
+	Log      *slog.Logger          // default: the client's
 
 	// Catalogue names the version of the tools that a tenant's task begun now uses, for its record, so
 	// that every run of it uses the same; nil, or an empty answer: nothing is recorded.

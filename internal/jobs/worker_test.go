@@ -596,7 +596,7 @@ func TestListsAndNumbers(t *testing.T) {
 	stop := f.work(t, WorkerOptions{Name: "a worker", Slots: 3, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		<-release
 		return succeed(ctx, j)
-	}, Info: func() WorkerInfo { return WorkerInfo{Version: "v1"} }})
+	}, Info: func() schemas.Worker { return schemas.Worker{Version: "v1"} }})
 	eventually(t, "running", func() error {
 		backlog, err := f.Backlog(t.Context())
 		if err == nil && (backlog[0].Running != 3 || backlog[0].Queued != 1) {

@@ -25,6 +25,7 @@ import (
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/plugins"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Options are what a worker is made of. Join, Driver and Pool.Dir are required.
@@ -156,7 +157,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
-		Info: func() jobs.WorkerInfo { return info(o.Version, pool) }, Catalogue: o.pin,
+		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin,
 	})
 	if err := w.Run(take, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
@@ -178,9 +179,9 @@ func (o Options) pin(ctx context.Context, tenant string) string {
 }
 
 // info is what the fleet's lists show of this worker's sandboxes.
-func info(version string, pool *executor.Pool) jobs.WorkerInfo {
+func info(version string, pool *executor.Pool) schemas.Worker {
 	box, s := pool.Info(), pool.Stats()
-	out := jobs.WorkerInfo{
+	out := schemas.Worker{
 		Version: version,
 		Sandbox: map[string]any{
 			"driver": box.Driver, "engine_version": box.EngineVersion, "tier": box.Tier,
@@ -192,7 +193,7 @@ func info(version string, pool *executor.Pool) jobs.WorkerInfo {
 		},
 	}
 	for _, e := range pool.Environments() {
-		out.Environments = append(out.Environments, jobs.EnvironmentInfo{
+		out.Environments = append(out.Environments, schemas.Environment{
 			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason),
 			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting},
 		})
