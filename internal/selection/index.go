@@ -3,8 +3,6 @@ package selection
 import (
 	"math"
 	"slices"
-
-	"github.com/codefleet/codefleet/internal/selection/text"
 )
 
 // BM25F: term frequencies of all fields are weighted and summed before they saturate.
@@ -171,21 +169,5 @@ func toolFields(t *Tool, analyse func(string) []string) []field {
 		{0.3, described},
 		{1, append(slices.Clone(analyse(t.Server)), analyse(t.ServerTitle)...)},
 		{0.5, analyse(t.ServerDescription)},
-	}
-}
-
-// analyser returns text.Document with a memory, since servers' texts and parameters repeat.
-func analyser() func(string) []string {
-	memory := map[string][]string{}
-	return func(s string) []string {
-		if s == "" {
-			return nil
-		}
-		terms, ok := memory[s]
-		if !ok {
-			terms = text.Document(s)
-			memory[s] = terms
-		}
-		return terms
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/selection/gloss"
+	"github.com/codefleet/codefleet/internal/selection/text"
 )
 
 // Snapshot is an analysed catalogue. It is immutable and safe for any number of readers; a changed catalogue is a
@@ -45,7 +46,7 @@ func Build(tools []Tool) *Snapshot {
 }
 
 func (s *Snapshot) buildIndexes() {
-	analyse := analyser()
+	analyse := text.Documents()
 	var serverTools [][]int
 	s.serverOf = make([]int32, len(s.tools))
 	for i := range s.tools {

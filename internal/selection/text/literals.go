@@ -17,6 +17,8 @@ var literals = []literal{
 	{regexp.MustCompile(`https?://(?:www\.)?github\.com/\S*`), " github repository url "},
 	{regexp.MustCompile(`(?:https?|ftp)://[^\s"'<>]+`), " url website "},
 	{regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`), " email "},
+	// A bare host name is about a domain. Its own name stays: services are called after theirs.
+	{regexp.MustCompile(`(?i)\b((?:[a-z0-9][a-z0-9-]*\.)+)(?:com|org|net|edu|gov|info|io|dev|app|co|ai)(?:\.[a-z]{2})?\b`), " $1 domain "},
 	{regexp.MustCompile(`(?i)\barxiv:?\s*\d{4}\.\d{4,5}(?:v\d+)?|\b\d{4}\.\d{5}(?:v\d+)?\b`), " arxiv paper "},
 	{regexp.MustCompile(`\bNCT\d{8}\b`), " clinical trial "},
 	{regexp.MustCompile(`\b10\.\d{4,9}/\S+`), " doi paper "},

@@ -17,21 +17,42 @@ const (
 )
 
 // Document returns the terms of a name, a description or any other text of the catalogue, in order.
-func Document(s string) []string { return terms(s, true) }
+func Document(s string) []string { return terms(s, Stem) }
 
 // Query returns the terms of a user's sentence after Literals has replaced what is only a value in it.
-func Query(s string) []string { return terms(Literals(s), true) }
+func Query(s string) []string { return terms(Literals(s), Stem) }
 
-func terms(s string, dropStops bool) []string {
+func terms(s string, stem func(string) string) []string {
 	words := Words(s)
 	out := words[:0]
 	for _, w := range words {
-		if dropStops && stopWords[w] {
-			continue
+		if !stopWords[w] {
+			out = append(out, stem(w))
 		}
-		out = append(out, Stem(w))
 	}
 	return out
+}
+
+// Documents returns Document with a memory, since the texts of a catalogue repeat, and their words more so. It is not
+// for concurrent use, and what it returns must not be changed.
+func Documents() func(string) []string {
+	known, stems := map[string][]string{}, map[string]string{}
+	stem := func(word string) string {
+		s, ok := stems[word]
+		if !ok {
+			s = Stem(word)
+			stems[word] = s
+		}
+		return s
+	}
+	return func(s string) []string {
+		found, ok := known[s]
+		if !ok {
+			found = terms(s, stem)
+			known[s] = found
+		}
+		return found
+	}
 }
 
 // Words splits a text into lower-case words. camelCase and snake_case are taken apart (the joined form is kept as

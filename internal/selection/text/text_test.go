@@ -41,10 +41,21 @@ func TestQueryReplacesLiterals(t *testing.T) {
 		{"convert $1,200.50", "convert amount currenc"},
 		{"summarise arXiv:2401.12345v2", "summaris arxiv paper"},
 		{"read and/or write", "read write"},
+		{"who owns shop-24.co.uk?", "own shop domain"},
+		{"rooms on Lodging.com, e.g. a suite", "room lodg domain suit"},
 		{"see report.pdf", "see file pdf document"},
 	} {
 		if got := strings.Join(Query(c.in), " "); got != c.want {
 			t.Errorf("Query(%q) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestDocumentsRemembersWhatDocumentReturns(t *testing.T) {
+	analyse := Documents()
+	for _, text := range []string{"Reads the files of readers", "", "reading files", "Reads the files of readers", "listHTTPServers"} {
+		if d := cmp.Diff(Document(text), analyse(text)); d != "" {
+			t.Errorf("Documents()(%q) differs from Document: %s", text, d)
 		}
 	}
 }
