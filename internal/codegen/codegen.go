@@ -24,9 +24,10 @@ type Param struct {
 func (t *Tool) module() string   { return orElse(t.Module, t.Server) }
 func (t *Tool) function() string { return orElse(t.Function, t.Name) }
 
+// signature is one line of Python, as stubs have it: "..." is the default of an optional parameter.
 func (t *Tool) signature() string {
 	if t.Signature != "" {
-		return t.Signature
+		return strings.ReplaceAll(t.Signature, " = UNSET", " = ...")
 	}
 	var params []string
 	for _, p := range t.Params {
@@ -35,7 +36,7 @@ func (t *Tool) signature() string {
 			s += ": " + p.Type
 		}
 		if !p.Required {
-			s += " = UNSET"
+			s += " = ..."
 		}
 		params = append(params, s)
 	}
@@ -58,7 +59,7 @@ type Skill struct {
 // Request is a task and what its program may use.
 type Request struct {
 	Task        string
-	Tools       []Tool
+	Tools       []Tool   // the likeliest first
 	Skills      []Skill  // nil: not known; empty: none
 	Files       []string // of the workspace, for the prompt
 	Inputs      string   // JSON of the variable `inputs`, empty when there is none

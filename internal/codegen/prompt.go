@@ -31,11 +31,15 @@ const (
 	maxPromptTask  = 40_000
 	maxDoc         = 1_200
 	maxLine        = 300
+	maxSignature   = 1_000
 	maxInputs      = 2_000
 	maxPromptFiles = 200 // lines
 	maxPromptError = 6_000
 	maxProgram     = 60_000
 )
+
+// fullDocs is how many tools, the likeliest, show their whole docstring; the others the first sentence.
+const fullDocs = 3
 
 type promptTool struct{ Module, Function, Signature, Doc string }
 
@@ -51,9 +55,13 @@ func Messages(r Request) ([]Message, error) {
 	}{Task: taskText(r.Task), Inputs: untrusted(r.Inputs, maxInputs, false)}
 	for i := range r.Tools {
 		t := &r.Tools[i]
+		doc := t.Doc
+		if i >= fullDocs {
+			doc = firstSentence(doc)
+		}
 		data.Tools = append(data.Tools, promptTool{
 			untrusted(t.module(), maxLine, false), untrusted(t.function(), maxLine, false),
-			untrusted(t.signature(), maxLine, false), docstring(t.Doc),
+			untrusted(t.signature(), maxSignature, false), docstring(doc),
 		})
 	}
 	for _, s := range r.Skills {
@@ -112,6 +120,14 @@ func untrusted(s string, limit int, multiline bool) string {
 func docstring(s string) string {
 	s = strings.NewReplacer(`\`, `\\`, `"""`, `'''`).Replace(untrusted(s, maxDoc, true))
 	return strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
+}
+
+func firstSentence(doc string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(doc), "\n")
+	if i := strings.Index(line, ". "); i > 0 {
+		line = line[:i+1]
+	}
+	return strings.TrimSpace(line)
 }
 
 // clean drops invalid, control and invisible characters (bidirectional marks, zero widths, tags) and cuts to limit

@@ -31,6 +31,24 @@ func TestMessagesEscapeOthersText(t *testing.T) {
 	}
 }
 
+func TestMessagesSpendWordsOnTheLikeliestTools(t *testing.T) {
+	request := Request{Task: "Go on"}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		request.Tools = append(request.Tools, Tool{
+			Server: "s", Name: name, Signature: name + "(*, deep: bool = UNSET) -> int", Doc: "Does " + name + ". Slowly.\n\nMore of " + name + ".",
+		})
+	}
+	messages, err := Messages(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"Slowly.": 3, "More of ": 3, `"""Does d."""`: 1, "def d(*, deep: bool = ...) -> int:": 1, "UNSET": 0} {
+		if got := strings.Count(messages[1].Text, text); got != want {
+			t.Errorf("%q stands %d times in the prompt, want %d:\n%s", text, got, want, messages[1].Text)
+		}
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	messages, err := Messages(Request{Task: long, Tools: []Tool{{Server: "s", Name: "n", Doc: long}}, Inputs: long, Files: strings.Split(long[:10_000], "")})

@@ -35,7 +35,7 @@ func (p *Pipeline) reselect(ctx context.Context, t *task, ids []string) []string
 	if choice := t.job.Task.Tools; choice != nil && choice.Max > 0 {
 		most = min(most, choice.Max)
 	}
-	return first(p.Plugins.Select(ctx, t.about(), in), most)
+	return inTurn([][]string{p.Plugins.Select(ctx, t.about(), in)}, most)
 }
 
 // rewrite lets plugins change the program that was written, or write the one that nobody could.

@@ -84,8 +84,8 @@ const (
 	confident  = 0.2 // of a clause, below which its tools are left out when another clause's are not
 )
 
-// pick returns the ids of the few tools that a task needs: clause by clause, each clause's best first, then those that
-// tasks like this one used in the past. degraded says why embeddings had no part in it, when they should have.
+// pick returns the ids of the few tools that a task needs: the best of each of its clauses, and the best of those that
+// tasks like this one used in the past, then the second best of each, and so on. degraded says why embeddings had no part in it, when they should have.
 func (s *toolset) pick(ctx context.Context, task string, allow []string, choice *schemas.ToolChoice, past *selection.History) (ids []string, degraded string, err error) {
 	most := selection.AtMost
 	if choice != nil && choice.Max > 0 {
@@ -103,11 +103,11 @@ func (s *toolset) pick(ctx context.Context, task string, allow []string, choice 
 	if err != nil {
 		return nil, "", err
 	}
-	sure, all := []string{}, []string{}
+	var sure, all [][]string
 	for _, q := range found.Queries {
-		all = append(all, q.Tools...)
+		all = append(all, q.Tools)
 		if q.Confidence >= confident {
-			sure = append(sure, q.Tools...)
+			sure = append(sure, q.Tools)
 		}
 	}
 	if len(sure) == 0 {
@@ -119,9 +119,9 @@ func (s *toolset) pick(ctx context.Context, task string, allow []string, choice 
 		if err != nil {
 			return nil, "", err
 		}
-		sure = append(sure, used(remembered)...)
+		sure = append(sure, used(remembered))
 	}
-	return first(sure, most), found.Degraded, nil
+	return inTurn(sure, most), found.Degraded, nil
 }
 
 // used are the tools that owe their place to the past, best first.
@@ -140,12 +140,19 @@ func used(r selection.Response) (ids []string) {
 	return ids
 }
 
-// first returns the first n different strings.
-func first(list []string, n int) []string {
+// inTurn returns n different strings at most: the first of each list, then the second of each, and so on. No request's
+// best tools give way to another one's many.
+func inTurn(lists [][]string, n int) []string {
 	out := []string{}
-	for _, s := range list {
-		if len(out) < n && !slices.Contains(out, s) {
-			out = append(out, s)
+	for place, longer := 0, true; longer; place++ {
+		longer = false
+		for _, list := range lists {
+			if place < len(list) {
+				longer = true
+				if len(out) < n && !slices.Contains(out, list[place]) {
+					out = append(out, list[place])
+				}
+			}
 		}
 	}
 	return out

@@ -3,13 +3,16 @@ package pipeline
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
@@ -46,6 +49,36 @@ func TestPick(t *testing.T) {
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("pick(%q, %v) (-want +got):\n%s", c.task, c.allow, d)
+		}
+	}
+}
+
+// The tail of one request's list must not push another request's best out, however many tools are like it.
+func TestPickServesEveryRequest(t *testing.T) {
+	var list []tools.Tool
+	for i := range 30 {
+		list = append(list, tools.Tool{Server: "shop", State: tools.Local, Name: fmt.Sprintf("list_invoices_%c%c", 'a'+i/5, 'a'+i%5), Description: "Lists invoices."})
+	}
+	list = append(list, tools.Tool{Server: "mail", State: tools.Local, Name: "send_letter", Description: "Sends a letter."})
+	s := newToolset("v1", tools.NewSnapshot(list), nil)
+	past := selection.NewHistory([]selection.Past{selection.NewPast("list all invoices and send a letter", []string{"shop/list_invoices_fd"})})
+	for _, c := range []struct {
+		max  int
+		past *selection.History
+		want map[string]int // places
+	}{
+		{0, nil, map[string]int{"mail/send_letter": 1}},
+		{2, nil, map[string]int{"mail/send_letter": 1}},
+		{0, past, map[string]int{"mail/send_letter": 1, "shop/list_invoices_fd": 2}},
+	} {
+		got, _, err := s.pick(t.Context(), "List all invoices and send a letter", []string{"*"}, &schemas.ToolChoice{Max: c.max}, c.past)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range c.want {
+			if at := slices.Index(got, id); at != want {
+				t.Errorf("pick with at most %d, past %v: %s is at place %d of %v, want %d", c.max, c.past != nil, id, at, got, want)
+			}
 		}
 	}
 }
