@@ -48,8 +48,8 @@ type SearchToolsOptions struct {
 	Explain bool // say what each tool's place is made of
 }
 
-// Tools returns the catalogue as the caller's tenant sees it: the tools of the fleet, and those that
-// the tenant's own processes have registered. An unknown server is an *APIError with the code
+// Tools returns the catalogue as the caller's tenant sees it: the tools of the fleet and those that
+// the tenant's own processes have registered, as far as the tenant may call them. An unknown server is an *APIError with the code
 // "unknown_tool". It and the other methods for the catalogue are served over HTTP only.
 func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
@@ -63,8 +63,8 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 }
 
 // SearchTools finds the few tools for the given queries (20 at most) as a task's description does. A
-// caller that knows its steps does better with one query a step. The order depends on the queries and
-// the catalogue alone.
+// caller that knows its steps does better with one query a step. The order depends on the queries, the
+// catalogue, the embeddings of the fleet, and on what the tenant's tasks used before.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	q := url.Values{"q": queries}
 	set(q, "detail", string(o.Detail))

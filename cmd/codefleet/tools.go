@@ -69,7 +69,9 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "search QUERY...",
 		Short: "Search the tools as a task's description does; several queries are searched side by side",
-		Args:  cobra.MinimumNArgs(1),
+		Long: "Search the tools as a task's description does: by words, by the fleet's embeddings, and by what your tenant's\n" +
+			"tasks used before. Without a fleet, or with --local, by words alone. Several queries are searched side by side.",
+		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			if o.Limit < 0 {
 				return usage("--limit %d: at least 1", o.Limit)

@@ -25,9 +25,9 @@ type Tenant struct {
 	Priorities []string `yaml:"priorities"`
 	// Tasks running at a time in the whole fleet. 0: one less than the slots of a worker.
 	MaxRunning int `yaml:"max_running"`
-	// Tools that its programs may call, as server/tool or server/*. Empty: all. Tools that run in the
-	// sandbox (filesystem, database, files of your own) are code like the program's own, and are left
-	// out of its choice only.
+	// Tools that its programs may call, as server/tool or server/*; it is shown no others. Empty: all.
+	// Tools that run in the sandbox (filesystem, database, files of your own) are code like the program's
+	// own, and are left out of lists and of its choice only.
 	Tools []string `yaml:"tools"`
 	// The weakest sandbox that its programs may run in: gvisor or microsandbox. Hosts that have a
 	// weaker one leave its tasks to others. Empty: any.

@@ -137,7 +137,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	if n := t.result.Tools.Available; n > 0 {
 		t.result.Tools.Share = float64(len(ids)) / float64(n)
 	}
-	t.result.Usage.DirectToolTokens = t.tools.direct()
+	t.result.Usage.DirectToolTokens = t.tools.direct(t.allow)
 	return nil
 }
 

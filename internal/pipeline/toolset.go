@@ -43,7 +43,7 @@ type toolset struct {
 	snap    *tools.Snapshot
 	usable  []tools.Tool // those that a program may call
 	index   func() index
-	direct  func() int // tokens of all usable definitions, as handing them to a model would cost
+	tokens  func() []int // of the usable definitions, as handing them to a model would cost
 }
 
 func newToolset(version string, snap *tools.Snapshot, embeddings *Embeddings) *toolset {
@@ -60,13 +60,24 @@ func newToolset(version string, snap *tools.Snapshot, embeddings *Embeddings) *t
 		}
 		return embeddings.index(selection.Build(list))
 	})
-	s.direct = sync.OnceValue(func() (tokens int) {
-		for _, t := range s.usable {
-			tokens += codegen.Tokens(t.ID() + t.Signature + t.Description + string(t.InputSchema))
+	s.tokens = sync.OnceValue(func() []int {
+		tokens := make([]int, len(s.usable))
+		for i, t := range s.usable {
+			tokens[i] = codegen.Tokens(t.ID() + t.Signature + t.Description + string(t.InputSchema))
 		}
 		return tokens
 	})
 	return s
+}
+
+// direct is how many tokens the definitions of all tools that a task with this allow-list may use would cost a model.
+func (s *toolset) direct(list []string) (tokens int) {
+	for i, n := range s.tokens() {
+		if broker.Allowed(list, s.usable[i].Server, s.usable[i].Name) {
+			tokens += n
+		}
+	}
+	return tokens
 }
 
 // allowed is how many tools a task with this allow-list may use.
@@ -226,16 +237,17 @@ func Preparer(snap *tools.Snapshot) (prepare func(description string) (codegen.R
 	return func(description string) (codegen.Request, error) {
 		ids, _, err := s.pick(context.Background(), description, []string{"*"}, nil, nil)
 		return codegen.Request{Task: description, Tools: s.writable(ids)}, err
-	}, s.direct()
+	}, s.direct([]string{"*"})
 }
 
-// Search finds tools as tasks do, over those that a program may call. It is safe for concurrent use.
+// Search finds tools as tasks do: with the same index, over those that a program may call. It is safe for concurrent
+// use.
 type Search struct{ sets toolsets }
 
 // NewSearch returns a search by words and embeddings; nil embeddings: by words alone.
 func NewSearch(e *Embeddings) *Search { return &Search{toolsets{embeddings: e}} }
 
-// Select ranks the tools of a catalogue.
+// Select ranks the tools of a catalogue; r.History is what the tenant's tasks used.
 func (s *Search) Select(ctx context.Context, snap *tools.Snapshot, r selection.Request) (selection.Response, error) {
 	return s.sets.of("", snap).index().Select(ctx, r)
 }

@@ -99,6 +99,9 @@ func TestToolsetCountsWhatMayBeCalled(t *testing.T) {
 			t.Errorf("allowed(%v) = %d, want %d", c.allow, got, c.want)
 		}
 	}
+	if all, one := s.direct([]string{"*"}), s.direct([]string{"a/local"}); one <= 0 || all <= one || s.direct(nil) != 0 {
+		t.Errorf("direct = %d tokens of all, %d of one tool, %d of none", all, one, s.direct(nil))
+	}
 	if _, ok := s.index().local.Tool("b/pending"); ok {
 		t.Error("a tool that nobody approved can be selected")
 	}

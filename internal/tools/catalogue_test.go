@@ -284,6 +284,25 @@ func TestHash(t *testing.T) {
 	}
 }
 
+func TestNarrow(t *testing.T) {
+	all := tools.NewSnapshot([]tools.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}, {Server: "b", Name: "x"}},
+		tools.Broken{Path: "a/z.py"}, tools.Broken{Path: "c/z.py"})
+	all.Warnings = []tools.Finding{{Tool: "a/y"}, {Tool: "b/x"}}
+	some := all.Narrow(func(server, tool string) bool { return server == "a" && tool != "x" })
+	if d := cmp.Diff([]string{"a"}, some.Servers()); d != "" || len(some.Tools) != 1 || some.Tools[0].ID() != "a/y" {
+		t.Errorf("Narrow keeps %v", some.Tools)
+	}
+	if len(some.Broken) != 1 || some.Broken[0].Path != "a/z.py" || len(some.Warnings) != 1 || some.Warnings[0].Tool != "a/y" {
+		t.Errorf("Narrow keeps %v and %v, want what is known of server a but for a/x", some.Broken, some.Warnings)
+	}
+	if _, err := some.Lookup("b", "x"); err == nil {
+		t.Errorf("Lookup of a tool that was left out = %v", err)
+	}
+	if len(all.Tools) != 3 || len(all.Broken) != 2 {
+		t.Error("Narrow changed the snapshot that it narrowed")
+	}
+}
+
 func TestLookupNamesTheNearest(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []string{"add", "multiply", "calculate"} {

@@ -173,6 +173,18 @@ func NewSnapshot(all []Tool, broken ...Broken) *Snapshot {
 	return s
 }
 
+// Narrow returns what keep keeps of the tools, and of what is broken and warned of.
+func (s *Snapshot) Narrow(keep func(server, tool string) bool) *Snapshot {
+	kept := func(id string) bool {
+		server, tool, _ := strings.Cut(id, "/")
+		return keep(server, tool)
+	}
+	out := NewSnapshot(slices.DeleteFunc(slices.Clone(s.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
+		slices.DeleteFunc(slices.Clone(s.Broken), func(b Broken) bool { return !kept(strings.TrimSuffix(b.Path, ".py")) })...)
+	out.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(f Finding) bool { return !kept(f.Tool) })
+	return out
+}
+
 // Lookup returns the tool, or an *UnknownError that names the nearest ones.
 func (s *Snapshot) Lookup(server, name string) (Tool, error) {
 	if i, ok := s.byID[server+"/"+name]; ok {

@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/registered"
+	"github.com/codefleet/codefleet/internal/worker"
 )
 
 // Toolbox is the tools as a process of the fleet knows them: the catalogue, and what the processes of
@@ -26,14 +27,16 @@ type Toolbox struct {
 	Objects tools.Objects // the fleet's bucket
 
 	log    *slog.Logger
-	fleets []string // servers that are the fleet's own
+	fleets []string                     // servers that are the fleet's own
+	allow  func(tenant string) []string // what a tenant may call
 	search *pipeline.Search
 	embed  func() // stops the embeddings of search
 
 	mu         sync.Mutex
 	registered *registered.Registry // nil before Join
+	history    pipeline.History     // nil before Join
 	unhear     func()
-	views      map[string]view // by tenant, of those that have tools of their own
+	views      map[string]view // by tenant, of those that do not see what all see
 }
 
 // view is the catalogue of one tenant, and what it was made of.
@@ -50,14 +53,18 @@ func OpenToolbox(c *config.Config, log *slog.Logger) (*Toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Toolbox{Source: local, Objects: openObjects(c), log: log, fleets: upstreamNames(c), search: pipeline.NewSearch(nil), views: map[string]view{}, unhear: func() {}, embed: func() {}}
+	b := &Toolbox{
+		Source: local, Objects: openObjects(c), log: log, fleets: upstreamNames(c), allow: toolsOf(c), search: pipeline.NewSearch(nil),
+		views: map[string]view{}, unhear: func() {}, embed: func() {},
+	}
 	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
 		b.Source = &publishedFirst{tools.OpenPublished(b.Objects), local}
 	}
 	return b, nil
 }
 
-// Join begins to listen for the tools that processes of tenants register. Before that there are none.
+// Join begins to listen for the tools that processes of tenants register, and to read what tenants' tasks used. Before
+// that there is neither.
 func (b *Toolbox) Join(queue *jobs.Client) error {
 	r := registered.New(sendCalls(queue), b.log, b.fleets...)
 	stop, err := queue.WatchOffers(r.Heard)
@@ -66,7 +73,7 @@ func (b *Toolbox) Join(queue *jobs.Client) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.registered, b.unhear = r, stop
+	b.registered, b.unhear, b.history = r, stop, worker.NewHistory(queue, b.log)
 	return nil
 }
 
@@ -123,36 +130,46 @@ func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
 	return r.Overlay(tenant)
 }
 
-// Read returns the catalogue as the tenant sees it now: the same Snapshot until something changes.
+// Read returns the catalogue as the tenant sees it now, with the tools that it may call and no others: the same
+// Snapshot until something changes.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, error) {
 	base, err := b.Source.Read(ctx)
 	if base == nil {
 		return nil, err
 	}
-	overlay := b.Overlay(tenant)
+	overlay, allow := b.Overlay(tenant), b.allow(tenant)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if overlay == nil {
+	if overlay == nil && slices.Contains(allow, "*") {
 		delete(b.views, tenant)
 		return base, nil
 	}
 	v := b.views[tenant]
 	if v.base != base || v.overlay != overlay {
-		snap, _, err := tools.Extend(base, overlay)
-		if err != nil {
-			return nil, err
+		snap := base
+		if overlay != nil {
+			if snap, _, err = tools.Extend(base, overlay); err != nil {
+				return nil, err
+			}
 		}
+		snap = snap.Narrow(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
 		v = view{base: base, overlay: overlay, snap: snap}
 		b.views[tenant] = v
 	}
 	return v.snap, nil
 }
 
-// Search finds tools of the tenant's catalogue as its tasks do.
+// Search finds tools of the tenant's catalogue as its tasks do, with what they used before.
 func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
 	snap, err := b.Read(ctx, tenant)
 	if err != nil {
 		return selection.Response{}, err
+	}
+	b.mu.Lock()
+	history := b.history
+	b.mu.Unlock()
+	if history != nil {
+		r.History = history.Past(ctx, tenant)
 	}
 	return b.search.Select(ctx, snap, r)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// history is what the queue remembers of tenants' tasks, kept ready in memory.
-type history struct {
+// History is what the queue remembers of tenants' tasks, kept ready in memory. It is safe for concurrent use.
+type History struct {
 	queue *jobs.Client
 	log   *slog.Logger
 
@@ -35,8 +35,13 @@ const (
 	historyTenants = 1000                   // kept in memory; the rest is read again when it is wanted
 )
 
+// NewHistory returns the history that a queue keeps.
+func NewHistory(queue *jobs.Client, log *slog.Logger) *History {
+	return &History{queue: queue, log: log}
+}
+
 // Past reads what is new since the last time, as far as it can within its time.
-func (h *history) Past(ctx context.Context, tenant string) *selection.History {
+func (h *History) Past(ctx context.Context, tenant string) *selection.History {
 	r := h.of(tenant)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +68,7 @@ func (h *history) Past(ctx context.Context, tenant string) *selection.History {
 }
 
 // of returns a tenant's, and makes room for it.
-func (h *history) of(tenant string) *remembered {
+func (h *History) of(tenant string) *remembered {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.tenants[tenant]
@@ -79,7 +84,7 @@ func (h *history) of(tenant string) *remembered {
 }
 
 // Remember keeps a task in the queue.
-func (h *history) Remember(ctx context.Context, tenant string, p selection.Past) {
+func (h *History) Remember(ctx context.Context, tenant string, p selection.Past) {
 	data, err := json.Marshal(p)
 	if err == nil {
 		err = h.queue.Remember(tenant, data)

@@ -138,7 +138,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		o.Tools.Journal = journal{queue}
 	}
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: &history{queue: queue, log: o.Log},
+		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: NewHistory(queue, o.Log),
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
 		Limits: o.Limits, Network: o.Network, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
 	})
