@@ -25,7 +25,7 @@ type live struct {
 	used    atomic.Bool // it has answered a call
 
 	token    atomic.Int64
-	progress sync.Map // progress token → func(*sdk.ProgressNotificationParams)
+	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
 
 	mu     sync.Mutex
 	listed map[string]tools.Definition
@@ -59,7 +59,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	params.SetProgressToken(token)
 	var report sync.Mutex // nothing is reported once the call has returned
 	ended := false
-	l.progress.Store(token, func(p *sdk.ProgressNotificationParams) {
+	l.progress.Store(float64(token), func(p *sdk.ProgressNotificationParams) {
 		report.Lock()
 		defer report.Unlock()
 		if ended {
@@ -67,11 +67,11 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		}
 		timer.Reset(u.CallTimeout)
 		if r.Progress != nil {
-			r.Progress(tools.Visible(clip(p.Message)), p.Progress, p.Total)
+			r.Progress(tools.Visible(clip(u.veil.Replace(p.Message))), p.Progress, p.Total)
 		}
 	})
 	defer func() {
-		l.progress.Delete(token)
+		l.progress.Delete(float64(token))
 		report.Lock()
 		ended = true
 		report.Unlock()
@@ -108,6 +108,8 @@ func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Reques
 		return cause
 	case isWire && wire.Code == codeTooLarge:
 		out.Reason, out.Err = tools.TooLarge, errors.New(wire.Message)
+	case isWire && wire.Code == codeNotJSON:
+		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
 	case isWire && !transportCode(wire.Code):
 		l.forget()
 		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(tools.Visible(clip(wire.Message)))

@@ -46,13 +46,14 @@ type rpc struct {
 func (h *hostile) serve() {
 	switch h.mode {
 	case "die":
-		fmt.Fprintln(os.Stderr, "cannot start: no database")
+		fmt.Fprint(os.Stderr, "cannot start: no database\nand no last line")
 		os.Exit(3)
 	case "not-yet":
 		if _, err := os.Stat(os.Getenv("HOSTILE_MARK")); err != nil {
 			os.Exit(3)
 		}
 	case "hang":
+		fmt.Fprintln(os.Stderr, "hanging")
 		<-time.After(time.Hour) // an empty select may be found to be a deadlock
 	case "babble":
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":7}}`)
@@ -147,6 +148,29 @@ func (h *hostile) call(m rpc) {
 	case "noise":
 		h.send("Server listening on port 1234\n\n\x00\xff{\"half\":\n[1,2\n\"text\"\n42")
 		h.text(m.ID, "after the noise")
+	case "odd-tokens":
+		for _, token := range []string{`{"a":[1]}`, `[1]`, `null`, `1e400`, `"1"`, `true`, string(m.Params.Meta.Token) + ".5"} {
+			h.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, token)
+		}
+		h.send(`{"jsonrpc":"2.0","method":"notifications/progress"}`)
+		h.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":"x"}}`, m.Params.Meta.Token)
+		h.text(m.ID, "after the tokens")
+	case "nan":
+		h.answer(m.ID, `{"content":[],"structuredContent":{"mean":NaN,"max":Infinity}}`)
+	case "deep":
+		h.answer(m.ID, `{"content":[],"structuredContent":{"a":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+`}}`)
+	case "storm":
+		for i := range 300 {
+			h.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			h.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, m.ID)
+			h.send(`{"jsonrpc":"2.0","id":"e%d","method":"elicitation/create","params":{"message":"password?","requestedSchema":{"type":"object"}}}`, i)
+			h.send(`{"jsonrpc":"2.0","id":"u%d","method":"elicitation/create","params":{"mode":"url","url":"http://127.0.0.1:1","elicitationId":"x","message":"go there"}}`, i)
+		}
+		h.text(m.ID, "after the storm")
+	case "betray":
+		fmt.Fprintln(os.Stderr, "connected with", os.Getenv("API_TOKEN"))
+		fmt.Println("connected with", os.Getenv("API_TOKEN"))
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"the token %s is not valid"}}`, m.ID, os.Getenv("API_TOKEN"))
 	case "flood":
 		for range 5000 {
 			h.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":12345,"progress":1}}`)

@@ -12,13 +12,16 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// codeTooLarge is the error code of the answers that lines puts in place of over-long ones.
-const codeTooLarge = -32099
+// The error codes of the answers that lines puts in place of others.
+const (
+	codeTooLarge = -32099 // of over-long ones
+	codeNotJSON  = -32098 // of those that are no JSON
+)
 
 // lines passes on the messages of a server, a line each, and keeps what would end the connection
-// away from it: lines that are no JSON (servers print to the wrong stream) are logged, and a line
-// over the limit becomes an error answer to the request that it answered, so that one large result
-// costs one call and no memory.
+// away from it: lines that are no JSON (servers print to the wrong stream) are logged, and an answer
+// that is over the limit, or no JSON (NaN, say), becomes an error answer to the request that it
+// answered, so that it costs one call, no memory and no wait.
 type lines struct {
 	source io.ReadCloser
 	in     *bufio.Reader
@@ -59,11 +62,26 @@ func (l *lines) next() ([]byte, error) {
 	if len(trimmed) == 0 {
 		return nil, nil
 	}
-	if (trimmed[0] != '{' && trimmed[0] != '[') || !json.Valid(trimmed) {
-		l.odd(tools.Visible(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
-		return nil, nil
+	if (trimmed[0] == '{' || trimmed[0] == '[') && json.Valid(trimmed) {
+		return line, nil
 	}
-	return line, nil
+	l.odd(tools.Visible(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
+	if id := answers(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
+		return instead(id, codeNotJSON, "the answer is no JSON: "+notJSON(trimmed)), nil
+	}
+	return nil, nil
+}
+
+// notJSON says what is wrong with a line, and shows where.
+func notJSON(line []byte) string {
+	var v json.RawMessage
+	err := json.Unmarshal(line, &v)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at := max(0, min(int(syntax.Offset)-1, len(line)))
+		near := line[max(0, at-20):min(len(line), at+10)]
+		return fmt.Sprintf("%v, near %s", err, tools.Visible(string(bytes.ToValidUTF8(near, []byte("?")))))
+	}
+	return fmt.Sprint(err)
 }
 
 const tailBytes = 256
@@ -100,18 +118,33 @@ func (l *lines) readLine() (line, tail []byte, size int, err error) {
 
 // Where the id of an answer stands: before the result, or after everything.
 var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,`)
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"`)
 	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 )
 
-func (l *lines) replace(line, tail []byte, size int) ([]byte, error) {
+// answers returns the id of the request that a line answers, by its first and its last bytes; nil when
+// that cannot be told.
+func answers(line, tail []byte) []byte {
 	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
 	if id == nil {
 		id = idLast.FindSubmatch(tail)
 	}
+	if id == nil || !json.Valid(id[1]) {
+		return nil
+	}
+	return id[1]
+}
+
+// instead is an error answer.
+func instead(id []byte, code int, message string) []byte {
+	text, _ := json.Marshal(message) // a string has a JSON form
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
+}
+
+func (l *lines) replace(line, tail []byte, size int) ([]byte, error) {
+	id := answers(line, tail)
 	if id == nil {
 		return nil, fmt.Errorf("a message of %d bytes, over the limit of %d, answers nothing that can be told", size, l.most)
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"the answer has %d bytes; the limit is %d"}}`+"\n",
-		id[1], codeTooLarge, size, l.most), nil
+	return instead(id, codeTooLarge, fmt.Sprintf("the answer has %d bytes; the limit is %d", size, l.most)), nil
 }

@@ -17,6 +17,9 @@ func TestLines(t *testing.T) {
 		{"\n\nhello\n{\"a\":1}\n{oops\n", "{\"a\":1}\n", "hello,{oops"},
 		{`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n", `{"jsonrpc":"2.0","id":5,"error":{"code":-32099,"message":"the answer has 200043 bytes; the limit is 100"}}` + "\n{}\n", ""},
 		{`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n", `{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,"message":"the answer has 200047 bytes; the limit is 100"}}` + "\n{}\n", ""},
+		{`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}` + "\n", `{"jsonrpc":"2.0","id":6,"error":{"code":-32098,"message":"the answer is no JSON: invalid character 'N' looking for beginning of value, near id\":6,\"result\":{\"x\":NaN}}"}}` + "\n", `{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}`},
+		{`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n{}\n", "{}\n", `{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}`},
+		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n{}\n", "{}\n", `{"result":NaN,"id":"00<U+0001>"}`},
 	} {
 		var odd []string
 		l := newLines(io.NopCloser(strings.NewReader(test.in)), most, func(line string) { odd = append(odd, line) })
@@ -34,15 +37,16 @@ func TestLines(t *testing.T) {
 // Whatever comes in: what goes out is JSON, a line each, none over the limit.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":1}` + "\nx\n"))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":NaN}` + "\n"))
 	f.Add([]byte(`{"result":"` + strings.Repeat("x", 300) + `","id":7}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := io.ReadAll(newLines(io.NopCloser(bytes.NewReader(in)), 200, func(string) {}))
+		out, err := io.ReadAll(newLines(io.NopCloser(bytes.NewReader(in)), 500, func(string) {}))
 		if err != nil {
 			return
 		}
 		lines := bufio.NewScanner(bytes.NewReader(out))
 		for lines.Scan() {
-			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 201 || !json.Valid(line) {
+			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 501 || !json.Valid(line) {
 				t.Errorf("passed on %q", line)
 			}
 		}

@@ -101,7 +101,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 		if m.servers[s.Name] != nil {
 			problems = append(problems, fmt.Errorf("server %q: configured twice", s.Name))
 		}
-		m.servers[s.Name] = &upstream{Server: s, manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
+		m.servers[s.Name] = &upstream{Server: s, veil: newVeil(s), manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
 	}
 	return m, errors.Join(problems...)
 }
@@ -161,7 +161,7 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 		m.log.InfoContext(ctx, "tool call repeated", "server", r.Server, "tool", r.Tool)
 		res, err = u.call(ctx, r)
 	}
-	return res, err
+	return res, u.veil.error(err)
 }
 
 // Definitions returns what the server says of its tools now, and what it says it is.
@@ -172,12 +172,12 @@ func (m *Manager) Definitions(ctx context.Context, server, tenant, session strin
 	}
 	c, live, err := u.connection(ctx, tenant, session)
 	if err != nil {
-		return nil, "", err
+		return nil, "", u.veil.error(err)
 	}
 	defer c.release()
 	live.forget()
 	defs, err = live.definitions(ctx)
-	return defs, live.version(), err
+	return defs, live.version(), u.veil.error(err)
 }
 
 func (m *Manager) upstream(name string) (*upstream, error) {

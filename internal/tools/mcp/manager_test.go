@@ -100,6 +100,10 @@ func TestHostileCalls(t *testing.T) {
 		{"wrong-ids", "", "yours"},
 		{"noise", "", "after the noise"},
 		{"flood", "", "after the flood"},
+		{"odd-tokens", "", "after the tokens"},
+		{"storm", "", "after the storm"},
+		{"nan", tools.Protocol, "NaN"},
+		{"deep", tools.Protocol, "no JSON"},
 		{"sampling", "", "asked"},
 		{"nosuch", tools.Refused, "unknown tool"},
 		{"__init__", tools.Refused, "unknown tool"},
@@ -166,6 +170,9 @@ func TestHostileStarts(t *testing.T) {
 		}
 		if h := m.Health()[0]; h.State != "down" || h.Failures == 0 || h.LastError == "" {
 			t.Errorf("%s: health = %+v", mode, h)
+		}
+		if mode == "die" && !strings.Contains(out.String(), "and no last line") {
+			t.Errorf("the log lacks the server's last words:\n%s", out)
 		}
 		if mode == "die" && !strings.Contains(out.String(), "cannot start: no database") {
 			t.Errorf("the log lacks what the server said:\n%s", out)
@@ -474,6 +481,24 @@ func TestConfigurationProblems(t *testing.T) {
 	}, mcp.Options{})
 	if err == nil || strings.Count(err.Error(), "\n") != 6 {
 		t.Errorf("problems = %v, want seven", err)
+	}
+}
+
+// A server that hangs does not keep the fleet from ending: a connection that is under way is given up.
+func TestClosedWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "hang")
+	s.ConnectTimeout = time.Hour
+	m, out := manager(t, s)
+	done := make(chan error, 1)
+	go func() {
+		_, err := ask(t, m, "echo", `{}`)
+		done <- err
+	}()
+	waitUntil(t, "the process has begun", func() bool { return strings.Contains(out.String(), "hanging") })
+	m.Close()
+	if err := <-done; reason(t, err) != tools.Down || !strings.Contains(err.Error(), "being shut down") {
+		t.Errorf("the call that waited: %v", err)
 	}
 }
 

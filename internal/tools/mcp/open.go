@@ -14,10 +14,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// open starts or reaches the server and shakes hands. ctx is not cancelled by any caller; the
-// connection lives until it is closed.
-func (u *upstream) open(ctx context.Context, log *slog.Logger) (*live, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// open starts or reaches the server and shakes hands. wanted is that of the connection: none of a caller,
+// it ends when nobody wants the connection any more.
+func (u *upstream) open(wanted context.Context, log *slog.Logger) (*live, error) {
+	ctx, cancel := context.WithCancel(wanted)
 	l := &live{up: u, cancel: cancel}
 	late := time.AfterFunc(u.ConnectTimeout, cancel)
 	transport, err := u.transport(ctx, l, log)
@@ -27,7 +27,10 @@ func (u *upstream) open(ctx context.Context, log *slog.Logger) (*live, error) {
 	if err == nil && late.Stop() {
 		return l, nil
 	}
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case wanted.Err() != nil:
+		err = errClosed
+	case err == nil || ctx.Err() != nil:
 		err = errors.Join(fmt.Errorf("no handshake within %s", u.ConnectTimeout), err)
 	}
 	if l.session != nil {
@@ -54,13 +57,13 @@ func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sd
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
 		}, nil
 	}
-	proc, err := start(ctx, u.Server, u.manager.path, log)
+	proc, err := start(u.Server, u.manager.path, func(line string) { log.InfoContext(ctx, "tool server said", "line", u.veil.Replace(line)) })
 	if err != nil {
 		return nil, err
 	}
 	l.proc = proc
 	in := newLines(proc.stdout, u.MaxResultBytes, func(line string) {
-		log.WarnContext(ctx, "tool server wrote what is no message", "line", line)
+		log.WarnContext(ctx, "tool server wrote what is no message", "line", u.veil.Replace(line))
 	})
 	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
 }
@@ -72,7 +75,11 @@ func (u *upstream) client(l *live) *sdk.Client {
 			l.forget()
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-			f, _ := l.progress.Load(token(r.Params.ProgressToken))
+			token, isNumber := r.Params.ProgressToken.(float64) // as JSON has it; ours are small
+			if !isNumber {
+				return
+			}
+			f, _ := l.progress.Load(token)
 			if report, ok := f.(func(*sdk.ProgressNotificationParams)); ok {
 				report(r.Params)
 			}
@@ -83,14 +90,6 @@ func (u *upstream) client(l *live) *sdk.Client {
 		opts.KeepAlive, opts.KeepAliveFailureThreshold = 30*time.Second, 2
 	}
 	return sdk.NewClient(&sdk.Implementation{Name: "codefleet", Version: "1"}, opts)
-}
-
-// token undoes what JSON does to a number.
-func token(v any) any {
-	if f, ok := v.(float64); ok {
-		return int64(f)
-	}
-	return v
 }
 
 // httpClient sends the configured headers to the configured host only, and reads no answer beyond
@@ -105,10 +104,13 @@ func httpClient(s Server) *http.Client {
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}
 	return &http.Client{
-		Transport: &roundTripper{base: base, host: u.Host, headers: s.Headers, most: int64(s.MaxResultBytes)},
+		Transport: &roundTripper{base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, most: int64(s.MaxResultBytes)},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if r.URL.Host != u.Host || len(via) > 3 {
-				return errors.New("redirected to another host")
+			switch {
+			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme: // from https to http, too
+				return errors.New("redirected to another host: if that is right, put its address into the settings")
+			case len(via) > 3:
+				return errors.New("redirected too often")
 			}
 			return nil
 		},
@@ -116,14 +118,14 @@ func httpClient(s Server) *http.Client {
 }
 
 type roundTripper struct {
-	base    http.RoundTripper
-	host    string
-	headers map[string]string
-	most    int64
+	base         http.RoundTripper
+	scheme, host string
+	headers      map[string]string
+	most         int64
 }
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if len(t.headers) > 0 && r.URL.Host == t.host {
+	if len(t.headers) > 0 && r.URL.Host == t.host && r.URL.Scheme == t.scheme {
 		r = r.Clone(r.Context())
 		for k, v := range t.headers {
 			r.Header.Set(k, v)

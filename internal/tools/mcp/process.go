@@ -3,11 +3,9 @@ package mcp
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/user"
@@ -33,7 +31,8 @@ type process struct {
 // grace is how long a server may take to end by itself, and again after SIGTERM.
 const grace = 2 * time.Second
 
-func start(ctx context.Context, s Server, path string, log *slog.Logger) (*process, error) {
+// start begins the process; said gets the lines of its standard error.
+func start(s Server, path string, said func(line string)) (*process, error) {
 	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it, politely first
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -42,7 +41,8 @@ func start(ctx context.Context, s Server, path string, log *slog.Logger) (*proce
 		return nil, err
 	}
 	cmd.Env = environment(s, path, home)
-	cmd.Stderr = &lineLog{log: func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }}
+	stderr := &lineLog{log: said}
+	cmd.Stderr = stderr
 	cmd.WaitDelay = grace
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -63,6 +63,7 @@ func start(ctx context.Context, s Server, path string, log *slog.Logger) (*proce
 	go func() { // ends with the process, which stop and its own death end
 		defer close(p.done)
 		p.err = cmd.Wait()
+		stderr.flush()            // last words without a line's end
 		p.signal(syscall.SIGKILL) // whatever it left behind, which may hold the pipe
 	}()
 	return p, nil

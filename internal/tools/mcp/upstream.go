@@ -14,6 +14,7 @@ import (
 // upstream is one configured server with its connections, by scope key.
 type upstream struct {
 	Server
+	veil    veil
 	manager *Manager
 	slots   chan struct{}
 
@@ -29,6 +30,7 @@ type conn struct {
 	// Guarded by up.mu.
 	live     *live
 	dialing  chan struct{} // closed when the attempt under way has ended
+	abandon  func()        // ends that attempt
 	err      error         // of the last attempt, or why the last connection ended
 	failures int
 	retryAt  time.Time
@@ -94,9 +96,14 @@ func (c *conn) wait(ctx context.Context) (*live, error) {
 			attempt = make(chan struct{})
 			c.dialing = attempt
 			// The attempt outlives a caller who gives up: others wait for it.
-			base := context.WithoutCancel(ctx)
-			if !c.up.manager.begin(func() { c.dial(base, attempt) }) {
-				c.dialing = nil
+			base, abandon := context.WithCancel(context.WithoutCancel(ctx))
+			c.abandon = abandon
+			if !c.up.manager.begin(func() {
+				defer abandon()
+				c.dial(base, attempt)
+			}) {
+				abandon()
+				c.dialing, c.abandon = nil, nil
 				c.up.mu.Unlock()
 				return nil, c.down(errClosed)
 			}
@@ -144,8 +151,9 @@ func (c *conn) down(err error) error {
 func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log := c.up.manager.log.With("server", c.up.Name)
 	l, err := c.up.open(ctx, log)
+	err = c.up.veil.hidden(err)
 	c.up.mu.Lock()
-	c.live, c.err, c.dialing = l, err, nil
+	c.live, c.err, c.dialing, c.abandon = l, err, nil, nil
 	if err != nil {
 		c.fail()
 	}
@@ -160,7 +168,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	if gone {
 		l.close()
 	}
-	ended := l.session.Wait()
+	ended := c.up.veil.hidden(l.session.Wait())
 	l.close()
 	c.up.mu.Lock()
 	if c.live == l {
@@ -248,9 +256,7 @@ func (u *upstream) forget(tenant, session string) {
 	for key, c := range u.conns {
 		if key == tenant+"\x00"+session || (session == "" && strings.HasPrefix(key, tenant+"\x00")) {
 			delete(u.conns, key)
-			if c.live != nil {
-				out = append(out, c.live)
-			}
+			out = c.leave(out)
 		}
 	}
 	u.mu.Unlock()
@@ -259,16 +265,25 @@ func (u *upstream) forget(tenant, session string) {
 	}
 }
 
+// leave gives up what the conn is about to do, and adds to out what has to be closed. up.mu is held.
+func (c *conn) leave(out []*live) []*live {
+	if c.abandon != nil {
+		c.abandon()
+	}
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	if c.live != nil {
+		out = append(out, c.live)
+	}
+	return out
+}
+
 func (u *upstream) closeAll() {
 	u.mu.Lock()
 	var out []*live
 	for _, c := range u.conns {
-		if c.live != nil {
-			out = append(out, c.live)
-		}
-		if c.idle != nil {
-			c.idle.Stop()
-		}
+		out = c.leave(out)
 	}
 	clear(u.conns)
 	u.mu.Unlock()

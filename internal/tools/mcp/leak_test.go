@@ -1,0 +1,55 @@
+package mcp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+)
+
+// What the settings say to a server in confidence is in no error, no log and no health, whoever says it.
+func TestSecretsOfTheSettingsStayInside(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), `"initialize"`) || r.URL.Path == "/refuses" {
+			http.Error(w, fmt.Sprintf("who are you, %s with %s?", r.Header.Get("Authorization"), r.URL), http.StatusUnauthorized)
+		}
+	}))
+	defer echo.Close()
+	headers := map[string]string{"Authorization": "Bearer s3cr3t-header", "X-Team": "s3cr3t-team"}
+	said := hostileServer(t, "secret")
+	said.Env["API_TOKEN"] = "s3cr3t-env"
+	said.Args = []string{"--key", "s3cr3t-arg"}
+	for name, s := range map[string]mcp.Server{
+		"nobody there":   {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},
+		"not resolved":   {URL: "http://s3cr3t-user@no-such-host.invalid/s3cr3t-path?s3cr3t-name=1#s3cr3t-fragment", Headers: headers},
+		"refused":        {URL: echo.URL + "/refuses?api_key=s3cr3t-query", Headers: headers},
+		"standard error": said,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Name = "hostile"
+			m, out := manager(t, s)
+			_, err := ask(t, m, "echo", `{}`)
+			if err == nil {
+				_, err = ask(t, m, "betray", `{}`)
+			}
+			if err == nil {
+				t.Fatal("no error")
+			}
+			t.Log(err)
+			health := fmt.Sprintf("%+v", m.Health())
+			m.Close()
+			for where, text := range map[string]string{"the error": err.Error(), "the log": out.String(), "the health": health} {
+				if strings.Contains(text, "s3cr3t") {
+					t.Errorf("%s has a secret: %s", where, text)
+				}
+			}
+		})
+	}
+}

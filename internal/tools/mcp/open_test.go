@@ -1,0 +1,39 @@
+package mcp
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+type transportFunc func(*http.Request) *http.Response
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
+// A key is sent where the settings say, in the way that they say, and nowhere else.
+func TestRedirects(t *testing.T) {
+	for to, followed := range map[string]bool{
+		"https://wiki.example/mcp/": true, "/elsewhere": true,
+		"http://wiki.example/mcp": false, "https://wiki.example:8443/mcp": false, "https://evil.example/mcp": false, "//evil.example": false,
+	} {
+		c := httpClient(Server{URL: "https://wiki.example/mcp", Headers: map[string]string{"Authorization": "Bearer k"}, MaxResultBytes: 100})
+		var asked []string
+		c.Transport.(*roundTripper).base = transportFunc(func(r *http.Request) *http.Response {
+			asked = append(asked, r.URL.String()+" "+r.Header.Get("Authorization"))
+			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}
+			if len(asked) == 1 {
+				resp.StatusCode = http.StatusTemporaryRedirect
+				resp.Header.Set("Location", to)
+			}
+			return resp
+		})
+		resp, err := c.Post("https://wiki.example/mcp", "application/json", strings.NewReader("{}"))
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if (err == nil) != followed || (len(asked) == 2) != followed {
+			t.Errorf("redirected to %s: %v, asked %q", to, err, asked)
+		}
+	}
+}
