@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -43,8 +44,8 @@ func Identifier(s string) string {
 	if strings.Trim(id, "_") == "" {
 		return ""
 	}
-	if runes := []rune(id); len(runes) > 60 {
-		id = string(runes[:51]) + "_" + short(s)
+	if utf8.RuneCountInString(id) > maxIdentifier {
+		id = clip(id) + "_" + short(s)
 	}
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
@@ -53,6 +54,15 @@ func Identifier(s string) string {
 		id += "_"
 	}
 	return id
+}
+
+// maxIdentifier is the length of a name, in letters.
+const maxIdentifier = 60
+
+// clip leaves room for "_" and a short hash behind a name.
+func clip(id string) string {
+	runes := []rune(id)
+	return string(runes[:min(len(runes), maxIdentifier-9)])
 }
 
 func short(s string) string {
@@ -78,8 +88,10 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		if id == "" {
 			id = "tool_" + short(wire)
 		}
-		if taken[strings.ToLower(id)] {
-			id += "_" + short(wire)
+		base, salt := clip(id), wire
+		for taken[strings.ToLower(id)] {
+			id = base + "_" + short(salt)
+			salt += "\x00" // another tool may be called as this one would be
 		}
 		names[wire] = id
 		taken[strings.ToLower(id)] = true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -31,13 +32,7 @@ func TestIdentifier(t *testing.T) {
 }
 
 func TestNamesAreKeptAndDistinct(t *testing.T) {
-	names := func(before map[string]string, wire ...string) map[string]string {
-		var defs []tools.Definition
-		for _, w := range wire {
-			defs = append(defs, tools.Definition{Name: w})
-		}
-		return assign(before, defs)
-	}
+	names := func(before map[string]string, wire ...string) map[string]string { return assign(before, called(wire)) }
 	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
 	if first["get_item"] != "get_item" {
 		t.Errorf("the tool called exactly so is %q, want get_item", first["get_item"])
@@ -61,6 +56,54 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 	// A name is not given to another tool after its own is gone.
 	if again := names(later, "get_item"); again["get_item"] != later["get_item"] {
 		t.Errorf("get_item became %q, was %q", again["get_item"], later["get_item"])
+	}
+}
+
+// Whatever a server lists over the years, also a tool called as another one's hash would be: no two of
+// its tools ever have one name, and none gets another name than it had.
+func TestNamesOverVersions(t *testing.T) {
+	long := strings.Repeat("x", maxIdentifier-1)
+	for _, wire := range [][]string{{"a-b", "a_b", "a_b_" + short("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + short("a")}} {
+		distinct(t, assign(nil, called(wire)))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.SampledFrom([]string{"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", long + "-", long + "_", long + "yz", long + "y-"})
+		name := rapid.Custom(func(t *rapid.T) string {
+			of := base.Draw(t, "of")
+			if rapid.Bool().Draw(t, "as a hash") {
+				return clip(Identifier(of)) + "_" + short(of)
+			}
+			return of
+		})
+		names, ever := map[string]string(nil), map[string]string{}
+		for range 4 {
+			names = assign(names, called(rapid.SliceOf(name).Draw(t, "listed")))
+			distinct(t, names)
+			for wire, id := range names {
+				if was, known := ever[wire]; known && was != id {
+					t.Fatalf("%q was %q and is %q", wire, was, id)
+				}
+				ever[wire] = id
+			}
+		}
+	})
+}
+
+func called(wire []string) []tools.Definition {
+	var defs []tools.Definition
+	for _, w := range wire {
+		defs = append(defs, tools.Definition{Name: w})
+	}
+	return defs
+}
+
+func distinct(t interface{ Errorf(string, ...any) }, names map[string]string) {
+	seen := map[string]string{}
+	for wire, id := range names {
+		if other, twice := seen[strings.ToLower(id)]; twice || Identifier(id) != id {
+			t.Errorf("%q is %q, which is %q, or no name", wire, id, other)
+		}
+		seen[strings.ToLower(id)] = wire
 	}
 }
 
