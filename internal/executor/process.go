@@ -77,6 +77,7 @@ func (r *runner) hello(ctx context.Context, preload []string, memo *compiled) er
 		Catalogue: r.guest.Catalogue,
 		Scratch:   r.guest.Scratch,
 		Stale:     r.guest.Stale,
+		OOM:       r.guest.OOM,
 		Split:     r.guest.Split,
 		UID:       r.guest.UID,
 		Preload:   append([]string{}, preload...),

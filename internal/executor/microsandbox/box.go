@@ -164,10 +164,11 @@ func parseStats(text []byte) (executor.Stats, error) {
 // OutOfMemory is never so: the machine's own kernel ends a process, and the machine lives on.
 func (b *box) OutOfMemory() bool { return false }
 
-// Guest tells where the image has its interpreter, and that the kernel inside remembers names.
+// Guest tells where the image has its interpreter, and that the kernel inside remembers names and
+// counts what it kills.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
-	guest.Python, guest.Stale = b.image.python, true
+	guest.Python, guest.Stale, guest.OOM = b.image.python, true, oomEvents
 	return guest
 }
 

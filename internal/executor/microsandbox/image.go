@@ -168,14 +168,22 @@ func (d *Driver) tooLarge(name string, mb int64) error {
 // pythons are where images have their interpreter: one that was put there first.
 var pythons = []string{"/usr/local/bin/python3", "/usr/bin/python3"}
 
-// prepareBox is run in each new machine, as root: it says which Python this is, and takes down the
-// network device, which msb's machines have even where nothing answers behind it but a resolver.
+// oomEvents counts what a machine's kernel has killed for want of memory, once prepareBox has had it
+// count: in the control group in which msb puts all that it starts. (Its /proc/vmstat has no such count.)
+const oomEvents = "/sys/fs/cgroup/microsandbox-workload/memory.events"
+
+// prepareBox is run in each new machine, as root: it says which Python this is, takes down the
+// network device, which msb's machines have even where nothing answers behind it but a resolver, and
+// has memory counted.
 const prepareBox = `
 import fcntl, os, socket, struct, sys
 control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for name in os.listdir("/sys/class/net"):
     if name != "lo":
         fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", name.encode(), 0))  # SIOCSIFFLAGS
+with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as control:
+    control.write("+memory")
+open("` + oomEvents + `").close()
 print("python", *sys.version_info[:3])
 `
 

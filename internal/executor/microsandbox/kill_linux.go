@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,16 +27,15 @@ func (d *Driver) killMachine(name string) {
 
 // isMachine reads the arguments and the environment of a process.
 func isMachine(proc, home, name string) bool {
-	args, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-	if err != nil || !strings.HasPrefix(afterFirst(args), "machine\x00--name\x00"+name+"\x00") {
+	text, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(text), "\x00")
+	named := slices.Index(args, "--name") // after options of the log, where there are some
+	if len(args) < 2 || args[1] != "machine" || named < 0 || named+1 == len(args) || args[named+1] != name {
 		return false
 	}
 	env, err := os.ReadFile(filepath.Join(proc, "environ"))
 	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00MSB_HOME="+home+"\x00"))
-}
-
-// afterFirst is a list of words that end in null bytes, without the first.
-func afterFirst(words []byte) string {
-	_, rest, _ := strings.Cut(string(words), "\x00")
-	return rest
 }

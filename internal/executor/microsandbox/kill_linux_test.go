@@ -13,6 +13,9 @@ func TestIsMachine(t *testing.T) {
 	}{
 		{"/opt/msb\x00machine\x00--name\x00f.w1\x00--vcpus\x001\x00", "A=1\x00MSB_HOME=/d/m\x00", true},
 		{"/opt/msb\x00machine\x00--name\x00f.w1\x00", "MSB_HOME=/d/m\x00A=1\x00", true},
+		{"/opt/msb\x00machine\x00--error\x00--name\x00f.w1\x00--vcpus\x001\x00", "A=1\x00MSB_HOME=/d/m\x00", true},
+		{"/opt/msb\x00machine\x00--name", "MSB_HOME=/d/m\x00", false},
+		{"/opt/msb\x00exec\x00--name\x00f.w1\x00", "MSB_HOME=/d/m\x00", false},
 		{"/opt/msb\x00machine\x00--name\x00f.w10\x00", "MSB_HOME=/d/m\x00", false},
 		{"/opt/msb\x00machine\x00--name\x00f.w1\x00", "MSB_HOME=/d/m2\x00", false},
 		{"/opt/msb\x00machine\x00--name\x00f.w1\x00", "OLD_MSB_HOME=/d/m\x00", false},

@@ -45,6 +45,7 @@ type Boot struct {
 	Catalogue string   `json:"catalogue"`
 	Scratch   []string `json:"scratch"` // the first one is TMPDIR
 	Stale     bool     `json:"stale"`   // the kernel of the box has to forget names and attributes before a program
+	OOM       string   `json:"oom"`     // file that counts what the kernel of the box killed for want of memory, in its line oom_kill; may be empty
 	Split     bool     `json:"split"`   // the program runs as UID
 	UID       int      `json:"uid"`
 	Preload   []string `json:"preload"` // modules that programs find imported already

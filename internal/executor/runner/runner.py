@@ -191,7 +191,7 @@ class Task:
         self.error, self.result = None, b""
         self.status = None  # of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
-        self.oom_kills = oom_kills()
+        self.oom_kills = oom_kills(child.boot)
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -388,7 +388,7 @@ class Task:
         if self.how == "exit":
             code = os.waitstatus_to_exitcode(self.status)
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
-            if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
+            if code == -signal.SIGKILL and oom_kills(self.child.boot) > self.oom_kills:
                 header["oom"] = True
         if self.error:
             header["error"] = self.error
@@ -430,13 +430,12 @@ class Task:
             pass
 
 
-def oom_kills():
-    """How many processes the kernel has killed for want of memory. Only a microVM's own says so."""
-    try:
-        with open("/proc/vmstat", "rb") as counts:
-            return next((int(line.split()[1]) for line in counts if line.startswith(b"oom_kill ")), 0)
-    except OSError:
+def oom_kills(boot):
+    """How many processes the kernel of the box has killed for want of memory, where it says so."""
+    if not boot["oom"]:
         return 0
+    with open(boot["oom"], "rb") as events:
+        return next(int(line.split()[1]) for line in events if line.startswith(b"oom_kill "))
 
 
 def signal_name(number):
