@@ -31,7 +31,7 @@ func (p *patient) pools(ctx context.Context) []finding {
 	}
 	defer func() { _ = box.Close() }() // dir goes as a whole
 	var found []finding
-	for _, e := range (wire.Environments{Config: p.Config, Info: box.Info, Log: log}).List() {
+	for _, e := range (wire.Environments{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log}).List() {
 		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
 	}
 	return found

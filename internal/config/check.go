@@ -166,8 +166,8 @@ func (k *checker) pool(key, name string, p Pool) {
 	if !nameRule.MatchString(name) {
 		k.bad(key, nameText, name)
 	}
-	if p.Image != "" && p.Requirements != "" {
-		k.bad(key+".requirements", "an image has its packages in it: install them there, or leave the image out")
+	if p.Image != "" && p.Requirements != "" && k.c.Execution.SandboxType == "gvisor" {
+		k.bad(key+".requirements", "under gVisor an image has its packages in it: install them there, or leave the image out")
 	}
 	if p.Ready != nil {
 		k.atLeast(key+".ready", *p.Ready, 0)

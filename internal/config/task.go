@@ -25,7 +25,7 @@ type Execution struct {
 	MaxImageMB int64 `yaml:"max_image_mb"`
 	// File of Python packages in the format of pip, installed once for each content of the file, from
 	// wheels only, and kept in the bucket for the other workers; programs find them before the sandbox's
-	// own. With the host's Python only, not rootfs.
+	// own. The host has pip (python3-pip). Not with rootfs.
 	Requirements string `yaml:"requirements"`
 	// Modules that programs find imported already, such as those of requirements that take long.
 	Preload []string `yaml:"preload"`
@@ -49,7 +49,7 @@ type Pool struct {
 	// layout, or a root file system as a directory; for microsandbox also an OCI reference. It has
 	// Python 3.9 or newer. Empty: that of execution.
 	Image string `yaml:"image" sample:"/srv/images/analysis.tar"`
-	// File of Python packages, as execution.requirements. With the host's Python only, not an image.
+	// File of Python packages, as execution.requirements. Beside an image under microsandbox only.
 	Requirements string `yaml:"requirements"`
 	// Modules that programs find imported already.
 	Preload []string `yaml:"preload"`

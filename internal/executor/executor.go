@@ -80,6 +80,18 @@ type Sweeper interface {
 	Sweep(ctx context.Context, owner string) error
 }
 
+// An Interpreter is a Driver whose boxes have a Python of their image's and not the host's. It gets the
+// image, however long that takes, and tells what packages for its boxes have to fit.
+type Interpreter interface {
+	Interpreter(ctx context.Context, image string) (Python, error) // empty: the driver's own image
+}
+
+// Python is an interpreter that is not this host's.
+type Python struct {
+	Version   string   // such as 3.12.1
+	Platforms []string // of wheels that it takes, best first, such as manylinux_2_28_x86_64
+}
+
 // A Limiter is a Box whose outer walls (memory, CPU share, disk) can be set at lease.
 type Limiter interface {
 	Limit(ctx context.Context, limits Limits) error

@@ -23,13 +23,21 @@ import (
 
 // Options of Build.
 type Options struct {
-	Python       string // interpreter of the host that has pip, of the version that boxes have
-	Requirements string // file, in the format of pip
-	Dir          string // where layers are kept on this host
+	Python       string  // interpreter of the host that has pip
+	Target       *Target // the interpreter of boxes; nil: Python itself
+	Requirements string  // file, in the format of pip
+	Dir          string  // where layers are kept on this host
 
 	// Objects is where layers are kept for all hosts; nil: nowhere.
 	Objects Objects
 	Log     *slog.Logger // hears what went wrong with Objects, which nobody has to mind; nil: nobody
+}
+
+// Target is an interpreter that is not this host's, which packages are chosen for. What a requirements
+// file says of python_version and the like (markers) is still answered by the host's: so does pip.
+type Target struct {
+	Version   string   // such as 3.12.1
+	Platforms []string // whose wheels it takes, best first, such as manylinux_2_28_x86_64
 }
 
 // Layer is a directory of packages.
@@ -87,15 +95,46 @@ func key(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
-		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
+	version, err := o.interpreter(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", o.Python, err)
+		return "", err
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "codefleet packages 1\n%s%d\n", version, len(text))
 	sum.Write(text)
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
+}
+
+// interpreter is what chooses the wheels, as a line.
+func (o Options) interpreter(ctx context.Context) ([]byte, error) {
+	if t := o.Target; t != nil {
+		return fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " ")), nil
+	}
+	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
+		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its version: %w", o.Python, err)
+	}
+	return version, nil
+}
+
+// minor is the version as wheels have it, without its last part.
+func (t *Target) minor() string {
+	major, rest, _ := strings.Cut(t.Version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return major + "." + minor
+}
+
+// args has pip choose wheels for the target.
+func (t *Target) args() []string {
+	if t == nil {
+		return nil
+	}
+	args := []string{"--implementation", "cp", "--python-version", t.minor()}
+	for _, p := range t.Platforms {
+		args = append(args, "--platform", p)
+	}
+	return args
 }
 
 // Where a layer was had from.
@@ -169,8 +208,11 @@ func pip(ctx context.Context, o Options, target string) error {
 	if err != nil {
 		return err
 	}
-	c := exec.CommandContext(ctx, o.Python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-cache-dir",
-		"--no-compile", "--quiet", "--only-binary=:all:", "--target", target, "--requirement", requirements)
+	args := []string{
+		"-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-cache-dir",
+		"--no-compile", "--quiet", "--only-binary=:all:", "--target", target, "--requirement", requirements,
+	}
+	c := exec.CommandContext(ctx, o.Python, append(args, o.Target.args()...)...)
 	c.Dir = filepath.Dir(requirements) // relative paths in the file are relative to it
 	c.WaitDelay = time.Second
 	var said bytes.Buffer

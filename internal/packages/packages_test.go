@@ -20,16 +20,21 @@ import (
 // wheel writes a package whose module says its version.
 func wheel(t *testing.T, dir, name, version string, more map[string]string) {
 	t.Helper()
+	wheelFor(t, dir, name, version, "py3-none-any", more)
+}
+
+func wheelFor(t *testing.T, dir, name, version, tag string, more map[string]string) {
+	t.Helper()
 	info := name + "-" + version + ".dist-info/"
 	files := map[string]string{
 		name + "/__init__.py": "VERSION = '" + version + "'\n",
 		info + "METADATA":     "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n",
-		info + "WHEEL":        "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		info + "WHEEL":        "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + tag + "\n",
 	}
 	maps.Copy(files, more)
 	record := slices.Sorted(maps.Keys(files))
 	files[info+"RECORD"] = strings.Join(append(record, info+"RECORD", ""), ",,\n")
-	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%s-py3-none-any.whl", name, version)))
+	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%s-%s.whl", name, version, tag)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +105,42 @@ func TestBuild(t *testing.T) {
 	other, err := packages.Build(t.Context(), o)
 	if err != nil || other.Hash == built[0].Hash {
 		t.Errorf("changed requirements: %+v, %v", other, err)
+	}
+}
+
+// Wheels are chosen for an interpreter that is not this host's: by its version, processor and C library.
+func TestBuildForATarget(t *testing.T) {
+	o := options(t, "fast\ngreeting\n")
+	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_40_x86_64"} {
+		wheelFor(t, filepath.Dir(o.Requirements), "fast", "1.0", tag, map[string]string{"fast/tag.txt": tag})
+	}
+	old := packages.Target{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64", "manylinux_2_17_x86_64"}}
+	hashes := map[string]bool{}
+	for want, target := range map[string]packages.Target{
+		"cp312-cp312-manylinux_2_28_x86_64":  old,
+		"cp311-cp311-manylinux_2_28_x86_64":  {Version: "3.11.9", Platforms: old.Platforms},
+		"cp312-cp312-manylinux_2_28_aarch64": {Version: "3.12.1", Platforms: []string{"manylinux_2_28_aarch64"}},
+	} {
+		o.Target = &target
+		layer, err := packages.Build(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(layer.Dir, "fast", "tag.txt"))
+		if string(got) != want || err != nil {
+			t.Errorf("for %+v: %s, %v, want %s", target, got, err, want)
+		}
+		if d := cmp.Diff([]string{"fast 1.0", "greeting 1.2"}, layer.Names); d != "" {
+			t.Errorf("Names (-want +got):\n%s", d)
+		}
+		hashes[layer.Hash] = true
+	}
+	if len(hashes) != 3 {
+		t.Errorf("%d layers for three targets", len(hashes))
+	}
+	o.Target = &packages.Target{Version: "3.9.2", Platforms: old.Platforms}
+	if _, err := packages.Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fast") {
+		t.Errorf("a version that nobody has built for: %v", err)
 	}
 }
 

@@ -83,7 +83,7 @@ func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox
 		}
 	}
 	return microsandbox.New(microsandbox.Options{
-		Msb: msb, Dir: dir, Image: c.Execution.SandboxImage, MemoryMB: largest.MemoryMB, CPUs: largest.CPUs, Log: log,
+		Msb: msb, Dir: dir, Image: c.Execution.SandboxImage, MaxImageMB: c.Execution.MaxImageMB, MemoryMB: largest.MemoryMB, CPUs: largest.CPUs, Log: log,
 	})
 }
 

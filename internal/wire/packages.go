@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 // Environments are what the pools of the settings are made from.
 type Environments struct {
 	Config  *config.Config
+	Driver  executor.Driver
 	Info    executor.Info    // of the driver
 	Objects packages.Objects // where layers of packages are kept for all hosts; nil: nowhere
 	Joined  <-chan struct{}  // closed when Objects may be asked; nil: at once
@@ -58,7 +60,7 @@ func (e Environments) ready(p config.Pool) int {
 func (e Environments) execution(ctx context.Context) (executor.Root, error) {
 	x := e.Config.Execution
 	root := executor.Root{Preload: x.Preload}
-	if x.Requirements != "" && x.Rootfs != "" {
+	if x.Requirements != "" && x.Rootfs != "" && !e.imaged() {
 		return root, &executor.HostError{
 			Reason: executor.ReasonRequirements, Err: errors.New("execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own"), Fix: "install the packages in execution.rootfs",
 		}
@@ -69,12 +71,17 @@ func (e Environments) execution(ctx context.Context) (executor.Root, error) {
 // pool prepares what a pool of its own describes.
 func (e Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
+	if p.Image != "" && p.Requirements != "" && !e.imaged() {
+		return root, &executor.HostError{
+			Reason: executor.ReasonRequirements, Err: fmt.Errorf("pools.%s.requirements cannot be beside an image under %s", name, e.Info.Driver), Fix: "install the packages in the image",
+		}
+	}
 	if p.Image != "" {
 		var err error
 		if root, err = e.image(ctx, root, "pools."+name+".image", p.Image); err != nil {
 			return root, err
 		}
-	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" {
+	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && !e.imaged() {
 		return root, &executor.HostError{
 			Reason: executor.ReasonRequirements, Err: fmt.Errorf("pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name), Fix: "use pools." + name + ".image",
 		}
@@ -82,9 +89,15 @@ func (e Environments) pool(ctx context.Context, name string, p config.Pool) (exe
 	return e.layer(ctx, root, "pools."+name+".requirements", p.Requirements)
 }
 
-// image finds an image, and unpacks it for a driver that takes directories.
+// image finds an image: the driver gets it, or it is unpacked for one that takes directories.
 func (e Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
-	if e.Info.Driver != "gvisor" {
+	if driver, ok := e.Driver.(executor.Interpreter); ok {
+		if path, err := filepath.Abs(name); err == nil && isThere(path) {
+			name = path // else it is a reference
+		}
+		if _, err := driver.Interpreter(ctx, name); err != nil {
+			return root, fmt.Errorf("%s: %w", key, err)
+		}
 		root.Image, root.Text = name, "image "+shown(name)
 		return root, nil
 	}
@@ -97,6 +110,17 @@ func (e Environments) image(ctx context.Context, root executor.Root, key, name s
 		root.Text += " " + unpacked.Digest[:len("sha256:")+12]
 	}
 	return root, nil
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// imaged tells that boxes have the Python of an image, and not the host's.
+func (e Environments) imaged() bool {
+	_, ok := e.Driver.(executor.Interpreter)
+	return ok
 }
 
 // shown is how results name an image: not by where it lies on this host.
@@ -125,10 +149,9 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 	if file == "" {
 		return root, nil
 	}
-	if e.Info.Driver != "gvisor" {
-		return root, &executor.HostError{
-			Reason: executor.ReasonRequirements, Err: fmt.Errorf("%s is for sandboxes with the host's Python, and those of %s have an image's", key, e.Info.Driver), Fix: "install the packages in the image",
-		}
+	target, err := e.target(ctx, root.Image)
+	if err != nil {
+		return root, fmt.Errorf("%s: %w", key, err)
 	}
 	objects := e.Objects
 	if objects != nil && e.Joined != nil {
@@ -139,7 +162,7 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 		}
 	}
 	layer, err := packages.Build(ctx, packages.Options{
-		Python: executor.DefaultGuest().Python, Requirements: file, Dir: filepath.Join(e.Config.Data, "packages"), Objects: objects, Log: e.Log,
+		Python: executor.DefaultGuest().Python, Target: target, Requirements: file, Dir: filepath.Join(e.Config.Data, "packages"), Objects: objects, Log: e.Log,
 	})
 	if err != nil {
 		return root, &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf("%s: %w", key, err), Fix: "mend the file; the pool tries again by itself"}
@@ -148,6 +171,19 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 	root.Mounts = append(slices.Clone(root.Mounts), executor.Mount{Source: layer.Dir, Target: executor.PackagesDir, ReadOnly: true})
 	root.Added, root.Modules = "requirements "+layer.Hash[:12], layer.Names
 	return root, nil
+}
+
+// target is the interpreter of boxes that packages are for; nil: it is the host's.
+func (e Environments) target(ctx context.Context, image string) (*packages.Target, error) {
+	driver, ok := e.Driver.(executor.Interpreter)
+	if !ok {
+		return nil, nil
+	}
+	python, err := driver.Interpreter(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	return &packages.Target{Version: python.Version, Platforms: python.Platforms}, nil
 }
 
 // hostShared names the pools whose boxes show the host's own files, which tenants may not share.

@@ -233,17 +233,18 @@ func TestReasons(t *testing.T) {
 		reason executor.Reason
 		want   string
 	}{
-		"not there":         {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
-		"not on PATH":       {microsandbox.Options{Msb: "msb-that-nobody-has"}, executor.ReasonEngineMissing, "npm install"},
-		"not a program":     {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "cannot be run"},
-		"old":               {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
-		"something else":    {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
-		"crashes":           {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},
-		"panics":            {microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed, "thread panicked"},
-		"crashes later":     {microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed"},
-		"no image":          {microsandbox.Options{Msb: good, Image: "nobody/has:this"}, executor.ReasonImageMissing, "not found: nobody/has:this"},
-		"no file of it":     {microsandbox.Options{Msb: good, Image: "/no/such/image.tar"}, executor.ReasonImageMissing, "no such file"},
-		"an image of 10 GB": {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
+		"not there":                   {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
+		"not on PATH":                 {microsandbox.Options{Msb: "msb-that-nobody-has"}, executor.ReasonEngineMissing, "npm install"},
+		"not a program":               {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "cannot be run"},
+		"old":                         {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
+		"something else":              {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
+		"crashes":                     {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},
+		"panics":                      {microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed, "thread panicked"},
+		"crashes later":               {microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed"},
+		"no image":                    {microsandbox.Options{Msb: good, Image: "nobody/has:this"}, executor.ReasonImageMissing, "not found: nobody/has:this"},
+		"no file of it":               {microsandbox.Options{Msb: good, Image: "/no/such/image.tar"}, executor.ReasonImageMissing, "no such file"},
+		"one of 10 GB from elsewhere": {microsandbox.Options{Msb: good, Image: "python:large"}, executor.ReasonImageTooLarge, "10240 MB"},
+		"an image of 10 GB":           {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.opts.Dir = shortDir(t)

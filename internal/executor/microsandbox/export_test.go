@@ -5,6 +5,8 @@ import "io"
 // KillMachine kills a sandbox behind the driver's back.
 func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
+var ParsePython = parsePython
+
 // For the other side of the protocol, which a test plays.
 
 type Field = field

@@ -116,7 +116,7 @@ func fakeMsb(args []string) int {
 			}
 		}
 	case "image":
-		fmt.Print(`[{"reference":"docker.io/library/python:fake"}]`)
+		fmt.Print(`[{"reference":"docker.io/library/python:fake","size_bytes":117800960},{"reference":"docker.io/library/python:large","size_bytes":10737418240}]`)
 	case "metrics":
 		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"vcpu_time_ns": 2e6, "memory_host_resident_bytes": 3 << 20})
 	case "pull":
@@ -280,6 +280,9 @@ func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...mi
 	}
 	if filepath.Base(path) == "python3" { // which prepares the inside of a machine: not this host's
 		cmd = exec.Command("/bin/echo", "python", "3", "12", "1")
+		if slices.ContainsFunc(fields["args"].([]any), func(a any) bool { return strings.Contains(a.(string), "libc_ver") }) {
+			cmd = exec.Command("/bin/echo", `{"version": "3.12.1", "machine": "x86_64", "library": "glibc", "library_version": "2.28"}`)
+		}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err1 := cmd.StdinPipe()

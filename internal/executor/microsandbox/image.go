@@ -24,10 +24,12 @@ type images struct {
 
 // image is the root file system of boxes, as msb has it. A failure to get it is not remembered.
 type image struct {
-	mu      sync.Mutex // held while it is fetched or looked at
-	ref     string     // msb's; empty until it has it
-	python  string     // path of the interpreter; empty until a box has shown it
-	version string     // of the interpreter
+	mu     sync.Mutex // held while it is fetched or looked at
+	ref    string     // msb's; empty until it has it
+	python string     // path of the interpreter; empty until a box has shown it
+
+	asking sync.Mutex      // held while a box is asked
+	answer executor.Python // what it said
 }
 
 // getTime is how many times as long as any other call getting an image may take.
@@ -113,7 +115,8 @@ func (d *Driver) pull(ctx context.Context, ref string) error {
 		}
 		return imageError(executor.ReasonImageMissing, "the image %s: %w", ref, err)
 	}
-	return nil
+	_, err := d.hasImage(ctx, ref) // how large it is shows now
+	return err
 }
 
 func (d *Driver) load(ctx context.Context, ref, archive string) error {
@@ -126,7 +129,8 @@ func (d *Driver) load(ctx context.Context, ref, archive string) error {
 		}
 		return imageError(executor.ReasonImageBroken, "the image %s: %w", archive, err)
 	}
-	return nil
+	_, err := d.hasImage(ctx, ref)
+	return err
 }
 
 // hasImage tells whether msb has an image, and refuses one that is too large.
@@ -135,23 +139,28 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return listsImage(out, ref)
+	has, bytes, err := listsImage(out, ref)
+	if mb := bytes >> 20; err == nil && mb > d.opts.MaxImageMB {
+		return false, d.tooLarge(ref, mb)
+	}
+	return has, err
 }
 
 // listsImage looks for a reference in what msb lists, with or without its registry.
-func listsImage(list []byte, ref string) (bool, error) {
+func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`
+		Bytes     int64  `json:"size_bytes"`
 	}
 	if err := json.Unmarshal(list, &found); err != nil {
-		return false, fmt.Errorf("read msb's list of images: %w", err)
+		return false, 0, fmt.Errorf("read msb's list of images: %w", err)
 	}
 	for _, i := range found {
 		if i.Reference == ref || strings.HasSuffix(i.Reference, "/"+ref) || strings.HasSuffix(i.Reference, "/library/"+ref) {
-			return true, nil
+			return true, i.Bytes, nil
 		}
 	}
-	return false, nil
+	return false, 0, nil
 }
 
 func imageError(reason executor.Reason, format string, args ...any) error {
@@ -213,7 +222,7 @@ func (i *image) prepare(ctx context.Context, b *box) error {
 		if major != 3 || minor < 9 {
 			return imageError(executor.ReasonImageNoPython, "the image %s has Python %d.%d.%d", i.ref, major, minor, patch)
 		}
-		i.python, i.version = path, fmt.Sprintf("%d.%d.%d", major, minor, patch)
+		i.python = path
 		return nil
 	}
 	return imageError(executor.ReasonImageNoPython, "the image %s has no Python at %s", i.ref, strings.Join(pythons, " or "))

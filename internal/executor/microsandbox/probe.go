@@ -89,6 +89,10 @@ func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
+func probeName() string {
+	return probeOwner + strconv.Itoa(os.Getpid()) + "-" + shortHash(strconv.FormatInt(time.Now().UnixNano(), 10))
+}
+
 func (d *Driver) probe(ctx context.Context) (info executor.Info, err error) {
 	if err := d.prepare(); err != nil {
 		return info, err
@@ -100,20 +104,13 @@ func (d *Driver) probe(ctx context.Context) (info executor.Info, err error) {
 	if err := d.checkHost(ctx, "/dev/kvm"); err != nil {
 		return info, err
 	}
-	owner := probeOwner + strconv.Itoa(os.Getpid()) + "-" + shortHash(strconv.FormatInt(time.Now().UnixNano(), 10))
-	b, err := d.create(ctx, executor.Spec{Name: "p", Owner: owner, Env: []string{"PATH=/usr/bin:/bin"}})
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		err = errors.Join(err, d.disown(owner))
-	}()
-	if err != nil {
-		return info, bootError(err)
+	if err := d.brief(ctx, executor.Spec{}, func(*box) error { return nil }); err != nil {
+		return info, err
 	}
 	return executor.Info{
 		Driver: "microsandbox", Tier: "microsandbox", EngineVersion: version, Limits: "cgroup",
 		Environment: d.opts.Image, MultiTenant: true, ImageMultiTenant: true,
-	}, b.Destroy(context.WithoutCancel(ctx))
+	}, nil
 }
 
 // checkHost finds the usual reasons before an image is fetched and a boot fails: no device, no right

@@ -20,6 +20,7 @@ import types
 from codefleet import catalogue, facts, frames, jsonable, mcp_client
 
 FILENAME = "program.py"
+PACKAGES = "/opt/packages"  # of the host, where the box has some
 CONTROL = 3  # the descriptor of the channel to the runner
 LOST = 121  # exit code: the end could not be reported
 REPORTS = 1000  # calls of tools in here that are reported
@@ -201,7 +202,8 @@ class Program:
         self.process = os.getpid()
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[-2 if run.get("catalogue") else -1 :])
+        theirs = sys.path[-2 if run.get("catalogue") else -1 :]  # what processes of the program find too
+        os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + theirs)
         os.environ.update(run.get("env") or {})
         os.chdir(boot["workspace"])
 

@@ -56,7 +56,7 @@ def packages():
     """Does what python -S leaves out: exit() and help(), and the directories of packages, returned."""
     site.setquit()
     site.sethelper()
-    layer = ["/opt/packages"] if os.path.isdir("/opt/packages") and os.listdir("/opt/packages") else []
+    layer = [child.PACKAGES] if os.path.isdir(child.PACKAGES) and os.listdir(child.PACKAGES) else []
     return layer + [path for path in site.getsitepackages() if os.path.isdir(path)]
 
 

@@ -1,0 +1,72 @@
+package microsandbox_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+// The Python of an image is asked for once, and nothing of the box that was asked is left.
+func TestInterpreter(t *testing.T) {
+	home := ""
+	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
+	for range 2 {
+		got, err := d.Interpreter(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Version != "3.12.1" || got.Platforms[0] != "manylinux_2_28_x86_64" {
+			t.Errorf("Interpreter = %+v", got)
+		}
+		if err := os.RemoveAll(filepath.Join(home, "fake")); err != nil { // where no box is made any more
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, "fake"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Interpreter(t.Context(), "nobody/has:this"); executor.ReasonOf(err) != executor.ReasonImageMissing {
+		t.Errorf("Interpreter of no image = %v", err)
+	}
+	if _, err := d.Interpreter(t.Context(), "python:large"); executor.ReasonOf(err) != executor.ReasonImageTooLarge {
+		t.Errorf("Interpreter of an image of 10 GB = %v", err)
+	}
+}
+
+func TestParsePython(t *testing.T) {
+	for said, want := range map[string]executor.Python{
+		`{"version": "3.11.2", "machine": "x86_64", "library": "glibc", "library_version": "2.12"}`: {Version: "3.11.2", Platforms: []string{
+			"manylinux_2_12_x86_64", "manylinux2010_x86_64", "manylinux_2_11_x86_64", "manylinux_2_10_x86_64", "manylinux_2_9_x86_64", "manylinux_2_8_x86_64",
+			"manylinux_2_7_x86_64", "manylinux_2_6_x86_64", "manylinux_2_5_x86_64", "manylinux1_x86_64", "linux_x86_64",
+		}},
+		`{"version": "3.12.1", "machine": "aarch64", "library": "", "library_version": ""}`: {Version: "3.12.1", Platforms: []string{
+			"musllinux_1_2_aarch64", "musllinux_1_1_aarch64", "linux_aarch64",
+		}},
+	} {
+		got, err := microsandbox.ParsePython(said)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("ParsePython(%s) (-want +got):\n%s%v", said, diff, err)
+		}
+	}
+	for _, said := range []string{"", "python 3", "{}", `{"version": 3}`} {
+		if got, err := microsandbox.ParsePython(said); err == nil {
+			t.Errorf("ParsePython(%q) = %v", said, got)
+		}
+	}
+}
+
+func TestRealInterpreter(t *testing.T) {
+	got, err := newReal(t).Interpreter(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(got.Version, "3.11.") || got.Platforms[0] != "manylinux_2_36_x86_64" { // Debian 12
+		t.Errorf("Interpreter = %+v", got)
+	}
+}
