@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,11 +39,15 @@ var (
 	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `))`)
 	maxPower   = 1000.0
 	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is no product
+
+	// "-2 squared" is 4 for some and -4 for others.
+	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
 )
 
 // parseArithmetic understands an expression that is nothing but arithmetic.
 func parseArithmetic(s string) (expression, bool) {
-	if notDecimal.MatchString(s) {
+	s = digits(strings.TrimSpace(s))
+	if notDecimal.MatchString(s) || negativePower.MatchString(s) {
 		return expression{}, false
 	}
 	for _, w := range operatorWords {
@@ -62,6 +67,21 @@ func parseArithmetic(s string) (expression, bool) {
 		return expression{}, false
 	}
 	return expression{python: text, refers: p.refers, plain: p.plain && !p.refers, single: len(p.tokens) == 1}, true
+}
+
+var (
+	smallNumbers = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
+	tens         = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
+	numberInWord = regexp.MustCompile(`(?i)\b(?:(` + strings.Join(tens[2:], "|") + `)(?:-(` + strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
+)
+
+// digits writes numbers up to ninety-nine as digits. Larger ones in words stay, and are not understood.
+func digits(s string) string {
+	return numberInWord.ReplaceAllStringFunc(s, func(word string) string {
+		m := numberInWord.FindStringSubmatch(strings.ToLower(word))
+		n := max(0, slices.Index(smallNumbers, m[2]+m[3])) + 10*max(0, slices.Index(tens, m[1]))
+		return strconv.Itoa(n)
+	})
 }
 
 // arithParser is a recursive descent over the tokens; it gives Python text back.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // form is one kind of clause. read emits its program and returns false when the clause does not fit after all; it must
@@ -53,9 +54,6 @@ var numberForms = []form{
 }
 
 func readCalculate(p *planner, m []string, _ clause) bool {
-	if !strings.ContainsAny(m[1], "0123456789") && p.number == "" {
-		return false
-	}
 	if !p.calculate(m[1]) {
 		return false
 	}
@@ -74,7 +72,7 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 // calculate emits the value of an arithmetic text and makes it the last number.
 func (p *planner) calculate(text string) bool {
 	e, ok := parseArithmetic(text)
-	if !ok || e.single || e.refers && p.number == "" {
+	if !ok || e.single || e.refers && (p.number == "" || pronoun.MatchString(text) && p.foundSince()) {
 		return false
 	}
 	variable := p.fresh("value")
@@ -91,6 +89,14 @@ func (p *planner) calculate(text string) bool {
 	p.emit("print(%s, %s)", quote(python+" ="), variable)
 	p.output("calculation", variable)
 	return true
+}
+
+var pronoun = regexp.MustCompile(`(?i)\b(?:it|this|that)\b`)
+
+// foundSince tells whether the task has found something else since the last number, which "it" may mean as well.
+func (p *planner) foundSince() bool {
+	at := slices.IndexFunc(p.outputs, func(o output) bool { return o.variable == p.number })
+	return slices.ContainsFunc(p.outputs[at+1:], func(o output) bool { return !o.condition })
 }
 
 var (
@@ -152,6 +158,9 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 			return false
 		}
 		month, day := slices.Index(months, d[1]+d[4])+1, d[2]+d[3]
+		if n, _ := strconv.Atoi(day); n == 0 || time.Date(2001, time.Month(month), n, 0, 0, 0, 0, time.UTC).Month() != time.Month(month) {
+			return false // there is no such day, or not every year
+		}
 		p.helper("days_until")
 		p.emit("%s = days_until(%d, %s)", variable, month, number(day))
 	}
@@ -168,11 +177,15 @@ var skillForms = []form{
 	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`), func(p *planner, m []string, _ clause) bool {
 		return p.importSkill(m[1])
 	}},
-	{"use skill", re(`(?:use|call|run|apply) (?:the )?(?:skill )?([A-Za-z_]\w*)(?: skill)? (?:to|on|with|for) (?:[a-z]+ )?(-?[\d.]+(?:(?:, | and )-?[\d.]+)*)`), func(p *planner, m []string, _ clause) bool {
+	{"use skill", re(`(?:use|call|run|apply) (?:the )?(?:skill )?([A-Za-z_]\w*)(?: skill)? (?:to|on|with|for) (?:([a-z]+) )?(-?[\d.]+(?:(?:, | and )-?[\d.]+)*)`), func(p *planner, m []string, _ clause) bool {
 		if name := strings.ToLower(m[1]); name != "it" && name != "that" && !p.importSkill(m[1]) {
 			return false
 		}
-		return p.callSkill(regexp.MustCompile(`-?\d+(?:\.\d+)?`).FindAllString(m[2], -1))
+		does := strings.Split(strings.ToLower(p.skill), "_") // "use double_number to triple 5": another skill
+		if does = append(does, "", "number", "numbers"); !slices.Contains(does, strings.ToLower(m[2])) {
+			return false
+		}
+		return p.callSkill(regexp.MustCompile(`-?\d+(?:\.\d+)?`).FindAllString(m[3], -1))
 	}},
 }
 

@@ -27,7 +27,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	switch {
 	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) && p.number != "":
 		value = p.number
-	case p.record != "":
+	case p.record != "" && !p.others:
 		value = p.fresh("measured")
 		p.helper("number", "field")
 		p.emit("%s = number(field(%s, %s))", value, p.record, quote(subject))
@@ -43,6 +43,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	p.emit("%s = %s %s %s", outcome, value, operator, limit)
 	p.emit("print(%s, %s, %s)", quote(text+":"), outcome, "\"(\" + str("+value+") + \")\"")
 	p.output(text, outcome)
+	p.outputs[len(p.outputs)-1].condition = true
 	at, outputs := len(p.body), len(p.outputs)
 	p.branch("if "+outcome+":", then)
 	if len(otherwise) > 0 {

@@ -25,7 +25,7 @@ var databaseForms = []form{
 	}},
 	{"query", re(`(?:query|search|ask|read|load|get|fetch|select|retrieve)(?: from)?(?: the)? database (?:for|to get|to find)(?: all)?(?: the| of the)? ` + identifier + `(?: table)?`), readTable},
 	{"query", re(`(?:get|fetch|select|load|retrieve|query|list)(?: all)?(?: the)? ` + identifier + ` (?:from|in|of) (?:the )?database`), readTable},
-	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|out|users|records|who|which|that|where|with|are|is))* ` + identifier + `(?: (?:ones|users|rows|records|items|entries|accounts|people|customers|products|orders))?`), readMarked},
+	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|where|with|are|is))* ` + identifier + `(?: (?:ones|users|rows|records|items|entries|accounts|people|customers|products|orders))?`), readMarked},
 	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|where|with|are|have|a|an))* ` + identifier + ` (?:is |are |of )?` + comparison + ` (-?[\d.]+)`), func(p *planner, m []string, _ clause) bool {
 		if p.rows == "" || !numeral.MatchString(m[3]) {
 			return false
@@ -42,7 +42,7 @@ var databaseForms = []form{
 		p.helper("statistics_of", "show")
 		p.emit("%s = statistics_of(%s)", variable, p.rows)
 		p.emit("show(\"Statistics\", %s)", variable)
-		p.record = variable
+		p.record, p.others = variable, false
 		p.output("statistics", variable)
 		return true
 	}},

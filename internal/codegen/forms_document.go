@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,7 +10,7 @@ import (
 // Clauses about one JSON file: create, read, change, save, verify.
 var documentForms = []form{
 	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier) (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
-	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following )?(?:contents?|fields?|data|state))?)?`), readCreate},
+	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?|data|state)(?: (?:contents?|fields?|data|state))?)?)?`), readCreate},
 	{"create later", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
 	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to) (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
 		return p.file != "" && p.doc == "" && p.createDocument(p.file, c)
@@ -26,7 +27,7 @@ var documentForms = []form{
 		return true
 	}},
 	{"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`), func(p *planner, m []string, _ clause) bool {
-		if p.doc == "" || p.number == "" {
+		if p.doc == "" || p.number == "" || p.foundSince() {
 			return false
 		}
 		p.emit("%s[%s].append(%s)", p.doc, p.key(m[1]), p.number)
@@ -44,7 +45,7 @@ var documentForms = []form{
 		if p.doc == "" {
 			return false
 		}
-		if m[2] != "" && !p.sumField(orElse(m[3], m[2])) || p.number == "" {
+		if m[2] != "" && !p.sumField(orElse(m[3], m[2])) || m[2] == "" && !p.isSum() {
 			return false
 		}
 		p.emit("%s[%s] = %s", p.doc, p.key(m[1]), p.number)
@@ -123,11 +124,17 @@ func (p *planner) value(text string) (string, bool) {
 	case "null", "none":
 		return "None", true
 	}
+	if numberWords[strings.ToLower(text)] || strings.Contains(text, ",") && separated.MatchString(text) {
+		return "", false // "five", "1,500": a number or a text?
+	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil && numeral.MatchString(text) {
 		return strings.TrimPrefix(strings.Replace("+"+text, "+-", "-", 1), "+"), true
 	}
 	return quote(p.lits.restore(text)), !strings.ContainsAny(text, "⟦⟧")
 }
+
+var numberWords = wordSet(`zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million half dozen`)
 
 var numeral = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 
@@ -163,7 +170,7 @@ func readSaveTo(p *planner, m []string, c clause) bool {
 	if next := p.at; next < len(p.clauses) && (len(p.clauses[next].fields) > 0 || p.clauses[next].data != "") {
 		return true // what it holds is said next
 	}
-	if !p.onlyNumber() {
+	if !p.onlyNumber(m[0]) {
 		return false // of several results, which?
 	}
 	p.doc = p.fresh("state")
@@ -228,6 +235,11 @@ func (p *planner) sumField(field string) bool {
 	p.number = variable
 	p.output("sum", variable)
 	return true
+}
+
+// isSum tells whether the last number is the sum of a field.
+func (p *planner) isSum() bool {
+	return slices.ContainsFunc(p.outputs, func(o output) bool { return o.variable == p.number && strings.HasPrefix(o.key, "sum") })
 }
 
 func readSet(p *planner, m []string, _ clause) bool {

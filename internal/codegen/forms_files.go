@@ -79,7 +79,7 @@ func (p *planner) listDirectory(path string, recursive bool) bool {
 	p.helper("show")
 	p.emit("%s = %s", variable, p.call(t, arguments...))
 	p.emit("show(%s, %s)", path, variable)
-	p.record = variable
+	p.record, p.others = variable, false
 	p.output("listing", variable)
 	return true
 }

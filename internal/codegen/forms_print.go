@@ -60,7 +60,7 @@ func readSchema(p *planner, _ []string, c clause) bool {
 		p.helper("show")
 		p.emit("%s = %s", variable, p.call(t, arguments...))
 		p.emit("show(%s, %s)", quote(t.Name), variable)
-		p.record = variable
+		p.record, p.others = variable, false
 		p.output(t.Name, variable)
 		return true
 	}

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"regexp"
 	"strings"
 )
 
@@ -23,10 +24,10 @@ var stateForms = []form{
 		return p.setField(m[2], m[3], m[1])
 	}},
 	{"save result", re(putVerb + ` ` + resultRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return p.onlyNumber() && p.assignField(m[2], m[1], " = "+p.number)
+		return p.onlyNumber(m[0]) && p.assignField(m[2], m[1], " = "+p.number)
 	}},
 	{"save result", re(putVerb + ` ` + resultRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe), func(p *planner, m []string, _ clause) bool {
-		return p.onlyNumber() && p.assignField(m[1], m[2], " = "+p.number)
+		return p.onlyNumber(m[0]) && p.assignField(m[1], m[2], " = "+p.number)
 	}},
 	{"set field", re(`(?:set|update|change) ` + keyRe + `(?: field| value)? (?:to|=) ` + valueRe + ` (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[3], m[1], m[2])
@@ -76,9 +77,12 @@ var (
 	stateNouns = wordSet("content contents data text file state it all everything json document fields keys value values result results")
 )
 
-// onlyNumber tells whether "the result" can only be the last number.
-func (p *planner) onlyNumber() bool {
-	return p.number != "" && p.record == "" && p.rows == "" && p.text == ""
+var plural = regexp.MustCompile(`(?i)\bresults\b`)
+
+// onlyNumber tells whether "the result" of a clause can only be the last number, and "the results" no others beside it.
+func (p *planner) onlyNumber(clause string) bool {
+	several := plural.MatchString(clause) && len(p.outputs) > 1
+	return p.number != "" && p.record == "" && p.rows == "" && p.text == "" && !several
 }
 
 // stateFile is the JSON file that a mark names; without one it is the workspace's state.

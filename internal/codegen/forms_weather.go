@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 const units = `(?: in (celsius|fahrenheit|°?c|°?f))?`
@@ -40,7 +42,9 @@ func currentWeather(t *Tool) bool {
 
 var (
 	placePattern = regexp.MustCompile(`^[\p{L}][\p{L}\p{M} .'’-]*(?:, ?[\p{L}][\p{L} .]*)?$`)
-	vague        = wordSet(`here there me my our your their his her its it that this those these each every all any many some several the a an where home work
+	particle     = wordSet(`am an at auf da de del della der des di do dos du e el en i in la las le les los of on san sul sur the und under upon van von y`)
+	joined       = wordSet(`herzegovina tobago barbuda nevis príncipe principe grenadines caicos futuna`) // after the "and" of one name
+	vague        = wordSet(`please thanks old plus well compared here there me my our your their his her its it that this those these each every all any many some several the a an where home work
 monday tuesday wednesday thursday friday saturday sunday morning noon afternoon evening night tonight midnight
 in on near around about before after during since until unless except without with from to by via using but nor or both either neither
 again once twice daily hourly weekly monthly hour hours day days only just also too like versus vs if when while because
@@ -61,13 +65,33 @@ func places(s string) ([]string, bool) {
 			parts = append(parts, part)
 		}
 	}
-	for _, part := range parts {
+	if len(parts) == 1 {
+		if city, region, ok := strings.Cut(s, ", "); ok && cities[city] && cities[region] {
+			return nil, false // two cities, or one called like another?
+		}
+	}
+	for i, part := range parts {
 		words := strings.Fields(strings.ToLower(part))
+		if !spelledAlike(part) || i > 0 && joined[words[0]] {
+			return nil, false
+		}
 		if !placePattern.MatchString(part) || len(words) > 6 || slices.ContainsFunc(words, func(w string) bool { return vague[w] }) {
 			return nil, false
 		}
 	}
 	return parts, true
+}
+
+// spelledAlike tells whether a name has capitals in all of its words, particles aside, or in none: in "Paris asap" the
+// second word is no part of it.
+func spelledAlike(name string) bool {
+	capital, small := false, false
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == ',' }) {
+		first, _ := utf8.DecodeRuneInString(word)
+		capital = capital || !unicode.IsLower(first)
+		small = small || unicode.IsLower(first) && !particle[word]
+	}
+	return !capital || !small
 }
 
 func unitArgument(t *Tool, word string) []string {
@@ -87,7 +111,7 @@ func readWeather(p *planner, m []string, _ clause) bool {
 	p.helper("show")
 	conditional := p.at < len(p.clauses) && strings.HasPrefix(strings.ToLower(p.clauses[p.at].text), "if ")
 	for _, place := range where {
-		p.record, p.place = p.fresh("weather"), place
+		p.record, p.others, p.place = p.fresh("weather"), len(where) > 1, place
 		p.emit("%s = %s", p.record, p.call(now, append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
 		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
 		p.output(named("weather", place, len(where)), p.record)
@@ -140,6 +164,14 @@ func (p *planner) forecast(t *Tool, place, days, unit, key string) {
 //go:embed cities.txt
 var cityText string
 
+var cities = func() map[string]bool {
+	set := map[string]bool{}
+	for c := range strings.Lines(cityText) {
+		set[strings.TrimSpace(c)] = true
+	}
+	return set
+}()
+
 // readWeatherMany loops over as many cities as a number says. The task names the first and leaves the others open;
 // they come from a fixed list, and the program says so.
 func readWeatherMany(p *planner, m []string, _ clause) bool {
@@ -155,16 +187,16 @@ func readWeatherMany(p *planner, m []string, _ clause) bool {
 	if count == "" {
 		return false
 	}
-	cities := []string{quote(first[0])}
+	named := []string{quote(first[0])}
 	for c := range strings.SplitSeq(strings.TrimSpace(cityText), "\n") {
 		if c != first[0] {
-			cities = append(cities, quote(c))
+			named = append(named, quote(c))
 		}
 	}
 	p.helper("show")
 	p.emit("cities = [")
-	for i := 0; i < len(cities); i += 8 {
-		p.emit("    %s,", strings.Join(cities[i:min(i+8, len(cities))], ", "))
+	for i := 0; i < len(named); i += 8 {
+		p.emit("    %s,", strings.Join(named[i:min(i+8, len(named))], ", "))
 	}
 	p.emit("]")
 	p.emit("count = %s", count)

@@ -54,6 +54,7 @@ type planner struct {
 
 	number string // the last number
 	record string // the last record of a tool
+	others bool   // it is one of several
 	place  string // the last place, as it was written
 	rows   string // the last rows of a query
 	text   string // the last text
@@ -69,7 +70,10 @@ type planner struct {
 }
 
 // output is one part of the result.
-type output struct{ key, variable string }
+type output struct {
+	key, variable string
+	condition     bool // whether a condition held
+}
 
 func newPlanner(r Request) *planner {
 	return &planner{request: r, forms: allForms(), lits: &literals{}, imports: map[string]set{}, used: set{}, modules: set{}, helpers: set{}, names: map[string]int{}}
@@ -135,7 +139,7 @@ func (p *planner) output(key, variable string) {
 	for i := 2; slices.ContainsFunc(p.outputs, func(o output) bool { return o.key == key }); i++ {
 		key = fmt.Sprintf("%s %d", strings.TrimSuffix(key, fmt.Sprintf(" %d", i-1)), i)
 	}
-	p.outputs = append(p.outputs, output{key, variable})
+	p.outputs = append(p.outputs, output{key: key, variable: variable})
 }
 
 // tool returns the first selected tool that fits.

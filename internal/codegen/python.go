@@ -126,6 +126,9 @@ var helpers = []struct {
     for name in (word, "is_" + word):
         if name in names:
             return [row for row in rows if str(row.get(names[name])).lower() in ("1", "1.0", "true", "yes", "y", "t", word)]
+    if word[:2] in ("in", "un") and (word[2:] in names or "is_" + word[2:] in names):
+        others = marked(rows, word[2:])
+        return [row for row in rows if row not in others]
     says = [key for key in names.values() if any(str(row.get(key)).lower() == word for row in rows)]
     columns = [names[name] for name in ("status", "state") if name in names] or says
     if len(columns) != 1:

@@ -152,11 +152,13 @@ func splitSentence(s string) []string {
 
 var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|first(?:ly)?|next|lastly|and|then|can you|could you|would you|i want(?: you)? to|i need(?: you)? to|i would like(?: you)? to|let's|just)[\s,]+`)
 
+var thanks = regexp.MustCompile(`(?i)[\s,]+(?:please|thanks|thank you)$`)
+
 // tidy drops what carries no request: blanks, politeness, a colon at the end.
 func tidy(c string) string {
 	c = strings.Join(strings.Fields(c), " ")
 	for {
-		shorter := strings.TrimRight(politeness.ReplaceAllString(c, ""), " :,.")
+		shorter := strings.TrimRight(thanks.ReplaceAllString(politeness.ReplaceAllString(c, ""), ""), " :,.")
 		if shorter == c {
 			return c
 		}
