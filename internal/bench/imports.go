@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+// standardModules cost what a large library does, as far as Python comes with such: about 300 modules.
+var standardModules = []string{
+	"asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.mime.multipart", "fractions", "ftplib", "gzip",
+	"html.parser", "http.client", "http.cookiejar", "http.server", "imaplib", "importlib.metadata", "inspect", "logging.config", "lzma", "mailbox",
+	"multiprocessing.pool", "optparse", "pdb", "pickle", "pickletools", "platform", "plistlib", "pydoc", "sqlite3", "ssl", "statistics", "tarfile",
+	"tempfile", "unittest.mock", "urllib.request", "uuid", "wsgiref.simple_server", "xml.dom.minidom", "xml.etree.ElementTree", "xml.sax",
+	"xmlrpc.client", "xmlrpc.server", "zipapp", "zoneinfo",
+}
+
+// used are programs that do something with a large library; others are imported, and no more.
+var used = map[string]string{"pandas": "print(int(pandas.DataFrame({'x': [6, 7]}).x.prod()))"}
+
+// importsPool is the pool whose sandboxes import ahead: the first one of the settings that does, else
+// one that is added.
+func importsPool(c *config.Config) (name string, modules []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		if p := c.Pools[name]; len(p.Preload) > 0 && name != config.DefaultPool {
+			return name, p.Preload
+		}
+	}
+	one := 1
+	c.Pools = maps.Clone(c.Pools)
+	if c.Pools == nil {
+		c.Pools = map[string]config.Pool{}
+	}
+	c.Pools["imports"] = config.Pool{Preload: standardModules, Ready: &one}
+	return "imports", standardModules
+}
+
+// importing measures a task whose modules were imported ahead beside one that imports nothing, in a
+// fleet that has sandboxes of both kinds.
+func (b *bench) importing(ctx context.Context) (err error) {
+	var pool string
+	var modules []string
+	f, stop, err := b.startFleet(ctx, func(c *config.Config) { pool, modules = importsPool(c) }, wire.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := producer(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	of := func(name string, task client.Task) series {
+		return throughFleet(name, c, func() client.Submission { return client.Submission{Task: task} }, func(client.Result) error { return nil })
+	}
+	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none", client.Task{Code: program})
+	if err := b.sideBySide(ctx, spaced(b.n), with, without); err != nil {
+		return err
+	}
+	b.atMost("N1i", "task with imports ÷ task with none", b.p50(with.name)/b.p50(without.name), 1.2, "×")
+	b.note("N1i imports %s; %s", strings.Join(modules, ", "), b.importTime(ctx, modules))
+	return nil
+}
+
+// importer is a program that imports modules, uses those it knows how to, and prints 42.
+func importer(modules []string) string {
+	code := "import " + strings.Join(modules, ", ") + "\n"
+	for _, m := range modules {
+		if use := used[m]; use != "" {
+			return code + use
+		}
+	}
+	return code + program
+}
+
+// importTime says how long the host's Python takes for the imports, where it has the modules.
+func (b *bench) importTime(ctx context.Context, modules []string) string {
+	host := timed("python -c with the imports", func(ctx context.Context) error {
+		return exec.CommandContext(ctx, python(), "-c", "import "+strings.Join(modules, ", ")).Run()
+	})
+	if err := b.sideBySide(ctx, plan{samples: 10, inRow: 1}, host); err != nil {
+		return "the host's Python does not have them"
+	}
+	return fmt.Sprintf("the host's Python takes %.0f ms to start and import them", b.p50(host.name))
+}
