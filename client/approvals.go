@@ -37,7 +37,7 @@ func (c *Client) Answer(ctx context.Context, id string, a Answer) (Record, error
 // SubmitForApproval is SubmitFor that also returns as soon as a tool call of the task waits for
 // somebody's word: see Record.Pending.
 func (c *Client) SubmitForApproval(ctx context.Context, s Submission, d time.Duration) (Record, error) {
-	return c.door.submit(ctx, c.identified(s), wait{time: d, approval: true})
+	return c.door.submit(ctx, c.from(s), wait{time: d, approval: true})
 }
 
 // WaitForApproval is WaitFor that also returns as soon as a tool call of the task waits for somebody's

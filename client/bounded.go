@@ -20,7 +20,7 @@ func (c *Client) WhoAmI(ctx context.Context) (Identity, error) { return c.door.w
 // SubmitFor submits a task and returns its record once the task has ended, or as it is after d. It
 // may be repeated as Submit may: with the same IdempotencyKey it goes on waiting for the same task.
 func (c *Client) SubmitFor(ctx context.Context, s Submission, d time.Duration) (Record, error) {
-	return c.door.submit(ctx, c.identified(s), wait{time: d})
+	return c.door.submit(ctx, c.from(s), wait{time: d})
 }
 
 // WaitFor returns the record of a task once the task has ended, or as it is after d. The fleet may

@@ -133,20 +133,25 @@ func (c *Client) Close() error { return c.door.close() }
 // IdempotencyKey that was used before it returns the record of the first submission; without one,
 // each call is a task of its own.
 func (c *Client) Submit(ctx context.Context, s Submission) (Record, error) {
-	return c.door.submit(ctx, c.identified(s), wait{})
+	return c.door.submit(ctx, c.from(s), wait{})
 }
 
 // Run submits a task and waits for its end. It returns what Wait returns.
 func (c *Client) Run(ctx context.Context, s Submission) (Record, error) {
-	r, err := c.door.submit(ctx, c.identified(s), wait{time: waitStep})
+	r, err := c.door.submit(ctx, c.from(s), wait{time: waitStep})
 	if err != nil || r.Status.Terminal() {
 		return r, err
 	}
 	return c.wait(ctx, r)
 }
 
-func (c *Client) identified(s Submission) Submission {
+func (c *Client) from(s Submission) Submission {
 	s.Source = cmp.Or(s.Source, c.source)
+	return s
+}
+
+// keyed gives a submission that has no key one that is used once.
+func (s Submission) keyed() Submission {
 	s.IdempotencyKey = cmp.Or(s.IdempotencyKey, rand.Text())
 	return s
 }

@@ -74,7 +74,7 @@ type call struct {
 }
 
 func (d *httpDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
-	body, err := json.Marshal(s)
+	body, err := json.Marshal(s.keyed())
 	if err != nil {
 		return Record{}, fmt.Errorf("encode task: %w", err)
 	}

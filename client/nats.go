@@ -55,12 +55,17 @@ func (d *natsDoor) close() error {
 }
 
 func (d *natsDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
-	ev, err := s.event(ctx)
+	submit := d.jobs.Submit
+	if s.IdempotencyKey == "" {
+		submit = d.jobs.SubmitNew
+	}
+	ev, err := s.keyed().event(ctx)
 	if err != nil {
 		return Record{}, err
 	}
 	r, err := retry(ctx, d.retryFor, func() (Record, error) {
-		r, err := d.jobs.Submit(ctx, d.tenant, ev)
+		r, err := submit(ctx, d.tenant, ev)
+		submit = d.jobs.Submit // after an error it may be there
 		return r, answer(err)
 	})
 	if err != nil || w.time == 0 || r.Status.Terminal() {

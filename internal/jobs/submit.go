@@ -33,13 +33,23 @@ const (
 // after the latter the task may or may not be queued, and Submit may be called again.
 // Data above 256 KiB travels through the object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	return c.traced(ctx, tenant, ev, false)
+}
+
+// SubmitNew is Submit of an event whose key was made for it just now, and is submitted for the first
+// time: it does not ask whether the task is there.
+func (c *Client) SubmitNew(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+	return c.traced(ctx, tenant, ev, true)
+}
+
+func (c *Client) traced(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = extract(ctx, nil, ev)
 	}
 	ctx, span := c.tel.Start(ctx, "task.publish", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("codefleet.tenant", tenant)))
 	defer span.End()
-	rec, err := c.submit(ctx, tenant, ev)
+	rec, err := c.submit(ctx, tenant, ev, isNew)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		return rec, err
@@ -48,7 +58,7 @@ func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (sch
 	return rec, nil
 }
 
-func (c *Client) submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
+func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
 	o, err := c.order(tenant, ev, c.opts.Policy)
 	if err == nil && !o.expires.IsZero() && !time.Now().Before(o.expires) {
 		err = refuse("expired", "expirytime", "the time has passed")
@@ -58,8 +68,10 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event) (sch
 		return schemas.Record{}, err
 	}
 	rec := o.record(ctx, 0, time.Now())
-	if found, err := c.existing(ctx, rec); !errors.Is(err, ErrUnknownTask) {
-		return found, err
+	if !isNew {
+		if found, err := c.existing(ctx, rec); !errors.Is(err, ErrUnknownTask) {
+			return found, err
+		}
 	}
 	claimed, err := c.listen(&rec)
 	if err != nil {
