@@ -30,6 +30,7 @@ func (w *Worker) handle(work context.Context, d *delivery, later func(lane, time
 			later(d.lane, giveBackDelay)
 		}
 	case r != nil:
+		defer r.dropAhead()
 		r.execute(work)
 	}
 }
@@ -42,12 +43,17 @@ func (w *Worker) logged(ctx context.Context, what string, err error) {
 
 // claim decides about a delivery and, when it is to run here and now, returns the run with its claim
 // on record. nil without an error: it is settled.
-func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.Duration)) (*run, error) {
+func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.Duration)) (claimed *run, err error) {
 	ev, err := DecodeNATS(d.msg.Header, d.msg.Data)
 	if err != nil {
 		return nil, w.refuseMessage(ctx, d, refuse("bad_event", "", "%s", err))
 	}
 	r := &run{w: w, d: d, later: later, order: order{lane: d.lane, ev: ev, data: ev.Data()}}
+	defer func() {
+		if claimed == nil {
+			r.dropAhead()
+		}
+	}()
 	refused, err := w.open(ctx, &r.order)
 	if err != nil {
 		return nil, err
@@ -214,6 +220,7 @@ func (r *run) begin(ctx context.Context) error {
 		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return uncounted(a.Outcome) })
 		e.Attempts = slices.Delete(e.Attempts, max(0, i), max(0, i)+1)
 	}
+	r.lookAhead(ctx)
 	err := r.w.c.swap(ctx, &e)
 	if errors.Is(err, errAmbiguous) {
 		if fresh, readErr := r.w.c.loadLeader(ctx, r.tenant, r.id); readErr != nil {

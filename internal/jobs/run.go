@@ -27,6 +27,7 @@ type run struct {
 	mu      sync.Mutex // SaveProgram is called from the handler, on any goroutine
 	rec     entry
 	claimed bool // the record says that this worker runs it
+	ahead   *ahead
 }
 
 // Job is one run of one task, for its Handler.
@@ -39,6 +40,44 @@ type Job struct {
 	r       *run
 	emitted bool
 	emit    sync.Mutex
+}
+
+// ahead is what is done beside a claim.
+type ahead struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when value is there
+	value  any
+}
+
+// lookAhead begins what is done beside the claim, once.
+func (r *run) lookAhead(ctx context.Context) {
+	if r.w.opts.Ahead == nil || r.ahead != nil || r.rec.Run > 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	a, rec := &ahead{cancel: cancel, done: make(chan struct{})}, r.rec.Record
+	r.ahead = a
+	go func() { // dropAhead waits for it
+		defer close(a.done)
+		a.value = r.w.opts.Ahead(ctx, rec)
+	}()
+}
+
+// dropAhead ends what is done beside the claim and waits for it.
+func (r *run) dropAhead() {
+	if r.ahead != nil {
+		r.ahead.cancel()
+		<-r.ahead.done
+	}
+}
+
+// Ahead waits for what WorkerOptions.Ahead returned beside the claim; nil when it was not called.
+func (j *Job) Ahead() any {
+	if j.r == nil || j.r.ahead == nil {
+		return nil
+	}
+	<-j.r.ahead.done
+	return j.r.ahead.value
 }
 
 // execute calls the handler under a lease and settles what comes of it.

@@ -65,6 +65,10 @@ type WorkerOptions struct {
 	Info     func() schemas.Worker // what presence shows beyond what the Worker knows; may be nil
 	Log      *slog.Logger          // default: the client's
 
+	// Ahead is begun beside the claim of a task's first run, and Job.Ahead returns what it returns. What
+	// it does has no effect on others, as the claim may fail, and then ctx ends. nil: nothing is.
+	Ahead func(ctx context.Context, rec schemas.Record) any
+
 	// Catalogue names the version of the tools that a tenant's task begun now uses, for its record, so
 	// that every run of it uses the same; nil, or an empty answer: nothing is recorded.
 	Catalogue func(ctx context.Context, tenant string) string

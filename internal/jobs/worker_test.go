@@ -672,3 +672,52 @@ func TestProducer(t *testing.T) {
 		t.Errorf("reply = %v", ev)
 	}
 }
+
+// What is done beside a claim is done for first runs alone, and ends when the claim does not come.
+func TestAhead(t *testing.T) {
+	f := newFleet(t)
+	var begun atomic.Int32
+	ahead := func(ctx context.Context, rec schemas.Record) any { return fmt.Sprint(rec.TaskID, begun.Add(1)) }
+	got := make(chan any, 2)
+	f.work(t, WorkerOptions{Ahead: ahead, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		got <- j.Ahead()
+		if j.Record.Run == 1 {
+			return nil, errors.New("no box")
+		}
+		return succeed(ctx, j)
+	}})
+	rec := f.end(t, f.submit(t, "1", `{"code":"x","retry":{"backoff_s":0.01}}`).TaskID)
+	if first, second := <-got, <-got; first != rec.TaskID+"1" || second != nil || rec.Run != 2 {
+		t.Errorf("Ahead() = %v and %v in %d runs, want %s1 and nil in 2", first, second, rec.Run, rec.TaskID)
+	}
+}
+
+func TestAheadOfALostClaim(t *testing.T) {
+	ended := make(chan error, 1)
+	w := &Worker{opts: WorkerOptions{Ahead: func(ctx context.Context, _ schemas.Record) any {
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil
+	}}}
+	r := &run{w: w}
+	r.lookAhead(t.Context())
+	r.lookAhead(t.Context()) // of the same task after others changed its record: once
+	r.dropAhead()
+	if err := <-ended; !errors.Is(err, context.Canceled) || len(ended) != 0 {
+		t.Errorf("it ended with %v, and %d more", err, len(ended))
+	}
+}
+
+// A new event is not looked for, and a second submission of it finds the first.
+func TestSubmitNew(t *testing.T) {
+	f := newFleet(t)
+	ev := taskEvent("1", `{"code":"x"}`)
+	first, err := f.SubmitNew(t.Context(), "acme", ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := f.Submit(t.Context(), "acme", ev)
+	if err != nil || again.TaskID != first.TaskID {
+		t.Errorf("Submit = %+v, %v, want task %s", again, err, first.TaskID)
+	}
+}

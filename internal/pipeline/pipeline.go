@@ -203,7 +203,11 @@ func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease)
 	if err != nil {
 		return nil, err
 	}
-	version, err := p.Store.Checkout(ctx, tree)
+	var seen *state.Glance
+	if t.runs == 0 { // later runs are on what others have committed meanwhile
+		seen, _ = t.job.Ahead().(*state.Glance)
+	}
+	version, err := p.Store.CheckoutSeen(ctx, tree, seen)
 	if err != nil {
 		return nil, fmt.Errorf("check out workspace %s: %w", t.ref, orCause(ctx, err))
 	}

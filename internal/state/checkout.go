@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Checkout brings the tree to the newest version by difference. When nothing
@@ -13,9 +14,34 @@ import (
 // which the next Checkout repairs. ErrDiskFull is one such error: the cache has been emptied for the
 // tree by then, and that was not enough.
 func (s *Store) Checkout(ctx context.Context, t *Tree) (Version, error) {
-	v, err := s.checkout(ctx, t)
+	return s.CheckoutSeen(ctx, t, nil)
+}
+
+// A Glance is what was the newest version of a workspace at a moment.
+type Glance struct {
+	ref   Ref
+	began time.Time
+	head  head
+	etag  string
+	err   error
+}
+
+// Glance looks at the newest version of a workspace, for a checkout to come. It makes one small
+// request.
+func (s *Store) Glance(ctx context.Context, ref Ref) *Glance {
+	g := &Glance{ref: ref, began: time.Now()}
+	if g.err = ref.check(); g.err == nil {
+		g.head, g.etag, g.err = s.readHead(ctx, ref, "")
+	}
+	return g
+}
+
+// CheckoutSeen is Checkout to the version that was the newest at the glance, or to a later one; it
+// saves the request when the glance is good. nil: none.
+func (s *Store) CheckoutSeen(ctx context.Context, t *Tree, g *Glance) (Version, error) {
+	v, err := s.checkout(ctx, t, g)
 	if errors.Is(err, ErrDiskFull) { // it may have been full of the cache, which has gone
-		v, err = s.checkout(ctx, t)
+		v, err = s.checkout(ctx, t, nil)
 	}
 	if err != nil {
 		return Version{}, fmt.Errorf("check out %s: %w", t.ref, err)
@@ -23,8 +49,8 @@ func (s *Store) Checkout(ctx context.Context, t *Tree) (Version, error) {
 	return v.public(), nil
 }
 
-func (s *Store) checkout(ctx context.Context, t *Tree) (*version, error) {
-	v, err := s.current(ctx, t.ref, t.base)
+func (s *Store) checkout(ctx context.Context, t *Tree, g *Glance) (*version, error) {
+	v, err := s.newest(ctx, t, g)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +63,21 @@ func (s *Store) checkout(ctx context.Context, t *Tree) (*version, error) {
 	}
 	t.base, t.lent = v, true
 	return v, nil
+}
+
+// newest is current, by a glance that says something about this tree: one that failed, or that is
+// older than what the tree holds, does not.
+func (s *Store) newest(ctx context.Context, t *Tree, g *Glance) (*version, error) {
+	switch {
+	case g == nil || g.err != nil || g.ref != t.ref || t.base != nil && !t.base.at.Before(g.began):
+		return s.current(ctx, t.ref, t.base)
+	case t.base != nil && t.base.etag == g.etag:
+		t.base.at = g.began
+		return t.base, nil
+	case t.base != nil && g.etag == "":
+		return s.current(ctx, t.ref, t.base) // which finds out whether it may be gone
+	}
+	return s.versionOf(ctx, t.ref, g.head, g.etag)
 }
 
 // Revert makes the tree what it was at Checkout, and removes excluded files. It

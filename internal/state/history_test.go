@@ -289,3 +289,49 @@ func advance(t *testing.T, d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 }
+
+// TestCheckoutSeen: a checkout by a glance makes no request, and is never to an older version than the
+// tree holds, nor than the one that was newest when the glance began.
+func TestCheckoutSeen(t *testing.T) {
+	objects := mem.New()
+	a, b := newWorker(t, objects), newWorker(t, objects)
+	seen := func(w *statetest.Worker, g *state.Glance) (generation int64, requests int) {
+		t.Helper()
+		objects.Calls()
+		v, err := w.Store.CheckoutSeen(t.Context(), w.Tree, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Generation, len(objects.Calls())
+	}
+	check := func(what string, w *statetest.Worker, g *state.Glance, wantGeneration int64, wantRequests int) {
+		t.Helper()
+		if generation, requests := seen(w, g); generation != wantGeneration || requests != wantRequests {
+			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests, wantGeneration, wantRequests)
+		}
+	}
+	glance := func(w *statetest.Worker) *state.Glance { return w.Store.Glance(t.Context(), ref) }
+
+	check("never written", a, glance(a), 0, 0)
+	check("never written, again", a, glance(a), 0, 0)
+	check("no glance", a, nil, 0, 1)
+	before := glance(a)
+	a.Write("x", "1")
+	a.Commit("task-1")
+	check("older than the tree", a, before, 1, 1)
+	check("of the version in the tree", a, glance(a), 1, 0)
+
+	b.Checkout()
+	b.Write("x", "2")
+	b.Commit("task-2")
+	check("of another's commit", a, glance(a), 2, 2) // its manifest and its pack
+	if got := a.Files()["x"]; got != "2" {
+		t.Errorf("x is %q after another's commit", got)
+	}
+	other := a.Store.Glance(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
+	check("of another workspace", a, other, 2, 1)
+	objects.SetFault(onNth(1, "get", "HEAD", mem.Broken))
+	failed := glance(a)
+	objects.SetFault(nil)
+	check("that failed", a, failed, 2, 1)
+}

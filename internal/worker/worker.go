@@ -157,12 +157,24 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
-		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin,
+		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store),
 	})
 	if err := w.Run(take, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}
 	return nil
+}
+
+// glance looks at a task's workspace while its claim is written. A folder that is kept in step with the
+// workspace is imported only after the claim, so that what was seen before it is old.
+func (o Options) glance(store *state.Store) func(context.Context, schemas.Record) any {
+	return func(ctx context.Context, rec schemas.Record) any {
+		ref := state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}
+		if o.Live != nil && o.Live.Ref == ref {
+			return nil
+		}
+		return store.Glance(ctx, ref)
+	}
 }
 
 // pin names the tools that a task begun now uses. Without an answer the task is none the worse: it
