@@ -97,7 +97,46 @@ var toolCalls = []struct {
 	{"large arguments", "len(call_mcp_tool('s', 't', {'a': 'x' * 900_000})['a'])", echo, want{result: "900000"}},
 	{
 		"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
-		want{status: "failed", code: "exception", message: "arguments are too large", line: 2},
+		want{status: "failed", code: "exception", message: "arguments are too large: 1100008 bytes as JSON, and a call has at most 1048576", line: 2},
+	},
+	{
+		"names that are too long", `
+for names in ("s" * 600, "t"), ("s", "t" * 600), ("s", "t", {}, "h" * 600):
+    try: call_mcp_tool(*names)
+    except ToolError as e: assert str(e).endswith("no name has more than 512 characters"), e
+call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
+		want{result: `{"a":1}`},
+	},
+	{
+		"arguments that lead to themselves", "a = []\na.append(a)\ncall_mcp_tool('s', 't', {'a': a})", echo,
+		want{status: "failed", code: "exception", message: "ToolError: s.t: arguments: Circular reference", line: 4},
+	},
+	{
+		"arguments that are nested deep", "a = []\nfor i in range(5000): a = [a]\ncall_mcp_tool('s', 't', {'a': a})", echo,
+		want{status: "failed", code: "exception", message: "ToolError: s.t: arguments: maximum recursion depth", line: 4},
+	},
+	{
+		"an answer that is nested deep", "call_mcp_tool('s', 't')",
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), nil
+		},
+		want{status: "failed", code: "exception", message: "ToolError: s.t: the answer is no value of Python: maximum recursion depth", line: 2},
+	},
+	{
+		"an answer that is a long number", "len(str(call_mcp_tool('s', 't')))",
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return json.RawMessage(strings.Repeat("7", 4000)), nil
+		},
+		want{result: "4000"},
+	},
+	{
+		"calls in threads, and one that nobody waits for", `
+import threading
+def spin():
+    while True: call_mcp_tool("s", "t", {"x": "y" * 10000})
+for i in range(4): threading.Thread(target=spin, daemon=True).start()
+sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
+		want{result: "19900"},
 	},
 	{
 		"a large answer", "len(call_mcp_tool('s', 't'))",
@@ -122,8 +161,23 @@ var toolCalls = []struct {
 		want{status: "failed", code: "exception", message: "ZeroDivisionError", line: 2},
 	},
 	{
-		"calls from a fork", "import os\npid = os.fork()\nif not pid: call_mcp_tool('s', 't')\nos.waitpid(pid, 0)\ncall_mcp_tool('s', 't', {'a': 1})", echo,
-		want{result: `{"a":1}`},
+		"calls from a fork, and from a fork of it", `
+import os
+def said(twice):
+    ours, theirs = os.pipe()
+    if os.fork():
+        os.close(theirs)
+        text = open(ours).read()
+        os.wait()
+        return text
+    if not twice or not os.fork():
+        try: text = repr(call_mcp_tool("s", "t"))
+        except ToolError as e: text = str(e)
+        os.write(theirs, text.encode())
+    os._exit(0)
+texts = [said(False), said(True)]
+[text.startswith("s.t: only the process of the program itself") for text in texts] + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
+		want{result: `[true,true,1]`},
 	},
 	{"frames by hand", `
 import json, os
@@ -188,7 +242,7 @@ func testLocal(t *testing.T, b *box) {
 	}
 	for _, lie := range []string{
 		"server='s', tool='t', ms=-1, ok=True", "server='s', tool='t', ms=1e300, ok=True", "server='s', tool='t', ms=True, ok=True",
-		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' * 300, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
+		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' * 600, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
 	} {
 		v, got = run(byHand + "send(" + lie + ")\nimport time\ntime.sleep(60)")
 		want{status: executor.Failed, code: executor.CodeChannel}.check(t, v)

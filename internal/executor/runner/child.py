@@ -143,9 +143,11 @@ class Channel:
 
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""
+        if max(len(server), len(tool), len(definition)) > frames.NAME:
+            raise mcp_client.ToolError(server[:40], tool[:40], "no name has more than %d characters" % frames.NAME)
         try:
             body = json.dumps(arguments, allow_nan=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise mcp_client.ToolError(server, tool, "arguments: %s" % error) from None
         with self._changed:
             self._calls += 1
@@ -154,9 +156,13 @@ class Channel:
         try:
             self.send(header, body)
         except frames.Broken:
-            raise mcp_client.ToolError(server, tool, "arguments are too large") from None
+            message = "arguments are too large: %d bytes as JSON, and a call has at most %d" % (len(body), frames.LIMIT)
+            raise mcp_client.ToolError(server, tool, message + "; send a part at a time") from None
         header, body = self._reply(number)
-        value = json.loads(body) if body else None
+        try:
+            value = json.loads(body) if body else None
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
+            raise mcp_client.ToolError(server, tool, "the answer is no value of Python: %s" % error) from None
         if header.get("ok"):
             return value
         raise mcp_client.ToolError(server, tool, value)

@@ -7,6 +7,7 @@ header says the body's full "size", and frames of type "more" carry the rest.
 import json
 
 LIMIT = 1 << 20
+NAME = 512  # characters in the names of a tool call
 
 
 class Broken(Exception):

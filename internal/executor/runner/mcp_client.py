@@ -26,7 +26,7 @@ def call_mcp_tool(server, tool, arguments=None, hash=""):
     arguments is a mapping that has a JSON form. hash is the definition the caller was written for.
     """
     if _call is None:
-        raise ToolError(server, tool, "tools cannot be called from here")
+        raise ToolError(server, tool, "only the process of the program itself calls tools, in any of its threads; not one that it forked")
     return _call(str(server), str(tool), arguments or {}, str(hash or ""))
 
 

@@ -23,7 +23,6 @@ CHUNK = 1 << 16
 SWEEP = 200  # rounds of looking for processes that the program left
 READY_S = 20  # for emptying the scratch directories
 REPORTS = 1000  # calls made in the child that the host hears of
-NAME = 200  # characters in the names of a tool call
 LINK = ("data", "ack", "eof", "reset")
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
@@ -472,7 +471,7 @@ def modules(header):
 
 def names(header, *keys):
     """The names of a tool call, none of them too long."""
-    found = {key: text(header.get(key), NAME) for key in keys}
+    found = {key: text(header.get(key), frames.NAME) for key in keys}
     for key in keys:
         if found[key] != header[key]:
             raise frames.Broken(key)
