@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
@@ -51,7 +54,7 @@ func (a *app) listTools(ctx context.Context, from toolsFrom) error {
 	err = a.print(found.Tools, func(w io.Writer) {
 		row(w, "TOOL", "STATE", "WHAT IT DOES")
 		for _, t := range found.Tools {
-			row(w, t.ID, t.State, t.Description)
+			row(w, t.ID, t.State, firstSentence(t.Description))
 		}
 	})
 	for _, b := range found.Broken {
@@ -102,12 +105,12 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 
 // showFound prints the tools, the best first of whatever server; full says how each is called.
 func showFound(w io.Writer, found client.ToolSearch, full bool) {
-	var tools []client.ToolFind
+	var all []client.ToolFind
 	for _, g := range found.Servers {
-		tools = append(tools, g.Tools...)
+		all = append(all, g.Tools...)
 	}
-	slices.SortStableFunc(tools, func(a, b client.ToolFind) int { return cmp.Compare(b.Score, a.Score) })
-	for _, t := range tools {
+	slices.SortStableFunc(all, func(a, b client.ToolFind) int { return cmp.Compare(b.Score, a.Score) })
+	for _, t := range all {
 		first, rest, _ := strings.Cut(t.Description, "\n")
 		row(w, fmt.Sprintf("%.2f", t.Score), t.ID, first)
 		if full {
@@ -160,12 +163,38 @@ func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 
 func showTool(w io.Writer, t client.Tool) {
 	fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\n", t.Import, t.Signature, strings.TrimSpace(cmp.Or(t.Description, "It says nothing of itself.")), t.State)
+	if len(t.InputSchema) > 0 {
+		claims := tools.Annotations{}
+		if t.Annotations != nil {
+			claims = tools.Annotations(*t.Annotations)
+		}
+		fmt.Fprintf(w, "says:  %s\n", claims.Effects())
+	}
 	if t.State != "registered" {
 		fmt.Fprintf(w, "file:  %s\n", t.Path)
 	}
 	if t.Hash != "" {
 		fmt.Fprintf(w, "hash:  %s\n", t.Hash)
 	}
+	showSchema(w, "arguments", t.InputSchema)
+	showSchema(w, "result", t.OutputSchema)
+}
+
+// showSchema prints what a server says of arguments or results, to be read by people.
+func showSchema(w io.Writer, what string, schema json.RawMessage) {
+	var b bytes.Buffer
+	if len(schema) > 0 && json.Indent(&b, schema, "", "  ") == nil {
+		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", what, tools.Visible(b.String()))
+	}
+}
+
+// firstSentence is what fits a line of a list.
+func firstSentence(text string) string {
+	first, _, more := strings.Cut(text, ". ")
+	if more {
+		first += "."
+	}
+	return clipTo(100, first)
 }
 
 // completeTools completes the id of a tool.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -96,88 +94,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 	for _, r := range p.Refused {
 		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, tools.Visible(r.Tool), r.Reason)
 	}
-	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed; codefleet tools approve shows what is new\n", server, len(p.Index.Tools), len(changed))
+	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; codefleet tools approve shows what is new\n",
+		server, len(p.Index.Tools), len(changed), filepath.Join(dir, p.Dir))
 	return nil
-}
-
-func (a *app) toolsApproveCommand() *cobra.Command {
-	var all bool
-	c := &cobra.Command{
-		Use:   "approve [SERVER/TOOL...] | --all",
-		Short: "Show what is new or changed in the definitions of MCP servers' tools, and accept the named ones",
-		RunE: a.do(func(ctx context.Context, args []string) error {
-			c, err := a.load()
-			if err != nil {
-				return err
-			}
-			dir, err := wire.ServersDir(c)
-			if err != nil {
-				return err
-			}
-			snap, err := a.catalogue(ctx)
-			if err != nil {
-				return err
-			}
-			for _, id := range args {
-				if !slices.ContainsFunc(snap.Tools, func(t tools.Tool) bool { return t.ID() == id }) {
-					return usage("no tool %q", id)
-				}
-			}
-			return a.approve(dir, snap, args, all)
-		}),
-	}
-	c.Flags().BoolVar(&all, "all", false, "accept all that are shown")
-	return c
-}
-
-// reviewed is one definition that waits for somebody, and what is new about it.
-type reviewed struct {
-	Tool     string      `json:"tool"`
-	State    tools.State `json:"state"`
-	Changes  []string    `json:"changes"`
-	Approved bool        `json:"approved"` // by this command
-}
-
-func (a *app) approve(dir string, snap *tools.Snapshot, ids []string, all bool) error {
-	approvals, err := tools.LoadApprovals(dir)
-	if err != nil {
-		return err
-	}
-	list := []reviewed{}
-	for _, t := range snap.Tools {
-		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
-			continue
-		}
-		r := reviewed{Tool: t.ID(), State: t.State, Changes: approvals.Difference(t.Server, t.Definition()), Approved: all || len(ids) > 0}
-		if r.Approved {
-			approvals.Approve(t.Server, t.Definition(), a.lookup("USER"), time.Now())
-		}
-		list = append(list, r)
-	}
-	if err := a.print(list, func(w io.Writer) { showReviewed(w, list) }); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(list, func(r reviewed) bool { return r.Approved }) {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		return approvals.Save(dir)
-	}
-	return nil
-}
-
-func showReviewed(w io.Writer, list []reviewed) {
-	if len(list) == 0 {
-		fmt.Fprintln(w, "nothing waits for approval")
-	}
-	for _, r := range list {
-		state := string(r.State)
-		if r.Approved {
-			state += " → approved"
-		}
-		fmt.Fprintf(w, "%s (%s)\n", r.Tool, state)
-		for _, change := range r.Changes {
-			fmt.Fprintf(w, "    %s\n", change)
-		}
-	}
 }

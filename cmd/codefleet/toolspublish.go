@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -21,9 +23,9 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 		Use:   "publish",
 		Short: "Store the tools of the servers directory in the fleet's bucket, as the version that new tasks use",
 		Long: "Store the tools of the settings' servers directory (modules, definitions, approvals) as one immutable version\n" +
-			"in the fleet's bucket (s3.* of the settings, or that of --fleet FILE), and make it the one that new tasks use.\n" +
-			"Workers and ingest processes whose settings name no execution.servers_dir fetch it within seconds; they need no\n" +
-			"files. `codefleet up` goes on with its own directory. Tasks that have begun keep their version.",
+			"in the fleet's bucket (s3.* of the settings, or that of --fleet FILE or of this machine's fleet), and make it the\n" +
+			"one that new tasks use. Workers and ingest processes whose settings name no execution.servers_dir fetch it\n" +
+			"within seconds; they need no files. `codefleet up` goes on with its own directory. Tasks that have begun keep their version.",
 		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   go back to a version of before",
 		Args:    noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
@@ -83,11 +85,18 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 }
 
 // loadFleet reads the configuration, with the addresses and credentials of the fleet.json that was
-// named on top.
+// named on top. Where none was named and the settings know no bucket, it is that of this machine's fleet.
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {
-		return a.load()
+		c, err := a.load()
+		if err != nil || c.S3.Endpoint != "" {
+			return c, err
+		}
+		path = filepath.Join(c.Data, config.FleetFileName)
+		if _, err := os.Stat(path); err != nil {
+			return c, nil //nolint:nilerr // there is none
+		}
 	}
 	f, err := config.ReadFleetFile(path)
 	if err != nil {

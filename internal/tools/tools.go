@@ -53,6 +53,26 @@ func (a Annotations) Destroys() bool {
 // Repeatable reports whether making a call twice is the same as making it once.
 func (a Annotations) Repeatable() bool { return a.ReadOnly || a.Idempotent }
 
+// Effects says in words what is claimed.
+func (a Annotations) Effects() string {
+	var out []string
+	switch {
+	case a.ReadOnly:
+		out = append(out, "read-only")
+	case a.Destroys():
+		out = append(out, "may delete or overwrite")
+	default:
+		out = append(out, "adds, but deletes nothing")
+	}
+	if a.Idempotent && !a.ReadOnly {
+		out = append(out, "repeating a call changes nothing more")
+	}
+	if a.OpenWorld == nil || *a.OpenWorld {
+		out = append(out, "may reach the outside world")
+	}
+	return strings.Join(out, "; ")
+}
+
 // Hash identifies the definition: "sha256:" and the digest over its canonical JSON (keys sorted,
 // numbers as written). It covers everything that a user of the tool reads or relies on.
 func (d Definition) Hash() string {

@@ -151,7 +151,7 @@ func (m *module) doc() string {
 		text = string(runes[:1500]) + "…"
 	}
 	fmt.Fprintf(&b, "%s\n\n", cmp.Or(text, oneLine(m.def.Title, 200), "No description."))
-	fmt.Fprintf(&b, "Effects, as the server declares them: %s.\n", effects(m.def.Annotations))
+	fmt.Fprintf(&b, "Effects, as the server declares them: %s.\n", m.def.Annotations.Effects())
 	if len(m.params) > 0 {
 		b.WriteString("\nArgs:\n")
 	}
@@ -163,25 +163,6 @@ func (m *module) doc() string {
 	}
 	b.WriteString("\nRaises:\n    ToolError: the tool refused, failed, or could not be called.\n")
 	return b.String()
-}
-
-func effects(a tools.Annotations) string {
-	var out []string
-	switch {
-	case a.ReadOnly:
-		out = append(out, "read-only")
-	case a.Destroys():
-		out = append(out, "may delete or overwrite")
-	default:
-		out = append(out, "adds, but deletes nothing")
-	}
-	if a.Idempotent && !a.ReadOnly {
-		out = append(out, "repeating a call changes nothing more")
-	}
-	if a.OpenWorld == nil || *a.OpenWorld {
-		out = append(out, "may reach the outside world")
-	}
-	return strings.Join(out, "; ")
 }
 
 // describe is a parameter's line: its description, then what the schema demands in few words.

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/wire"
+)
+
+func (a *app) toolsApproveCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "approve [SERVER/TOOL...] | --all",
+		Short: "Show what is new or changed in the definitions of MCP servers' tools, and accept the named ones",
+		RunE: a.do(func(ctx context.Context, args []string) error {
+			c, err := a.load()
+			if err != nil {
+				return err
+			}
+			dir, err := wire.ServersDir(c)
+			if err != nil {
+				return err
+			}
+			snap, err := a.catalogue(ctx)
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				server, name, _ := strings.Cut(id, "/")
+				if _, err := snap.Lookup(server, name); err != nil {
+					return unknown(err)
+				}
+			}
+			return a.approve(dir, snap, args, all)
+		}),
+	}
+	c.Flags().BoolVar(&all, "all", false, "accept all that are shown")
+	return c
+}
+
+// reviewed is one definition that waits for somebody, and what is new about it.
+type reviewed struct {
+	Tool     string      `json:"tool"`
+	State    tools.State `json:"state"`
+	Changes  []string    `json:"changes"`
+	Approved bool        `json:"approved"` // by this command
+
+	Signature   string   `json:"signature"`
+	Effects     string   `json:"effects"` // as the server claims them
+	Description string   `json:"description"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+func (a *app) approve(dir string, snap *tools.Snapshot, ids []string, all bool) error {
+	approvals, err := tools.LoadApprovals(dir)
+	if err != nil {
+		return err
+	}
+	list := []reviewed{}
+	for _, t := range snap.Tools {
+		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
+			continue
+		}
+		r := reviewed{
+			Tool: t.ID(), State: t.State, Changes: approvals.Difference(t.Server, t.Definition()), Approved: all || len(ids) > 0,
+			Signature: t.Signature, Effects: t.Annotations.Effects(), Description: t.Description,
+		}
+		for _, f := range snap.Warnings {
+			if f.Tool == t.ID() {
+				r.Warnings = append(r.Warnings, f.Field+": "+f.Message)
+			}
+		}
+		if r.Approved {
+			approvals.Approve(t.Server, t.Definition(), a.lookup("USER"), time.Now())
+		}
+		list = append(list, r)
+	}
+	if err := a.print(list, func(w io.Writer) { showReviewed(w, list) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(r reviewed) bool { return r.Approved }) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		return approvals.Save(dir)
+	}
+	return nil
+}
+
+func showReviewed(w io.Writer, list []reviewed) {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "nothing waits for approval")
+	}
+	waiting := 0
+	for _, r := range list {
+		state := string(r.State)
+		if r.Approved {
+			state += " → approved"
+		} else {
+			waiting++
+		}
+		fmt.Fprintf(w, "%s (%s)\n", r.Tool, state)
+		for _, change := range r.Changes {
+			fmt.Fprintf(w, "    %s\n", change)
+		}
+		if r.State == tools.Pending {
+			fmt.Fprintf(w, "    %s\n    the server says: %s\n", r.Signature, r.Effects)
+			for _, line := range opening(r.Description) {
+				fmt.Fprintf(w, "    │ %s\n", line)
+			}
+		}
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(w, "    warning: %s\n", warning)
+		}
+	}
+	if waiting > 0 {
+		fmt.Fprintf(w, "%d wait. codefleet tools show SERVER/TOOL has the whole of a definition; codefleet tools approve SERVER/TOOL accepts it\n", waiting)
+	}
+}
+
+// opening is the first lines of a description.
+func opening(text string) []string {
+	const most, width = 4, 200
+	var out []string
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		if len(out) == most {
+			return append(out, "…")
+		}
+		out = append(out, clipTo(width, line))
+	}
+	return out
+}
