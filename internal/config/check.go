@@ -305,6 +305,9 @@ func (k *checker) servers() {
 		}
 		seen[s.Name] = true
 		k.url(key+".url", s.URL, "https", "http")
+		if s.User != "" && s.Command == "" {
+			k.bad(key+".user", "%q starts no command that could run as this user", s.Name)
+		}
 		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
 		k.oneOf(key+".scope", cmp.Or(s.Scope, "shared"), "shared", "tenant", "session")
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,10 +209,17 @@ func TestSyntax(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "key", "s3cr3t-key\n")
-	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n- {name: a, command: b, env: {K: s3cr3t-env}}\n")
+	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n- {name: a, command: b, env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n- {name: w, url: 'https://w', headers: {X-Key_file: key}}\ntools:\n  policy: {a/read_file: approve}\n")
 	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
 	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
 		t.Errorf("secrets read from files = %q, %q", string(c.S3.SecretKey), string(c.LLM.OpenAIAPIKey))
+	}
+	env, headers := c.MCPServers[0].Env, c.MCPServers[1].Headers
+	if env["K"] != "s3cr3t-env" || env["TOKEN"] != "s3cr3t-key" || env["SSL_CERT_FILE"] != "/x" || len(env) != 3 || headers["X-Key"] != "s3cr3t-key" || len(headers) != 1 {
+		t.Errorf("secrets of MCP servers = %#v, %#v", slices.Collect(maps.Keys(env)), slices.Collect(maps.Keys(headers)))
+	}
+	if got := c.Tools.Policy["a/read_file"]; got != "approve" {
+		t.Errorf("policy of a tool that is called like a file = %q", got)
 	}
 	if got := c.Origin("llm.openai_api_key").String(); got != "environment OPENAI_API_KEY_FILE" {
 		t.Errorf("origin = %q", got)
@@ -230,12 +239,15 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("nats.url is not shown without its password: %s", shown)
 	}
 
-	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\n")
+	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n- {name: a, url: 'https://a', user: me, headers: {K: a, K_file: key, L_file: nowhere}}\n")
 	got := problems(t, config.Source{File: "both.yaml", Env: []string{"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere"}})
 	want := []string{
 		"both.yaml:3: s3.secret_key: both the value and a file of it are given",
+		"both.yaml:5: mcp_servers[0].headers.K: both the value and a file of it are given",
+		"both.yaml:5: mcp_servers[0].headers.L_file: open nowhere: no such file or directory",
 		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
 		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
+		`both.yaml:5: mcp_servers[0].user: "a" starts no command that could run as this user`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

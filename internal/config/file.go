@@ -153,8 +153,14 @@ func (f *file) table(n *yaml.Node, v reflect.Value, path string) {
 	m := reflect.MakeMap(v.Type())
 	for k, value := range f.pairs(n, path) {
 		elem := reflect.New(v.Type().Elem()).Elem()
-		f.node(value, elem, join(path, k.Value))
-		m.SetMapIndex(reflect.ValueOf(k.Value), elem)
+		name, isFile := strings.CutSuffix(k.Value, "_file")
+		if isFile = isFile && name != "" && elem.Type() == secretType; isFile {
+			f.secretFile(key{path: join(path, name), value: elem}, value)
+		} else {
+			name = k.Value
+			f.node(value, elem, join(path, name))
+		}
+		m.SetMapIndex(reflect.ValueOf(name), elem)
 	}
 	v.Set(m)
 }

@@ -132,10 +132,6 @@ func (c *Config) Values() []Value {
 			for i := range v.Len() {
 				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
 			}
-		case v.Type() == reflect.TypeFor[map[string]string](): // variables and headers: may be secrets
-			for _, k := range sortedKeys(v) {
-				out = append(out, Value{path + "." + k.String(), hidden, c.Origin(path + "." + k.String())})
-			}
 		case v.Kind() == reflect.Map:
 			for _, k := range sortedKeys(v) {
 				walk(v.MapIndex(k), path+"."+k.String())

@@ -227,12 +227,14 @@ type MCPServer struct {
 	Command string `yaml:"command"`
 	// Arguments of command.
 	Args []string `yaml:"args"`
-	// Environment of command.
-	Env map[string]string `yaml:"env"`
+	// Environment of command, besides PATH, HOME and LANG. NAME_file: PATH reads a value from a file.
+	Env map[string]Secret `yaml:"env"`
+	// User that command runs as; only root may say so. Default: the worker's own.
+	User string `yaml:"user"`
 	// address of a server that runs already.
 	URL string `yaml:"url" sample:"https://wiki.example.org/mcp"`
-	// Headers sent to url.
-	Headers map[string]string `yaml:"headers"`
+	// Headers sent to url. NAME_file: PATH reads a value from a file.
+	Headers map[string]Secret `yaml:"headers"`
 	// stdio, http or sse. Default: by command or url.
 	ConnectionType string `yaml:"connection_type"`
 	// False leaves it out.

@@ -58,7 +58,7 @@ func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
 			return nil, fmt.Errorf("mcp_servers: %s: the transport sse is not spoken any more: use the server's streamable HTTP address", s.Name)
 		}
 		list = append(list, mcp.Server{
-			Name: s.Name, Command: s.Command, Args: s.Args, Env: s.Env, URL: s.URL, Headers: s.Headers,
+			Name: s.Name, Command: s.Command, Args: s.Args, Env: plain(s.Env), User: s.User, URL: s.URL, Headers: plain(s.Headers),
 			Scope: mcp.Scope(s.Scope), CallTimeout: s.Timeout,
 		})
 	}
@@ -73,6 +73,15 @@ func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
 		list = append(list, mcp.Server{Name: name, InProcess: server, Concurrency: builtinConcurrency})
 	}
 	return mcp.NewManager(list, mcp.Options{Log: log})
+}
+
+// plain are secrets for those who send them.
+func plain(secrets map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(secrets))
+	for name, value := range secrets {
+		out[name] = string(value)
+	}
+	return out
 }
 
 // upstreamNames are the names of the servers that Upstreams has.

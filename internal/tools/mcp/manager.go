@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -88,6 +89,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 	m.backoff.Min = orDefault(m.backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = orDefault(m.backoff.Max, 30*time.Second)
 	var problems []error
+	var asRoot []string
 	for _, s := range servers {
 		s.Scope = orDefault(s.Scope, Shared)
 		s.Concurrency = orDefault(s.Concurrency, 8)
@@ -101,7 +103,13 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 		if m.servers[s.Name] != nil {
 			problems = append(problems, fmt.Errorf("server %q: configured twice", s.Name))
 		}
+		if s.Command != "" && s.User == "" && os.Geteuid() == 0 {
+			asRoot = append(asRoot, s.Name)
+		}
 		m.servers[s.Name] = &upstream{Server: s, veil: newVeil(s), manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
+	}
+	if asRoot != nil {
+		m.log.Warn("tool servers will run as root: give each a user of its own", "servers", asRoot, "setting", "mcp_servers[].user")
 	}
 	return m, errors.Join(problems...)
 }

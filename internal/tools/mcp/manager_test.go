@@ -310,13 +310,20 @@ func TestProcessGetsNothingOfOurs(t *testing.T) {
 		t.Cleanup(func() { _ = os.Remove(copied) })
 		s.Command = copied
 	}
-	m, _ := manager(t, s)
+	m, out := manager(t, s)
+	if strings.Contains(out.String(), "root") {
+		t.Errorf("a server with a user of its own is said to run as root: %s", out)
+	}
 	w := askWho(t, m, "", "")
 	if slices.ContainsFunc(w.Env, func(e string) bool { return strings.Contains(e, "hunter2") }) || !slices.Contains(w.Env, "TOKEN=given") {
 		t.Errorf("environment = %q", w.Env)
 	}
 	if os.Geteuid() == 0 && w.UID == 0 {
 		t.Error("the process runs as root")
+	}
+	_, out = manager(t, hostileServer(t, "x"))
+	if root := os.Geteuid() == 0; strings.Contains(out.String(), `"tool servers will run as root`) != root {
+		t.Errorf("the log, as root %t: %s", root, out)
 	}
 	bad := hostileServer(t, "x")
 	bad.User = "no-such-user"
