@@ -91,6 +91,29 @@ type Checked struct {
 	Packs    int      `json:"packs"`
 	Read     int      `json:"read"`     // packs whose content was verified
 	Problems []string `json:"problems"` // none: all is well
+	Lost     []string `json:"lost"`     // paths of the newest version that cannot be read
+}
+
+// RepairOptions says how much Repair reads and does.
+type RepairOptions struct {
+	ReadData bool `json:"read_data,omitempty"` // verify all content, not only what is there and how large
+	DryRun   bool `json:"dry_run,omitempty"`   // report, change nothing
+}
+
+// LostPath is a path whose content is gone.
+type LostPath struct {
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`
+	Older int64  `json:"older,omitempty"` // the newest generation that has it in a form that can be read; 0: none
+}
+
+// Repaired is what Repair found and did.
+type Repaired struct {
+	Commit    Commit     `json:"commit"`    // NoChange: the newest version could be read as it was
+	Problems  []string   `json:"problems"`  // damaged objects
+	Lost      []LostPath `json:"lost"`      // the new version is without them
+	Unknown   []int64    `json:"unknown"`   // generations that are lost, and with them what only they changed
+	Recovered []string   `json:"recovered"` // files of content that no name is known for
 }
 
 // Workspaces returns the workspaces of the caller's tenant, by name.
@@ -149,6 +172,13 @@ func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error
 func (w *Workspace) Check(ctx context.Context, o CheckOptions) (Checked, error) {
 	var found Checked
 	return found, w.post(ctx, &found, "check", o)
+}
+
+// Repair makes the newest version readable when objects of it are lost or damaged, as a new commit that
+// has all that is still there. A workspace that is well stays as it is.
+func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
+	var done Repaired
+	return done, w.post(ctx, &done, "repair", o)
 }
 
 // Pins returns the versions that are kept for good, the oldest first.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +66,7 @@ func modeText(f client.WorkspaceFile) string {
 	return kind + string(text)
 }
 
-// nameText is a path as a terminal may show it: a task may have put anything into a name.
+// nameText is a path of a listing.
 func nameText(f client.WorkspaceFile) string {
 	name := f.Path
 	switch f.Kind {
@@ -76,10 +75,7 @@ func nameText(f client.WorkspaceFile) string {
 	case "link":
 		name += " -> " + f.Target
 	}
-	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(name)
-	}
-	return name
+	return printable(name)
 }
 
 func (a *app) wsCatCommand() *cobra.Command {

@@ -2,67 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
 )
-
-func (a *app) wsCheckCommand() *cobra.Command {
-	var read string
-	c := a.wsVerb(&cobra.Command{
-		Use:   "check",
-		Short: "Verify that every version that is kept can be read",
-		Example: "  codefleet workspace check --read-data          all content, too\n" +
-			"  codefleet workspace check --read-data=2/7      the second seventh of it",
-		Args: noArgs,
-	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
-		o, err := readData(read)
-		if err != nil {
-			return err
-		}
-		line := a.progress()
-		line.show("check " + ws.Name())
-		found, err := ws.Check(ctx, o)
-		line.clear()
-		if err != nil {
-			return err
-		}
-		err = a.print(found, func(w io.Writer) {
-			for _, p := range found.Problems {
-				fmt.Fprintln(w, "damaged:", p)
-			}
-			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs, found.Read, len(found.Problems))
-		})
-		if err == nil && len(found.Problems) > 0 {
-			return &failure{code: exitFailed, message: "the workspace is damaged", hint: "codefleet workspace log; codefleet workspace restore a version that is whole"}
-		}
-		return err
-	})
-	c.Flags().StringVar(&read, "read-data", "", "read content too: all of it, or part `N/T`")
-	c.Flags().Lookup("read-data").NoOptDefVal = "1/1"
-	return c
-}
-
-// readData reads --read-data.
-func readData(text string) (client.CheckOptions, error) {
-	if text == "" {
-		return client.CheckOptions{}, nil
-	}
-	n, t, ok := strings.Cut(text, "/")
-	part, err1 := strconv.Atoi(n)
-	of, err2 := strconv.Atoi(t)
-	if !ok || errors.Join(err1, err2) != nil || part < 1 || of < part {
-		return client.CheckOptions{}, usage("--read-data=%s: want N/T, as in 2/7 for the second seventh", text)
-	}
-	return client.CheckOptions{ReadData: true, Part: part, Of: of}, nil
-}
 
 func (a *app) wsRmCommand() *cobra.Command {
 	var all, yes bool

@@ -25,6 +25,7 @@ import (
 //	POST   /v1/workspaces/{w}/restore                {generation, message}
 //	POST   /v1/workspaces/{w}/fork                   {to, generation, message}
 //	POST   /v1/workspaces/{w}/check                  {read_data, part, of}
+//	POST   /v1/workspaces/{w}/repair                 {read_data, dry_run}
 //	GET    /v1/workspaces/{w}/pins                   versions that are kept for good
 //	PUT    /v1/workspaces/{w}/pins/{pin}             {generation}; DELETE lets go
 //	GET    /v1/workspaces/{w}/files?dir=             paths of a version
@@ -55,6 +56,7 @@ func (s *Server) workspaceRoutes(mux *http.ServeMux) {
 	handle("POST "+ws+"/restore", ScopeSubmit, s.postRestore)
 	handle("POST "+ws+"/fork", ScopeSubmit, s.postFork)
 	handle("POST "+ws+"/check", ScopeRead, s.postCheck)
+	handle("POST "+ws+"/repair", ScopeSubmit, s.postRepair)
 	handle("GET "+ws+"/pins", ScopeRead, s.getPins)
 	handle("PUT "+ws+"/pins/{pin}", ScopeSubmit, s.putPin)
 	handle("DELETE "+ws+"/pins/{pin}", ScopeSubmit, s.deletePin)
@@ -311,39 +313,6 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checked is what POST …/check answers.
-type checked struct {
-	Versions int      `json:"versions"`
-	Packs    int      `json:"packs"`
-	Read     int      `json:"read"` // packs whose content was verified
-	Problems []string `json:"problems"`
-}
-
-func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
-	o, err := body[struct {
-		ReadData bool `json:"read_data"`
-		Part     int  `json:"part"`
-		Of       int  `json:"of"`
-	}](s, w, r)
-	if err != nil {
-		return err
-	}
-	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
-		return badParameter("part", "it is from 1 to `of`, which is at most 256")
-	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; the caller may leave
-	found, err := s.o.Workspaces.Check(r.Context(), ref, state.CheckOptions(o))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, checked{found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...)})
-	return nil
-}
-
 func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
 	ref, err := refOf(r, r.PathValue("workspace"))
 	if err != nil {
@@ -427,7 +396,7 @@ func explainState(err error) error {
 		e.Hint = "begin with what is there now"
 	case errors.Is(err, state.ErrCorrupt):
 		e = refusal.New(http.StatusInternalServerError, "corrupt", "the stored version is damaged")
-		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged; restore goes back to a version that is not"
+		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
 	case errors.Is(err, context.Canceled):
 		return err
 	default:

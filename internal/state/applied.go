@@ -71,7 +71,7 @@ func (s *Store) findTask(ctx context.Context, ref Ref, h head, taskID string, en
 
 func (s *Store) commitAt(ctx context.Context, ref Ref, r recent) (*Commit, error) {
 	m, err := s.headerOf(ctx, ref, r.manifest(), nil)
-	if errors.Is(err, ErrNotFound) { // collected: that it was applied is all that is left
+	if isDamage(err) { // collected, or lost: that it was applied is all that is left
 		return &Commit{Generation: r.Generation, TaskID: r.Task, Time: time.Unix(r.Unix, 0).UTC()}, nil
 	}
 	if err != nil {
@@ -90,19 +90,36 @@ func (s *Store) headerOf(ctx context.Context, ref Ref, name string, digest *Dige
 		m, _, err := s.decode(ctx, ref, link{name, *digest}, false)
 		return m, err
 	}
+	found, err := s.readNamed(ctx, ref, name)
+	if err != nil {
+		return nil, err
+	}
+	return found.man, nil
+}
+
+// readNamed reads the manifest of a name from the store.
+func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, error) {
 	key := ref.manifestKey(name)
 	obj, err := s.objects.Get(ctx, key, GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	m, err := decodeManifest(obj.Data, false)
-	if err == nil && manifestName(m.header.Generation, manifestDigits(Sum(obj.Data))) != name {
+	digest := Sum(obj.Data)
+	if err == nil && manifestName(m.header.Generation, manifestDigits(digest)) != name {
 		err = fmt.Errorf("%w: has another digest", ErrCorrupt)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return m, nil
+	return &named{link{name, digest}, m, int64(len(obj.Data))}, nil
+}
+
+// named is a manifest with its link and its stored bytes.
+type named struct {
+	link link
+	man  *manifest
+	size int64
 }
 
 // toCommit returns what a manifest says about its commit.

@@ -2,8 +2,9 @@ package state
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // CheckOptions says how much Check reads.
@@ -18,95 +19,115 @@ type Checked struct {
 	Packs    int
 	Read     int      // packs whose content was verified
 	Problems []string // empty: all is well
+	Lost     []string // paths of the newest version that cannot be read
 }
 
 // Check verifies that every kept version of a workspace can be read: manifests
-// decode and match their digests, all packs exist in their right size. An error
-// means that the check could not be made.
+// decode and match their digests, all packs exist in their right size. It reads from the object store
+// only, and changes nothing. An error means that the check could not be made.
 func (s *Store) Check(ctx context.Context, ref Ref, opts CheckOptions) (Checked, error) {
 	var out Checked
 	if err := ref.check(); err != nil {
 		return out, err
 	}
-	sizes := map[string]int64{}
-	for info, err := range s.objects.List(ctx, ref.Tenant+"/p/", "") {
-		if err != nil {
-			return out, fmt.Errorf("check %s: %w", ref, err)
-		}
-		sizes[info.Key] = info.Size
-	}
-	var links []link
-	err := s.walk(ctx, ref, func(l link, _ *manifest) bool {
-		links = append(links, l)
-		return true
-	})
-	if err := out.problem(err); err != nil {
+	if err := s.fresh().check(ctx, ref, opts, &out); err != nil {
 		return out, fmt.Errorf("check %s: %w", ref, err)
 	}
-	byPack := map[Digest][]want{}
-	seen := map[Digest]bool{}
-	for _, l := range links {
+	return out, nil
+}
+
+func (s *Store) check(ctx context.Context, ref Ref, opts CheckOptions, out *Checked) error {
+	packs, err := s.newInspector(ctx, ref.Tenant)
+	if err != nil {
+		return err
+	}
+	links, err := s.checkHistory(ctx, ref, out)
+	if err != nil {
+		return err
+	}
+	wants := map[Digest][]*blob{}
+	seen := map[place]bool{}
+	var newest *snapshot
+	for i, l := range links {
 		out.Versions++
 		v, err := s.load(ctx, ref, l)
 		if err := out.problem(err); err != nil {
-			return out, fmt.Errorf("check %s: %w", ref, err)
+			return err
 		}
 		if v == nil {
 			continue
 		}
+		if i == 0 {
+			newest = v.snap
+		}
 		for _, e := range v.snap.entries {
-			for i := range e.Blobs {
-				b := &e.Blobs[i]
-				if byPack[b.Pack.ID] == nil {
-					out.pack(ref.Tenant, b.Pack, sizes)
-				}
-				if !seen[b.ID] {
-					seen[b.ID] = true
-					byPack[b.Pack.ID] = append(byPack[b.Pack.ID], want{blob: b})
+			for j := range e.Blobs {
+				b := &e.Blobs[j]
+				if at := (place{b.Pack.ID, b.ID}); !seen[at] {
+					seen[at] = true
+					wants[b.Pack.ID] = append(wants[b.Pack.ID], b)
 				}
 			}
 		}
 	}
-	if !opts.ReadData {
-		return out, nil
+	for _, id := range slices.SortedFunc(maps.Keys(wants), Digest.compare) {
+		out.Packs++
+		deep := opts.ReadData && (opts.Of < 2 || int(id[0])%opts.Of == opts.Part%opts.Of)
+		if err := packs.look(ctx, wants[id][0].Pack, wants[id], deep, nil); err != nil {
+			return err
+		}
+		if why := packs.bad[id]; why != "" {
+			out.Problems = append(out.Problems, packKey(ref.Tenant, id)+": "+why)
+		}
 	}
-	err = s.checkData(ctx, ref.Tenant, byPack, opts, &out)
-	return out, err
+	out.Read = packs.read
+	if newest != nil {
+		for _, e := range newest.entries {
+			if !packs.whole(e) {
+				out.Lost = append(out.Lost, e.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// checkHistory returns the versions that are in the history, but for those that Repair has given up.
+func (s *Store) checkHistory(ctx context.Context, ref Ref, out *Checked) ([]link, error) {
+	p, _, err := s.readPins(ctx, ref)
+	if err := out.problem(err); err != nil {
+		return nil, err
+	}
+	h, etag, err := s.readHead(ctx, ref, "")
+	if err := out.problem(err); err != nil {
+		return nil, err
+	}
+	if etag == "" && h.Generation == 0 {
+		for info, err := range s.objects.List(ctx, ref.key("m/"), "") {
+			if err != nil {
+				return nil, err
+			}
+			out.Problems = append(out.Problems, ref.headKey()+": missing, and there are manifests, as "+info.Key)
+			break
+		}
+	}
+	var links []link
+	err = s.walk(ctx, ref, func(l link, m *manifest) bool {
+		if !p.brokenBy(m) {
+			links = append(links, l)
+		}
+		return true
+	})
+	if len(out.Problems) > 0 && isDamage(err) { // it is among them
+		return links, nil
+	}
+	return links, out.problem(err)
 }
 
 // problem notes damage, and returns any other error.
 func (c *Checked) problem(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) {
+	if isDamage(err) {
 		c.Problems = append(c.Problems, err.Error())
 		return nil
 	}
 	return err
-}
-
-func (c *Checked) pack(tenant string, p *pack, sizes map[string]int64) {
-	c.Packs++
-	key := packKey(tenant, p.ID)
-	if size, ok := sizes[key]; !ok {
-		c.Problems = append(c.Problems, key+": missing")
-	} else if size != p.Size {
-		c.Problems = append(c.Problems, fmt.Sprintf("%s: has %d bytes, want %d", key, size, p.Size))
-	}
-}
-
-func (s *Store) checkData(ctx context.Context, tenant string, byPack map[Digest][]want, opts CheckOptions, out *Checked) error {
-	for id, wants := range byPack {
-		if opts.Of > 1 && int(id[0])%opts.Of != opts.Part%opts.Of {
-			continue
-		}
-		out.Read++
-		s.cache.drop(id) // what the store has, not what we remember
-		err := s.fetch(ctx, tenant, wants, func(int, want, []byte) error { return nil })
-		if err := out.problem(err); err != nil {
-			return err
-		}
-	}
-	return nil
 }

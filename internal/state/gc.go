@@ -58,7 +58,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}
@@ -75,6 +75,7 @@ type collector struct {
 	kept       map[string][]string // by workspace: names of objects of Keep
 	rest       map[string]int      // by workspace: objects beside HEAD and pins
 	packs      map[Digest]*liveBlobs
+	givenUp    map[string]bool // keys of manifests that Repair has given up
 	out        Collected
 }
 
@@ -162,13 +163,13 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) error {
 	c.live[ref.manifestKey(k.link.Name)] = true
 	c.markPacks(k.man, k.pinned)
-	v, err := c.store.load(ctx, ref, k.link)
-	if err != nil {
-		return err
-	}
-	c.use(v.snap)
+	broken := false
 	for _, l := range k.man.header.Chain {
 		key := ref.manifestKey(l.Name)
+		if c.givenUp[key] {
+			broken = true
+			continue
+		}
 		if c.live[key] && !k.pinned {
 			continue
 		}
@@ -179,6 +180,14 @@ func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) er
 		c.live[key] = true
 		c.markPacks(m, k.pinned)
 	}
+	if broken {
+		return nil
+	}
+	v, err := c.store.load(ctx, ref, k.link)
+	if err != nil {
+		return err
+	}
+	c.use(v.snap)
 	return nil
 }
 
@@ -202,6 +211,9 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 	p, _, err := c.store.readPins(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	for _, g := range p.Lost {
+		c.givenUp[ref.manifestKey(g.Name)] = true
 	}
 	var kept []keptManifest
 	var orphans []link
@@ -287,8 +299,12 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 		return err
 	}
 	var m marks
-	if err := json.Unmarshal(obj.Data, &m); err != nil {
-		return fmt.Errorf("%s: %w: %w", run, ErrCorrupt, err)
+	if err := json.Unmarshal(obj.Data, &m); err != nil { // nobody knows what was marked: it is marked again
+		c.store.opts.Log.WarnContext(ctx, "marks of a collection are damaged and count for nothing", "key", run, "error", err)
+		if c.opts.DryRun {
+			return nil
+		}
+		return c.store.objects.Delete(ctx, run)
 	}
 	ripe := c.now.Sub(m.Time) >= c.opts.Grace
 	var remove []string

@@ -49,8 +49,15 @@ func (s *Store) walk(ctx context.Context, ref Ref, visit func(link, *manifest) b
 	for next != nil {
 		l := *next
 		m, err := s.headerOf(ctx, ref, l.Name, &l.Digest)
-		if errors.Is(err, ErrNotFound) && last <= h.Generation {
-			break
+		if isDamage(err) {
+			before, ok, failed := s.bridge(ctx, ref, l)
+			if ok {
+				next = before
+				continue
+			}
+			if err = errors.Join(err, failed); failed == nil && errors.Is(err, ErrNotFound) && last <= h.Generation {
+				break
+			}
 		}
 		if err != nil {
 			return err
@@ -69,6 +76,9 @@ func (s *Store) walk(ctx context.Context, ref Ref, visit func(link, *manifest) b
 			break // of a life that ended with Delete
 		}
 		m, err := s.headerOf(ctx, ref, k.Name, &k.Digest)
+		if isDamage(err) && kept.lost(k.Name) != nil {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -216,6 +226,7 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 type pins struct {
 	Pins []pin  `json:"pins,omitempty"`
 	Kept []link `json:"kept,omitempty"` // by retention, newest first
+	Lost []gap  `json:"lost,omitempty"` // what Repair has given up
 }
 
 type pin struct {
@@ -267,14 +278,7 @@ func (s *Store) changePins(ctx context.Context, ref Ref, change func(*pins)) err
 			return err
 		}
 		change(&p)
-		data, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		if data = seal(data); len(data) > maxHead {
-			return fmt.Errorf("%w: too many pins", ErrQuota)
-		}
-		_, err = s.objects.CompareAndSwap(ctx, ref.pinsKey(), etag, data)
+		err = s.swapPins(ctx, ref, etag, p)
 		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
 			err = pace.pause(ctx, err)
 			if err == nil {
@@ -283,6 +287,18 @@ func (s *Store) changePins(ctx context.Context, ref Ref, change func(*pins)) err
 		}
 		return err
 	}
+}
+
+func (s *Store) swapPins(ctx context.Context, ref Ref, etag string, p pins) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if data = seal(data); len(data) > maxHead {
+		return fmt.Errorf("%w: too many pins", ErrQuota)
+	}
+	_, err = s.objects.CompareAndSwap(ctx, ref.pinsKey(), etag, data)
+	return err
 }
 
 // Pin keeps a generation (0: the newest) for good under a name, replacing what had it.

@@ -108,7 +108,14 @@ func (c *collector) markKept(ctx context.Context, ref Ref, h head) error {
 			continue
 		}
 		key := ref.key("k/" + name)
+		c.live[key] = true
 		l, err := c.store.readKept(ctx, key)
+		if errors.Is(err, ErrCorrupt) { // its name says enough
+			l, err = c.store.linkOf(ctx, ref, generation)
+		}
+		if errors.Is(err, ErrNotFound) || err == nil && c.givenUp[ref.manifestKey(l.Name)] {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -116,7 +123,6 @@ func (c *collector) markKept(ctx context.Context, ref Ref, h head) error {
 		if err != nil {
 			return err
 		}
-		c.live[key] = true
 		if err := c.markVersion(ctx, ref, keptManifest{link: l, man: m}); err != nil {
 			return err
 		}

@@ -97,17 +97,27 @@ func appendIndex(body []byte, blobs []blob) []byte {
 // readIndex returns the blobs of a pack, with their Pack unset. The
 // content is not verified.
 func readIndex(data []byte) ([]blob, error) {
-	if len(data) < packTail || len(data) > packLimit || string(data[len(data)-len(packMagic):]) != packMagic {
-		return nil, fmt.Errorf("pack of %d bytes: %w: no index", len(data), ErrCorrupt)
+	blobs, _, err := readIndexTail(data, int64(len(data)))
+	return blobs, err
+}
+
+// readIndexTail is readIndex for the last bytes of a pack of size bytes. When those are too few, more says
+// how many are needed.
+func readIndexTail(data []byte, size int64) (blobs []blob, more int64, err error) {
+	if len(data) < packTail || size > packLimit || string(data[len(data)-len(packMagic):]) != packMagic {
+		return nil, 0, fmt.Errorf("pack of %d bytes: %w: no index", size, ErrCorrupt)
 	}
 	rest := data[:len(data)-packTail]
 	count := int64(binary.BigEndian.Uint32(data[len(rest):]))
-	if count*indexEntry > int64(len(rest)) {
-		return nil, fmt.Errorf("pack of %d bytes: %w: index of %d blobs", len(data), ErrCorrupt, count)
+	if more = count*indexEntry + int64(packTail); more > size {
+		return nil, 0, fmt.Errorf("pack of %d bytes: %w: index of %d blobs", size, ErrCorrupt, count)
 	}
-	bodyLen := int64(len(rest)) - count*indexEntry
-	index := rest[bodyLen:]
-	blobs := make([]blob, count)
+	if more > int64(len(data)) {
+		return nil, more, nil
+	}
+	bodyLen := size - more
+	index := rest[int64(len(rest))-count*indexEntry:]
+	blobs = make([]blob, count)
 	var offset int64
 	for i := range blobs {
 		b := &blobs[i]
@@ -117,12 +127,12 @@ func readIndex(data []byte) ([]blob, error) {
 		b.Offset = offset
 		offset += b.Stored
 		if b.Stored > b.Raw || b.Raw > maxBlob {
-			return nil, fmt.Errorf("pack of %d bytes: %w: blob of %d bytes stored in %d", len(data), ErrCorrupt, b.Raw, b.Stored)
+			return nil, 0, fmt.Errorf("pack of %d bytes: %w: blob of %d bytes stored in %d", size, ErrCorrupt, b.Raw, b.Stored)
 		}
 		index = index[indexEntry:]
 	}
 	if offset != bodyLen {
-		return nil, fmt.Errorf("pack of %d bytes: %w: blobs take %d of %d bytes", len(data), ErrCorrupt, offset, bodyLen)
+		return nil, 0, fmt.Errorf("pack of %d bytes: %w: blobs take %d of %d bytes", size, ErrCorrupt, offset, bodyLen)
 	}
-	return blobs, nil
+	return blobs, more, nil
 }

@@ -134,6 +134,9 @@ func TestClientWorkspace(t *testing.T) {
 	if found, err := w.Check(t.Context(), client.CheckOptions{ReadData: true}); err != nil || found.Versions != 3 || len(found.Problems) != 0 {
 		t.Errorf("Check = %+v, %v", found, err)
 	}
+	if done, err := w.Repair(t.Context(), client.RepairOptions{ReadData: true}); err != nil || !done.Commit.NoChange || done.Commit.Generation != 3 {
+		t.Errorf("Repair = %+v, %v", done, err)
+	}
 	if pins, err := w.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0] != (client.Pin{Name: "before", Generation: 1}) {
 		t.Errorf("Pins = %+v, %v", pins, err)
 	}

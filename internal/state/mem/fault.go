@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -34,6 +35,23 @@ func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fault = fault
+}
+
+// Damage replaces what is stored under key behind everybody's back, as a disk does; nil removes it. To
+// put there again what was there is no violation.
+func (o *Objects) Damage(key string, how func(data []byte) []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	obj, ok := o.objects[key]
+	if !ok {
+		return
+	}
+	obj.was = obj.undamaged()
+	if obj.data = how(bytes.Clone(obj.data)); obj.data == nil {
+		delete(o.objects, key)
+		return
+	}
+	o.objects[key] = obj
 }
 
 // Calls returns the calls so far and forgets them.

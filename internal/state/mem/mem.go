@@ -36,7 +36,15 @@ type object struct {
 	data     []byte
 	etag     string
 	modified time.Time
-	swapped  bool // written by CompareAndSwap
+	swapped  bool   // written by CompareAndSwap
+	was      []byte // before Damage; nil: it was not damaged
+}
+
+func (o object) undamaged() []byte {
+	if o.was != nil {
+		return o.was
+	}
+	return o.data
 }
 
 var _ state.Objects = (*Objects)(nil)
@@ -92,7 +100,7 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Di
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.police(key)
-	if old, ok := o.objects[key]; ok && (old.swapped || !bytes.Equal(old.data, data)) {
+	if old, ok := o.objects[key]; ok && (old.swapped || !bytes.Equal(old.undamaged(), data)) {
 		o.violate("put %s: replaces an object that has other content", key)
 	}
 	o.store(key, data, false)

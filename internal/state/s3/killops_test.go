@@ -2,6 +2,8 @@ package s3_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -43,6 +45,7 @@ var ops = map[string]struct {
 	ready  func(ctx context.Context, s *state.Store, tenant string) error // before it, nil: nothing
 	makes  func(before map[string]string) map[string]string               // of main, nil: what it was
 	old    func(map[string]string) map[string]string                      // of main after ready, nil: generation(4)
+	harm   func(ctx context.Context, objects state.Objects, tenant string) error
 }{
 	"mark":  {writes: 1, do: collect},
 	"sweep": {writes: 4, do: collect, ready: collect},
@@ -101,6 +104,30 @@ var ops = map[string]struct {
 		}
 		return nil
 	}, do: collect, makes: sparse, old: sparse},
+	"repair": {writes: 3, harm: func(ctx context.Context, objects state.Objects, tenant string) error {
+		for info, err := range objects.List(ctx, tenant+"/w/main/", "") {
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(info.Key, "/HEAD") || strings.Contains(info.Key, "/m/000000000003-") {
+				if err := objects.Delete(ctx, info.Key); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, do: func(ctx context.Context, s *state.Store, tenant string) error {
+		_, err := s.Repair(ctx, mainOf(tenant), state.RepairOptions{})
+		return err
+	}, old: func(map[string]string) map[string]string { return map[string]string{} }, makes: func(map[string]string) map[string]string {
+		after := generation(4)
+		maps.Copy(after, map[string]string{"new-2": statetest.Random(2, 4000), "recovered": "dir"})
+		for _, lost := range generation(3) {
+			id := sha256.Sum256([]byte(lost))
+			after["recovered/"+hex.EncodeToString(id[:8])] = lost
+		}
+		return after
+	}},
 	"rm --all": {writes: 1, do: func(ctx context.Context, s *state.Store, tenant string) error {
 		return s.Delete(ctx, mainOf(tenant))
 	}, makes: func(map[string]string) map[string]string { return map[string]string{} }},
@@ -281,6 +308,11 @@ func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n i
 	}
 	if ready := ops[op].ready; ready != nil {
 		if err := ready(t.Context(), store, tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if harm := ops[op].harm; harm != nil {
+		if err := harm(t.Context(), objects, tenant); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,129 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// fresh returns a Store that remembers nothing, to see what the object store has.
+func (s *Store) fresh() *Store {
+	return &Store{objects: s.objects, opts: s.opts, codec: s.codec, cache: openCache("", 0)}
+}
+
+// isDamage reports whether err says that an object is gone or is not what it should be.
+func isDamage(err error) bool { return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) }
+
+// place is content in one pack; the same content may be in others.
+type place struct{ pack, blob Digest }
+
+// inspector verifies packs of a tenant.
+type inspector struct {
+	store  *Store
+	tenant string
+	listed map[Digest]ObjectInfo // packs that are there
+	bad    map[Digest]string     // packs that are not whole, and why
+	lost   map[place]bool        // content that cannot be read in those
+	read   int                   // packs
+}
+
+func (s *Store) newInspector(ctx context.Context, tenant string) (*inspector, error) {
+	i := &inspector{store: s, tenant: tenant, listed: map[Digest]ObjectInfo{}, bad: map[Digest]string{}, lost: map[place]bool{}}
+	for info, err := range s.objects.List(ctx, tenant+"/p/", "") {
+		if err != nil {
+			return nil, err
+		}
+		var id Digest
+		if id.UnmarshalText([]byte(info.Key[strings.LastIndexByte(info.Key, '/')+1:])) == nil {
+			i.listed[id] = info
+		}
+	}
+	return i, nil
+}
+
+// look verifies that a pack is there in its size, and of one that is not, or if deep is set, all that is
+// wanted of it. good gets content that can be read; of packs that are whole only if deep is set.
+func (i *inspector) look(ctx context.Context, p *pack, wants []*blob, deep bool, good func(*blob, []byte) error) error {
+	info, ok := i.listed[p.ID]
+	if ok && info.Size == p.Size && !deep {
+		return nil
+	}
+	var data []byte
+	if ok {
+		obj, err := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), GetOptions{})
+		if ok = !errors.Is(err, ErrNotFound); ok && err != nil {
+			return err
+		}
+		data = obj.Data
+		i.read++
+	}
+	switch {
+	case !ok:
+		i.bad[p.ID] = "missing"
+	case int64(len(data)) != p.Size:
+		i.bad[p.ID] = fmt.Sprintf("has %d bytes, want %d", len(data), p.Size)
+	case Sum(data) != p.ID:
+		i.bad[p.ID] = "has another digest"
+	}
+	for _, b := range wants {
+		content, err := i.open(b, data)
+		if err != nil {
+			i.lost[place{p.ID, b.ID}] = true
+			if i.bad[p.ID] == "" {
+				i.bad[p.ID] = err.Error()
+			}
+		} else if good != nil {
+			if err := good(b, content); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *inspector) open(b *blob, data []byte) ([]byte, error) {
+	if b.Offset+b.Stored > int64(len(data)) {
+		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, ErrCorrupt)
+	}
+	return i.store.codec.open(b, data[b.Offset:b.Offset+b.Stored], nil)
+}
+
+// whole reports whether all content of e can be read where it is.
+func (i *inspector) whole(e *entry) bool {
+	for _, b := range e.Blobs {
+		if i.lost[place{b.Pack.ID, b.ID}] {
+			return false
+		}
+	}
+	return true
+}
+
+const indexGuess = 64 << 10 // of an index: most are smaller
+
+// index returns what a pack says that it holds.
+func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
+	p := &pack{id, i.listed[id].Size}
+	for length := min(p.Size, indexGuess); ; {
+		opts := GetOptions{Offset: p.Size - length, Length: length}
+		if p.Size == 0 {
+			opts = GetOptions{}
+		}
+		obj, err := i.store.objects.Get(ctx, packKey(i.tenant, id), opts)
+		if err != nil {
+			return nil, err
+		}
+		blobs, more, err := readIndexTail(obj.Data, p.Size)
+		if err != nil {
+			return nil, err
+		}
+		if more > length {
+			length = more
+			continue
+		}
+		for n := range blobs {
+			blobs[n].Pack = p
+		}
+		return blobs, nil
+	}
+}

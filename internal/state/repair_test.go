@@ -1,0 +1,330 @@
+package state_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+const damagedCommits = 12
+
+func damagedContent(i int) string { return statetest.Random(byte(i), 2000) }
+
+// history makes 12 generations, each with a file of its own in a pack of its own, and returns the keys
+// of packs and manifests by generation.
+func damagedHistory(t *testing.T, objects *mem.Objects) (packs, manifests map[int]string) {
+	t.Helper()
+	w := newWorker(t, objects)
+	packs, manifests = map[int]string{}, map[int]string{}
+	for i := 1; i <= damagedCommits; i++ {
+		w.Checkout()
+		w.Write(fmt.Sprint("d/f", i), damagedContent(i))
+		objects.Calls()
+		w.Commit(fmt.Sprint("task-", i))
+		for _, call := range objects.Calls() {
+			switch call.Op + " " + kindOf(call.Key) {
+			case "put p":
+				packs[i] = call.Key
+			case "put m":
+				manifests[i] = call.Key
+			}
+		}
+	}
+	return packs, manifests
+}
+
+func gone([]byte) []byte { return nil }
+
+func flipped(at int) func([]byte) []byte {
+	return func(data []byte) []byte {
+		data[(at+len(data))%len(data)] ^= 1
+		return data
+	}
+}
+
+func truncated(data []byte) []byte { return data[:len(data)-10] }
+
+// allBut are the files of the history without some of them.
+func allBut(missing ...int) map[string]string {
+	files := map[string]string{"d": "dir"}
+	for i := 1; i <= damagedCommits; i++ {
+		if !slices.Contains(missing, i) {
+			files[fmt.Sprint("d/f", i)] = damagedContent(i)
+		}
+	}
+	return files
+}
+
+// unnamed adds content that is found without its name.
+func unnamed(files map[string]string, found ...int) map[string]string {
+	out := maps.Clone(files)
+	for _, i := range found {
+		id := sha256.Sum256([]byte(damagedContent(i)))
+		out["recovered"], out["recovered/"+hex.EncodeToString(id[:8])] = "dir", damagedContent(i)
+	}
+	return out
+}
+
+// TestRepair damages each kind of object in turn. Check finds it, Repair gives back everything that is
+// still there and says what is not, and afterwards the workspace works, and is well.
+func TestRepair(t *testing.T) {
+	const head, pins = "acme/w/main/HEAD", "acme/w/main/pins/HEAD"
+	all := func(m map[int]string) []string { return slices.Collect(maps.Values(m)) }
+	one := func(i int) func(map[int]string) []string {
+		return func(m map[int]string) []string { return []string{m[i]} }
+	}
+	for _, c := range []struct {
+		name     string
+		pack     func(map[int]string) []string // damaged packs
+		manifest func(map[int]string) []string
+		key      string
+		how      func([]byte) []byte
+		deep     bool // is found by reading content only
+		lost     []string
+		older    int64
+		unknown  []int64
+		want     map[string]string
+		same     bool // as it was: no new generation
+	}{
+		{name: "nothing", how: gone, want: allBut(), same: true},
+		{name: "pack gone", pack: one(5), how: gone, lost: []string{"d/f5"}, want: allBut(5)},
+		{name: "pack truncated", pack: one(5), how: truncated, want: allBut()},
+		{name: "all packs truncated", pack: all, how: truncated, want: allBut()},
+		{name: "pack with another content", pack: one(5), how: flipped(100), deep: true, lost: []string{"d/f5"}, want: allBut(5)},
+		{name: "pack with another index", pack: one(5), how: flipped(-20), deep: true, want: allBut()},
+		{name: "newest manifest gone", manifest: one(12), how: gone, unknown: []int64{12}, want: unnamed(allBut(12), 12)},
+		{name: "newest manifest flipped", manifest: one(12), how: flipped(30), unknown: []int64{12}, want: unnamed(allBut(12), 12)},
+		{name: "delta gone", manifest: one(6), how: gone, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
+		{name: "delta truncated", manifest: one(6), how: truncated, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
+		{name: "full manifest gone", manifest: one(1), how: gone, unknown: []int64{1}, want: unnamed(allBut(1), 1)},
+		{
+			name: "all manifests gone", manifest: all, how: gone, unknown: []int64{12},
+			want: unnamed(map[string]string{}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
+		},
+		{name: "HEAD gone", key: head, how: gone, want: allBut()},
+		{name: "HEAD flipped", key: head, how: flipped(50), want: allBut()},
+		{name: "HEAD empty", key: head, how: func([]byte) []byte { return []byte{} }, want: allBut()},
+		{name: "HEAD and newest manifest gone", key: head, manifest: one(12), how: gone, want: unnamed(allBut(12), 12)},
+		{name: "pins flipped", key: pins, how: flipped(5), want: allBut(), same: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := mem.New()
+				packs, manifests := damagedHistory(t, objects)
+				if err := state.New(objects, state.Options{}).Pin(t.Context(), ref, "four", 4); err != nil {
+					t.Fatal(err)
+				}
+				var damaged []string
+				if c.pack != nil {
+					damaged = append(damaged, c.pack(packs)...)
+				}
+				if c.manifest != nil {
+					damaged = append(damaged, c.manifest(manifests)...)
+				}
+				if c.key != "" {
+					damaged = append(damaged, c.key)
+				}
+				for _, key := range damaged {
+					objects.Damage(key, c.how)
+				}
+				wantFound(t, objects, damaged, c.deep, c.lost)
+				store := state.New(objects, state.Options{})
+				dry, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep, DryRun: true})
+				if err != nil {
+					t.Fatalf("Repair(dry run) = %v", err)
+				}
+				objects.Calls()
+				out, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep})
+				if err != nil {
+					t.Fatalf("Repair() = %v", err)
+				}
+				if diff := cmp.Diff(dry.Lost, out.Lost); diff != "" {
+					t.Errorf("a dry run says other paths are lost (-dry +done):\n%s", diff)
+				}
+				for _, call := range objects.Calls() {
+					if call.Op == "delete" {
+						t.Errorf("Repair() has made the request %+v", call)
+					}
+				}
+				var lost []string
+				for _, l := range out.Lost {
+					lost = append(lost, l.Path)
+					if l.Older != c.older || l.Bytes != 2000 {
+						t.Errorf("lost: %+v, want 2000 bytes, in generation %d", l, c.older)
+					}
+				}
+				if !slices.Equal(lost, c.lost) || !slices.Equal(out.Unknown, c.unknown) || out.Commit.NoChange != c.same {
+					t.Errorf("Repair() = %+v, want lost %v, unknown %v, unchanged: %v", out, c.lost, c.unknown, c.same)
+				}
+				wantWorking(t, objects, c.want, c.deep)
+			})
+		})
+	}
+}
+
+// wantFound runs Check on damage.
+func wantFound(t *testing.T, objects *mem.Objects, damaged []string, deep bool, lost []string) {
+	t.Helper()
+	report, err := state.New(objects, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: deep})
+	if err != nil {
+		t.Fatalf("Check() = %v", err)
+	}
+	if (len(report.Problems) > 0) != (len(damaged) > 0) || !slices.Equal(report.Lost, lost) {
+		t.Errorf("Check() = %+v, want problems with %v, lost %v", report, damaged, lost)
+	}
+	for _, key := range damaged[:min(len(damaged), 1)] {
+		if len(damaged) == 1 && !strings.Contains(strings.Join(report.Problems, "\n"), key) {
+			t.Errorf("Check() does not name %s: %q", key, report.Problems)
+		}
+	}
+}
+
+// wantWorking uses a repaired workspace: files, history, a task, a collection; and repairs it again.
+func wantWorking(t *testing.T, objects *mem.Objects, want map[string]string, deep bool) {
+	t.Helper()
+	w := newWorker(t, objects)
+	w.Checkout()
+	w.Want(want)
+	again, err := w.Store.Repair(t.Context(), ref, state.RepairOptions{ReadData: deep})
+	if err != nil || !again.Commit.NoChange || len(again.Lost) > 0 {
+		t.Errorf("Repair() of what was repaired = %+v, %v", again, err)
+	}
+	log, err := w.Store.Log(t.Context(), ref, 0)
+	if err != nil || len(log) == 0 {
+		t.Fatalf("Log() = %v, %v", log, err)
+	}
+	report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+	if err != nil || len(report.Lost) > 0 {
+		t.Errorf("Check() of the repaired workspace = %+v, %v", report, err)
+	}
+	w.Write("after", "repair")
+	if c := w.Commit("after"); c.Generation < damagedCommits+1 {
+		t.Errorf("a task after the repair made generation %d", c.Generation)
+	}
+	for range 3 {
+		advance(t, 25*time.Hour)
+		if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{}); err != nil {
+			t.Errorf("Collect() after the repair = %v", err)
+		}
+	}
+	fresh := newWorker(t, objects)
+	fresh.Checkout()
+	want = maps.Clone(want)
+	want["after"] = "repair"
+	fresh.Want(want)
+	if err := objects.Violations(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRepairKeepsHistory: versions before and after a lost delta stay in the history, those that can be
+// read can be read, tasks are known to be applied, and new generations are new.
+func TestRepairKeepsHistory(t *testing.T) {
+	for _, how := range []func([]byte) []byte{gone, flipped(40)} {
+		objects := mem.New()
+		_, manifests := damagedHistory(t, objects)
+		objects.Damage(manifests[6], how)
+		objects.Damage("acme/w/main/HEAD", how)
+		store := state.New(objects, state.Options{})
+		out, err := store.Repair(t.Context(), ref, state.RepairOptions{})
+		if err != nil || out.Commit.Generation != 13 {
+			t.Fatalf("Repair() = %+v, %v, want generation 13", out, err)
+		}
+		log, err := store.Log(t.Context(), ref, 0)
+		var generations []int64
+		for _, c := range log {
+			generations = append(generations, c.Generation)
+		}
+		if want := []int64{13, 5, 4, 3, 2, 1}; err != nil || !slices.Equal(generations, want) {
+			t.Errorf("Log() = %v, %v, want generations %v", generations, err, want)
+		}
+		f, _, err := store.Open(t.Context(), ref, 5, "d/f3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := io.ReadAll(f); err != nil || string(data) != damagedContent(3) {
+			t.Errorf("d/f3 of generation 5 is %d bytes, %v", len(data), err)
+		}
+		if done, err := store.Applied(t.Context(), ref, "task-9", time.Time{}); err != nil || done == nil || done.Generation != 9 {
+			t.Errorf("Applied(task-9) = %+v, %v, want generation 9", done, err)
+		}
+	}
+}
+
+// TestRepairFindsOlder: a path whose content is lost is named with the generation that has an older one.
+func TestRepairFindsOlder(t *testing.T) {
+	objects := mem.New()
+	committed(t, objects, 3)
+	for _, key := range keys(t, objects) {
+		objects.Damage(key, func(data []byte) []byte {
+			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
+				return nil
+			}
+			return data
+		})
+	}
+	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
+	if want := []state.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
+		t.Errorf("Repair() = %+v, %v, want lost %v", out, err, want)
+	}
+}
+
+// TestRepairOfNothing: a workspace that never was, or was deleted, is left alone.
+func TestRepairOfNothing(t *testing.T) {
+	objects := mem.New()
+	store := state.New(objects, state.Options{})
+	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, objects)) > 0 {
+		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, keys(t, objects))
+	}
+	w := committed(t, objects, 3)
+	if err := w.Store.Delete(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange {
+		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
+	}
+	fresh := newWorker(t, objects)
+	fresh.Checkout()
+	fresh.Want(map[string]string{})
+}
+
+// TestCollectWithDamagedNotes: damage in what collections and promises leave does not stop collections,
+// and what was promised stays.
+func TestCollectWithDamagedNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := committed(t, objects, 30)
+		if err := w.Store.Keep(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			advance(t, 25*time.Hour)
+			for _, key := range keys(t, objects) {
+				if strings.Contains(key, "/gc/") && !strings.HasSuffix(key, "HEAD") || strings.Contains(key, "/k/") {
+					objects.Damage(key, func([]byte) []byte { return []byte("{") })
+				}
+			}
+			if _, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, err := state.New(objects, state.Options{}).Open(t.Context(), ref, 3, "n")
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Open() of the promised version = %v", err)
+		}
+	})
+}
