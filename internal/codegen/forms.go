@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -12,11 +13,15 @@ import (
 // take every value of the clause into account.
 type form struct {
 	name    string
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	read    func(p *planner, m []string, c clause) bool
 }
 
-func re(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) }
+// re compiles a pattern of a whole clause when it is first asked for: all of them take 5 ms, which every
+// start of a program would pay.
+func re(s string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) })
+}
 
 const (
 	markRe   = `(⟦[qjp]\d+⟧)`

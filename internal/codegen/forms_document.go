@@ -257,7 +257,7 @@ var update = re(`(?:the |its )?` + nameRe + `(?: field| value)? to ` + valueRe +
 // readUpdates reads "session to 2, step to 2".
 func readUpdates(p *planner, m []string, c clause) bool {
 	for part := range strings.SplitSeq(m[1], ",") {
-		u := update.FindStringSubmatch(strings.TrimPrefix(strings.TrimSpace(part), "and "))
+		u := update().FindStringSubmatch(strings.TrimPrefix(strings.TrimSpace(part), "and "))
 		if u == nil || !readSet(p, u, c) {
 			return false
 		}

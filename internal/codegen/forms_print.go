@@ -40,7 +40,7 @@ func readPrint(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-var schemaForms = []form{{"tool", regexp.MustCompile(`^.+$`), readSchema}}
+var schemaForms = []form{{"tool", re(`.+`), readSchema}}
 
 var (
 	wordPattern = regexp.MustCompile(`[A-Za-z]+`)

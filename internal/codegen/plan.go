@@ -96,7 +96,7 @@ func (p *planner) step() {
 	before := len(p.body)
 	p.emit("%s", comment(readable))
 	for _, f := range p.forms {
-		m := f.pattern.FindStringSubmatch(c.text)
+		m := f.pattern().FindStringSubmatch(c.text)
 		if m == nil {
 			continue
 		}

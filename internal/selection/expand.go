@@ -3,6 +3,7 @@ package selection
 import (
 	_ "embed"
 	"strings"
+	"sync"
 
 	"github.com/codefleet/codefleet/internal/selection/text"
 )
@@ -10,8 +11,8 @@ import (
 //go:embed synonyms.txt
 var synonymText string
 
-// synonyms maps the stem of a task's word to stems of tools' words. Read-only after package initialisation.
-var synonyms = parseSynonyms(synonymText)
+// synonyms maps the stem of a task's word to stems of tools' words. It is read when it is first needed.
+var synonyms = sync.OnceValue(func() map[string][]string { return parseSynonyms(synonymText) })
 
 // parseSynonyms reads lines "left words: right words".
 func parseSynonyms(s string) map[string][]string {

@@ -59,7 +59,7 @@ func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 // reason names the query's word that brought a synonym or a spelling neighbour in.
 func (s *Snapshot) reason(term string, q query) string {
 	for _, own := range q.own {
-		if slices.Contains(synonyms[own], term) {
+		if slices.Contains(synonyms()[own], term) {
 			return own
 		}
 	}

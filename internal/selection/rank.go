@@ -98,7 +98,7 @@ func (s *Snapshot) expand(term string, weight float32, weights map[string]float3
 		}
 	}
 	put(term, 1)
-	for _, other := range synonyms[term] {
+	for _, other := range synonyms()[term] {
 		if own[other] == 0 {
 			put(other, synonymWeight)
 		}
