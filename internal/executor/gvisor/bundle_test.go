@@ -77,7 +77,8 @@ func TestRootOfAMergedHost(t *testing.T) {
 	fill(t, host, map[string]string{
 		"usr/bin/python3": "x", "usr/lib/libc.so": "x", "usr/local/bin/own": "x", "home/me/secret": "x",
 		"bin": "-> usr/bin", "lib": "-> usr/lib",
-		"etc/shadow": "secret", "etc/ld.so.cache": "cache", "etc/alternatives/awk": "-> /usr/bin/mawk",
+		"etc/shadow": "secret", "etc/ld.so.cache": "cache", "etc/alternatives/awk": "-> /usr/bin/mawk", "etc/alternatives/mt": "-> /bin/mt-gnu",
+		"etc/alternatives/awk.1.gz": "-> /usr/share/man/man1/mawk.1.gz", // boxes see no manuals
 	})
 	for range 2 { // a second box of the same owner finds it made
 		if err := buildRoot(root, host); err != nil {
@@ -94,7 +95,7 @@ func TestRootOfAMergedHost(t *testing.T) {
 		}
 		return err
 	})
-	want := []string{"/bin", "/etc/alternatives/awk", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/passwd", "/lib"}
+	want := []string{"/bin", "/etc/alternatives/awk", "/etc/alternatives/mt", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/passwd", "/lib"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("files of the root (-want +got):\n%s%v", diff, err)
 	}

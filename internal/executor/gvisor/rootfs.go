@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor"
 )
@@ -150,11 +151,20 @@ func buildEtc(root, host string) error {
 		return err
 	}
 	for _, link := range links {
+		if target, err := os.Readlink(link); err != nil || !shown(target) {
+			continue
+		}
 		if err := copyLink(link, filepath.Join(root, "etc/alternatives", filepath.Base(link))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shown tells whether a path of the host is one that boxes see. Most alternatives are pages of manuals,
+// which they do not, and to make a link takes a disk as long as to make a file.
+func shown(path string) bool {
+	return slices.ContainsFunc(slices.Concat(hostParts, hostLinks), func(part string) bool { return strings.HasPrefix(path, part+"/") })
 }
 
 // makeDir makes a directory that every user of a box can enter, whatever the umask.
