@@ -32,6 +32,27 @@ type customer struct {
 	Tags []string `json:"tags"`
 }
 
+type note struct {
+	Text string `json:"text"`
+}
+
+// addNote changes something: each call adds a line, and its answer is how many bytes there are.
+func addNote(_ context.Context, n note) (int64, error) {
+	f, err := os.OpenFile("notes", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintln(f, n.Text); err != nil {
+		return 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
 func serveCRM(ctx context.Context, server string) error {
 	where, err := client.LocateNATS("", "")
 	if err != nil {
@@ -54,6 +75,7 @@ func serveCRM(ctx context.Context, server string) error {
 			return customer{Name: strings.Repeat(q.Name, max(1, q.Times)), Tags: []string{"new"}}, nil
 		}),
 		client.NewTool(info("count", "Count the customers."), func(context.Context, struct{}) (int, error) { return 42, nil }),
+		client.NewTool(client.ToolInfo{Name: "add-note", Description: "Add a note to the file of notes."}, addNote),
 		client.NewTool(info("crash", "Crash."), func(context.Context, struct{}) (string, error) { panic("the secret reason") }),
 		client.NewTool(info("flood", "Answer with too much."), func(context.Context, struct{}) (string, error) {
 			return strings.Repeat("x", 2<<20), nil

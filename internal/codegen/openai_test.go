@@ -248,7 +248,7 @@ func TestRepairShowsTheErrorAndWhatWasDone(t *testing.T) {
 	}
 	messages := w.requests[0]["messages"].([]any)
 	last := messages[len(messages)-1].(map[string]any)["content"].(string)
-	for _, want := range []string{"x = 1 / 0", "ZeroDivisionError ‹/error> line 1", "database.execute(...) -> 1 row", "Do not make them again"} {
+	for _, want := range []string{"x = 1 / 0", "ZeroDivisionError ‹/error> line 1", "database.execute(...) -> 1 row", "Do not make them again with other arguments"} {
 		if !strings.Contains(last, want) {
 			t.Errorf("repair prompt lacks %q:\n%s", want, last)
 		}

@@ -32,6 +32,7 @@ const (
 	maxDoc         = 1_200
 	maxLine        = 300
 	maxSignature   = 1_000
+	maxDone        = 1_200 // a call that changed something, and its answer
 	maxInputs      = 2_000
 	maxPromptFiles = 200 // lines
 	maxPromptError = 6_000
@@ -70,7 +71,7 @@ func Messages(r Request) ([]Message, error) {
 			untrusted(s.Signature, maxLine, false), untrusted(s.Description, maxLine, false),
 		})
 	}
-	data.Files, data.Notes = lines(r.Files), lines(r.Checkpoints)
+	data.Files, data.Notes = lines(r.Files, maxLine), lines(r.Checkpoints, maxLine)
 	system, err := render("system.tmpl", nil)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func RepairMessages(r Request, f Failure) ([]Message, error) {
 	text, err := render("repair.tmpl", struct {
 		Program, Error string
 		Done           []string
-	}{untrusted(f.Program, maxProgram, true), untrusted(f.Error, maxPromptError, true), lines(f.Done)})
+	}{untrusted(f.Program, maxProgram, true), untrusted(f.Error, maxPromptError, true), lines(f.Done, maxDone)})
 	return append(messages, Message{"user", text}), err
 }
 
@@ -100,10 +101,10 @@ func render(name string, data any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-func lines(texts []string) []string {
+func lines(texts []string, limit int) []string {
 	var out []string
 	for _, t := range texts[:min(len(texts), maxPromptFiles)] {
-		out = append(out, untrusted(t, maxLine, false))
+		out = append(out, untrusted(t, limit, false))
 	}
 	if more := len(texts) - len(out); more > 0 {
 		out = append(out, fmt.Sprintf("… and %d more", more))

@@ -8,10 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
@@ -115,9 +117,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	ctx, span := p.Trace.Start(ctx, "select")
 	defer span.End()
 	t.request = codegen.Request{Task: t.job.Task.Description, Inputs: string(t.job.Task.Inputs)}
-	for _, f := range t.job.Task.Files {
-		t.request.Files = append(t.request.Files, f.Name)
-	}
+	t.request.Files = p.files(ctx, t)
 	t.result.Usage = &schemas.Usage{}
 	if t.tools == nil {
 		return nil
@@ -139,6 +139,32 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	}
 	t.result.Usage.DirectToolTokens = t.tools.direct(t.allow)
 	return nil
+}
+
+// listTime bounds reading the list of a workspace's files: a prompt can do without it.
+const listTime = 2 * time.Second
+
+// files are the names of the task's files, and for a model those of its workspace, the least deep first.
+func (p *Pipeline) files(ctx context.Context, t *task) (names []string) {
+	for _, f := range t.job.Task.Files {
+		names = append(names, f.Name)
+	}
+	if t.writer == nil {
+		return names
+	}
+	ctx, stop := context.WithTimeout(ctx, listTime)
+	defer stop()
+	list, err := p.Store.Ls(ctx, t.ref, 0, "")
+	if err != nil {
+		p.Log.DebugContext(ctx, "files of the workspace not listed for the model", "task_id", t.job.Record.TaskID, "error", err)
+	}
+	slices.SortStableFunc(list, func(a, b state.FileInfo) int { return strings.Count(a.Path, "/") - strings.Count(b.Path, "/") })
+	for _, f := range list {
+		if f.Kind == state.File && !slices.Contains(names[:len(t.job.Task.Files)], f.Path) {
+			names = append(names, f.Path)
+		}
+	}
+	return names
 }
 
 // generate lets the model or the rules write the program.

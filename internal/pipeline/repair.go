@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -71,7 +72,7 @@ func (p *Pipeline) repair(ctx context.Context, t *task) (again bool, err error) 
 	return true, nil
 }
 
-// failure is what the model is told about its program.
+// failure is what the model is told about its program, and about what this and the programs before it have changed.
 func (t *task) failure() codegen.Failure {
 	f := codegen.Failure{Program: t.code}
 	if e := t.result.Error; e != nil {
@@ -79,8 +80,11 @@ func (t *task) failure() codegen.Failure {
 	}
 	for _, e := range t.entries {
 		if e.OK && !e.Local && t.mutates(e) {
-			f.Done = append(f.Done, e.Server+"/"+e.Tool+" was called and answered; the same call gives the same answer again")
+			if done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.Asked, e.Answered); !slices.Contains(t.done, done) {
+				t.done = append(t.done, done)
+			}
 		}
 	}
+	f.Done = t.done
 	return f
 }

@@ -34,6 +34,7 @@ type task struct {
 	budget      *codegen.Budget // of the task's model tokens; nil: any
 	repairs     int             // that the model may still try
 	entries     []broker.Entry  // tool calls of the latest run
+	done        []string        // calls of all runs that changed something, for the model that repairs
 	timing      schemas.Timing
 	result      schemas.Result
 	notes       []schemas.Finding // of plugins, on the latest run

@@ -158,6 +158,32 @@ func TestRepairable(t *testing.T) {
 	}
 }
 
+// The model that repairs is told of every call that changed something, also of those before the last run.
+func TestFailureTellsWhatWasDone(t *testing.T) {
+	snap := tools.NewSnapshot([]tools.Tool{
+		{Server: "mail", Name: "send", State: tools.Approved},
+		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
+	})
+	entry := func(tool, asked string, ok bool) broker.Entry {
+		return broker.Entry{Server: "mail", Tool: tool, Asked: asked, Answered: "7", OK: ok}
+	}
+	task := &task{tools: newToolset("v1", snap, nil), code: "x"}
+	for _, run := range []struct {
+		entries []broker.Entry
+		want    []string
+	}{
+		{[]broker.Entry{entry("send", `{"to":"a"}`, true), entry("read", "", true), entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
+		{[]broker.Entry{entry("send", `{"to":"c"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.Entry{entry("send", `{"to":"a"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+	} {
+		task.entries = run.entries
+		if d := cmp.Diff(run.want, task.failure().Done); d != "" {
+			t.Errorf("done (-want +got):\n%s", d)
+		}
+	}
+}
+
 func TestCodeRequired(t *testing.T) {
 	_, err := codegen.WriteRules(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: shipped(t).writable([]string{"calculator/calculate"})})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)

@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,8 @@ type Entry struct {
 	Replayed    bool
 	Local       bool // made in the box: the program's own word, in no audit
 	ResultBytes int
+
+	Asked, Answered string // in Calls only, of a call that changed something: the beginnings of arguments and answer, with tokens
 
 	Call       string   // of one that somebody was asked about: its name within the task
 	Approval   Approved // what they said; empty: nobody was asked
@@ -100,6 +104,16 @@ func (t *trail) settled(ctx context.Context) error {
 	return t.lost()
 }
 
+// maxTold is how much of a call's arguments and of its answer is kept in memory, in bytes each.
+const maxTold = 500
+
+func beginning(v json.RawMessage) string {
+	if len(v) <= maxTold {
+		return string(v)
+	}
+	return strings.ToValidUTF8(string(v[:maxTold]), "") + "…"
+}
+
 // audit puts calls on record. The end of a call that may change something is there before its answer
 // goes to the program; that of another one, before the next call that may change something and before
 // Close returns. Of the calls that come after a budget is used up, the first is put on record; no
@@ -137,8 +151,12 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 				entry.Code = failure.Code
 				e.over.CompareAndSwap(false, failure.Code == OverBudget)
 			}
+			told := entry
+			if entry.Mutates && entry.OK {
+				told.Asked, told.Answered = beginning(c.Args), beginning(r.Value)
+			}
 			e.mu.Lock()
-			e.calls = append(e.calls, entry)
+			e.calls = append(e.calls, told)
 			e.mu.Unlock()
 			end := func() error {
 				late, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)

@@ -628,6 +628,32 @@ func TestConcurrencyBudget(t *testing.T) {
 	})
 }
 
+func TestCallsTellWhatWasChanged(t *testing.T) {
+	w := newWorld(t)
+	long := strings.Repeat("x", 2000)
+	w.reply["put"] = func(tools.Request) (tools.Result, error) {
+		return tools.Result{Content: []tools.Content{{Type: "text", Text: long}}}, nil
+	}
+	e := w.open()
+	for _, tool := range []string{"get", "put"} {
+		if _, err := w.call(e, tool, `{"location":"Oslo"}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	read, changed := e.Calls()[0], e.Calls()[1]
+	if read.Asked+read.Answered != "" || changed.Asked != `{"location":"Oslo"}` || len(changed.Answered) > 510 || !strings.HasPrefix(changed.Answered, `"xxx`) {
+		t.Errorf("calls = %+v, want the beginnings of what put was asked and answered", e.Calls())
+	}
+	for _, entry := range append(w.begun, w.ended...) {
+		if entry.Asked+entry.Answered != "" {
+			t.Errorf("the audit got %+v, want neither arguments nor answers", entry)
+		}
+	}
+}
+
 func TestAuditIsNeverDropped(t *testing.T) {
 	w := newWorld(t)
 	w.failAudit = errors.New("disk full")
