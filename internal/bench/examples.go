@@ -13,7 +13,6 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // An Example is a piece of work as an agent gives it, in one task or several.
@@ -107,17 +106,12 @@ func cmpCause(ctx context.Context, err error) error {
 
 func (b *bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
 	began := time.Now()
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	started := since(began)
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	executions := Table{Title: "Executions", Columns: []string{"#", "example", "what", "tasks", "ms"}}
 	stages := Table{Title: "Tasks", Columns: []string{"#", "task", "written by", "boot", "queued", "select", "generate", "sandbox", "checkout", "run", "commit", "total ms", "output"}}
 	for i, e := range sequence {

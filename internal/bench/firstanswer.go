@@ -14,7 +14,6 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // answerProgram is the one of the published comparisons of hosted sandboxes.
@@ -41,16 +40,11 @@ type contender struct {
 // firstAnswer measures what an agent waits for: from the request to the program's output. One caller at
 // a time, many at once, and a stream of them, each beside other ways to run one program.
 func (b *bench) firstAnswer(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	all := append([]contender{{"codefleet", func(ctx context.Context) error { return b.answered(ctx, c) }}}, b.otherWays()...)
 	if err := b.oneAfterTheOther(ctx, all); err != nil {
 		return err
@@ -157,16 +151,11 @@ func (b *bench) answers(ctx context.Context, name string, w contender, arrivals 
 // sustained has tasks come at a steady pace to a fleet whose boxes serve one task each: what counts is
 // how soon it has new ones. The other ways get the same pace.
 func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
-	f, stop, err := b.startFleet(ctx, func(c *config.Config) { c.Execution.Reuse = "never" }, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return b.answered(ctx, c) }}
 	refill, err := b.refillRate(ctx, fleet)
 	if err != nil {

@@ -45,6 +45,18 @@ func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run
 	return f, func() error { return errors.Join(f.Close(), flush()) }, nil
 }
 
+// startClient starts a fleet and a client of its first tenant; stop ends both.
+func (b *bench) startClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
+	f, end, err := b.startFleet(ctx, change, wire.RunWorker)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c, err = producer(ctx, f, f.File.Tenant); err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return c, func() error { return errors.Join(c.Close(), end()) }, nil
+}
+
 // producer is a client over NATS with the credentials of a tenant.
 func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, error) {
 	user, ok := f.File.NATS.Tenants[tenant]

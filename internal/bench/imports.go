@@ -11,7 +11,6 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // standardModules cost what a large library does, as far as Python comes with such: about 300 modules.
@@ -48,16 +47,11 @@ func importsPool(c *config.Config) (name string, modules []string) {
 func (b *bench) importing(ctx context.Context) (err error) {
 	var pool string
 	var modules []string
-	f, stop, err := b.startFleet(ctx, func(c *config.Config) { pool, modules = importsPool(c) }, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(c *config.Config) { pool, modules = importsPool(c) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	of := func(name string, task client.Task) series {
 		return throughFleet(name, c, func() client.Submission { return client.Submission{Task: task} }, func(client.Result) error { return nil })
 	}

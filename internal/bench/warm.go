@@ -10,7 +10,6 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/wire"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -31,16 +30,11 @@ func (b *bench) warm(ctx context.Context) error {
 }
 
 func (b *bench) warmFleet(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	if err := b.warmTask(ctx, c); err != nil {
 		return err
 	}
@@ -136,16 +130,11 @@ func stages(t schemas.Timing, took float64) map[string]float64 {
 
 // overhead measures what the fleet adds to a program in a warm sandbox.
 func (b *bench) overhead(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	c, stop, err := b.startClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	pool, stopPool, err := b.startPool(ctx, 1, 1)
 	if err != nil {
 		return err
