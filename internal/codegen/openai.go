@@ -62,23 +62,25 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 // Name implements Model.
 func (m *OpenAI) Name() string { return m.opts.Model }
 
-// Complete implements Model. A parameter that the endpoint turns down costs one more request, once.
+// Complete implements Model. A parameter that the endpoint turns down costs one more request, once: what is answered
+// without it is remembered. (What fails all the same may have had another reason.)
 func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error) {
+	m.mu.Lock()
+	params := m.params
+	m.mu.Unlock()
 	for tries := 0; ; tries++ {
-		m.mu.Lock()
-		params := m.params
-		m.mu.Unlock()
 		answer, err := m.stream(ctx, m.request(messages, limit, params), progress)
 		if err == nil {
+			m.mu.Lock()
+			m.params = params
+			m.mu.Unlock()
 			return answer, nil
 		}
 		next, ok := adapt(params, err)
 		if !ok || tries == 3 {
 			return Answer{}, modelError(ctx, err)
 		}
-		m.mu.Lock()
-		m.params = next
-		m.mu.Unlock()
+		params = next
 	}
 }
 
@@ -144,7 +146,7 @@ func adapt(params capabilities, err error) (capabilities, bool) {
 		return params, false
 	}
 	next := params
-	switch api.Param {
+	switch turnedDown(api) {
 	case "max_tokens":
 		next.oldLimit = false
 	case "max_completion_tokens":
@@ -158,6 +160,20 @@ func adapt(params capabilities, err error) (capabilities, bool) {
 		return next, !params.noUsage && api.Code != "content_filter"
 	}
 	return next, next != params
+}
+
+// turnedDown names the parameter that an error is about: as it says, or the first that its message speaks of.
+func turnedDown(api *openai.StatusError) (param string) {
+	if api.Param != "" {
+		return api.Param
+	}
+	first := len(api.Message)
+	for _, name := range []string{"max_tokens", "max_completion_tokens", "temperature", "stream_options"} {
+		if at := strings.Index(api.Message, name); at >= 0 && at < first {
+			param, first = name, at
+		}
+	}
+	return param
 }
 
 // modelError maps what went wrong to a kind. Messages of endpoints may repeat the key: only known-safe parts are kept.

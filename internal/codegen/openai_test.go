@@ -112,6 +112,7 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 		{"a name that OpenAI's models have, behind a URL", OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1", Model: "o3-mini"}, "max_tokens_refused", "max_completion_tokens", "max_tokens"},
 		{"another, on an old server", OpenAIOptions{Model: "gpt-5"}, "max_completion_tokens_refused", "max_tokens", "max_completion_tokens"},
 		{"no temperature", OpenAIOptions{Temperature: &temperature}, "temperature_refused", "max_completion_tokens", "temperature"},
+		{"no temperature, said in words", OpenAIOptions{Temperature: &temperature}, "temperature_refused_in_words", "stream_options", "temperature"},
 		{"server that does not say", OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, "extra_fields_refused", "max_completion_tokens", "stream_options"},
 	} {
 		w := newWire(t, c.refused, "program")
@@ -131,6 +132,24 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 			if _, ok := r[c.gone]; ok {
 				t.Errorf("%s: request still has %s", c.name, c.gone)
 			}
+		}
+	}
+}
+
+// A request that fails in every form was not turned down for its parameters.
+func TestWriteRemembersOnlyWhatHelped(t *testing.T) {
+	w := newWire(t, "extra_fields_refused", "extra_fields_refused", "program")
+	writer := w.writer(OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, WriterOptions{})
+	_, err := writer.Write(t.Context(), request, Call{})
+	if failed, ok := errors.AsType[*ModelError](err); !ok || failed.Kind != BadRequest || len(w.requests) != 2 {
+		t.Fatalf("first: %v after %d requests, want %s after 2", err, len(w.requests), BadRequest)
+	}
+	if _, err := writer.Write(t.Context(), request, Call{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"max_tokens", "stream_options"} {
+		if _, ok := w.requests[2][name]; !ok {
+			t.Errorf("the next request lacks %s: %v", name, w.requests[2])
 		}
 	}
 }
