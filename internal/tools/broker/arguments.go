@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
@@ -28,6 +29,7 @@ type Schemas struct {
 type compiled struct {
 	input, output *checker // nil: anything
 	properties    []string // of the input's top level
+	open          bool     // it says that there may be others
 }
 
 // These bound the memory of Schemas; at a bound it starts afresh.
@@ -49,9 +51,11 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 	c = &compiled{input: compile(t.InputSchema), output: compile(t.OutputSchema)}
 	var top struct {
 		Properties map[string]json.RawMessage `json:"properties"`
+		More       json.RawMessage            `json:"additionalProperties"`
 	}
 	if json.Unmarshal(t.InputSchema, &top) == nil {
 		c.properties = slices.Sorted(maps.Keys(top.Properties))
+		c.open = top.More != nil && string(top.More) != "false"
 	}
 	s.mu.Lock()
 	if s.bytes += len(t.InputSchema) + len(t.OutputSchema); len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
@@ -103,7 +107,7 @@ func arguments(schemas *Schemas) func(Caller) Caller {
 				return next(ctx, c)
 			}
 			if problem := s.input.check(doc); problem != nil {
-				if e := unknownArgument(c, s, given); e != nil {
+				if e := unknownArgument(c, s, given, problem); e != nil {
 					return Result{}, e
 				}
 				return Result{}, fail(c, BadArguments, "%s", explain(problem)).hint("the tool is %s", c.def.Signature)
@@ -113,7 +117,18 @@ func arguments(schemas *Schemas) func(Caller) Caller {
 	}
 }
 
-func unknownArgument(c Call, s *compiled, given map[string]any) *Error {
+// unknownArgument is an error when the problem may come from a name that the schema does not have: one too
+// many, or in the place of one that is missing.
+func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *Error {
+	if s.open || !slices.ContainsFunc(leaves(problem), func(e *jsonschema.ValidationError) bool {
+		switch e.ErrorKind.(type) {
+		case *kind.AdditionalProperties, *kind.Required:
+			return len(e.InstanceLocation) == 0
+		}
+		return false
+	}) {
+		return nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
 			unknown := &tools.UnknownError{What: "argument", Name: tools.Visible(name), Nearest: tools.Nearest(name, s.properties, 3)}
@@ -123,28 +138,57 @@ func unknownArgument(c Call, s *compiled, given map[string]any) *Error {
 	return nil
 }
 
-// explain lists the leaves of a validation error, without the values.
-func explain(err error) string {
-	ve, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
-		return "they do not fit the schema"
-	}
-	p := message.NewPrinter(language.English)
-	var out []string
+// leaves are the errors that have no others for a cause.
+func leaves(err error) []*jsonschema.ValidationError {
+	var out []*jsonschema.ValidationError
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		for _, cause := range e.Causes {
 			walk(cause)
 		}
 		if len(e.Causes) == 0 {
-			out = append(out, fmt.Sprintf("%s: %s", strings.Join(append([]string{""}, e.InstanceLocation...), "/"), e.ErrorKind.LocalizedString(p)))
+			out = append(out, e)
 		}
 	}
-	walk(ve)
+	if ve, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
+		walk(ve)
+	}
+	return out
+}
+
+// explain lists the leaves of a validation error, without the texts of the value: they may be what the
+// program must not see.
+func explain(err error) string {
+	const most, width = 5, 300
+	var out []string
+	for _, e := range leaves(err) {
+		at := strings.Join(append([]string{""}, e.InstanceLocation...), "/")
+		out = append(out, shorten(width, at)+": "+shorten(width, problem(e.ErrorKind)))
+	}
+	if out == nil {
+		return "they do not fit the schema"
+	}
 	slices.Sort(out)
 	out = slices.Compact(out)
-	if len(out) > 5 {
-		out = append(out[:5], fmt.Sprintf("and %d more", len(out)-5))
+	if len(out) > most {
+		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
 	}
 	return tools.Visible(strings.Join(out, "; "))
+}
+
+func problem(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Pattern:
+		return "does not match the pattern " + k.Want
+	case *kind.Format:
+		return "is no valid " + k.Want
+	}
+	return k.LocalizedString(message.NewPrinter(language.English))
+}
+
+func shorten(most int, s string) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }

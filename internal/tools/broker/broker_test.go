@@ -66,6 +66,8 @@ func newWorld(tb testing.TB) *world {
 	add("silent", tools.Approved, tools.Annotations{}, `{"type":"object"}`, "")
 	add("typed", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	add("wrapped", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"result":{"type":"number"}},"x-fastmcp-wrap-result":true}`)
+	add("free", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string","pattern":"^x"},"c":{"enum":["`+strings.Repeat("long", 100)+`","d"]}},"required":["a"]}`, "")
+	add("open", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":true}`, "")
 	add("remote", tools.Approved, tools.Annotations{ReadOnly: true}, `{"$ref":"file:///etc/passwd"}`, "")
 	add("new", tools.Pending, tools.Annotations{}, `{}`, "")
 	add("other", tools.Changed, tools.Annotations{}, `{}`, "")
@@ -275,6 +277,11 @@ func TestRefusals(t *testing.T) {
 		{"s", "get", `{"location":1}`, broker.BadArguments, "/location: "},
 		{"s", "get", `{"location":"x","count":6}`, broker.BadArguments, "/count: "},
 		{"s", "get", `{}`, broker.BadArguments, "location"},
+		{"s", "free", `{"A":1}`, broker.Unknown, `no argument "A"; the nearest: a`},
+		{"s", "free", `{"a":"x","more":1}`, broker.BadArguments, "/a: got string, want integer"}, // "more" is no problem
+		{"s", "open", `{"more":1}`, broker.BadArguments, "missing property 'a'"},
+		{"s", "free", `{"a":1,"b":"s3cr3t"}`, broker.BadArguments, "/b: does not match the pattern ^x (the tool"},
+		{"s", "free", `{"a":1,"c":"s3cr3t"}`, broker.BadArguments, "longlo… (the tool"},
 		{"s", "get", `[1]`, broker.BadArguments, "no JSON object"},
 		{"s", "get", `{`, broker.BadArguments, "no JSON object"},
 		{"s", "new", `{}`, broker.Forbidden, "codefleet tools approve s/new"},
@@ -283,15 +290,15 @@ func TestRefusals(t *testing.T) {
 		{"s", "set", `{}`, broker.Forbidden, "policy refuses"},
 	} {
 		r, err := e.Call(t.Context(), broker.Call{Server: test.server, Tool: test.tool, Args: object(test.args)})
-		if code(err) != test.code || !strings.Contains(err.Error(), test.text) {
+		if code(err) != test.code || !strings.Contains(err.Error(), test.text) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s/%s %s = %s, %v (%s), want %s with %q", test.server, test.tool, test.args, r.Value, err, code(err), test.code, test.text)
 		}
 	}
 	if len(w.made) != 0 || len(w.journal) != 0 {
 		t.Errorf("calls %v, journal %v: want none", w.made, w.journal)
 	}
-	if len(w.begun) != 13 || len(w.ended) != 13 {
-		t.Errorf("%d audited, %d ended, want all 13", len(w.begun), len(w.ended))
+	if len(w.begun) != 18 || len(w.ended) != 18 {
+		t.Errorf("%d audited, %d ended, want all 18", len(w.begun), len(w.ended))
 	}
 	// A schema that we cannot compile is left to the server, and never read from elsewhere.
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
