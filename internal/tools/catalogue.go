@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -45,6 +46,7 @@ type Catalogue struct {
 
 	mu        sync.Mutex // one reading at a time
 	servers   map[string]*serverFiles
+	astray    []Broken // what is beside the servers, as it was last
 	approvals cachedFile
 	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
 	last      *Snapshot
@@ -67,6 +69,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(c.servers)
+		c.astray = nil
 		c.last = NewSnapshot(nil)
 		return c.last, nil
 	}
@@ -119,16 +122,22 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	var names []string
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular():
+		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular() && !strings.HasSuffix(name, ".py"):
+		case e.Type().IsRegular():
+			broken = append(broken, Broken{Path: Visible(name), Message: "a tool's file is in its server's directory: servers/mine/" + Visible(name) + ", say"})
 		case !e.IsDir():
 			broken = append(broken, Broken{Path: Visible(name), Message: "neither a directory nor a file; links are not followed"})
 		case !isIdentifier(name):
 			broken = append(broken, Broken{Path: Visible(name), Message: "a server's directory is a Python name"})
+		case keywords[name]:
+			broken = append(broken, Broken{Path: name, Message: "a server's directory is no keyword of Python: nobody could import it"})
 		default:
 			names = append(names, name)
 			present[name] = true
 		}
 	}
+	changed = !slices.Equal(broken, c.astray)
+	c.astray = slices.Clone(broken) // who gets broken sorts it
 	for name := range c.servers {
 		if !present[name] {
 			delete(c.servers, name)
@@ -283,6 +292,15 @@ func describe(t *Tool, server string, d Definition, hash string, approvals Appro
 	t.Hash, t.def = hash, d
 	t.State = approvals.State(t.ID(), t.Hash)
 }
+
+var keywords = func() map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(`False None True and as assert async await break class continue def del elif else
+except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`) {
+		m[w] = true
+	}
+	return m
+}()
 
 // isIdentifier says whether s is an ASCII or letter-only Python name; a looser test than Python's,
 // which refuses the rest at import.

@@ -99,6 +99,7 @@ func TestBrokenFiles(t *testing.T) {
 		"s/expr.py": "def expr():\n    return 1 +\n", "s/indent.py": "def indent():\nreturn 1\n", "s/not-a-name.py": "def f(): pass\n",
 		"s/nul.py": "def nul(): pass\x00\n", "s/latin.py": "# \xe9\ndef latin(): pass\n", "s/big.py": strings.Repeat("#", 1<<20) + "\n#",
 		"s/mismatch.py": "def mismatch():\n    return (1]\n", "bad-server/f.py": "def f(): pass\n",
+		"class/f.py": "def f(): pass\n", "astray.py": "def astray(): pass\n", "__init__.py": "", "notes.txt": "",
 	} {
 		write(t, dir, name, text)
 	}
@@ -110,6 +111,7 @@ func TestBrokenFiles(t *testing.T) {
 	lines := map[string]int{
 		"s/bracket.py": 2, "s/string.py": 2, "s/triple.py": 2, "s/nothing.py": 0, "s/nocolon.py": 1, "s/not-a-name.py": 0,
 		"s/nul.py": 0, "s/latin.py": 0, "s/big.py": 0, "s/mismatch.py": 2, "s/link.py": 0, "linked": 0, "bad-server": 0,
+		"class": 0, "astray.py": 0,
 	}
 	for _, check := range []tools.Checker{nil, tools.PythonChecker("")} {
 		if check != nil { // what only Python finds
@@ -128,6 +130,26 @@ func TestBrokenFiles(t *testing.T) {
 		if _, err := snap.Lookup("s", "good"); err != nil {
 			t.Errorf("the good file: %v", err)
 		}
+	}
+}
+
+// What is no server is told of when it comes, not only when something else changes with it.
+func TestBrokenServersAreSeenAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "s/good.py", "def good(): pass\n")
+	c := tools.OpenCatalogue(dir, tools.Options{})
+	if snap := read(t, c); len(snap.Broken) != 0 {
+		t.Fatalf("broken: %v", snap.Broken)
+	}
+	write(t, dir, "astray.py", "def astray(): pass\n")
+	if snap := read(t, c); len(snap.Broken) != 1 || snap.Broken[0].Message != "a tool's file is in its server's directory: servers/mine/astray.py, say" {
+		t.Errorf("broken: %v", snap.Broken)
+	}
+	if err := os.Remove(filepath.Join(dir, "astray.py")); err != nil {
+		t.Fatal(err)
+	}
+	if snap := read(t, c); len(snap.Broken) != 0 {
+		t.Errorf("broken: %v", snap.Broken)
 	}
 }
 

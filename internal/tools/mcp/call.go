@@ -225,7 +225,7 @@ func (l *live) definitions(ctx context.Context) ([]tools.Definition, error) {
 		if err != nil {
 			continue // a tool that cannot be described cannot be called either
 		}
-		size += len(d.Description) + len(d.InputSchema) + len(d.OutputSchema)
+		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) + len(d.InputSchema) + len(d.OutputSchema)
 		if len(order) == maxListed || size > maxListedBytes {
 			return nil, &tools.UpstreamError{Server: l.up.Name, Reason: tools.Protocol, Err: errors.New("it lists too many tools")}
 		}

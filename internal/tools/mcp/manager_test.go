@@ -222,6 +222,17 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	}
 }
 
+// A list that never ends is cut, whatever it is made of.
+func TestEndlessLists(t *testing.T) {
+	t.Parallel()
+	s := hostileServer(t, "titles")
+	s.ConnectTimeout = time.Minute
+	m, _ := manager(t, s)
+	if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol || !strings.Contains(err.Error(), "too many tools") {
+		t.Errorf("Definitions: %v", err)
+	}
+}
+
 type who struct {
 	Env   []string
 	UID   int

@@ -87,6 +87,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 		switch {
 		case d.Name == "" || len(d.Name) > maxName:
 			reason = "its name is empty or too long"
+		case tools.Visible(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
+			reason = "its name has characters that nobody sees"
 		case seen[d.Name]:
 			reason = "the server lists the name twice"
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:

@@ -171,7 +171,7 @@ func TestHostileDefinitions(t *testing.T) {
 	nested := strings.Repeat(`{"type":"array","items":`, 200) + `{"type":"string"}` + strings.Repeat("}", 200)
 	defs := []tools.Definition{
 		def("__init__", `{}`), def("class", `{"properties":{"def":{"type":"string"},"self":{}},"required":["def","self"]}`),
-		def("../x", `{}`), def("../../../../tmp/evil", `{}`), def("a/b", `{}`), def(".", `{}`), def("a\nb", `{}`), def("README.md", `{}`),
+		def("../x", `{}`), def("../../../../tmp/evil", `{}`), def("a/b", `{}`), def(".", `{}`), def("a\nb", `{}`), def("a\u202eb", `{}`), def("\x1b[2Ja", `{}`), def("README.md", `{}`),
 		def("💥", `{}`), def("definitions", `{}`), def(strings.Repeat("n", 300), `{}`),
 		def("\"; import os; \"", `{}`),
 		def("texts", `{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
@@ -195,8 +195,12 @@ func TestHostileDefinitions(t *testing.T) {
 	if pkg.Dir != "evil_server__" {
 		t.Errorf("directory = %q, want evil_server__", pkg.Dir)
 	}
-	if len(pkg.Refused) != 3 {
-		t.Errorf("refused = %v, want the three that cannot be", pkg.Refused)
+	var refused []string
+	for _, r := range pkg.Refused {
+		refused = append(refused, r.Tool)
+	}
+	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(refused, want) {
+		t.Errorf("refused = %q, want %q", refused, want)
 	}
 	p := startPython(t)
 	p.write(pkg)
