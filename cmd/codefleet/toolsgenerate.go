@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +34,8 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			upstreams, err := wire.Upstreams(c, slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			var said lastWords
+			upstreams, err := wire.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), Said: said.hear})
 			if err != nil {
 				return err
 			}
@@ -44,12 +47,42 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			var errs []error
 			for _, name := range names {
 				if err := a.generate(ctx, upstreams, dir, name); err != nil {
-					errs = append(errs, fmt.Errorf("generate the tools of %s: %w", name, err))
+					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, said.of(name)))
 				}
 			}
-			return errors.Join(errs...)
+			if err := errors.Join(errs...); err != nil {
+				return &failure{code: exitFailed, message: err.Error(), hint: "codefleet config show has the settings (mcp_servers); a command can be started by hand, too"}
+			}
+			return nil
 		}),
 	}
+}
+
+// lastWords keeps what servers wrote last to standard error: why they do not start.
+type lastWords struct {
+	mu    sync.Mutex
+	lines map[string][]string
+}
+
+func (w *lastWords) hear(server, line string) {
+	const kept = 5
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lines == nil {
+		w.lines = map[string][]string{}
+	}
+	all := append(w.lines[server], line)
+	w.lines[server] = all[max(0, len(all)-kept):]
+}
+
+func (w *lastWords) of(server string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for _, line := range w.lines[server] {
+		b.WriteString("\n  it said: " + clipTo(200, line))
+	}
+	return b.String()
 }
 
 // serversOf are the MCP servers of the settings, or those of them that are named.

@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 	"github.com/codefleet/codefleet/internal/wire"
 )
@@ -232,7 +233,7 @@ func approveAll(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	m, err := wire.Upstreams(c, slog.New(slog.DiscardHandler))
+	m, err := wire.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

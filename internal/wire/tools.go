@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"slices"
 
@@ -48,7 +47,7 @@ func LocalTools(ctx context.Context, c *config.Config) (*tools.Snapshot, error) 
 
 // Upstreams are the MCP servers that tools stand for: those within this process, and those of the
 // settings, which go before one within of the same name. Nothing is started until it is called.
-func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
+func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 	var list []mcp.Server
 	for _, s := range c.MCPServers {
 		if s.Enabled != nil && !*s.Enabled {
@@ -72,7 +71,7 @@ func Upstreams(c *config.Config, log *slog.Logger) (*mcp.Manager, error) {
 		}
 		list = append(list, mcp.Server{Name: name, InProcess: server, Concurrency: builtinConcurrency})
 	}
-	return mcp.NewManager(list, mcp.Options{Log: log})
+	return mcp.NewManager(list, o)
 }
 
 // plain are secrets for those who send them.

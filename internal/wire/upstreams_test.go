@@ -10,13 +10,14 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
 // The metrics tell a server that cannot be started from one that answers, and one nobody needed.
 func TestUpstreamsInMetrics(t *testing.T) {
 	c := config.Default()
 	c.MCPServers = []config.MCPServer{{Name: "gone", Command: "/nonexistent/server"}}
-	servers, err := Upstreams(c, slog.New(slog.DiscardHandler))
+	servers, err := Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

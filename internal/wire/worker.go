@@ -25,6 +25,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -58,7 +59,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 	if err != nil {
 		return err
 	}
-	upstreams, err := Upstreams(c, t.Logger)
+	upstreams, err := Upstreams(c, mcp.Options{Log: t.Logger})
 	if err != nil {
 		return err
 	}

@@ -57,14 +57,21 @@ func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sd
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
 		}, nil
 	}
-	proc, err := start(u.Server, u.manager.path, func(line string) { log.InfoContext(ctx, "tool server said", "line", u.veil.Replace(line)) })
+	said := func(level slog.Level, what string) func(line string) {
+		return func(line string) {
+			if line = u.veil.Replace(line); u.manager.said != nil {
+				u.manager.said(u.Name, line)
+				return
+			}
+			log.Log(ctx, level, what, "line", line)
+		}
+	}
+	proc, err := start(u.Server, u.manager.path, said(slog.LevelInfo, "tool server said"))
 	if err != nil {
 		return nil, err
 	}
 	l.proc = proc
-	in := newLines(proc.stdout, u.MaxResultBytes, func(line string) {
-		log.WarnContext(ctx, "tool server wrote what is no message", "line", u.veil.Replace(line))
-	})
+	in := newLines(proc.stdout, u.MaxResultBytes, said(slog.LevelWarn, "tool server wrote what is no message"))
 	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
 }
 

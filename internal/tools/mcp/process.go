@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -57,6 +58,9 @@ func start(s Server, path string, said func(line string)) (*process, error) {
 	_ = write.Close() // the child has its own
 	if err != nil {
 		_ = stdout.Close()
+		if strings.Contains(s.Command, " ") && errors.Is(err, exec.ErrNotFound) {
+			err = fmt.Errorf("%w (a command is a program's name alone: the rest goes into args)", err)
+		}
 		return nil, fmt.Errorf("start %s: %w", s.Command, err)
 	}
 	p := &process{cmd: cmd, stdin: stdin, stdout: stdout, done: make(chan struct{})}
