@@ -75,7 +75,21 @@ def _explain(function: Callable[..., Any], message: str, given: Dict[str, Any]) 
     signature = inspect.signature(function)
     unknown = [name for name in given if name not in signature.parameters]
     hint = "".join(_nearest(name, list(signature.parameters)) for name in unknown)
-    return "%s%s; the tool is %s%s" % (message, hint, function.__name__, signature)
+    return "%s%s; the tool is %s%s" % (message, hint, function.__name__, _as_written(signature))
+
+
+class _Written(str):
+    __repr__ = str.__str__
+
+
+def _as_written(signature: Any) -> Any:
+    """The signature, its types as its module has them: they are texts, and shown in quotes otherwise."""
+
+    def bare(kind: Any) -> Any:
+        return _Written(kind) if isinstance(kind, str) else kind
+
+    parameters = [p.replace(annotation=bare(p.annotation)) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=bare(signature.return_annotation))
 
 
 def _nearest(name: str, names: list[str]) -> str:

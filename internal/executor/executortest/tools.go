@@ -157,6 +157,10 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		want{result: "44850"},
 	},
 	{
+		"more at once than there may be threads", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(2000)], limit=1000))", echo,
+		want{result: "1999000"},
+	},
+	{
 		"parallel that raises", "parallel([lambda: 1, lambda: 1 / 0])", echo,
 		want{status: "failed", code: "exception", message: "ZeroDivisionError", line: 2},
 	},

@@ -58,9 +58,14 @@ def parallel(calls, limit=16):
             except BaseException as error:
                 errors[index] = error
 
-    helpers = [threading.Thread(target=work) for _ in range(min(limit, len(calls)) - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers = []
+    for _ in range(min(limit, len(calls)) - 1):
+        helper = threading.Thread(target=work)
+        try:
+            helper.start()
+        except RuntimeError:  # a program may have so many threads: those that there are do it
+            break
+        helpers.append(helper)
     work()
     for helper in helpers:
         helper.join()

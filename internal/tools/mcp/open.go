@@ -57,21 +57,23 @@ func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sd
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
 		}, nil
 	}
-	said := func(level slog.Level, what string) func(line string) {
+	tell := func(log func(line string)) func(line string) {
 		return func(line string) {
 			if line = u.veil.Replace(line); u.manager.said != nil {
 				u.manager.said(u.Name, line)
 				return
 			}
-			log.Log(ctx, level, what, "line", line)
+			log(line)
 		}
 	}
-	proc, err := start(u.Server, u.manager.path, said(slog.LevelInfo, "tool server said"))
+	proc, err := start(u.Server, u.manager.path, tell(func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }))
 	if err != nil {
 		return nil, err
 	}
 	l.proc = proc
-	in := newLines(proc.stdout, u.MaxResultBytes, said(slog.LevelWarn, "tool server wrote what is no message"))
+	in := newLines(proc.stdout, u.MaxResultBytes, tell(func(line string) {
+		log.WarnContext(ctx, "tool server wrote what is no message", "line", line)
+	}))
 	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
 }
 

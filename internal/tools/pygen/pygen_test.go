@@ -250,7 +250,7 @@ func TestErrorsNameTheNearest(t *testing.T) {
 	}{
 		{ask{Server: "weather", Function: "get_wether"}, "ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?"},
 		{ask{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}}, "did you mean units?"},
-		{ask{Server: "weather", Function: "get_weather"}, "missing 1 required positional argument: 'location'; the tool is get_weather(location"},
+		{ask{Server: "weather", Function: "get_weather"}, "missing 1 required positional argument: 'location'; the tool is get_weather(location: str, *, units: str = UNSET) -> Any"},
 		{ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}}, "takes 1 positional argument but 2 were given"},
 	} {
 		if got := p.call(t, test.ask).Error; !strings.Contains(got, test.want) {
