@@ -159,6 +159,9 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
 		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store),
 	})
+	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
+	warming.Go(func() { o.pin(take, "") })
+	defer warming.Wait()
 	if err := w.Run(take, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}
