@@ -169,6 +169,24 @@ type Workspaces struct {
 	// What nothing refers to is marked when it is older than this, and removed when it has been marked
 	// for as long. At least 24h, and twice the longest task.
 	Grace time.Duration `yaml:"grace"`
+	// What workspaces are encrypted with, by workers and ingest, before they leave for the object
+	// store. The same in the whole fleet; a tenant may have its own.
+	Encryption Encryption `yaml:"encryption"`
+}
+
+// Encryption is the secrets that keys are derived from, another one for each tenant. A secret has at
+// least 32 random characters, as `openssl rand -base64 32` makes them; whoever loses it has lost the
+// workspaces.
+type Encryption struct {
+	// File with the secret. Empty: what is written is in the clear.
+	KeyFile string `yaml:"key_file"`
+	// Files with earlier secrets, of what can still be read. Cleaning writes the newest versions anew; an
+	// old secret is needed until the versions and pins from before have left.
+	OldKeyFiles []string `yaml:"old_key_files"`
+
+	// Key and OldKeys are the secrets in these files.
+	Key     Secret   `yaml:"-"`
+	OldKeys []Secret `yaml:"-"`
 }
 
 // Queue is how tasks are taken and tried again.

@@ -173,8 +173,11 @@ func (l *loader) derive() {
 		c.Tenants = map[string]Tenant{DefaultTenant: {}}
 	}
 	l.readTokens("auth.operators", c.Auth.Operators)
+	l.readSecrets("workspaces.encryption", &c.Workspaces.Encryption)
 	for name, t := range c.Tenants {
 		l.readTokens("tenants."+name+".tokens", t.Tokens)
+		l.readSecrets("tenants."+name+".encryption", &t.Encryption)
+		c.Tenants[name] = t
 	}
 }
 

@@ -37,6 +37,9 @@ type Tenant struct {
 	Network []string `yaml:"network"`
 	// Tokens of models that it may spend in a day of UTC. 0: as llm.daily_tokens says.
 	DailyTokens int `yaml:"daily_tokens"`
+	// What its workspaces are encrypted with, instead of workspaces.encryption. To destroy its secrets is
+	// to erase its workspaces.
+	Encryption Encryption `yaml:"encryption"`
 	// The most that one run may ask for. 0: the fleet's default and no more.
 	Limits TenantLimits `yaml:"limits"`
 }

@@ -397,6 +397,9 @@ func explainState(err error) error {
 	case errors.Is(err, state.ErrCorrupt):
 		e = refusal.New(http.StatusInternalServerError, "corrupt", "the stored version is damaged")
 		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
+	case errors.Is(err, state.ErrKey):
+		e = refusal.New(http.StatusInternalServerError, "no_key", "the workspace is encrypted with a key that the fleet does not have")
+		e.Cause, e.Hint = err.Error(), "give its secret in workspaces.encryption, or in the tenant's encryption"
 	case errors.Is(err, context.Canceled):
 		return err
 	default:

@@ -104,7 +104,11 @@ func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, er
 	if err != nil {
 		return nil, err
 	}
-	m, err := decodeManifest(obj.Data, false)
+	plain, _, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), obj.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	m, err := decodeManifest(plain, false)
 	digest := Sum(obj.Data)
 	if err == nil && manifestName(m.header.Generation, manifestDigits(digest)) != name {
 		err = fmt.Errorf("%w: has another digest", ErrCorrupt)

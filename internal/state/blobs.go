@@ -114,7 +114,7 @@ func coalesce(p *pack, sorted []want) []segment {
 
 func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
 	if data := s.readLocal(seg, buf); data != nil {
-		err := s.deliverAll(ctx, seg, data, workers, to)
+		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
 		if !errors.Is(err, ErrCorrupt) {
 			return err
 		}
@@ -134,7 +134,7 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, bu
 	if int64(len(obj.Data)) != seg.length {
 		return fmt.Errorf("%s: %w: %d bytes, want %d", key, ErrCorrupt, len(obj.Data), seg.length)
 	}
-	if err := s.deliverAll(ctx, seg, obj.Data, workers, to); err != nil {
+	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, to); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if whole {
@@ -166,7 +166,7 @@ func (s *Store) buffer() []byte {
 	return nil
 }
 
-func (s *Store) deliverAll(ctx context.Context, seg segment, data []byte, workers chan int, to deliver) error {
+func (s *Store) deliverAll(ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for shard := range slices.Chunk(seg.wants, shardBlobs) {
 		if gctx.Err() != nil {
@@ -182,7 +182,7 @@ func (s *Store) deliverAll(ctx context.Context, seg segment, data []byte, worker
 				if w.blob.Stored != w.blob.Raw && int64(cap(scratch)) < w.blob.Raw {
 					scratch = make([]byte, 0, w.blob.Raw)
 				}
-				content, err := s.codec.open(w.blob, data[at:at+w.blob.Stored], scratch)
+				content, err := s.openBlob(tenant, w.blob, data[at:at+w.blob.Stored], scratch)
 				if err != nil {
 					return err
 				}

@@ -35,6 +35,7 @@ func (p *proposal) build() (*head, *manifest, []byte, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	data = p.store.keys(p.ref.Tenant).lock(p.ref.manifestThing(), data)
 	digest := Sum(data)
 	name := manifestName(man.header.Generation, manifestDigits(digest))
 	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})

@@ -237,11 +237,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (p *proposal) swap(ctx context.Context, next *head) (string, error) {
-	data, err := next.encode()
-	if err != nil {
-		return "", err
-	}
-	return p.store.objects.CompareAndSwap(ctx, p.ref.headKey(), p.on.etag, data)
+	return p.store.swapHead(ctx, p.ref, p.on.etag, next)
 }
 
 func (p *proposal) done(ctx context.Context, h *head, etag string, man *manifest, data []byte) (Commit, *version, error) {

@@ -6,8 +6,11 @@ import (
 	"fmt"
 )
 
-// emptyMost is how many bytes one collection copies at most; the next one goes on.
-const emptyMost = 64 << 20
+// How many bytes one collection copies at most; the next one goes on.
+const (
+	emptyMost = 64 << 20
+	rekeyMost = 1 << 30
+)
 
 // liveBlobs is what kept versions of a tenant need of a pack.
 type liveBlobs struct {
@@ -59,7 +62,7 @@ func (c *collector) use(s *snapshot) {
 }
 
 // empty moves what newest versions need out of packs of which less than half is needed by any kept
-// version. Nothing is removed: once what older versions are made of has left, nothing refers to those packs.
+// version, and out of those that do not have the tenant's key. Nothing is removed: once what older versions are made of has left, nothing refers to those packs.
 func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil
@@ -67,7 +70,8 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	var snaps []*snapshot
 	var refs []Ref
 	from := map[Digest]bool{}
-	var waste, total int64
+	var waste, total, rekeyed int64
+	key := c.store.keys(c.tenant).currentID()
 	for _, ws := range workspaces {
 		v, err := c.store.current(ctx, Ref{c.tenant, ws}, nil)
 		if err != nil {
@@ -76,17 +80,23 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 		before := len(from)
 		for _, u := range v.snap.packs() {
 			p := c.packs[u.pack.ID]
-			if p == nil || p.pinned || p.live*2 >= u.pack.Size || from[u.pack.ID] || total+p.live > emptyMost {
-				continue
+			switch {
+			case p == nil || from[u.pack.ID]:
+			case u.pack.Key != key:
+				if rekeyed+u.live <= rekeyMost {
+					from[u.pack.ID] = true
+					rekeyed += u.live
+				}
+			case !p.pinned && p.live*2 < u.pack.Size && total+p.live <= emptyMost:
+				from[u.pack.ID] = true
+				waste, total = waste+u.pack.Size-p.live, total+p.live
 			}
-			from[u.pack.ID] = true
-			waste, total = waste+u.pack.Size-p.live, total+p.live
 		}
 		if before < len(from) || sharesAny(v.snap, from) {
 			snaps, refs = append(snaps, v.snap), append(refs, Ref{c.tenant, ws})
 		}
 	}
-	if waste < c.store.opts.Compaction.Waste {
+	if waste < c.store.opts.Compaction.Waste && rekeyed == 0 {
 		return nil
 	}
 	return c.emptyPacks(ctx, from, refs, snaps)
@@ -123,7 +133,7 @@ func (s *Store) commitFold(ctx context.Context, ref Ref, f *fold) error {
 		return err
 	}
 	p := &proposal{
-		store: s, ref: ref, change: Change{Message: "collection: content moved out of packs that are mostly unused"},
+		store: s, ref: ref, change: Change{Message: "collection: content moved out of packs that are mostly unused, or have another key"},
 		upload: &upload{}, base: v, on: v, id: newCommitID(), fold: f,
 		full: true, // a chain would keep the old packs
 	}

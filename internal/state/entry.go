@@ -23,10 +23,19 @@ const (
 type pack struct {
 	ID   Digest
 	Size int64
+	Key  string // id of the key that encrypts it; empty: it is in the clear
+}
+
+// overhead is how many of a blob's stored bytes are the encryption's.
+func (p *pack) overhead() int64 {
+	if p.Key == "" {
+		return 0
+	}
+	return lockTag
 }
 
 // blob is where a piece of content lies in a pack. The content is stored raw if
-// Stored == Raw, else as one zstd frame.
+// Stored == Raw, else as one zstd frame; where the pack is encrypted, that is, with lockTag more bytes.
 type blob struct {
 	ID     Digest // of the content
 	Pack   *pack

@@ -9,7 +9,7 @@ import (
 
 func FuzzManifest(f *testing.F) {
 	c := newCodec()
-	p := &pack{Sum([]byte("pack")), 100}
+	p := &pack{ID: Sum([]byte("pack")), Size: 100}
 	seed := &manifest{header: header{Generation: 1, Commit: "x"}, changes: []change{
 		{"a", &entry{Path: "a", Kind: kindDir, Mode: 0o755}},
 		{"a/\xff", &entry{Path: "a/\xff", Kind: kindFile, Mode: 0o644, Size: 5, Blobs: []blob{{Sum([]byte("hello")), p, 10, 5, 5}}}},
@@ -63,10 +63,10 @@ func FuzzManifest(f *testing.F) {
 
 func FuzzPackIndex(f *testing.F) {
 	blobs := []blob{{ID: Sum([]byte("a")), Stored: 1, Raw: 1}, {ID: Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2}}
-	f.Add(appendIndex([]byte("abb"), blobs))
-	f.Add(appendIndex(nil, nil))
+	f.Add(appendIndex([]byte("abb"), blobs, nil))
+	f.Add(appendIndex(nil, nil, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		blobs, err := readIndex(data)
+		blobs, _, err := readIndex(data, newKeyring("acme", Secrets{}))
 		if err != nil {
 			return
 		}
@@ -77,7 +77,7 @@ func FuzzPackIndex(f *testing.F) {
 			}
 			end += b.Stored
 		}
-		if got := appendIndex(bytes.Clone(data[:end]), blobs); !bytes.Equal(got, data) {
+		if got := appendIndex(bytes.Clone(data[:end]), blobs, nil); !bytes.Equal(got, data) {
 			t.Fatalf("round trip of %d bytes gives %d others", len(data), len(got))
 		}
 	})
@@ -107,7 +107,7 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if out, err := h.encode(); err == nil && len(out) > maxHead {
+		if out, err := h.encode(maxHead); err == nil && len(out) > maxHead {
 			t.Fatalf("encoded in %d bytes", len(out))
 		}
 	})
@@ -118,7 +118,7 @@ func TestHeadKeepsTasks(t *testing.T) {
 	for i := range 500 {
 		m := header{Generation: int64(i + 1), Commit: newCommitID(), TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, maxTaskID)), Time: h.Time}
 		h = h.next(m, link{manifestName(int64(i+1), manifestDigits(Digest{})), Digest{}})
-		data, err := h.encode()
+		data, err := h.encode(maxHead)
 		if err != nil || len(data) > maxHead {
 			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHead)
 		}

@@ -238,7 +238,8 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 		replaced = h.Time
 	}
 	lost := func(x pin) bool { return x.Generation < born }
-	if c.opts.DryRun || slices.Equal(orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
+	current := p.key == c.store.keys(ref.Tenant).currentID() || len(p.Pins)+len(p.Kept)+len(p.Lost) == 0
+	if c.opts.DryRun || current && slices.Equal(orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
 		return kept, nil
 	}
 	return kept, c.store.changePins(ctx, ref, func(p *pins) {

@@ -65,6 +65,9 @@ func (v *version) public() Version {
 
 func (r Ref) key(rest string) string      { return r.Tenant + "/w/" + r.Workspace + "/" + rest }
 func (r Ref) headKey() string             { return r.key("HEAD") }
+func (r Ref) headThing() string           { return "HEAD of " + r.String() } // what lock is told
+func (r Ref) pinsThing() string           { return "pins of " + r.String() }
+func (r Ref) manifestThing() string       { return "manifest of " + r.String() }
 func (r Ref) manifestKey(n string) string { return r.key("m/" + n) }
 func packKey(tenant string, id Digest) string {
 	hex := id.String()
@@ -89,11 +92,32 @@ func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, strin
 	if err != nil {
 		return head{}, "", err
 	}
-	h, err := decodeHead(obj.Data)
+	h, err := s.openHead(ref, obj.Data)
 	if err != nil {
 		return head{}, "", fmt.Errorf("%s: %w", ref.headKey(), err)
 	}
 	return h, obj.ETag, nil
+}
+
+func (s *Store) openHead(ref Ref, data []byte) (head, error) {
+	plain, _, err := s.keys(ref.Tenant).unlock(ref.headThing(), data)
+	if err != nil {
+		return head{}, err
+	}
+	return decodeHead(plain)
+}
+
+// swapHead writes HEAD over the version that etag names.
+func (s *Store) swapHead(ctx context.Context, ref Ref, etag string, h *head) (string, error) {
+	keys, room := s.keys(ref.Tenant), maxHead
+	if keys.current != nil {
+		room -= lockOverhead
+	}
+	data, err := h.encode(room)
+	if err != nil {
+		return "", err
+	}
+	return s.objects.CompareAndSwap(ctx, ref.headKey(), etag, keys.lock(ref.headThing(), data))
 }
 
 func decodeHead(data []byte) (head, error) {
@@ -126,8 +150,8 @@ func unseal(data []byte) (body []byte, ok bool) {
 }
 
 // encode drops the oldest task ids that are neither among the last headRecent
-// nor in the window, or do not fit.
-func (h *head) encode() ([]byte, error) {
+// nor in the window, or do not fit into room bytes.
+func (h *head) encode(room int) ([]byte, error) {
 	h.Format = headFormat
 	for len(h.Recent) > headRecent && time.Unix(h.Recent[0].Unix, 0).Before(h.Time.Add(-recentWindow)) {
 		h.dropOldest()
@@ -137,7 +161,7 @@ func (h *head) encode() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if data = seal(data); len(data) <= maxHead {
+		if data = seal(data); len(data) <= room {
 			return data, nil
 		}
 		h.dropOldest()

@@ -206,11 +206,7 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 			Generation: h.Generation + 1, Commit: id, Time: time.Now().UTC(), Deleted: true, Born: h.Born,
 			Recent: h.Recent, Floor: h.Floor, FloorTime: h.FloorTime,
 		}
-		data, err := next.encode()
-		if err != nil {
-			return err
-		}
-		if _, err = s.objects.CompareAndSwap(ctx, ref.headKey(), etag, data); err == nil {
+		if _, err = s.swapHead(ctx, ref, etag, next); err == nil {
 			return nil
 		}
 		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
@@ -227,6 +223,8 @@ type pins struct {
 	Pins []pin  `json:"pins,omitempty"`
 	Kept []link `json:"kept,omitempty"` // by retention, newest first
 	Lost []gap  `json:"lost,omitempty"` // what Repair has given up
+
+	key string // that it was encrypted with
 }
 
 type pin struct {
@@ -263,7 +261,12 @@ func (s *Store) readPins(ctx context.Context, ref Ref) (pins, string, error) {
 	if err != nil {
 		return p, "", err
 	}
-	body, ok := unseal(obj.Data)
+	plain, key, err := s.keys(ref.Tenant).unlock(ref.pinsThing(), obj.Data)
+	if err != nil {
+		return p, "", fmt.Errorf("%s: %w", ref.pinsKey(), err)
+	}
+	p.key = key
+	body, ok := unseal(plain)
 	if err = json.Unmarshal(body, &p); err != nil || !ok {
 		return p, "", fmt.Errorf("%s: %w", ref.pinsKey(), ErrCorrupt)
 	}
@@ -294,7 +297,7 @@ func (s *Store) swapPins(ctx context.Context, ref Ref, etag string, p pins) erro
 	if err != nil {
 		return err
 	}
-	if data = seal(data); len(data) > maxHead {
+	if data = s.keys(ref.Tenant).lock(ref.pinsThing(), seal(data)); len(data) > maxHead {
 		return fmt.Errorf("%w: too many pins", ErrQuota)
 	}
 	_, err = s.objects.CompareAndSwap(ctx, ref.pinsKey(), etag, data)

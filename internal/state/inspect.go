@@ -68,6 +68,9 @@ func (i *inspector) look(ctx context.Context, p *pack, wants []*blob, deep bool,
 	}
 	for _, b := range wants {
 		content, err := i.open(b, data)
+		if errors.Is(err, ErrKey) {
+			return err
+		}
 		if err != nil {
 			i.lost[place{p.ID, b.ID}] = true
 			if i.bad[p.ID] == "" {
@@ -86,7 +89,7 @@ func (i *inspector) open(b *blob, data []byte) ([]byte, error) {
 	if b.Offset+b.Stored > int64(len(data)) {
 		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, ErrCorrupt)
 	}
-	return i.store.codec.open(b, data[b.Offset:b.Offset+b.Stored], nil)
+	return i.store.openBlob(i.tenant, b, data[b.Offset:b.Offset+b.Stored], nil)
 }
 
 // whole reports whether all content of e can be read where it is.
@@ -103,7 +106,7 @@ const indexGuess = 64 << 10 // of an index: most are smaller
 
 // index returns what a pack says that it holds.
 func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
-	p := &pack{id, i.listed[id].Size}
+	p := &pack{ID: id, Size: i.listed[id].Size}
 	for length := min(p.Size, indexGuess); ; {
 		opts := GetOptions{Offset: p.Size - length, Length: length}
 		if p.Size == 0 {
@@ -113,7 +116,7 @@ func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
 		if err != nil {
 			return nil, err
 		}
-		blobs, more, err := readIndexTail(obj.Data, p.Size)
+		blobs, more, key, err := readIndexTail(obj.Data, p.Size, i.store.keys(i.tenant))
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +124,7 @@ func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
 			length = more
 			continue
 		}
+		p.Key = key
 		for n := range blobs {
 			blobs[n].Pack = p
 		}

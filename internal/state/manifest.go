@@ -71,6 +71,7 @@ type header struct {
 type wirePack struct {
 	ID   Digest `json:"id"`
 	Size int64  `json:"size"`
+	Key  string `json:"key,omitempty"` // that encrypts it
 }
 
 type wireBlob struct {
@@ -256,7 +257,7 @@ func (h *header) check() ([]*pack, error) {
 		if p.Size < 0 || p.Size > packLimit {
 			return nil, fmt.Errorf("pack of %d bytes", p.Size)
 		}
-		packs[i] = &pack{p.ID, p.Size}
+		packs[i] = &pack{p.ID, p.Size, p.Key}
 	}
 	return packs, nil
 }
@@ -271,7 +272,8 @@ func resolve(wire []wireBlob, packs []*pack) ([]blob, error) {
 			return nil, fmt.Errorf("pack number %d of %d", w.Pack, len(packs))
 		}
 		p := packs[w.Pack]
-		if w.Raw < 1 || w.Raw > maxBlob || w.Stored < 1 || w.Stored > w.Raw || w.Offset < 0 || w.Offset > p.Size-w.Stored {
+		stored := w.Stored - p.overhead()
+		if w.Raw < 1 || w.Raw > maxBlob || stored < 1 || stored > w.Raw || w.Offset < 0 || w.Offset > p.Size-w.Stored {
 			return nil, fmt.Errorf("blob of %d bytes stored at %d+%d in a pack of %d", w.Raw, w.Offset, w.Stored, p.Size)
 		}
 		blobs[i] = blob{w.ID, p, w.Offset, w.Stored, w.Raw}

@@ -30,6 +30,30 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { newModel(rt, t.TempDir()).run(rt, nil) })
 }
 
+// TestModelEncrypted is TestModelCollect with encryption, whose key changes now and then.
+func TestModelEncrypted(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := t.TempDir()
+		bubble(t, func() {
+			m := newModel(rt, dir)
+			m.run(rt, map[string]func(*rapid.T){"collect": m.collect, "delete": m.delete, "rotate": m.rotate})
+		})
+	})
+}
+
+// rotate gives all workers a new key, or none; the old ones can still be read.
+func (m *model) rotate(rt *rapid.T) {
+	n := len(m.secrets.Old)
+	m.secrets.Old = append(slices.Clone(m.secrets.Old), []byte(fmt.Sprint("secret ", n)))
+	m.secrets.Current = nil
+	if rapid.IntRange(0, 3).Draw(rt, "off") > 0 {
+		m.secrets.Current = []byte(fmt.Sprint("secret ", n+1))
+	}
+	for _, w := range m.workers {
+		m.start(rt, w)
+	}
+}
+
 // TestModelCollect is TestModel while workspaces are deleted, time passes, and collections with the
 // strictest retention run, break off and run again.
 func TestModelCollect(t *testing.T) {
@@ -121,7 +145,7 @@ func (m *model) collect(rt *rapid.T) {
 
 // follow takes note of what a collection committed: that content has moved, and no change.
 func (m *model) follow(rt *rapid.T) {
-	log, err := state.New(m.objects, state.Options{}).Log(context.Background(), ref, 1)
+	log, err := state.New(m.objects, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Log(context.Background(), ref, 1)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -149,6 +173,7 @@ func (m *model) wait(rt *rapid.T, d time.Duration) {
 type model struct {
 	dir       string
 	objects   *mem.Objects
+	secrets   state.Secrets
 	workers   []*modelWorker
 	files     map[string]string // what is committed
 	applied   map[string]bool   // tasks
@@ -263,7 +288,8 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 		w.tree.Close()
 	}
 	w.calls = &crashing{Objects: m.objects, left: -1}
-	w.store = state.New(w.calls, state.Options{Compaction: eager})
+	secrets := m.secrets
+	w.store = state.New(w.calls, state.Options{Compaction: eager, Secrets: func(string) state.Secrets { return secrets }})
 	var err error
 	if w.tree, err = w.store.Tree(w.dir, ref); err != nil {
 		rt.Fatal(err)

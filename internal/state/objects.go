@@ -79,6 +79,7 @@ var (
 	ErrDeleted     = errors.New("workspace was deleted")
 	ErrCorrupt     = errors.New("corrupt object") // content does not match its digest or its format
 	ErrUnsafe      = errors.New("object store does not honour conditional writes")
+	ErrKey         = errors.New("no key for it")
 	ErrQuota       = errors.New("workspace quota exceeded")
 	ErrDiskFull    = errors.New("no space left on the worker's disk")
 )

@@ -12,12 +12,18 @@ import (
 // found again from packs alone:
 //
 //	blob… | index: per blob id (32), stored (u32), raw (u32) | blobs (u32) | magic (8)
+//
+// In an encrypted one, each blob and the index are, as one each:
+//
+//	blob… | index and 28 bytes | key (8) | blobs (u32) | magic (8)
 const (
 	packTarget = 8 << 20 // a pack is sealed before it grows beyond
 	packLimit  = 16 << 20
 	packMagic  = "cfpack1\n"
 	indexEntry = sha256.Size + 8
 	packTail   = 4 + len(packMagic)
+	packLocked = "cfpackE\n" // magic of an encrypted one
+	lockedTail = packTail + keyIDLen
 
 	maxBlob      = 4 << 20 // larger files are cut into chunks
 	sampleBlob   = 128 << 10
@@ -68,7 +74,7 @@ func (c codec) compress(data, scratch []byte) []byte {
 // if need be.
 func (c codec) open(b *blob, stored, scratch []byte) ([]byte, error) {
 	data := stored
-	if b.Stored != b.Raw {
+	if int64(len(stored)) != b.Raw {
 		if int64(cap(scratch)) < b.Raw {
 			scratch = make([]byte, 0, b.Raw)
 		}
@@ -84,40 +90,75 @@ func (c codec) open(b *blob, stored, scratch []byte) ([]byte, error) {
 }
 
 // appendIndex seals the body of a pack.
-func appendIndex(body []byte, blobs []blob) []byte {
+func appendIndex(body []byte, blobs []blob, k *key) []byte {
+	start := len(body)
 	for _, b := range blobs {
 		body = append(body, b.ID[:]...)
 		body = binary.BigEndian.AppendUint32(body, uint32(b.Stored))
 		body = binary.BigEndian.AppendUint32(body, uint32(b.Raw))
 	}
+	magic := packMagic
+	if k != nil {
+		index := append([]byte{}, body[start:]...)
+		body = append(k.seal(body[:start], index, []byte(packLocked)), k.id...)
+		magic = packLocked
+	}
 	body = binary.BigEndian.AppendUint32(body, uint32(len(blobs)))
-	return append(body, packMagic...)
+	return append(body, magic...)
 }
 
-// readIndex returns the blobs of a pack, with their Pack unset. The
+// readIndex returns the blobs of a pack, with their Pack unset, and the id of its key. The
 // content is not verified.
-func readIndex(data []byte) ([]blob, error) {
-	blobs, _, err := readIndexTail(data, int64(len(data)))
-	return blobs, err
+func readIndex(data []byte, keys *keyring) (blobs []blob, id string, err error) {
+	blobs, _, id, err = readIndexTail(data, int64(len(data)), keys)
+	return blobs, id, err
 }
 
 // readIndexTail is readIndex for the last bytes of a pack of size bytes. When those are too few, more says
 // how many are needed.
-func readIndexTail(data []byte, size int64) (blobs []blob, more int64, err error) {
-	if len(data) < packTail || size > packLimit || string(data[len(data)-len(packMagic):]) != packMagic {
-		return nil, 0, fmt.Errorf("pack of %d bytes: %w: no index", size, ErrCorrupt)
+func readIndexTail(data []byte, size int64, keys *keyring) (blobs []blob, more int64, id string, err error) {
+	bad := func(format string, args ...any) ([]blob, int64, string, error) {
+		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, ErrCorrupt, fmt.Sprintf(format, args...))
 	}
-	rest := data[:len(data)-packTail]
-	count := int64(binary.BigEndian.Uint32(data[len(rest):]))
-	if more = count*indexEntry + int64(packTail); more > size {
-		return nil, 0, fmt.Errorf("pack of %d bytes: %w: index of %d blobs", size, ErrCorrupt, count)
+	if len(data) < packTail || size > packLimit {
+		return bad("no index")
+	}
+	locked, tail, overhead := false, packTail, int64(0)
+	switch string(data[len(data)-len(packMagic):]) {
+	case packMagic:
+	case packLocked:
+		locked, tail, overhead = true, lockedTail, lockTag
+	default:
+		return bad("no index")
+	}
+	count := int64(binary.BigEndian.Uint32(data[len(data)-packTail:]))
+	length := count*indexEntry + overhead
+	if more = length + int64(tail); more > size {
+		return bad("index of %d blobs", count)
 	}
 	if more > int64(len(data)) {
-		return nil, more, nil
+		return nil, more, "", nil
 	}
-	bodyLen := size - more
-	index := rest[int64(len(rest))-count*indexEntry:]
-	blobs = make([]blob, count)
+	end := len(data) - tail
+	index := data[int64(end)-length : end]
+	if locked {
+		id = string(data[end : end+keyIDLen])
+		k, err := keys.find(id, "a pack")
+		if err != nil {
+			return nil, 0, id, err
+		}
+		if index, err = k.aead.Open(nil, nil, index, []byte(packLocked)); err != nil {
+			return bad("its index is not what the key %s has encrypted", id)
+		}
+	}
+	if blobs, err = parseIndex(index, count, size-more, overhead); err != nil {
+		return bad("%v", err)
+	}
+	return blobs, more, id, nil
+}
+
+func parseIndex(index []byte, count, bodyLen, overhead int64) ([]blob, error) {
+	blobs := make([]blob, count)
 	var offset int64
 	for i := range blobs {
 		b := &blobs[i]
@@ -126,13 +167,13 @@ func readIndexTail(data []byte, size int64) (blobs []blob, more int64, err error
 		b.Raw = int64(binary.BigEndian.Uint32(index[sha256.Size+4:]))
 		b.Offset = offset
 		offset += b.Stored
-		if b.Stored > b.Raw || b.Raw > maxBlob {
-			return nil, 0, fmt.Errorf("pack of %d bytes: %w: blob of %d bytes stored in %d", size, ErrCorrupt, b.Raw, b.Stored)
+		if b.Stored < overhead || b.Stored-overhead > b.Raw || b.Raw > maxBlob {
+			return nil, fmt.Errorf("blob of %d bytes stored in %d", b.Raw, b.Stored)
 		}
 		index = index[indexEntry:]
 	}
 	if offset != bodyLen {
-		return nil, 0, fmt.Errorf("pack of %d bytes: %w: blobs take %d of %d bytes", size, ErrCorrupt, offset, bodyLen)
+		return nil, fmt.Errorf("blobs take %d of %d bytes", offset, bodyLen)
 	}
-	return blobs, more, nil
+	return blobs, nil
 }

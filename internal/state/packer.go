@@ -24,6 +24,7 @@ const (
 type packer struct {
 	store  *Store
 	tenant string
+	key    *key // nil: in the clear
 	group  *errgroup.Group
 	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
 	slots  chan struct{}
@@ -43,7 +44,7 @@ type packer struct {
 func (s *Store) newPacker(ctx context.Context, tenant string, stored func(Digest) (blob, bool)) *packer {
 	g, ctx := errgroup.WithContext(ctx)
 	return &packer{
-		store: s, tenant: tenant, group: g, ctx: ctx, slots: make(chan struct{}, uploadAhead),
+		store: s, tenant: tenant, key: s.keys(tenant).current, group: g, ctx: ctx, slots: make(chan struct{}, uploadAhead),
 		free:   make(chan []byte, uploadAhead+1),
 		stored: stored, added: map[Digest]blob{},
 	}
@@ -57,6 +58,12 @@ func (p *packer) add(data, scratch []byte) (blob, error) {
 		return b, nil
 	}
 	stored := p.store.codec.compress(data, scratch)
+	if p.key != nil {
+		locked := p.store.buffer()
+		defer func() { p.store.buffers.Put(&locked) }()
+		locked = p.key.seal(locked[:0], stored, id[:])
+		stored = locked
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b, ok := p.added[id]; ok {
@@ -69,6 +76,9 @@ func (p *packer) add(data, scratch []byte) (blob, error) {
 	}
 	if p.open == nil {
 		p.open, p.body = &pack{}, p.buffer()
+		if p.key != nil {
+			p.open.Key = p.key.id
+		}
 	}
 	p.reserve(len(stored))
 	b := blob{id, p.open, int64(len(p.body)), int64(len(stored)), int64(len(data))}
@@ -115,7 +125,9 @@ func (p *packer) lookup(id Digest) (blob, bool) {
 }
 
 // size is the size of the open pack with n more blobs, but for their content.
-func (p *packer) size(n int) int { return len(p.body) + (len(p.blobs)+n)*indexEntry + packTail }
+func (p *packer) size(n int) int {
+	return len(p.body) + (len(p.blobs)+n)*indexEntry + lockTag + lockedTail
+}
 
 // seal sends the open pack on its way; p.mu is held, which stops those who
 // would fill the next one while uploads are behind.
@@ -128,7 +140,7 @@ func (p *packer) seal() error {
 	case <-p.ctx.Done():
 		return context.Cause(p.ctx)
 	}
-	open, data := p.open, appendIndex(p.body, p.blobs)
+	open, data := p.open, appendIndex(p.body, p.blobs, p.key)
 	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
 	p.sent += int64(len(data))
 	p.named.Add(1)

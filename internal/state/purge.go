@@ -82,11 +82,7 @@ func (c *collector) purge(ctx context.Context, ref Ref, h head, etag string) err
 	ctx, cancel := context.WithTimeout(ctx, purgeWithin)
 	defer cancel()
 	h.Commit, h.Purge = newCommitID(), time.Now().UTC()
-	data, err := h.encode()
-	if err != nil {
-		return err
-	}
-	if _, err := c.store.objects.CompareAndSwap(ctx, ref.headKey(), etag, data); errors.Is(err, ErrConflict) {
+	if _, err := c.store.swapHead(ctx, ref, etag, &h); errors.Is(err, ErrConflict) {
 		c.out.Purged = c.out.Purged[:len(c.out.Purged)-1]
 		return nil // somebody uses it again, or purges it too
 	} else if err != nil {

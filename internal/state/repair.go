@@ -134,8 +134,8 @@ func (r *repairer) readHead(ctx context.Context) error {
 	}
 	if err == nil {
 		r.etag = obj.ETag
-		if r.head, err = decodeHead(obj.Data); err == nil {
-			return nil
+		if r.head, err = r.store.openHead(r.ref, obj.Data); err == nil || !isDamage(err) {
+			return err
 		}
 	} else if len(r.names) == 0 {
 		return nil // a workspace that never was, or is forgotten

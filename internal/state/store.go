@@ -38,7 +38,10 @@ type Options struct {
 	Excludes   []string // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
 	Patience   Patience // with the object store
 	Compaction Compaction
-	Log        *slog.Logger
+	// Secrets of each tenant encrypt what it stores; nil, or none of a tenant: it is in the clear. What
+	// was in the clear, or has another key, can be read, and collections write it anew. Called once for each tenant.
+	Secrets func(tenant string) Secrets
+	Log     *slog.Logger
 }
 
 // Owner is the user and group that materialised files belong to.
@@ -106,6 +109,7 @@ type Store struct {
 	codec    codec
 	cache    *cache
 	versions versionCache
+	rings    sync.Map  // tenant to *keyring
 	buffers  sync.Pool // of *[]byte
 }
 

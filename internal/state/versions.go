@@ -87,7 +87,11 @@ func (s *Store) decode(ctx context.Context, ref Ref, l link, headerOnly bool) (*
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := decodeManifest(data, headerOnly)
+	plain, _, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), data)
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := decodeManifest(plain, headerOnly)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", ref.manifestKey(l.Name), err)
 	}

@@ -232,5 +232,16 @@ func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, erro
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user then
 		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
+	o.Secrets = func(tenant string) state.Secrets { return secrets(c, tenant) }
 	return state.New(objects, o), nil
+}
+
+// secrets are what a tenant's workspaces are encrypted with.
+func secrets(c *config.Config, tenant string) state.Secrets {
+	current, old := c.EncryptionOf(tenant)
+	s := state.Secrets{Current: []byte(current)}
+	for _, o := range old {
+		s.Old = append(s.Old, []byte(o))
+	}
+	return s
 }

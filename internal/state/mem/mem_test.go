@@ -13,9 +13,18 @@ func TestObjects(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
-	objects := mem.New()
-	statetest.TestStore(t, func(*testing.T) state.Objects { return objects })
-	if err := objects.Violations(); err != nil {
-		t.Error(err)
+	for name, opts := range map[string]state.Options{
+		"plain":           {},
+		"encrypted":       {Secrets: statetest.Secrets("a secret")},
+		"eager to move":   {Compaction: state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}},
+		"encrypted again": {Secrets: statetest.Secrets("new secret", "a secret")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := mem.New()
+			statetest.TestStoreWith(t, func(*testing.T) state.Objects { return objects }, opts)
+			if err := objects.Violations(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -78,6 +78,10 @@ func TestObjects(t *testing.T) {
 func TestStore(t *testing.T) {
 	opts := gateway(t)
 	statetest.TestStore(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
+	opts.Prefix = "locked"
+	t.Run("encrypted", func(t *testing.T) {
+		statetest.TestStoreWith(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) }, state.Options{Secrets: statetest.Secrets("a secret")})
+	})
 }
 
 func TestProbe(t *testing.T) {

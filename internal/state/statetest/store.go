@@ -12,6 +12,12 @@ import (
 // workspaces as tasks see it. open returns a new handle on one and the same, initially
 // empty, object store.
 func TestStore(t *testing.T, open func(t *testing.T) state.Objects) {
+	t.Helper()
+	TestStoreWith(t, open, state.Options{})
+}
+
+// TestStoreWith is TestStore for stores with options.
+func TestStoreWith(t *testing.T, open func(t *testing.T) state.Objects, opts state.Options) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *world)
@@ -31,7 +37,7 @@ func TestStore(t *testing.T, open func(t *testing.T) state.Objects) {
 		{"large file", testLargeFile},
 		{"racing workers", testRace},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, newWorld(t, open)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, newWorld(t, open, opts)) })
 	}
 }
 
@@ -39,14 +45,24 @@ func TestStore(t *testing.T, open func(t *testing.T) state.Objects) {
 type world struct {
 	open func(t *testing.T) state.Objects
 	ref  state.Ref
+	opts state.Options
 }
 
-func newWorld(t *testing.T, open func(t *testing.T) state.Objects) *world {
+func newWorld(t *testing.T, open func(t *testing.T) state.Objects, opts state.Options) *world {
 	name := strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
 	}, filepath.Base(t.Name())))
-	return &world{open, state.Ref{Tenant: "acme", Workspace: name}}
+	return &world{open, state.Ref{Tenant: "acme", Workspace: name}, opts}
+}
+
+// Secrets gives every tenant the same secrets: the current one, and old ones.
+func Secrets(current string, old ...string) func(tenant string) state.Secrets {
+	s := state.Secrets{Current: []byte(current)}
+	for _, o := range old {
+		s.Old = append(s.Old, []byte(o))
+	}
+	return func(string) state.Secrets { return s }
 }

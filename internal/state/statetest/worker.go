@@ -21,7 +21,7 @@ type Worker struct {
 	Dir   string
 }
 
-func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, state.Options{}) }
+func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
 
 // NewWorker makes a worker with an empty cache and an empty directory.
 func NewWorker(t *testing.T, objects state.Objects, ref state.Ref, opts state.Options) *Worker {

@@ -1,0 +1,87 @@
+package state_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// recorded returns the objects of a workspace of 20 generations as the first release wrote them.
+func recorded(t *testing.T) *mem.Objects {
+	t.Helper()
+	f, err := os.Open("testdata/format1.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string][]byte
+	if err := json.NewDecoder(r).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	objects := mem.New()
+	for key, data := range all {
+		if strings.HasSuffix(key, "/HEAD") {
+			_, err = objects.CompareAndSwap(t.Context(), key, "", data)
+		} else {
+			err = objects.Put(t.Context(), key, data, state.Sum(data))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return objects
+}
+
+// TestFirstFormat: workspaces of earlier releases can be read, and gone on with in every way.
+func TestFirstFormat(t *testing.T) {
+	want := map[string]string{"dir": "dir", "large": statetest.Random(9, 5<<10), "link": "-> large", "state.json": `{"a": 1}`}
+	for i := 14; i <= 20; i++ {
+		want[fmt.Sprintf("dir/f%02d", (i-1)%7)] = fmt.Sprint("generation ", i)
+	}
+	for name, opts := range map[string]state.Options{"as it is": {}, "eager to move": {Compaction: eager}, "encrypted": encrypted} {
+		t.Run(name, func(t *testing.T) {
+			objects := recorded(t)
+			store := state.New(objects, opts)
+			report, err := store.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+			if err != nil || len(report.Problems) > 0 || report.Versions != 20 {
+				t.Errorf("Check() = %+v, %v", report, err)
+			}
+			if out, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
+				t.Errorf("Repair() = %+v, %v", out, err)
+			}
+			if pins, err := store.Pins(t.Context(), ref); err != nil || len(pins) != 1 || pins[0] != (state.Pinned{Name: "first", Generation: 1}) {
+				t.Errorf("Pins() = %v, %v", pins, err)
+			}
+			w := statetest.NewWorker(t, objects, ref, opts)
+			if v := w.Checkout(); v.Generation != 20 {
+				t.Errorf("Checkout() = %+v, want generation 20", v)
+			}
+			w.Want(want)
+			w.Write("new", "1")
+			if c := w.Commit("task-21"); c.Generation != 21 || len(c.Changed) != 1 {
+				t.Errorf("Commit() = %+v, want generation 21", c)
+			}
+			after := maps.Clone(want)
+			after["new"] = "1"
+			fresh := statetest.NewWorker(t, objects, ref, opts)
+			fresh.Checkout()
+			fresh.Want(after)
+			log, err := fresh.Store.Log(t.Context(), ref, 0)
+			if err != nil || len(log) != 21 || log[20].TaskID != "task-1" {
+				t.Errorf("Log() = %d commits, %v, want 21", len(log), err)
+			}
+		})
+	}
+}

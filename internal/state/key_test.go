@@ -1,0 +1,343 @@
+package state_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+var encrypted = state.Options{Secrets: statetest.Secrets("the secret of the tests")}
+
+const marker = "MARKERinTheClear"
+
+// lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large, names, links,
+// results, messages, tasks, pins; in history, too.
+func lockedHistory(t *testing.T, objects *mem.Objects, opts state.Options) *statetest.Worker {
+	t.Helper()
+	w := statetest.NewWorker(t, objects, ref, opts)
+	large := strings.Repeat(marker+statetest.Random(7, 1000), 6000)
+	for i := range 20 {
+		w.Checkout()
+		w.Write("dir-"+marker+"/file-"+marker, marker+strconv.Itoa(i))
+		if i == 0 {
+			w.Write("large", large)
+			w.Write("state.json", `{"`+marker+`": 1}`)
+			if err := os.Symlink(marker, filepath.Join(w.Dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		result, err := json.Marshal(strings.Repeat(marker, 1+i*200))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: fmt.Sprint(marker, i), Attempt: 1, Message: marker, Result: result})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Store.Pin(t.Context(), ref, strings.ToLower(marker), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.Keep(t.Context(), ref, 2, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Store.Fork(t.Context(), ref, 5, "fork", marker); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// readable returns the keys of objects that show the marker, or the SHA-256 of a content, to who reads the bucket.
+func readable(t *testing.T, objects *mem.Objects) []string {
+	t.Helper()
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	id := sha256.Sum256([]byte(marker + "19"))
+	needles := [][]byte{[]byte(marker), []byte(strings.ToLower(marker)), id[:], []byte(hex.EncodeToString(id[:]))}
+	var found []string
+	for _, key := range keys(t, objects) {
+		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts := [][]byte{obj.Data, []byte(key)}
+		if plain, err := dec.DecodeAll(obj.Data, nil); err == nil {
+			texts = append(texts, plain)
+		}
+		for _, text := range texts {
+			if slices.ContainsFunc(needles, func(n []byte) bool { return bytes.Contains(text, n) }) {
+				found = append(found, key)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// TestNothingReadable: with a key the bucket shows neither contents nor names, nor whether some content is there.
+// Without one it does, in packs, manifests, HEAD and pins: the test can see it.
+func TestNothingReadable(t *testing.T) {
+	objects := mem.New()
+	lockedHistory(t, objects, encrypted)
+	if found := readable(t, objects); len(found) > 0 {
+		t.Errorf("readable in the bucket: %v", found)
+	}
+	plain := mem.New()
+	lockedHistory(t, plain, state.Options{})
+	kinds := map[string]bool{}
+	for _, key := range readable(t, plain) {
+		parts := strings.Split(key, "/")
+		kinds[parts[min(3, len(parts)-1)]] = true
+		if parts[1] == "p" {
+			kinds["p"] = true
+		}
+	}
+	for _, kind := range []string{"p", "m", "HEAD", "pins"} {
+		if !kinds[kind] {
+			t.Errorf("the search finds nothing in a bucket in the clear in %s: %v", kind, kinds)
+		}
+	}
+}
+
+// TestEncryptedWhole: history, ranges, forks, artifacts, checks and collections work as without encryption.
+func TestEncryptedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := lockedHistory(t, objects, encrypted)
+		store := state.New(objects, encrypted)
+		log, err := store.Log(t.Context(), ref, 0)
+		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
+			t.Fatalf("Log() = %d commits, %v", len(log), err)
+		}
+		done, err := store.Applied(t.Context(), ref, marker+"7", time.Time{})
+		if err != nil || done == nil || !bytes.Contains(done.Result, []byte(strings.Repeat(marker, 1+7*200))) {
+			t.Errorf("Applied() = %v, %v, want the result", done != nil, err)
+		}
+		f, info, err := store.Open(t.Context(), ref, 0, "large")
+		if err != nil || len(info.Parts) < 2 {
+			t.Fatalf("Open(large) = %+v, %v", info, err)
+		}
+		part := make([]byte, 100)
+		if _, err := f.Seek(5<<20, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Read(part); err != nil || string(part) != strings.Repeat(marker+statetest.Random(7, 1000), 6000)[5<<20:][:100] {
+			t.Errorf("a range of a large file is %q, %v", part, err)
+		}
+		list, err := store.Ls(t.Context(), ref, 0, "dir-"+marker)
+		if id := sha256.Sum256([]byte(marker + "19")); err != nil || len(list) != 1 || list[0].ETag != hex.EncodeToString(id[:]) {
+			t.Errorf("Ls() = %+v, %v, want the SHA-256 of the content as ETag", list, err)
+		}
+		if _, _, err := store.OpenKept(t.Context(), ref, 2, "dir-"+marker+"/file-"+marker); err != nil {
+			t.Errorf("OpenKept() = %v", err)
+		}
+		if _, err := store.Restore(t.Context(), ref, 4, ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			advance(t, 25*time.Hour)
+			if _, err := state.New(objects, encrypted).Collect(t.Context(), "acme", strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
+			t.Errorf("Check() = %+v, %v", report, err)
+		}
+		fresh := statetest.NewWorker(t, objects, ref, encrypted)
+		fresh.Checkout()
+		if got := fresh.Files()["dir-"+marker+"/file-"+marker]; got != marker+"3" {
+			t.Errorf("the restored file is %q", got)
+		}
+		w.Checkout()
+		w.Want(fresh.Files())
+		if err := objects.Violations(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWithoutTheKey: whoever has no key, or another one, is told which setting is missing, and changes nothing.
+func TestWithoutTheKey(t *testing.T) {
+	objects := mem.New()
+	lockedHistory(t, objects, encrypted)
+	for name, secrets := range map[string]func(string) state.Secrets{"none": nil, "another": statetest.Secrets("another secret")} {
+		store := state.New(objects, state.Options{Secrets: secrets})
+		tree, err := store.Tree(t.TempDir(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.Close()
+		objects.Calls()
+		for what, do := range map[string]func() error{
+			"checkout": func() error { _, err := store.Checkout(t.Context(), tree); return err },
+			"log":      func() error { _, err := store.Log(t.Context(), ref, 0); return err },
+			"edit": func() error {
+				_, err := store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
+					yield(state.Edit{Path: "x", Kind: state.File, Content: strings.NewReader("x")}, nil)
+				})
+				return err
+			},
+			"pin":     func() error { return store.Pin(t.Context(), ref, "mine", 0) },
+			"unpin":   func() error { return store.Unpin(t.Context(), ref, "mine") },
+			"delete":  func() error { return store.Delete(t.Context(), ref) },
+			"fork":    func() error { _, err := store.Fork(t.Context(), ref, 0, "fork", ""); return err },
+			"check":   func() error { _, err := store.Check(t.Context(), ref, state.CheckOptions{}); return err },
+			"repair":  func() error { _, err := store.Repair(t.Context(), ref, state.RepairOptions{}); return err },
+			"collect": func() error { _, err := store.Collect(t.Context(), "acme", strict); return err },
+			"applied": func() error { _, err := store.Applied(t.Context(), ref, "x", time.Time{}); return err },
+		} {
+			err := do()
+			if !errors.Is(err, state.ErrKey) || !strings.Contains(err.Error(), "workspaces.encryption") || !strings.Contains(err.Error(), "tenants.acme.encryption") {
+				t.Errorf("%s with %s key = %v, want %v with the settings", what, name, err, state.ErrKey)
+			}
+		}
+		for _, call := range objects.Calls() {
+			if call.Op != "get" && call.Op != "list" {
+				t.Errorf("with %s key: the request %+v", name, call)
+			}
+		}
+	}
+}
+
+// TestKeysOfTenantsDiffer: one secret gives each tenant a key of its own.
+func TestKeysOfTenantsDiffer(t *testing.T) {
+	objects := mem.New()
+	w := lockedHistory(t, objects, encrypted)
+	for _, key := range keys(t, objects) { // all of acme's as another tenant's
+		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key := "other" + strings.TrimPrefix(key, "acme"); strings.HasSuffix(key, "/HEAD") {
+			_, err = objects.CompareAndSwap(t.Context(), key, "", obj.Data)
+		} else {
+			err = objects.Put(t.Context(), key, obj.Data, state.Sum(obj.Data))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Store.Log(t.Context(), state.Ref{Tenant: "other", Workspace: "main"}, 0); !errors.Is(err, state.ErrKey) {
+		t.Errorf("Log() of what another tenant has encrypted = %v, want %v", err, state.ErrKey)
+	}
+}
+
+// TestFlippedBytes: whatever byte of an encrypted object is another one, it is found.
+func TestFlippedBytes(t *testing.T) {
+	objects := mem.New()
+	w := statetest.NewWorker(t, objects, ref, encrypted)
+	w.Checkout()
+	w.Write("a", statetest.Random(1, 300))
+	w.Write("b", strings.Repeat("b", 300))
+	w.Commit("task-1")
+	if err := w.Store.Pin(t.Context(), ref, "one", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys(t, objects) {
+		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range obj.Data {
+			objects.Damage(key, flipped(i))
+			report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+			if err == nil && len(report.Problems) == 0 {
+				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
+			}
+			objects.Damage(key, flipped(i))
+		}
+	}
+	if report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
+	}
+}
+
+// TestRotation: a workspace in the clear goes on when there is a key, and so does one with an old key.
+// Collections write the newest version anew, until nothing that is old is needed.
+func TestRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		lockedHistory(t, objects, state.Options{})
+		var want map[string]string
+		for i, opts := range []state.Options{
+			{Secrets: statetest.Secrets("first")},
+			{Secrets: statetest.Secrets("second", "first")},
+			{Secrets: func(string) state.Secrets { return state.Secrets{Old: [][]byte{[]byte("second")}} }}, // in the clear again
+		} {
+			w := statetest.NewWorker(t, objects, ref, opts)
+			w.Checkout()
+			w.Write("new", strconv.Itoa(i))
+			w.Commit(fmt.Sprint("new-", i))
+			want = w.Files()
+			if err := w.Store.Unpin(t.Context(), ref, strings.ToLower(marker)); err != nil {
+				t.Fatal(err)
+			}
+			for range 9 {
+				advance(t, 25*time.Hour)
+				if _, err := state.New(objects, opts).Collect(t.Context(), "acme", strict); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if found := readable(t, objects); (len(found) > 0) != (i == 2) {
+				t.Errorf("after step %d readable in the bucket: %v", i, found)
+			}
+			without := opts.Secrets("acme")
+			without.Old = nil // nobody needs the old one any more
+			fresh := statetest.NewWorker(t, objects, ref, state.Options{Secrets: func(string) state.Secrets { return without }})
+			fresh.Checkout()
+			fresh.Want(want)
+			if _, err := fresh.Store.Log(t.Context(), ref, 0); err != nil {
+				t.Errorf("Log() after step %d without the old key = %v", i, err)
+			}
+		}
+	})
+}
+
+// TestRepairEncrypted: content is found by the indexes of encrypted packs, too.
+func TestRepairEncrypted(t *testing.T) {
+	objects := mem.New()
+	w := statetest.NewWorker(t, objects, ref, encrypted)
+	for i := range 3 {
+		w.Checkout()
+		w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
+		w.Commit(fmt.Sprint("task-", i))
+	}
+	for _, key := range keys(t, objects) {
+		if strings.Contains(key, "/m/000000000002-") || strings.HasSuffix(key, "main/HEAD") {
+			objects.Damage(key, gone)
+		}
+	}
+	out, err := state.New(objects, encrypted).Repair(t.Context(), ref, state.RepairOptions{ReadData: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := sha256.Sum256([]byte(statetest.Random(1, 2000)))
+	if want := []string{"recovered/" + hex.EncodeToString(id[:8])}; cmp.Diff(want, out.Recovered) != "" {
+		t.Errorf("Repair() = %+v, want recovered %v", out, want)
+	}
+	fresh := statetest.NewWorker(t, objects, ref, encrypted)
+	fresh.Checkout()
+	fresh.Want(map[string]string{"f0": statetest.Random(0, 2000), "f2": statetest.Random(2, 2000), "recovered": "dir", out.Recovered[0]: statetest.Random(1, 2000)})
+}
