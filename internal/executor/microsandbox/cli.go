@@ -20,9 +20,13 @@ const outputKept = 1 << 20
 // msb runs one command of the program and returns what it printed. Few run at a time: each opens the
 // same database.
 func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string) ([]byte, error) {
+	turns := d.calls
+	if args[0] == "pull" || args[0] == "load" {
+		turns = d.gets
+	}
 	select {
-	case d.calls <- struct{}{}:
-		defer func() { <-d.calls }()
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

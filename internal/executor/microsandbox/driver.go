@@ -55,6 +55,7 @@ type Driver struct {
 	home   string        // MSB_HOME
 	boxes  string        // msb's state of each sandbox, logs included
 	calls  chan struct{} // as many as may call msb at a time
+	gets   chan struct{} // one, which may get an image: that takes long
 	log    *slog.Logger
 	images images
 
@@ -91,6 +92,7 @@ func New(opts Options) (*Driver, error) {
 		opts: opts, home: dir,
 		boxes:  filepath.Join(dir, "sandboxes"),
 		calls:  make(chan struct{}, max(2, runtime.NumCPU())),
+		gets:   make(chan struct{}, 1),
 		log:    cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		owners: map[string]*owner{},
 	}

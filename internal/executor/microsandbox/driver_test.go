@@ -274,3 +274,76 @@ func TestHangingMsb(t *testing.T) {
 		t.Errorf("EngineVersion = %v", err)
 	}
 }
+
+// Few calls run at a time, whoever waits for a turn may give up, and an image that takes long to fetch
+// holds up nobody.
+func TestCallsTakeTurns(t *testing.T) {
+	const script = `#!/bin/sh
+cd "$MSB_HOME"
+case $1 in
+image) echo '[]'; exit;;
+pull) : >pulling; while [ ! -e go ]; do :; done; exit 1;;
+--version) : >run.$$; ls run.* | wc -l >>counts; while [ ! -e go ]; do :; done; rm run.$$; echo msb 0.7.2;;
+esac
+`
+	path, dir := filepath.Join(shortDir(t), "msb"), shortDir(t)
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(t, microsandbox.Options{Msb: path, Dir: dir})
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+	for i := range 3 { // of images
+		calls.Go(func() { _, _ = d.Interpreter(t.Context(), fmt.Sprint("slow:", i)) })
+	}
+	await(t, dir, "pulling", 1)
+	atOnce := d.CallsAtOnce()
+	for range atOnce + 3 {
+		calls.Go(func() {
+			if _, _, err := d.EngineVersion(t.Context()); err != nil {
+				t.Errorf("EngineVersion = %v", err)
+			}
+		})
+	}
+	await(t, dir, "run.*", atOnce)
+	waiting, giveUp := context.WithCancelCause(t.Context())
+	giveUp(os.ErrDeadlineExceeded)
+	if _, _, err := d.EngineVersion(waiting); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("EngineVersion without a turn = %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+	text, err := os.ReadFile(filepath.Join(dir, "counts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var most, n int
+	for line := range strings.FieldsSeq(string(text)) {
+		if _, err := fmt.Sscan(line, &n); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+	}
+	if most != atOnce {
+		t.Errorf("%d calls ran at once, want %d", most, atOnce)
+	}
+}
+
+// await waits until so many files are there.
+func await(t *testing.T, dir, pattern string, count int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		if len(found) >= count {
+			return
+		}
+	}
+}

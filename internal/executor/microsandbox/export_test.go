@@ -7,6 +7,8 @@ func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
 
+func (d *Driver) CallsAtOnce() int { return cap(d.calls) }
+
 // For the other side of the protocol, which a test plays.
 
 type Field = field
