@@ -129,6 +129,10 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 			}
 		})
 	}
+	t.Run("places to write", func(t *testing.T) {
+		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t, b.must(t, executor.Program{Code: placesToWrite}, executor.Hooks{}))
+		b.check(t)
+	})
 	t.Run("capabilities", func(t *testing.T) {
 		v := b.must(t, executor.Program{Code: "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]"}, executor.Hooks{})
 		if b.split {
@@ -136,6 +140,28 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 		}
 	})
 }
+
+// placesToWrite finds the directories, three deep, in which a program can make a file: one that is not
+// emptied after a program would be a way to the next.
+const placesToWrite = `
+import os
+found = []
+def look(path, depth):
+    try:
+        os.close(os.open(path + "/made", os.O_CREAT | os.O_WRONLY))
+        os.remove(path + "/made")
+        found.append(path)
+    except OSError:
+        pass
+    try:
+        entries = [e.path for e in os.scandir(path) if depth and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        entries = []
+    for entry in entries:
+        if entry not in ("/proc", "/sys"):
+            look(entry, depth - 1)
+look("/", 3)
+sorted(found)`
 
 // listener is a port of the host that nobody may reach.
 func listener(t *testing.T) string {

@@ -267,6 +267,19 @@ func fakeAgent(conn net.Conn) {
 	}
 }
 
+// fakePython is the interpreter of an image when it is asked what the driver asks. It fails where it is not told what
+// the first box of the image has said.
+func fakePython(args []any) *exec.Cmd {
+	last := args[len(args)-1].(string)
+	if strings.Contains(last, "libc_ver") {
+		return exec.Command("/bin/echo", `{"version": "3.12.1", "machine": "x86_64", "library": "glibc", "library_version": "2.28"}`)
+	}
+	if last != "look" && last != `["/var/tmp"]` {
+		return exec.Command("/bin/false")
+	}
+	return exec.Command("/bin/echo", `{"python": [3, 12, 1], "closed": ["/var/tmp"]}`)
+}
+
 type fakeProcess struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -279,10 +292,7 @@ func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...mi
 		cmd.Args = append(cmd.Args, a.(string))
 	}
 	if filepath.Base(path) == "python3" { // which prepares the inside of a machine: not this host's
-		cmd = exec.Command("/bin/echo", "python", "3", "12", "1")
-		if slices.ContainsFunc(fields["args"].([]any), func(a any) bool { return strings.Contains(a.(string), "libc_ver") }) {
-			cmd = exec.Command("/bin/echo", `{"version": "3.12.1", "machine": "x86_64", "library": "glibc", "library_version": "2.28"}`)
-		}
+		cmd = fakePython(fields["args"].([]any))
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err1 := cmd.StdinPipe()

@@ -27,6 +27,7 @@ type image struct {
 	mu     sync.Mutex // held while it is fetched or looked at
 	ref    string     // msb's; empty until it has it
 	python string     // path of the interpreter; empty until a box has shown it
+	closed string     // what programs might write to, as JSON; with python
 
 	asking sync.Mutex      // held while a box is asked
 	answer executor.Python // what it said
@@ -172,58 +173,4 @@ func (d *Driver) tooLarge(name string, mb int64) error {
 		Reason: executor.ReasonImageTooLarge, Err: fmt.Errorf("the image %s has %d MB, and at most %d are allowed", name, mb, d.opts.MaxImageMB),
 		Fix: "use a smaller one: python:3.12-slim has 150",
 	}
-}
-
-// pythons are where images have their interpreter: one that was put there first.
-var pythons = []string{"/usr/local/bin/python3", "/usr/bin/python3"}
-
-// oomEvents counts what a machine's kernel has killed for want of memory, once prepareBox has had it
-// count: in the control group in which msb puts all that it starts. (Its /proc/vmstat has no such count.)
-const oomEvents = "/sys/fs/cgroup/microsandbox-workload/memory.events"
-
-// prepareBox is run in each new machine, as root: it says which Python this is, takes down the
-// network device, which msb's machines have even where nothing answers behind it but a resolver, and
-// has memory counted.
-const prepareBox = `
-import fcntl, os, socket, struct, sys
-control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for name in os.listdir("/sys/class/net"):
-    if name != "lo":
-        fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", name.encode(), 0))  # SIOCSIFFLAGS
-with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as control:
-    control.write("+memory")
-open("` + oomEvents + `").close()
-print("python", *sys.version_info[:3])
-`
-
-// prepare runs prepareBox in a box, with the interpreter of the image or, in the first one, with the
-// first that is there.
-func (i *image) prepare(ctx context.Context, b *box) error {
-	i.mu.Lock()
-	known := i.python
-	if known != "" {
-		i.mu.Unlock() // boxes are made beside one another
-		_, err := b.output(ctx, known, "-I", "-S", "-c", prepareBox)
-		return err
-	}
-	defer i.mu.Unlock()
-	for _, path := range pythons {
-		out, err := b.output(ctx, path, "-I", "-S", "-c", prepareBox)
-		if failed := (*startError)(nil); errors.As(err, &failed) {
-			continue // it is not there
-		}
-		if err != nil {
-			return fmt.Errorf("prepare the first box of the image %s: %w", i.ref, err)
-		}
-		var major, minor, patch int
-		if _, err := fmt.Sscanf(out, "python %d %d %d", &major, &minor, &patch); err != nil {
-			return imageError(executor.ReasonImageNoPython, "%s in the image %s says %.80q: %w", path, i.ref, out, err)
-		}
-		if major != 3 || minor < 9 {
-			return imageError(executor.ReasonImageNoPython, "the image %s has Python %d.%d.%d", i.ref, major, minor, patch)
-		}
-		i.python = path
-		return nil
-	}
-	return imageError(executor.ReasonImageNoPython, "the image %s has no Python at %s", i.ref, strings.Join(pythons, " or "))
 }

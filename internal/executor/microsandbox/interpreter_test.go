@@ -61,6 +61,25 @@ func TestParsePython(t *testing.T) {
 	}
 }
 
+// What the first box of an image says of itself is the image's word.
+func TestPrepared(t *testing.T) {
+	if got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "closed": ["/var/tmp", "/run/a b"]}`); got != `["/var/tmp", "/run/a b"]` || err != nil {
+		t.Errorf("Prepared = %s, %v", got, err)
+	}
+	for out, want := range map[string]executor.Reason{
+		"":                                     executor.ReasonImageNoPython,
+		"Python 3.12":                          executor.ReasonImageNoPython,
+		`{"python": [3, 9]}`:                   executor.ReasonImageNoPython,
+		`{"python": [3, 8, 20], "closed": []}`: executor.ReasonImageNoPython,
+		`{"python": [2, 7, 18], "closed": []}`: executor.ReasonImageNoPython,
+		`{"python": [3, 12, 1], "closed": ["` + strings.Repeat("x", 1<<16) + `"]}`: executor.ReasonImageBroken,
+	} {
+		if got, err := microsandbox.Prepared(out); executor.ReasonOf(err) != want {
+			t.Errorf("Prepared(%.50q) = %q, %v, want %s", out, got, err, want)
+		}
+	}
+}
+
 func TestRealInterpreter(t *testing.T) {
 	got, err := newReal(t).Interpreter(t.Context(), "")
 	if err != nil {
