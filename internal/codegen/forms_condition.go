@@ -35,8 +35,8 @@ func readIf(p *planner, m []string, c clause) bool {
 		return false
 	}
 	then, otherwise := p.branches(c, m[5])
-	if len(then) == 0 {
-		return false
+	if len(then) == 0 || joinedByThen(then) || joinedByThen(otherwise) {
+		return false // "if …, do this, then that": that only if, or in any case?
 	}
 	outcome := p.fresh("condition")
 	text := subject + " " + strings.ToLower(m[2]) + " " + limit
@@ -80,6 +80,11 @@ func (p *planner) branches(c clause, first string) (then, otherwise []clause) {
 		}
 	}
 	return then, otherwise
+}
+
+// joinedByThen tells whether "then" stands between the clauses of a branch.
+func joinedByThen(branch []clause) bool {
+	return len(branch) > 1 && slices.ContainsFunc(branch[1:], func(c clause) bool { return c.then })
 }
 
 var elseWord = regexp.MustCompile(`(?i)^(?:otherwise|else|if not)\b[, ]*`)

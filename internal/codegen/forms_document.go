@@ -10,7 +10,7 @@ import (
 // Clauses about one JSON file: create, read, change, save, verify.
 var documentForms = []form{
 	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier) (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
-	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?|data|state)(?: (?:contents?|fields?|data|state))?)?)?`), readCreate},
+	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?|data|state)(?: (?:contents?|fields?|data|state))?)?:?(?: (⟦j\d+⟧))?)?`), readCreate},
 	{"create later", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
 	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to) (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
 		return p.file != "" && p.doc == "" && p.createDocument(p.file, c)
@@ -148,6 +148,12 @@ func (p *planner) pathOf(m string) string {
 
 func readCreate(p *planner, m []string, c clause) bool {
 	_, path, _ := p.lits.text(m[1])
+	if m[2] != "" {
+		if c.data != "" || len(c.fields) > 0 {
+			return false
+		}
+		c.data = m[2]
+	}
 	if !strings.HasSuffix(path, ".json") || len(c.fields) == 0 && c.data == "" {
 		return false
 	}

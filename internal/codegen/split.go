@@ -56,6 +56,7 @@ func (l *literals) restore(s string) string {
 type clause struct {
 	text     string
 	sentence int
+	then     bool         // "then" stands before it
 	fields   []fieldValue // of the bullet list that follows it
 	data     string       // mark of the JSON block that follows it
 }
@@ -118,7 +119,8 @@ func split(task string) ([]clause, *literals) {
 			for _, s := range sentenceEnd.Split(line, -1) {
 				sentence++
 				for _, c := range splitSentence(s) {
-					out = append(out, clause{text: c, sentence: sentence})
+					c.sentence = sentence
+					out = append(out, c)
 				}
 			}
 		}
@@ -127,23 +129,22 @@ func split(task string) ([]clause, *literals) {
 }
 
 // splitSentence cuts at "then", and at "and" or a comma where a verb follows, never inside parentheses.
-func splitSentence(s string) []string {
-	var out []string
-	from := 0
+func splitSentence(s string) []clause {
+	var out []clause
+	from, then := 0, false
 	for _, at := range connector.FindAllStringIndex(s, -1) {
 		if strings.Count(s[from:at[0]], "(") > strings.Count(s[from:at[0]], ")") {
 			continue
 		}
 		verb := strings.ToLower(firstWord.FindString(s[at[1]:]))
-		if verbs[verb] || thenWord.MatchString(s[at[0]:at[1]]) {
-			out = append(out, s[from:at[0]])
-			from = at[1]
+		if said := thenWord.MatchString(s[at[0]:at[1]]); said || verbs[verb] {
+			out = append(out, clause{text: s[from:at[0]], then: then})
+			from, then = at[1], said
 		}
 	}
-	out = append(out, s[from:])
-	kept := out[:0]
-	for _, c := range out {
-		if c = tidy(c); c != "" {
+	kept := []clause{}
+	for _, c := range append(out, clause{text: s[from:], then: then}) {
+		if c.text = tidy(c.text); c.text != "" {
 			kept = append(kept, c)
 		}
 	}
