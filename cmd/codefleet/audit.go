@@ -36,7 +36,7 @@ func (a *app) auditCommand() *cobra.Command {
 				}
 				row(w, "TIME", "TASK", "TOOL", "EVENT", "HOW", "TOOK", "ASKED", "ANSWERED")
 				for _, e := range list {
-					row(w, e.Time.Local().Format(time.DateTime), e.TaskID, visible(e.Server+"/"+e.Tool), e.Event, howCalled(e), callTook(e),
+					row(w, e.Time.Local().Format(time.DateTime), e.TaskID, visible(clipTo(60, e.Server+"/"+e.Tool)), e.Event, howCalled(e), callTook(e),
 						fmt.Sprintf("%d B", e.ArgsBytes), fmt.Sprintf("%d B", e.ResultBytes))
 				}
 			})

@@ -3,7 +3,7 @@
 //
 //	codefleet up --data /tmp/fleet &
 //	CODEFLEET_DATA=/tmp/house CODEFLEET_WORKER_POOLS=house go run ./examples/plugin --fleet /tmp/fleet/fleet.json &
-//	codefleet run --pool house --code 'import ctypes'
+//	codefleet --fleet /tmp/fleet/fleet.json run --pool house --code 'import ctypes'
 //
 // It has a pool of its own, for the worker within `up` has no plugins and takes tasks of the default one.
 package main
