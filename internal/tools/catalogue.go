@@ -287,7 +287,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 // describe makes a module that stands for an MCP tool what its definition says.
 func describe(t *Tool, server string, d Definition, hash string, approvals Approvals) {
 	t.Server, t.Name = server, d.Name
-	t.Title, t.Description, t.Doc = d.Title, Visible(d.Description), ""
+	t.Title, t.Description, t.Doc = Visible(d.Title), Visible(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
 	t.Hash, t.def = hash, d
 	t.State = approvals.State(t.ID(), t.Hash)

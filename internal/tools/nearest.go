@@ -56,7 +56,7 @@ func Nearest(name string, names []string, n int) []string {
 func clip(s string) string {
 	const most = 128
 	if len(s) > most {
-		return s[:most]
+		return strings.ToValidUTF8(s[:most], "")
 	}
 	return s
 }

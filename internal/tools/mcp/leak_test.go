@@ -1,15 +1,67 @@
 package mcp_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
+
+// A server over HTTP is started anew and has forgotten the session: a call that may have been carried out
+// says so, without the session's key; the next one finds the new server.
+func TestForgottenSession(t *testing.T) {
+	t.Parallel()
+	var made atomic.Int64
+	begin := func() http.Handler {
+		server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
+		sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+			made.Add(1)
+			return nil, nil, nil
+		})
+		return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	}
+	var now atomic.Pointer[http.Handler]
+	restart := func() {
+		h := begin()
+		now.Store(&h)
+	}
+	restart()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))
+	defer web.Close()
+	m, out := manager(t, mcp.Server{Name: "web", URL: web.URL})
+	call := func(repeatable bool) error {
+		_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Repeatable: repeatable})
+		return err
+	}
+	if err := call(false); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	if err := call(false); reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "session not found") || strings.Contains(err.Error(), "session ID") {
+		t.Errorf("the call after the restart: %v", err)
+	}
+	if err := call(false); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+	restart()
+	if err := call(true); err != nil {
+		t.Errorf("a call that may be repeated: %v", err)
+	}
+	m.Close()
+	if made.Load() != 3 || strings.Contains(out.String(), "session ID") {
+		t.Errorf("%d calls were made, want 3; the log:\n%s", made.Load(), out)
+	}
+}
 
 // What the settings say to a server in confidence is in no error, no log and no health, whoever says it.
 func TestSecretsOfTheSettingsStayInside(t *testing.T) {

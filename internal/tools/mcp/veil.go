@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,15 @@ import (
 
 // A veil hides in texts what the settings tell a server in confidence: errors go to programs, and what
 // a server writes goes into the log. The answers of tools are not its business.
-type veil struct{ *strings.Replacer }
+type veil struct{ secrets *strings.Replacer }
+
+// sessionID is how the SDK shows the key to a session over HTTP.
+var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
+
+// Replace is the text without what nobody may know.
+func (v veil) Replace(text string) string {
+	return sessionID.ReplaceAllString(v.secrets.Replace(text), "")
+}
 
 const (
 	veiled   = "(hidden)"
