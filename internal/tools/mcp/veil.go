@@ -27,7 +27,7 @@ func (v veil) Replace(text string) string {
 
 const (
 	veiled   = "(hidden)"
-	leastKey = 6 // bytes; what is shorter is in too many words
+	leastKey = 8 // bytes; what is shorter is in too many words
 )
 
 func newVeil(s Server) veil {
