@@ -2,12 +2,16 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection/eval"
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // goal is what a data set's local ranking, and the ranking with history, should reach. Zero: no goal.
@@ -74,7 +78,59 @@ func (b *bench) dataSets(ctx context.Context) error {
 		b.note("%s", n)
 	}
 	b.scales(report.Scale)
+	return b.shown()
+}
+
+// shown measures what a program's writer gets to see for each question: as for a task, so clause by clause and cut off.
+func (b *bench) shown() error {
+	sets, err := eval.LoadAll(b.Data)
+	if err != nil {
+		return err
+	}
+	table := Table{Title: "Shown to a program's writer: percent of the tools that the question needs, and how many tools", Columns: []string{"data set", "of the needed", "tools"}}
+	for _, set := range sets {
+		prepare, _ := pipeline.Preparer(catalogueOf(set))
+		share, shown := 0.0, 0.0
+		for _, q := range set.Queries {
+			request, err := prepare(q.Text)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, t := range request.Tools {
+				ids = append(ids, t.Server+"/"+t.Name)
+			}
+			share, shown = share+q.Share(ids), shown+float64(len(ids))
+		}
+		n := float64(max(1, len(set.Queries)))
+		table.Rows = append(table.Rows, []string{set.Name, fmt.Sprintf("%.1f", 100*share/n), fmt.Sprintf("%.1f", shown/n)})
+	}
+	b.Tables = append(b.Tables, table)
 	return nil
+}
+
+// catalogueOf is a data set's catalogue as a fleet would have it.
+func catalogueOf(set eval.Set) *tools.Snapshot {
+	var list []tools.Tool
+	for _, t := range set.Tools {
+		properties, names := map[string]any{}, []string{}
+		for _, p := range t.Params {
+			about := map[string]any{"description": p.Description}
+			if len(p.Enum) > 0 {
+				about["enum"] = p.Enum
+			}
+			properties[p.Name], names = about, append(names, p.Name+": str")
+		}
+		schema, err := json.Marshal(map[string]any{"type": "object", "properties": properties})
+		if err != nil {
+			schema = nil // a name or text that is not UTF-8
+		}
+		list = append(list, tools.Tool{
+			Server: t.Server, Name: t.Name, State: tools.Local, Description: t.Description, InputSchema: schema,
+			Signature: t.Name + "(" + strings.Join(names, ", ") + ")",
+		})
+	}
+	return tools.NewSnapshot(list)
 }
 
 func row(name, tools, questions string, c eval.Columns) []string {

@@ -62,7 +62,7 @@ func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 		"hybrid uses a deterministic stand-in for the embedding model: it shows that the lists are fused, not what a model is worth",
 		"history is cross-validated: no question sees itself or another one of its task, and tools count as used when they are among the right answers",
 	}}
-	sets, err := loadAll(dir)
+	sets, err := LoadAll(dir)
 	if err != nil {
 		return Report{}, err
 	}
@@ -87,7 +87,8 @@ func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 	return report, ctx.Err()
 }
 
-func loadAll(dir string) ([]Set, error) {
+// LoadAll reads every data set below dir, in order of name; at least one.
+func LoadAll(dir string) ([]Set, error) {
 	catalogues, err := filepath.Glob(filepath.Join(dir, "*", "catalogue.jsonl"))
 	if err != nil {
 		return nil, err

@@ -30,6 +30,9 @@ func TestMeasure(t *testing.T) {
 		if d := cmp.Diff(c.want, measure(c.query, ranked), about); d != "" {
 			t.Errorf("%s: %s", c.name, d)
 		}
+		if got := c.query.Share(ranked); got != c.want.Recall10 {
+			t.Errorf("%s: Share = %v, want the recall of all, %v", c.name, got, c.want.Recall10)
+		}
 	}
 }
 

@@ -27,14 +27,31 @@ func (m *Metrics) add(o Metrics, weight float64) {
 	m.MRR += weight * o.MRR
 }
 
-// measure scores one ranking, best first.
-func measure(q Query, ranked []string) Metrics {
+// groups are the sets of interchangeable tools that a query needs one of each.
+func (q Query) groups() [][]string {
 	groups := q.Groups
 	if len(groups) == 0 {
 		for _, id := range q.Relevant {
 			groups = append(groups, []string{id})
 		}
 	}
+	return groups
+}
+
+// Share is how much of what the query needs is among the given tools, 0 … 1.
+func (q Query) Share(ids []string) float64 {
+	found, groups := 0.0, q.groups()
+	for _, g := range groups {
+		if slices.ContainsFunc(g, func(id string) bool { return slices.Contains(ids, id) }) {
+			found++
+		}
+	}
+	return found / float64(max(1, len(groups)))
+}
+
+// measure scores one ranking, best first.
+func measure(q Query, ranked []string) Metrics {
+	groups := q.groups()
 	first := make([]int, 0, len(groups)) // the place of each group's best member
 	for _, g := range groups {
 		if place := slices.IndexFunc(ranked, func(id string) bool { return slices.Contains(g, id) }); place >= 0 {
