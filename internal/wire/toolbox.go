@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/config"
@@ -36,10 +37,10 @@ type Toolbox struct {
 	registered *registered.Registry // nil before Join
 	history    pipeline.History     // nil before Join
 	unhear     func()
-	views      map[string]view // by tenant, of those that do not see what all see
+	views      map[string]view // of tenants that do not see all: by allow-list, or by tenant with tools of its own
 }
 
-// view is the catalogue of one tenant, and what it was made of.
+// view is the catalogue that a tenant sees, and what it was made of.
 type view struct {
 	base, snap *tools.Snapshot
 	overlay    *tools.Overlay
@@ -140,11 +141,15 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, err
 	overlay, allow := b.Overlay(tenant), b.allow(tenant)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if overlay == nil && slices.Contains(allow, "*") {
+	key := tenant
+	if overlay == nil {
 		delete(b.views, tenant)
-		return base, nil
+		if slices.Contains(allow, "*") {
+			return base, nil
+		}
+		key = "\x00" + strings.Join(allow, "\x00") // tenants with the same list share what they see, and its index
 	}
-	v := b.views[tenant]
+	v := b.views[key]
 	if v.base != base || v.overlay != overlay {
 		snap := base
 		if overlay != nil {
@@ -154,7 +159,7 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, err
 		}
 		snap = snap.Narrow(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
 		v = view{base: base, overlay: overlay, snap: snap}
-		b.views[tenant] = v
+		b.views[key] = v
 	}
 	return v.snap, nil
 }

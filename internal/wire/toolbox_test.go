@@ -16,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/wire"
 )
 
@@ -93,6 +94,28 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 		if e, refused := errors.AsType[*client.APIError](err); name == "some" && (!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
 			t.Errorf("%s: database/query = %v", name, err)
 		}
+	}
+}
+
+// TestTenantsShareWhatTheySee: the index of a large catalogue is made once for an allow-list, not once a tenant.
+func TestTenantsShareWhatTheySee(t *testing.T) {
+	some, others := config.Tenant{Tools: []string{"calculator/*"}}, config.Tenant{Tools: []string{"weather/*"}}
+	c := settings(map[string]config.Tenant{"a": some, "b": some, "c": others, "d": {}})
+	c.Data = t.TempDir()
+	box, err := wire.OpenToolbox(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	seen := map[string]*tools.Snapshot{}
+	for _, tenant := range []string{"a", "b", "c", "d", "nobody"} {
+		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 || len(seen["d"].Tools) != 11 || len(seen["nobody"].Tools) != 0 {
+		t.Errorf("a and b see the same: %v; a, c, d and nobody see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
+			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools), len(seen["d"].Tools), len(seen["nobody"].Tools))
 	}
 }
 
