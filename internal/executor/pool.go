@@ -254,6 +254,26 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
+// Kept are the tenants for whom a box is idle, when there is none for anybody else unless one of those
+// is destroyed; nil otherwise.
+func (p *Pool) Kept() map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.boxes) < p.opts.Max || p.opts.Reuse == ReuseNever {
+		return nil
+	}
+	kept := map[string]bool{}
+	for _, b := range p.boxes {
+		if b.state == ready {
+			return nil
+		}
+		if b.state == bound {
+			kept[b.key.Tenant] = true
+		}
+	}
+	return kept
+}
+
 // Run sweeps what a dead predecessor left, and keeps the pool until ctx ends; then it destroys every box, leased ones too, and returns nil. Any
 // other error means that the pool could not work. It may be called once.
 func (p *Pool) Run(ctx context.Context) error {

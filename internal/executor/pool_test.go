@@ -3,7 +3,9 @@ package executor
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,6 +173,34 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 		if again := tp.lease("new"); again.BoxID() != ids["new"] {
 			t.Errorf("box of the newest tenant = %s, want %s", again.BoxID(), ids["new"])
 		}
+		tp.finish()
+	})
+}
+
+// Tenants are kept while a box is idle for them and nobody else could have one.
+func TestKeptTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2})
+		tp.warm()
+		kept := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := slices.Sorted(maps.Keys(tp.Kept()))
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: Kept = %v, want %v", when, got, want)
+			}
+		}
+		kept("a box is ready")
+		a := tp.lease("a")
+		kept("a leased")
+		a.Release()
+		kept("there is room for a box")
+		tp.warm()
+		kept("a box is ready beside that of a")
+		b := tp.lease("b")
+		kept("b leased", "a")
+		b.Release()
+		kept("both idle", "a", "b")
 		tp.finish()
 	})
 }

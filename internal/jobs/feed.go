@@ -79,9 +79,13 @@ func (f *feed) dispatch(take, work context.Context) {
 	ring := newRing()
 	free, stopping := f.w.opts.Slots, take.Done()
 	for take.Err() == nil || free < f.w.opts.Slots {
+		var again <-chan time.Time
 		for free > 0 && take.Err() == nil {
-			l, ok := ring.next()
+			l, ok, wait := ring.next(time.Now(), f.w.kept())
 			if !ok {
+				if wait > 0 {
+					again = time.After(wait)
+				}
 				break
 			}
 			free--
@@ -90,6 +94,7 @@ func (f *feed) dispatch(take, work context.Context) {
 		select {
 		case l := <-f.bells:
 			ring.bell(l)
+		case <-again:
 		case counts := <-f.scans:
 			for l, n := range counts {
 				ring.seen(l, n)
@@ -100,7 +105,7 @@ func (f *feed) dispatch(take, work context.Context) {
 				ring.took(m.lane, m.pending)
 				continue
 			case ended:
-				ring.ended(m.lane)
+				ring.ended(m.lane, time.Now())
 			case empty:
 				ring.empty(m.lane)
 			}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -16,7 +17,7 @@ func TestRingTurns(t *testing.T) {
 	r.ask(lane{"p", "low", "l"}, 100)
 	var turns []string
 	for range 32 {
-		l, ok := r.next()
+		l, ok, _ := r.next(time.Time{}, nil)
 		if !ok {
 			t.Fatal("next = nothing")
 		}
@@ -39,7 +40,7 @@ func TestRingStarvesNobody(t *testing.T) {
 			for _, l := range lanes {
 				r.ask(l, 1)
 			}
-			l, ok := r.next()
+			l, ok, _ := r.next(time.Time{}, nil)
 			if !ok {
 				t.Fatal("next = nothing")
 			}
@@ -49,11 +50,66 @@ func TestRingStarvesNobody(t *testing.T) {
 				r.empty(l)
 			case 1:
 				r.took(l, rapid.IntRange(0, 5).Draw(t, "pending"))
-				r.ended(l)
+				r.ended(l, time.Time{})
 			}
 		}
 		if len(seen) != len(lanes) {
 			t.Errorf("%d of %d lanes came up", len(seen), len(lanes))
 		}
 	})
+}
+
+// Tenants whose sandbox is there go before those who would have to wait for one, for a quarter of a
+// second; and one whose task has just ended is waited for a moment.
+func TestRingKeepsTenants(t *testing.T) {
+	r := newRing()
+	start := time.Now()
+	at := func(ms int, kept map[string]bool) string {
+		t.Helper()
+		l, ok, wait := r.next(start.Add(time.Duration(ms)*time.Millisecond), kept)
+		if ok {
+			return l.tenant
+		}
+		return wait.String()
+	}
+	ask := func(tenants ...string) {
+		for _, tenant := range tenants {
+			r.ask(lane{"p", "normal", tenant}, 2)
+		}
+	}
+	ask("a", "b", "c")
+	c := map[string]bool{"c": true}
+	for _, step := range []struct {
+		ms   int
+		kept map[string]bool
+		want string
+	}{
+		{0, c, "c"},
+		{100, c, "c"},
+		{101, map[string]bool{"a": true, "b": true}, "a"}, // its own turn
+		{102, c, "b"}, // nobody of c's is there, and no run has ended
+	} {
+		if got := at(step.ms, step.kept); got != step.want {
+			t.Errorf("after %d ms: next = %s, want %s", step.ms, got, step.want)
+		}
+	}
+	r = newRing()
+	ask("a", "b")
+	l := lane{"p", "normal", "c"}
+	r.took(l, 0)
+	r.ended(l, start)
+	if got := at(2, c); got != "3ms" {
+		t.Errorf("2 ms after a run: next = %s, want to wait 3ms", got)
+	}
+	var turns []string
+	for ms := 3; ms < 600; ms += 50 {
+		ask("c")
+		turns = append(turns, at(ms, c))
+	}
+	if got, want := strings.Join(turns, ""), "cccccacccccb"; got != want {
+		t.Errorf("turns = %s, want %s", got, want)
+	}
+	if got := at(600, nil); got != "a" {
+		t.Errorf("with room for all: next = %s, want a, whose turn it is", got)
+	}
 }

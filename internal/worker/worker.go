@@ -157,7 +157,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
-		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store),
+		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store), Kept: pool.Kept,
 	})
 	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
 	warming.Go(func() { o.pin(take, "") })
