@@ -66,7 +66,7 @@ func places(s string) ([]string, bool) {
 		}
 	}
 	if len(parts) == 1 {
-		if city, region, ok := strings.Cut(s, ", "); ok && cities[city] && cities[region] {
+		if city, region, ok := strings.Cut(s, ", "); ok && city != region && cities[city] && cities[region] {
 			return nil, false // two cities, or one called like another?
 		}
 	}

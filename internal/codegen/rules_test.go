@@ -439,6 +439,7 @@ func TestRulesValues(t *testing.T) {
 		}, "count": 1.0}},
 		{"Get the temperature in Rio de Janeiro, thank you", map[string]any{"location": "Rio de Janeiro", "temperature": 18.0, "unit": "celsius", "condition": "sunny", "humidity": 50.0}},
 		{"get the temperature in san francisco please", map[string]any{"location": "san francisco", "temperature": 18.0, "unit": "celsius", "condition": "sunny", "humidity": 50.0}},
+		{"Get the temperature in New York, New York", map[string]any{"location": "New York, New York", "temperature": 18.0, "unit": "celsius", "condition": "sunny", "humidity": 50.0}},
 		{"Get the temperature in Paris, France", map[string]any{"location": "Paris, France", "temperature": 18.0, "unit": "celsius", "condition": "sunny", "humidity": 50.0}},
 		{"Calculate 6 * 7 and multiply the result by 2", map[string]any{"calculation": 42.0, "calculation 2": 84.0}},
 		{"list tables", []any{"users"}},
