@@ -32,7 +32,7 @@ type Environment struct {
 	Name     string         `json:"name"`
 	What     string         `json:"what,omitempty"`     // empty until it was prepared
 	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
-	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting
+	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting, waiting_memory (those of them for which there is no memory)
 	Error    string         `json:"error,omitempty"`    // why it has no boxes
 	Reason   string         `json:"reason,omitempty"`   // the same in a word
 }

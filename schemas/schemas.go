@@ -148,6 +148,7 @@ type Record struct {
 	Run             int        `json:"run"`              // runs begun so far
 	Worker          string     `json:"worker,omitempty"` // of the latest run
 	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
+	WaitsFor        string     `json:"waits_for,omitempty"` // what a running task has been waiting for: sandbox or memory; empty: nothing
 	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`

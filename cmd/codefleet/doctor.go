@@ -67,7 +67,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		p := &patient{Config: c, app: a, root: os.Geteuid() == 0}
 		for _, check := range []func(context.Context) finding{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox), within(fetchTime, p.boot),
-			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.openFiles),
+			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.openFiles),
 			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.fleet),
 		} {
 			found = append(found, check(ctx))
@@ -111,6 +111,19 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 		return []finding{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
 	}
 	return []finding{{"config", good, "data in " + c.Data, ""}}, c
+}
+
+// memory compares what there is with what as many tasks as there are slots may ask for.
+func (p *patient) memory(context.Context) finding {
+	total, most, slots := wire.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
+	if total == 0 {
+		return finding{"memory", good, "not counted here", ""}
+	}
+	f := finding{"memory", good, fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/most, most, slots), ""}
+	if total/most < slots {
+		f.Status, f.Fix = warning, "tasks will wait for memory: execution.memory_mb_total, guardrails.max_memory_mb or worker.slots"
+	}
+	return f
 }
 
 // python finds the interpreter that boxes use: a real one of the system, not what PATH says first.

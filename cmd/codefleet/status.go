@@ -50,7 +50,7 @@ func noArgs(c *cobra.Command, args []string) error {
 
 func showRecord(w io.Writer, r client.Record) {
 	row(w, "task", r.TaskID)
-	row(w, "status", r.Status)
+	row(w, "status", standing(r))
 	row(w, "workspace", r.Workspace)
 	if r.Session != "" {
 		row(w, "session", r.Session)
@@ -75,6 +75,17 @@ func showRecord(w io.Writer, r client.Record) {
 	if r.TraceID != "" {
 		row(w, "trace", r.TraceID)
 	}
+}
+
+// standing is a task's status, and what keeps it.
+func standing(r client.Record) string {
+	switch r.WaitsFor {
+	case "":
+		return string(r.Status)
+	case "memory":
+		return string(r.Status) + ", waits for memory: other tasks have what execution.memory_mb_total gives"
+	}
+	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet pool"
 }
 
 // ago is a time for a person: how long ago, and when.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -221,10 +222,10 @@ func showPools(w io.Writer, p pools) {
 		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["leased"], b.Boxes["max"])
 	}
 	row(w)
-	row(w, "WORKER", "POOLS", "READY", "ENVIRONMENT")
+	row(w, "WORKER", "POOLS", "READY", "WAITING", "ENVIRONMENT")
 	for _, b := range p.Boxes {
 		for i, e := range b.Environments {
-			row(w, b.Worker, strings.Join(poolsOf(b, i), ","), e.Boxes["ready"], environmentText(e))
+			row(w, b.Worker, strings.Join(poolsOf(b, i), ","), e.Boxes["ready"], waitingText(e), environmentText(e))
 		}
 	}
 }
@@ -235,6 +236,14 @@ func poolsOf(b boxes, i int) []string {
 		has := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
 		return max(has, 0) != i
 	})
+}
+
+// waitingText is how many tasks wait for boxes of an environment, and for what.
+func waitingText(e client.Environment) string {
+	if n := e.Boxes["waiting_memory"]; n > 0 {
+		return fmt.Sprintf("%d (%d for memory)", e.Boxes["waiting"], n)
+	}
+	return strconv.Itoa(e.Boxes["waiting"])
 }
 
 // environmentText is what an environment is, what it has, or why there is none of it.

@@ -111,6 +111,7 @@ type EnvironmentStats struct {
 	Modules                       []string
 	Warming, Ready, Bound, Leased int
 	Waiting                       int    // leases
+	WaitingMemory                 int    // those of them for which there is no memory
 	LastError                     string // why no box of it could be made; empty once one was
 	LastReason                    Reason
 }
@@ -130,6 +131,9 @@ func (p *Pool) Environments() []EnvironmentStats {
 		for _, w := range p.waiting {
 			if w.env == e {
 				s.Waiting++
+				if w.short {
+					s.WaitingMemory++
+				}
 			}
 		}
 		if e.trouble.err != nil {

@@ -29,10 +29,28 @@ type Lease struct {
 // leaseTries bounds how many broken boxes one lease goes through.
 const leaseTries = 3
 
+// Wait is what a lease waits for.
+type Wait string
+
+// What leases wait for.
+const (
+	WaitSandbox Wait = "sandbox" // all boxes serve others, or the next one is being made
+	WaitMemory  Wait = "memory"  // tasks have what memory there is for boxes (PoolOptions.MemoryMBTotal)
+)
+
+// longWait is how long a lease waits before it says so.
+const longWait = time.Second
+
 // Lease waits for a box: one bound to the key, or one that has served nobody. Leases
 // are served in the order in which they came. The error is ErrTooLarge, an
 // *UnavailableError, ErrPoolClosed, or the cause of the context's end.
 func (p *Pool) Lease(ctx context.Context, key Key, limits Limits) (*Lease, error) {
+	return p.LeaseTelling(ctx, key, limits, func(Wait) {})
+}
+
+// LeaseTelling is Lease that calls tell, from within, when it has waited for a second, and whenever it
+// waits for something else than it said.
+func (p *Pool) LeaseTelling(ctx context.Context, key Key, limits Limits, tell func(Wait)) (*Lease, error) {
 	limits = limits.OrDefaults()
 	if total := p.opts.MemoryMBTotal; total > 0 && limits.MemoryMB > total {
 		return nil, fmt.Errorf("lease box: %d MB of memory is %w: %d MB", limits.MemoryMB, ErrTooLarge, total)
@@ -42,7 +60,7 @@ func (p *Pool) Lease(ctx context.Context, key Key, limits Limits) (*Lease, error
 	var err error
 	for range leaseTries {
 		var b *pooledBox
-		if b, err = p.wait(ctx, env, key, limits); err != nil {
+		if b, err = p.wait(ctx, env, key, limits, tell); err != nil {
 			return nil, fmt.Errorf("lease box: %w", err)
 		}
 		l := &Lease{pool: p, box: b, limits: limits, cold: b.cold}
@@ -62,7 +80,7 @@ func (p *Pool) limit(ctx context.Context, b *pooledBox, limits Limits) error {
 }
 
 // wait queues for a box.
-func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limits) (*pooledBox, error) {
+func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limits, tell func(Wait)) (*pooledBox, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -76,12 +94,31 @@ func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limit
 	p.settle()
 	p.mu.Unlock()
 	p.kick()
-	select {
-	case a := <-w.answer:
-		return a.box, a.err
-	case <-ctx.Done():
-		return nil, p.leave(ctx, w)
+	long := time.NewTicker(longWait)
+	defer long.Stop()
+	var told Wait
+	for {
+		select {
+		case a := <-w.answer:
+			return a.box, a.err
+		case <-ctx.Done():
+			return nil, p.leave(ctx, w)
+		case <-long.C:
+			if now := p.waitsFor(w); now != told {
+				told = now
+				tell(now)
+			}
+		}
 	}
+}
+
+func (p *Pool) waitsFor(w *waiter) Wait {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.short {
+		return WaitMemory
+	}
+	return WaitSandbox
 }
 
 // leave takes a lease out of the queue whose context has ended. A box that it was

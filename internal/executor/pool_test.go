@@ -234,6 +234,49 @@ func TestMemoryIsAdmitted(t *testing.T) {
 	})
 }
 
+// A lease that has waited for a second says for what.
+func TestWaitIsTold(t *testing.T) {
+	for _, test := range []struct {
+		memoryMB, most int
+		want           Wait
+		inMemory       int // leases that wait for memory
+	}{
+		{1000, 2, WaitMemory, 1},
+		{2000, 1, WaitSandbox, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: test.most, MemoryMBTotal: test.memoryMB})
+			tp.warm()
+			first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
+			told := make(chan Wait, 8)
+			second := make(chan error, 1)
+			go func() {
+				l, err := tp.LeaseTelling(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { told <- w })
+				if err == nil {
+					l.Release()
+				}
+				second <- err
+			}()
+			wait(900 * time.Millisecond)
+			if len(told) != 0 {
+				t.Errorf("told %v before a second was over", <-told)
+			}
+			wait(5 * time.Second)
+			if n, got := len(told), <-told; n != 1 || got != test.want {
+				t.Errorf("told %d times, %q; want once, %q", n, got, test.want)
+			}
+			if e := tp.Environments()[0]; e.Waiting != 1 || e.WaitingMemory != test.inMemory {
+				t.Errorf("Environments = %+v, want one that waits, and for memory %d", e, test.inMemory)
+			}
+			first.lease.Release()
+			if err := <-second; err != nil {
+				t.Error(err)
+			}
+			tp.finish()
+		})
+	}
+}
+
 func TestPoolRecoversFromFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()

@@ -13,6 +13,7 @@ type waiter struct {
 	key      Key
 	memoryMB int
 	since    time.Time
+	short    bool        // of memory: there is no room yet for what it asks
 	answer   chan answer // room for one
 }
 
@@ -97,7 +98,11 @@ func (p *Pool) settle() (create []*environment, next time.Duration) {
 	free := p.opts.Max - len(p.boxes)
 	kept := p.waiting[:0]
 	for i, w := range p.waiting {
-		if p.opts.MemoryMBTotal > 0 && p.memoryMB+w.memoryMB > p.opts.MemoryMBTotal {
+		w.short = p.opts.MemoryMBTotal > 0 && p.memoryMB+w.memoryMB > p.opts.MemoryMBTotal
+		if w.short {
+			for _, behind := range p.waiting[i:] {
+				behind.short = true
+			}
 			kept = append(kept, p.waiting[i:]...)
 			break
 		}

@@ -204,7 +204,7 @@ func (r *run) maxAttempts() int {
 func (r *run) begin(ctx context.Context) error {
 	now := time.Now().UTC()
 	e := r.rec
-	e.Status, e.Run, e.Worker, e.QueueSeq = schemas.Running, e.Run+1, r.w.opts.Name, r.d.seq
+	e.Status, e.Run, e.Worker, e.QueueSeq, e.WaitsFor = schemas.Running, e.Run+1, r.w.opts.Name, r.d.seq, ""
 	e.LeaseUntil = now.Add(r.w.opts.AckWait)
 	if e.StartedAt.IsZero() {
 		e.StartedAt = now

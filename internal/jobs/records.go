@@ -102,6 +102,9 @@ func (c *Client) swap(ctx context.Context, e *entry) error {
 	if e.Status.Terminal() {
 		e.withdraw()
 	}
+	if e.Status != schemas.Running {
+		e.WaitsFor = ""
+	}
 	data, err := c.encodeEntry(ctx, e)
 	if err != nil {
 		return fmt.Errorf("write record %s: %w", e.TaskID, err)

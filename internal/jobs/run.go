@@ -211,6 +211,15 @@ func (j *Job) SaveProgram(ctx context.Context, code, by string) error {
 	return nil
 }
 
+// WaitsFor writes into the record what the task waits for, for people to see; empty: it goes on. The
+// task's end empties it. ErrLeaseLost when the task is no longer this worker's.
+func (j *Job) WaitsFor(ctx context.Context, what string) error {
+	if err := j.r.update(ctx, func(e *entry) { e.WaitsFor = what }); err != nil {
+		return fmt.Errorf("say what the task waits for: %w", err)
+	}
+	return nil
+}
+
 // Emit publishes progress or output of the task. It is not durable, keeps order, and does not wait
 // for the server. TaskID, Run and Time are filled in.
 func (j *Job) Emit(ctx context.Context, p schemas.Progress) {

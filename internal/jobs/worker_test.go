@@ -618,6 +618,31 @@ func TestListsAndNumbers(t *testing.T) {
 	}
 }
 
+// What a task waits for is in its record for as long as it does, and not after its end.
+func TestWaitsFor(t *testing.T) {
+	f := newFleet(t)
+	type step struct{ WaitsFor, Status string }
+	var seen []step
+	look := func(ctx context.Context, id string) error {
+		r, err := f.Record(ctx, "acme", id)
+		seen = append(seen, step{r.WaitsFor, string(r.Status)})
+		return err
+	}
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		id := j.Record.TaskID
+		return nil, errors.Join(
+			j.WaitsFor(ctx, "memory"), look(ctx, id), j.WaitsFor(ctx, ""), look(ctx, id), j.WaitsFor(ctx, "sandbox"), look(ctx, id),
+			Permanent(errors.New("gone")))
+	}})
+	rec := f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
+	if d := cmp.Diff([]step{{"memory", "running"}, {"", "running"}, {"sandbox", "running"}}, seen); d != "" {
+		t.Errorf("while it ran (-want +got):\n%s", d)
+	}
+	if rec.WaitsFor != "" || !rec.Status.Terminal() {
+		t.Errorf("the record at the end = %s, waits for %q", rec.Status, rec.WaitsFor)
+	}
+}
+
 // SaveProgram outlives the attempt.
 func TestSaveProgram(t *testing.T) {
 	f := newFleet(t)

@@ -168,7 +168,14 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	defer t.clock(&t.timing.SandboxWait)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
 	defer span.End()
-	lease, err := p.Pool.Lease(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits)
+	told := false
+	lease, err := p.Pool.LeaseTelling(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits, func(w executor.Wait) {
+		told = true
+		p.waitsFor(ctx, t, string(w))
+	})
+	if told {
+		p.waitsFor(ctx, t, "")
+	}
 	if errors.Is(err, executor.ErrTooLarge) {
 		return nil, &schemas.Error{Code: "limit_too_large", Message: err.Error(), Hint: "ask for less memory"}
 	}
@@ -193,6 +200,16 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 		Limits: info.Limits, Environment: info.Environment, Boot: lease.Boot(),
 	}
 	return lease, nil
+}
+
+// waitsFor tells people what keeps the task; empty: nothing any more. It goes on if they cannot be told.
+func (p *Pipeline) waitsFor(ctx context.Context, t *task, what string) {
+	if what != "" {
+		t.job.Emit(ctx, schemas.Progress{Stage: "waiting", Text: "waits for " + what})
+	}
+	if err := t.job.WaitsFor(ctx, what); err != nil && ctx.Err() == nil {
+		p.Log.WarnContext(ctx, "record does not say what the task waits for", "task", t.job.Record.TaskID, "error", err)
+	}
 }
 
 func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease) (*state.Tree, error) {

@@ -89,7 +89,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 	}
 	pool := executor.PoolOptions{
 		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
-		Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4),
+		Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: MemoryMBTotal(c),
 		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 		Mounts:       []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		Environments: kinds.List(),
@@ -106,6 +106,12 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: plugged,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
+}
+
+// MemoryMBTotal is how much memory the tasks of a worker have together: three quarters of the host's
+// where execution.memory_mb_total does not say. 0: nobody counts.
+func MemoryMBTotal(c *config.Config) int {
+	return cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4)
 }
 
 // cleaning is a worker's share in removing what workspaces no longer need.

@@ -210,7 +210,7 @@ func info(version string, pool *executor.Pool) schemas.Worker {
 	for _, e := range pool.Environments() {
 		out.Environments = append(out.Environments, schemas.Environment{
 			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason),
-			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting},
+			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting, "waiting_memory": e.WaitingMemory},
 		})
 	}
 	if s.LastError != "" {
@@ -222,7 +222,7 @@ func info(version string, pool *executor.Pool) schemas.Worker {
 // observe shows the pool in metrics: boxes by state, and what has happened to them.
 func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error) {
 	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by environment and state"))
-	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox"))
+	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox, or for memory to have one"))
 	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox of an environment can be made, by reason"))
 	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
@@ -235,7 +235,9 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 			for state, n := range map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased} {
 				o.ObserveInt64(boxes, int64(n), metric.WithAttributes(name, attribute.String("state", state)))
 			}
-			o.ObserveInt64(waiting, int64(e.Waiting), metric.WithAttributes(name))
+			for what, n := range map[executor.Wait]int{executor.WaitSandbox: e.Waiting - e.WaitingMemory, executor.WaitMemory: e.WaitingMemory} {
+				o.ObserveInt64(waiting, int64(n), metric.WithAttributes(name, attribute.String("for", string(what))))
+			}
 			if e.LastReason != "" {
 				o.ObserveInt64(trouble, 1, metric.WithAttributes(name, attribute.String("reason", string(e.LastReason))))
 			}
