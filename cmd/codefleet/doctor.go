@@ -159,6 +159,9 @@ func (p *patient) engine(ctx context.Context) finding {
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
 		return finding{name, good, "the gVisor engine is not there, and not asked for", ""}
 	}
+	if _, other := wire.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
+		return finding{name, warning, "the gVisor engine is not there, to be used where microsandbox does not boot", install}
+	}
 	if err != nil {
 		return finding{name, problem, "the gVisor engine is not there", install}
 	}

@@ -146,6 +146,9 @@ func TestCreateThatFails(t *testing.T) {
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "boot failed") {
 		t.Errorf("Create = %v", err)
 	}
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "greet the agent") {
+		t.Errorf("Create of a box that dies at once = %v", err)
+	}
 	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -208,10 +208,13 @@ func fakeSandbox(home, name string) error {
 		<-ended
 		os.Exit(0)
 	}()
-	for {
+	for first := true; ; first = false {
 		conn, err := l.Accept()
 		if err != nil {
 			return err
+		}
+		if strings.Contains(name, "vanishes") && !first { // the first one is fakeCreate's
+			return errors.New("the machine broke")
 		}
 		go fakeAgent(conn)
 	}
