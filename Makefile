@@ -69,6 +69,7 @@ RUN     ?= .
 test-microsandbox: $(MICROVM)/built ## the microsandbox driver on the real msb, in an emulated machine (Debian, root; an hour on two cores)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job $(MICROVM)/job/run && echo '$(RUN)' >$(MICROVM)/job/run.pattern
 	go test -c -trimpath -o $(MICROVM)/job/microsandbox.test ./internal/executor/microsandbox
+	cp test/microvm/fleet $(MICROVM)/job/ && go build -trimpath -o $(MICROVM)/job/codefleet ./cmd/codefleet
 	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
 
 .PHONY: test-cgroup2

@@ -55,6 +55,6 @@ done
 install -m 755 "$here/init.ram" ram/init
 (cd ram && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 >../initrd.gz)
 
-rm -f disk.img && truncate -s 6G disk.img && mke2fs -q -t ext4 -E nodiscard -d root disk.img
+rm -f disk.img && truncate -s 12G disk.img && mke2fs -q -t ext4 -E nodiscard -d root disk.img
 rm -rf root ram image kernel
 cat "$here/build.sh" "$here/init" "$here/init.ram" | sha256sum >built

@@ -7,6 +7,8 @@ func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
 
+func Shown(name string) string { return shown(name) }
+
 func Prepared(out string) (closed string, err error) { return new(image).prepared("/python", out) }
 
 func (d *Driver) CallsAtOnce() int { return cap(d.calls) }

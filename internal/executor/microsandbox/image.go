@@ -66,6 +66,14 @@ func isPath(name string) bool {
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
+// shown is how results name an image: not by where it lies on this host.
+func shown(name string) string {
+	if isPath(name) {
+		name = filepath.Base(name)
+	}
+	return "image " + name
+}
+
 // getImage returns msb's reference of an image, after fetching or loading it where it must.
 func (d *Driver) getImage(ctx context.Context, name string) (ref string, err error) {
 	if !isPath(name) {

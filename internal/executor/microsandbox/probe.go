@@ -109,7 +109,7 @@ func (d *Driver) probe(ctx context.Context) (info executor.Info, err error) {
 	}
 	return executor.Info{
 		Driver: "microsandbox", Tier: "microsandbox", EngineVersion: version, Limits: "cgroup",
-		Environment: d.opts.Image, MultiTenant: true, ImageMultiTenant: true,
+		Environment: shown(d.opts.Image), MultiTenant: true, ImageMultiTenant: true,
 	}, nil
 }
 
