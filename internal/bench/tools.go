@@ -122,6 +122,9 @@ func (b *bench) loops(ctx context.Context, c *client.Client, server, tool string
 		}
 		if i >= 0 {
 			b.add(name+" in a sandbox", "ms", inside...)
+			for _, c := range res.Tools.Calls {
+				b.add(name+" in a sandbox · from the broker on", "ms", c.MS)
+			}
 			b.add(name+" bare", "ms", outside...)
 			b.add("100 × "+name+" in a sandbox", "ms", sum(inside))
 			b.add("100 × "+name+" bare", "ms", sum(outside))
