@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -104,18 +105,22 @@ func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, er
 	if err != nil {
 		return nil, err
 	}
-	plain, _, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), obj.Data)
+	digest := Sum(obj.Data)
+	if _, digits, _ := strings.Cut(name, "-"); digits != manifestDigits(digest) {
+		return nil, fmt.Errorf("%s: %w: has another digest", key, ErrCorrupt)
+	}
+	plain, lockedBy, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), obj.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	m, err := decodeManifest(plain, false)
-	digest := Sum(obj.Data)
-	if err == nil && manifestName(m.header.Generation, manifestDigits(digest)) != name {
-		err = fmt.Errorf("%w: has another digest", ErrCorrupt)
+	if err == nil && m.header.Generation != (link{Name: name}).generation() {
+		err = fmt.Errorf("%w: is generation %d", ErrCorrupt, m.header.Generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
+	m.key = lockedBy
 	return &named{link{name, digest}, m, int64(len(obj.Data))}, nil
 }
 

@@ -35,7 +35,8 @@ func (p *proposal) build() (*head, *manifest, []byte, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	data = p.store.keys(p.ref.Tenant).lock(p.ref.manifestThing(), data)
+	keys := p.store.keys(p.ref.Tenant)
+	data, man.key = keys.lock(p.ref.manifestThing(), data), keys.currentID()
 	digest := Sum(data)
 	name := manifestName(man.header.Generation, manifestDigits(digest))
 	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})

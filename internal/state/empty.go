@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // How many bytes one collection copies at most; the next one goes on.
@@ -62,7 +63,8 @@ func (c *collector) use(s *snapshot) {
 }
 
 // empty moves what newest versions need out of packs of which less than half is needed by any kept
-// version, and out of those that do not have the tenant's key. Nothing is removed: once what older versions are made of has left, nothing refers to those packs.
+// version, and out of those that do not have the tenant's key; and writes newest versions anew of which manifests
+// do not have it. Nothing is removed: once what older versions are made of has left, nothing refers to those objects.
 func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil
@@ -71,7 +73,7 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	var refs []Ref
 	from := map[Digest]bool{}
 	var waste, total, rekeyed int64
-	key := c.store.keys(c.tenant).currentID()
+	rekey := false
 	for _, ws := range workspaces {
 		v, err := c.store.current(ctx, Ref{c.tenant, ws}, nil)
 		if err != nil {
@@ -82,9 +84,9 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 			p := c.packs[u.pack.ID]
 			switch {
 			case p == nil || from[u.pack.ID]:
-			case u.pack.Key != key:
+			case u.pack.Key != c.key:
 				if rekeyed+u.live <= rekeyMost {
-					from[u.pack.ID] = true
+					rekey, from[u.pack.ID] = true, true
 					rekeyed += u.live
 				}
 			case !p.pinned && p.live*2 < u.pack.Size && total+p.live <= emptyMost:
@@ -92,11 +94,13 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 				waste, total = waste+u.pack.Size-p.live, total+p.live
 			}
 		}
-		if before < len(from) || sharesAny(v.snap, from) {
+		old := c.hasOtherKey(Ref{c.tenant, ws}, v)
+		rekey = rekey || old
+		if old || before < len(from) || sharesAny(v.snap, from) {
 			snaps, refs = append(snaps, v.snap), append(refs, Ref{c.tenant, ws})
 		}
 	}
-	if waste < c.store.opts.Compaction.Waste && rekeyed == 0 {
+	if waste < c.store.opts.Compaction.Waste && !rekey {
 		return nil
 	}
 	return c.emptyPacks(ctx, from, refs, snaps)
@@ -118,7 +122,7 @@ func (c *collector) emptyPacks(ctx context.Context, from map[Digest]bool, refs [
 	}
 	defer func() { _ = f.stored() }()
 	for _, ref := range refs {
-		if err := c.store.commitFold(ctx, ref, f); err != nil {
+		if err := c.commitFold(ctx, ref, f); err != nil {
 			return fmt.Errorf("empty %d packs: %w", len(from), err)
 		}
 	}
@@ -126,14 +130,44 @@ func (c *collector) emptyPacks(ctx context.Context, from map[Digest]bool, refs [
 	return f.stored()
 }
 
+// hasOtherKey reports whether a version needs manifests that do not have the tenant's key.
+func (c *collector) hasOtherKey(ref Ref, v *version) bool {
+	if v.head.Manifest == nil {
+		return false
+	}
+	return slices.ContainsFunc(append(slices.Clip(v.man.header.Chain), *v.head.Manifest), func(l link) bool {
+		return c.otherKey[ref.manifestKey(l.Name)]
+	})
+}
+
+// rekeyTombstone writes what is left of a deleted workspace anew, with the tenant's key. HEAD is last: as long as it is as it
+// was, this is repeated.
+func (c *collector) rekeyTombstone(ctx context.Context, ref Ref, h head, etag string) error {
+	if c.opts.DryRun || h.doomed() {
+		return nil
+	}
+	if _, has, err := c.store.readPins(ctx, ref); err != nil {
+		return err
+	} else if has != "" {
+		if err := c.store.changePins(ctx, ref, func(*pins) {}); err != nil {
+			return err
+		}
+	}
+	h.Commit = newCommitID()
+	if _, err := c.store.swapHead(ctx, ref, etag, &h); !errors.Is(err, ErrConflict) {
+		return err
+	}
+	return nil // somebody uses it again
+}
+
 // commitFold commits that content has moved, and nothing else.
-func (s *Store) commitFold(ctx context.Context, ref Ref, f *fold) error {
-	v, err := s.current(ctx, ref, nil)
-	if err != nil || !sharesAny(v.snap, f.from) {
+func (c *collector) commitFold(ctx context.Context, ref Ref, f *fold) error {
+	v, err := c.store.current(ctx, ref, nil)
+	if err != nil || !sharesAny(v.snap, f.from) && !c.hasOtherKey(ref, v) {
 		return err
 	}
 	p := &proposal{
-		store: s, ref: ref, change: Change{Message: "collection: content moved out of packs that are mostly unused, or have another key"},
+		store: c.store, ref: ref, change: Change{Message: "collection: content moved out of packs that are mostly unused, or have another key"},
 		upload: &upload{}, base: v, on: v, id: newCommitID(), fold: f,
 		full: true, // a chain would keep the old packs
 	}

@@ -58,7 +58,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}}
+	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}, key: s.keys(tenant).currentID(), otherKey: map[string]bool{}}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}
@@ -76,6 +76,8 @@ type collector struct {
 	rest       map[string]int      // by workspace: objects beside HEAD and pins
 	packs      map[Digest]*liveBlobs
 	givenUp    map[string]bool // keys of manifests that Repair has given up
+	key        string          // id of the tenant's key
+	otherKey   map[string]bool // keys of kept manifests that are encrypted with another one
 	out        Collected
 }
 
@@ -132,6 +134,9 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 	if err != nil {
 		return err
 	}
+	if h.Deleted && h.key != c.key {
+		return c.rekeyTombstone(ctx, ref, h, etag)
+	}
 	if h.Deleted && c.rest[ref.Workspace] == 0 {
 		return c.purge(ctx, ref, h, etag)
 	}
@@ -161,8 +166,7 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 
 // markVersion marks a manifest and all that it needs.
 func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) error {
-	c.live[ref.manifestKey(k.link.Name)] = true
-	c.markPacks(k.man, k.pinned)
+	c.markManifest(ref, k.link, k.man, k.pinned)
 	broken := false
 	for _, l := range k.man.header.Chain {
 		key := ref.manifestKey(l.Name)
@@ -177,8 +181,7 @@ func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) er
 		if err != nil {
 			return err
 		}
-		c.live[key] = true
-		c.markPacks(m, k.pinned)
+		c.markManifest(ref, l, m, k.pinned)
 	}
 	if broken {
 		return nil
@@ -189,6 +192,13 @@ func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) er
 	}
 	c.use(v.snap)
 	return nil
+}
+
+func (c *collector) markManifest(ref Ref, l link, m *manifest, pinned bool) {
+	key := ref.manifestKey(l.Name)
+	c.live[key] = true
+	c.otherKey[key] = m.key != c.key
+	c.markPacks(m, pinned)
 }
 
 type keptManifest struct {
@@ -208,7 +218,7 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := c.store.readPins(ctx, ref)
+	p, etag, err := c.store.readPins(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +248,7 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 		replaced = h.Time
 	}
 	lost := func(x pin) bool { return x.Generation < born }
-	current := p.key == c.store.keys(ref.Tenant).currentID() || len(p.Pins)+len(p.Kept)+len(p.Lost) == 0
+	current := p.key == c.key || etag == ""
 	if c.opts.DryRun || current && slices.Equal(orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
 		return kept, nil
 	}

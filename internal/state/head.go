@@ -35,6 +35,8 @@ type head struct {
 	// Recent is complete for generations above Floor, which was committed at FloorTime.
 	Floor     int64     `json:"floor,omitempty"`
 	FloorTime time.Time `json:"floor_time,omitzero"`
+
+	key string // that it was encrypted with
 }
 
 // recent is a task that has committed lately.
@@ -100,11 +102,13 @@ func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, strin
 }
 
 func (s *Store) openHead(ref Ref, data []byte) (head, error) {
-	plain, _, err := s.keys(ref.Tenant).unlock(ref.headThing(), data)
+	plain, key, err := s.keys(ref.Tenant).unlock(ref.headThing(), data)
 	if err != nil {
 		return head{}, err
 	}
-	return decodeHead(plain)
+	h, err := decodeHead(plain)
+	h.key = key
+	return h, err
 }
 
 // swapHead writes HEAD over the version that etag names.

@@ -117,6 +117,9 @@ func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
 			return nil, err
 		}
 		blobs, more, key, err := readIndexTail(obj.Data, p.Size, i.store.keys(i.tenant))
+		if errors.Is(err, ErrKey) { // or what names the key is damaged
+			err = i.digest(ctx, p, err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -130,4 +133,16 @@ func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
 		}
 		return blobs, nil
 	}
+}
+
+// digest returns what is wrong with a pack of another digest than its name says, else err.
+func (i *inspector) digest(ctx context.Context, p *pack, err error) error {
+	obj, failed := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), GetOptions{})
+	if failed != nil {
+		return failed
+	}
+	if Sum(obj.Data) != p.ID {
+		return fmt.Errorf("%w: has another digest", ErrCorrupt)
+	}
+	return err
 }

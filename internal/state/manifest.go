@@ -100,6 +100,7 @@ type manifest struct {
 	header  header
 	changes []change // all entries of a full one
 	result  []blob   // header.ResultBlob with packs resolved
+	key     string   // id of the key that encrypts it; empty: it is in the clear
 }
 
 func (m *manifest) full() bool { return len(m.header.Chain) == 0 }

@@ -87,7 +87,7 @@ func (s *Store) decode(ctx context.Context, ref Ref, l link, headerOnly bool) (*
 	if err != nil {
 		return nil, 0, err
 	}
-	plain, _, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), data)
+	plain, key, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), data)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -95,6 +95,7 @@ func (s *Store) decode(ctx context.Context, ref Ref, l link, headerOnly bool) (*
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", ref.manifestKey(l.Name), err)
 	}
+	m.key = key
 	return m, int64(len(data)), nil
 }
 

@@ -1,0 +1,137 @@
+package state_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// TestRotationLeavesNothing: after a new secret, collections leave nothing that needs the old one: neither manifests of
+// which the newest version needs no content, nor pins, nor what is left of a deleted workspace.
+func TestRotationLeavesNothing(t *testing.T) {
+	first, second := state.Options{Secrets: statetest.Secrets("first")}, state.Options{Secrets: statetest.Secrets("second")}
+	both := state.Options{Secrets: statetest.Secrets("second", "first")}
+	for name, c := range map[string]struct{ before, after func(w *statetest.Worker) }{
+		"all content is new": {
+			func(w *statetest.Worker) { commitFiles(w, "one", "first", 60) },
+			func(w *statetest.Worker) {
+				for i := 5; i < 60; i++ {
+					w.Remove(fmt.Sprintf("f%02d", i))
+				}
+				commitFiles(w, "two", "second", 5)
+			},
+		},
+		"nothing but names": {
+			func(w *statetest.Worker) {
+				if err := os.Symlink("x", filepath.Join(w.Dir, "link")); err != nil {
+					w.Fatal(err)
+				}
+				commitFiles(w, "one", "", 1)
+			},
+			func(*statetest.Worker) {},
+		},
+		"no pins any more": {
+			func(w *statetest.Worker) {
+				commitFiles(w, "one", "first", 1)
+				must(w.T, w.Store.Pin(w.Context(), ref, "pin", 1))
+				must(w.T, w.Store.Unpin(w.Context(), ref, "pin"))
+			},
+			func(*statetest.Worker) {},
+		},
+		"deleted": {
+			func(w *statetest.Worker) {
+				commitFiles(w, "one", "first", 1)
+				must(w.T, w.Store.Pin(w.Context(), ref, "pin", 1))
+				must(w.T, w.Store.Delete(w.Context(), ref))
+				w.Checkout()
+			},
+			func(*statetest.Worker) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := mem.New()
+				w := statetest.NewWorker(t, objects, ref, first)
+				w.Checkout()
+				c.before(w)
+				w = statetest.NewWorker(t, objects, ref, both)
+				w.Checkout()
+				c.after(w)
+				want := w.Files()
+				for range 9 {
+					advance(t, 25*time.Hour)
+					collect := strict
+					collect.Deleted = -1
+					if _, err := state.New(objects, both).Collect(t.Context(), "acme", collect); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fresh := statetest.NewWorker(t, objects, ref, second)
+				fresh.Checkout()
+				fresh.Want(want)
+				_, err := fresh.Store.Log(t.Context(), ref, 0)
+				must(t, err)
+				_, err = fresh.Store.Pins(t.Context(), ref)
+				must(t, err)
+				before, err := fresh.Store.Info(t.Context(), ref)
+				must(t, err)
+				_, err = state.New(objects, second).Collect(t.Context(), "acme", strict)
+				must(t, err)
+				if after, err := fresh.Store.Info(t.Context(), ref); err != nil || after.Generation != before.Generation {
+					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation, before.Generation, err)
+				}
+				must(t, objects.Violations())
+			})
+		})
+	}
+}
+
+func commitFiles(w *statetest.Worker, task, content string, n int) {
+	for i := range n {
+		w.Write(fmt.Sprintf("f%02d", i), strings.Repeat(content, i+1))
+	}
+	w.Commit(task)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRepairDamagedKeyID: a manifest or a pack whose key's id is damaged is damaged, and does not ask for a key.
+func TestRepairDamagedKeyID(t *testing.T) {
+	for kind, offset := range map[string]func([]byte) int{
+		"/m/000000000002-": func([]byte) int { return 10 },
+		"/p/":              func(data []byte) int { return len(data) - 15 },
+	} {
+		objects := mem.New()
+		w := statetest.NewWorker(t, objects, ref, encrypted)
+		for i := range 3 {
+			w.Checkout()
+			w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
+			w.Commit(fmt.Sprint("task-", i))
+		}
+		for _, key := range keys(t, objects) {
+			if strings.Contains(key, kind) {
+				objects.Damage(key, func(data []byte) []byte { return flipped(offset(data))(data) })
+			}
+			if strings.Contains(key, "/m/000000000003-") && kind == "/p/" { // so that indexes are read
+				objects.Damage(key, gone)
+			}
+		}
+		out, err := state.New(objects, encrypted).Repair(t.Context(), ref, state.RepairOptions{})
+		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
+			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
+		}
+	}
+}
