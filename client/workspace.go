@@ -181,6 +181,21 @@ func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, erro
 	return done, w.post(ctx, &done, "repair", o)
 }
 
+// Mirrored is what a call of Mirror did.
+type Mirrored struct {
+	Generation int64    `json:"generation"` // that the mirror has
+	Put        int      `json:"put"`        // files written
+	Removed    int      `json:"removed"`    // objects removed
+	Skipped    []string `json:"skipped"`    // the first paths whose names no object can have
+}
+
+// Mirror brings the mirror of the workspace, where the fleet keeps one (else an *APIError with the code
+// "no_mirror"), to the newest version. Commits do so by themselves.
+func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
+	var done Mirrored
+	return done, w.post(ctx, &done, "mirror", struct{}{})
+}
+
 // Pins returns the versions that are kept for good, the oldest first.
 func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
 	var pins []Pin

@@ -26,7 +26,7 @@ func (a *app) workspaceCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.wsListCommand(), a.wsLogCommand(), a.wsDiffCommand(), a.wsRestoreCommand(), a.wsForkCommand(), a.wsLsCommand(),
-		a.wsCatCommand(), a.wsPullCommand(), a.wsPushCommand(), a.wsCheckCommand(), a.wsRepairCommand(), a.wsRmCommand(), a.wsPinCommand())
+		a.wsCatCommand(), a.wsPullCommand(), a.wsPushCommand(), a.wsCheckCommand(), a.wsRepairCommand(), a.wsMirrorCommand(), a.wsRmCommand(), a.wsPinCommand())
 	return c
 }
 

@@ -134,3 +134,27 @@ func printable(name string) string {
 	}
 	return name
 }
+
+func (a *app) wsMirrorCommand() *cobra.Command {
+	return a.wsVerb(&cobra.Command{
+		Use:   "mirror",
+		Short: "Bring the mirror of plain files to the newest version (workspaces.mirror)",
+		Long: "Bring the mirror of plain files to the newest version, where the fleet keeps one (workspaces.mirror). Commits do so\n" +
+			"by themselves, in the background; this is for a mirror that stayed behind, and for the first time.",
+		Args: noArgs,
+	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
+		line := a.progress()
+		line.show("mirror " + ws.Name())
+		done, err := ws.Mirror(ctx)
+		line.clear()
+		if err != nil {
+			return err
+		}
+		return a.print(done, func(w io.Writer) {
+			for _, p := range done.Skipped {
+				fmt.Fprintln(w, "skipped, the name is too long:", printable(p))
+			}
+			fmt.Fprintf(w, "the mirror of %s is at generation %d: %d files put, %d removed\n", ws.Name(), done.Generation, done.Put, done.Removed)
+		})
+	})
+}

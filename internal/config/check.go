@@ -124,6 +124,7 @@ const leastGrace = 24 * time.Hour
 
 func (k *checker) workspaces() {
 	w := k.c.Workspaces
+	k.mirror()
 	k.atLeast("workspaces.keep_newest", w.KeepNewest, 1)
 	k.atLeast("workspaces.keep_days", w.KeepDays, 0)
 	for _, d := range []struct {

@@ -169,6 +169,10 @@ type Workspaces struct {
 	// What nothing refers to is marked when it is older than this, and removed when it has been marked
 	// for as long. At least 24h, and twice the longest task.
 	Grace time.Duration `yaml:"grace"`
+	// Where the newest files of each workspace are kept as plain objects too, for other programs to read:
+	// s3://BUCKET/PREFIX, in the store of s3. It follows after commits, and nothing is read from it. The
+	// bucket must exist; in the bucket of s3 the prefix begins with _. Empty: nowhere.
+	Mirror string `yaml:"mirror"`
 	// What workspaces are encrypted with, by workers and ingest, before they leave for the object
 	// store. The same in the whole fleet; a tenant may have its own.
 	Encryption Encryption `yaml:"encryption"`

@@ -53,3 +53,30 @@ tenants:
 		}
 	}
 }
+
+func TestMirrorSetting(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("x", leastSecret)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"workspaces: {mirror: s3://codefleet/_mirror}":                                                      "",
+		"workspaces: {mirror: s3://other/mirror}":                                                           "",
+		"workspaces: {mirror: s3://other}":                                                                  "",
+		"workspaces: {mirror: s3://codefleet/mirror}":                                                       "workspaces.mirror: is in the bucket of s3, where its prefix begins with _: s3://codefleet/_mirror",
+		"workspaces: {mirror: /tmp/x}":                                                                      "workspaces.mirror: \"/tmp/x\" is not of the form s3://BUCKET/PREFIX",
+		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}":                                             "workspaces.mirror: needs a store with conditional writes",
+		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}":                        "would have in the clear what is encrypted (tenant default)",
+		"tenants: {a: {}, b: {encryption: {key_file: " + secret + "}}}\nworkspaces: {mirror: s3://other/x}": "would have in the clear what is encrypted (tenant b)",
+	} {
+		file := filepath.Join(dir, "config.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(Source{File: file, Env: []string{"HOME=" + dir}})
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("Load(%s) = %v, want %q", text, err, want)
+		}
+	}
+}

@@ -150,11 +150,12 @@ func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer,
 // outlives them. What the start-up probe writes is not worth the time.
 func durable(flush *flusher) fiber.Handler {
 	return func(c fiber.Ctx) error {
+		asked := string(c.Request().URI().PathOriginal()) // the gateway unescapes it on the way
 		err := c.Next()
 		if err != nil || !completes(c) || c.Response().StatusCode() != fiber.StatusOK || strings.Contains(c.Path(), "/_probe/") {
 			return err
 		}
-		if err := flush.Sync(c.Path()); err != nil {
+		if err := flush.Sync(asked); err != nil {
 			return fmt.Errorf("flush object: %w", err)
 		}
 		return nil

@@ -166,6 +166,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if stopped := <-ended; !errors.Is(stopped, http.ErrServerClosed) {
 		err = errors.Join(err, stopped)
 	}
+	if s.o.Workspaces != nil {
+		s.o.Workspaces.Close(grace)
+	}
 	return err
 }
 

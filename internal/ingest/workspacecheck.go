@@ -73,3 +73,18 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
 	})
 	return nil
 }
+
+func (s *Server) postMirror(w http.ResponseWriter, r *http.Request) error {
+	ref, err := refOf(r, r.PathValue("workspace"))
+	if err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may write gigabytes; the caller may leave
+	done, err := s.o.Workspaces.Mirror(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	done.Skipped = append([]string{}, done.Skipped...)
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}

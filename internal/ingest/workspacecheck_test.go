@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
 // TestRepairOverHTTP: what is lost is named, a dry run changes nothing, and a repair brings back the rest.
@@ -53,5 +56,32 @@ func TestRepairOverHTTP(t *testing.T) {
 	want(t, f, 200, &again, "POST", main+"/repair", plain, `{}`)
 	if !again.Commit.NoChange {
 		t.Errorf("repair again = %+v", again)
+	}
+}
+
+// TestMirrorOverHTTP: a mirror that is to be made at once is there with the answer; without one the setting is named.
+func TestMirrorOverHTTP(t *testing.T) {
+	plain := map[string]string{"Content-Type": "application/json"}
+	var refused struct{ Code, Hint string }
+	want(t, ingesttest.Start(t, 0, nil), 404, &refused, "POST", main+"/mirror", plain, `{}`)
+	if refused.Code != "no_mirror" || refused.Hint != "set workspaces.mirror" {
+		t.Errorf("mirror without one = %+v", refused)
+	}
+	target := mem.New()
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
+		o.Workspaces = state.New(mem.New(), state.Options{Mirror: state.Mirror{Target: target}})
+	})
+	want(t, f, 200, nil, "PUT", main+"/files/a/b", nil, "text")
+	var done state.Mirrored
+	want(t, f, 200, &done, "POST", main+"/mirror", plain, `{}`)
+	var found []string
+	for info, err := range target.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, info.Key[strings.IndexByte(info.Key, '/')+1:])
+	}
+	if !slices.Equal(found, []string{"main/files/a/b", "main/mirror.json"}) || done.Generation != 1 || done.Skipped == nil {
+		t.Errorf("mirror = %+v, with %v", done, found)
 	}
 }

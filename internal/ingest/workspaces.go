@@ -26,6 +26,7 @@ import (
 //	POST   /v1/workspaces/{w}/fork                   {to, generation, message}
 //	POST   /v1/workspaces/{w}/check                  {read_data, part, of}
 //	POST   /v1/workspaces/{w}/repair                 {read_data, dry_run}
+//	POST   /v1/workspaces/{w}/mirror
 //	GET    /v1/workspaces/{w}/pins                   versions that are kept for good
 //	PUT    /v1/workspaces/{w}/pins/{pin}             {generation}; DELETE lets go
 //	GET    /v1/workspaces/{w}/files?dir=             paths of a version
@@ -57,6 +58,7 @@ func (s *Server) workspaceRoutes(mux *http.ServeMux) {
 	handle("POST "+ws+"/fork", ScopeSubmit, s.postFork)
 	handle("POST "+ws+"/check", ScopeRead, s.postCheck)
 	handle("POST "+ws+"/repair", ScopeSubmit, s.postRepair)
+	handle("POST "+ws+"/mirror", ScopeSubmit, s.postMirror)
 	handle("GET "+ws+"/pins", ScopeRead, s.getPins)
 	handle("PUT "+ws+"/pins/{pin}", ScopeSubmit, s.putPin)
 	handle("DELETE "+ws+"/pins/{pin}", ScopeSubmit, s.deletePin)
@@ -397,6 +399,9 @@ func explainState(err error) error {
 	case errors.Is(err, state.ErrCorrupt):
 		e = refusal.New(http.StatusInternalServerError, "corrupt", "the stored version is damaged")
 		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
+	case errors.Is(err, state.ErrNoMirror):
+		e = refusal.New(http.StatusNotFound, "no_mirror", "the fleet keeps no mirror of workspaces")
+		e.Hint = "set workspaces.mirror"
 	case errors.Is(err, state.ErrKey):
 		e = refusal.New(http.StatusInternalServerError, "no_key", "the workspace is encrypted with a key that the fleet does not have")
 		e.Cause, e.Hint = err.Error(), "give its secret in workspaces.encryption, or in the tenant's encryption"

@@ -244,6 +244,7 @@ func (p *proposal) done(ctx context.Context, h *head, etag string, man *manifest
 	p.store.cache.put(h.Manifest.Digest, data)
 	p.store.opts.Log.InfoContext(ctx, "workspace committed", "workspace", p.ref.String(), "generation", h.Generation,
 		"task_id", p.change.TaskID, "changed", len(p.upload.changes), "conflicts", len(p.conflicts), "merged", p.merged)
+	p.store.mirrors.note(p.ref)
 	v := &version{head: *h, etag: etag, man: man, snap: p.snap, size: int64(len(data)), at: time.Now()}
 	return p.commit(h), v, nil
 }

@@ -20,6 +20,8 @@
 //	<tenant>/floor/HEAD                  the last generation of workspaces that are forgotten
 //	<tenant>/gc/<run>                    what a collection marked for deletion
 //
+// A mirror of plain files, where there is one, is in a place of its own, see [Mirror].
+//
 // # Atomicity
 //
 // A commit uploads packs, then the manifest, then swaps HEAD with a conditional

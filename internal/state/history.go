@@ -207,6 +207,7 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 			Recent: h.Recent, Floor: h.Floor, FloorTime: h.FloorTime,
 		}
 		if _, err = s.swapHead(ctx, ref, etag, next); err == nil {
+			s.mirrors.note(ref)
 			return nil
 		}
 		if errors.Is(err, ErrConflict) || temporary(ctx, err) {

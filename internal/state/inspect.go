@@ -9,7 +9,7 @@ import (
 
 // fresh returns a Store that remembers nothing, to see what the object store has.
 func (s *Store) fresh() *Store {
-	return &Store{objects: s.objects, opts: s.opts, codec: s.codec, cache: openCache("", 0)}
+	return &Store{objects: s.objects, opts: s.opts, codec: s.codec, cache: openCache("", 0), mirrors: s.mirrors}
 }
 
 // isDamage reports whether err says that an object is gone or is not what it should be.

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,64 +195,6 @@ type modelWorker struct {
 	since time.Time         // when
 	task  string
 	try   int
-}
-
-// crashing stops answering after some calls, as a worker that dies does.
-type crashing struct {
-	state.Objects
-	mu   sync.Mutex // calls overlap
-	left int        // calls until the crash; negative: never
-	lost bool
-}
-
-var errCrash = errors.New("crash")
-
-func (c *crashing) gone() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.left > 0 {
-		c.left--
-	}
-	return c.left == 0
-}
-
-func (c *crashing) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
-	if c.gone() {
-		return state.Object{}, errCrash
-	}
-	return c.Objects.Get(ctx, key, o)
-}
-
-func (c *crashing) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
-	if c.gone() {
-		return errCrash
-	}
-	return c.Objects.Put(ctx, key, data, sum)
-}
-
-func (c *crashing) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
-	if c.gone() {
-		return func(yield func(state.ObjectInfo, error) bool) { yield(state.ObjectInfo{}, errCrash) }
-	}
-	return c.Objects.List(ctx, prefix, after)
-}
-
-// Delete may have removed some when the worker dies.
-func (c *crashing) Delete(ctx context.Context, keys ...string) error {
-	if c.gone() {
-		return errors.Join(errCrash, c.Objects.Delete(ctx, keys[:len(keys)/2]...))
-	}
-	return c.Objects.Delete(ctx, keys...)
-}
-
-func (c *crashing) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
-	if !c.gone() {
-		return c.Objects.CompareAndSwap(ctx, key, old, data)
-	}
-	if c.lost {
-		c.Objects.CompareAndSwap(ctx, key, old, data)
-	}
-	return "", errCrash
 }
 
 // eager moves content at every opportunity.

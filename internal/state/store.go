@@ -41,6 +41,7 @@ type Options struct {
 	// Secrets of each tenant encrypt what it stores; nil, or none of a tenant: it is in the clear. What
 	// was in the clear, or has another key, can be read, and collections write it anew. Called once for each tenant.
 	Secrets func(tenant string) Secrets
+	Mirror  Mirror
 	Log     *slog.Logger
 }
 
@@ -110,6 +111,7 @@ type Store struct {
 	cache    *cache
 	versions versionCache
 	rings    sync.Map  // tenant to *keyring
+	mirrors  *mirrors  // nil: none
 	buffers  sync.Pool // of *[]byte
 }
 
@@ -126,8 +128,12 @@ func New(objects Objects, opts Options) *Store {
 		opts.Excludes = DefaultExcludes
 	}
 	opts.Quota, opts.Patience, opts.Compaction = opts.Quota.withDefaults(), opts.Patience.orDefaults(), opts.Compaction.orDefaults()
-	return &Store{
+	s := &Store{
 		objects: retrying{objects, opts.Patience}, opts: opts, codec: newCodec(),
 		cache: openCache(opts.CacheDir, opts.CacheBytes),
 	}
+	if opts.Mirror.Target != nil {
+		s.mirrors = newMirrors(s)
+	}
+	return s
 }

@@ -238,8 +238,23 @@ func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, erro
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user then
 		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
+	if c.Workspaces.Mirror != "" {
+		if o.Mirror.Target, err = mirror(c); err != nil {
+			return nil, err
+		}
+	}
 	o.Secrets = func(tenant string) state.Secrets { return secrets(c, tenant) }
 	return state.New(objects, o), nil
+}
+
+func mirror(c *config.Config) (*s3.Objects, error) {
+	bucket, prefix, err := c.Workspaces.MirrorAt()
+	if err != nil {
+		return nil, fmt.Errorf("workspaces.mirror: %w", err)
+	}
+	return s3.Open(s3.Options{
+		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: bucket, Prefix: prefix, AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
+	})
 }
 
 // secrets are what a tenant's workspaces are encrypted with.

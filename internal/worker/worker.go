@@ -61,6 +61,10 @@ type Options struct {
 	Plugins  *plugins.Set // nil: none
 }
 
+// lastMirror is how long a worker that stops waits for the mirror of its last commits; another one makes up for
+// what is left.
+const lastMirror = 10 * time.Second
+
 // Join reaches the fleet. It is called once, while the first sandboxes are made.
 type Join func(context.Context) (*jobs.Client, *state.Store, error)
 
@@ -105,6 +109,11 @@ func Run(take, work context.Context, opts Options) error {
 	}
 	closePool()
 	running.Wait()
+	if store != nil {
+		mirrored, cancel := context.WithTimeout(context.WithoutCancel(take), lastMirror)
+		defer cancel()
+		store.Close(mirrored)
+	}
 	return cmp.Or(poolErr, err)
 }
 

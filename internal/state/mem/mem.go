@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"slices"
@@ -102,6 +103,26 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Di
 	o.police(key)
 	if old, ok := o.objects[key]; ok && (old.swapped || !bytes.Equal(old.undamaged(), data)) {
 		o.violate("put %s: replaces an object that has other content", key)
+	}
+	o.store(key, data, false)
+	return o.leave(f)
+}
+
+// PutFile implements state.MirrorTarget.
+func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int64) error {
+	f, err := o.enter(ctx, Call{Op: "file", Key: key, Size: int(size)})
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.police(key)
+	if int64(len(data)) != size {
+		o.violate("file %s: %d bytes, %d were announced", key, len(data), size)
 	}
 	o.store(key, data, false)
 	return o.leave(f)

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) {
 	embedded.S3Main()
 	planned(killVariable, killWorker)
 	planned(opVariable, doOp)
+	planned(mirrorVariable, commitAndMirror)
 	os.Exit(m.Run())
 }
 

@@ -1,0 +1,280 @@
+package state_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+const mirrorOf = "acme/main/"
+
+// mirroredFiles are the files of a mirror, by the names of their objects.
+func mirroredFiles(t interface{ Fatal(...any) }, target state.Objects) map[string]string {
+	files := map[string]string{}
+	for info, err := range target.List(context.Background(), mirrorOf+"files/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := target.Get(context.Background(), info.Key, state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(info.Key, mirrorOf+"files/")] = string(obj.Data)
+	}
+	return files
+}
+
+func mirrorMark(t *testing.T, target state.Objects) (mark struct {
+	Generation int64
+	Files      int
+	Touched    []int64
+	Skipped    []string
+	By         string
+},
+) {
+	t.Helper()
+	obj, err := target.Get(t.Context(), mirrorOf+"mirror.json", state.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(obj.Data, &mark); err != nil {
+		t.Fatal(err)
+	}
+	return mark
+}
+
+// TestMirror: after a commit the mirror has its files, by what changed only, whoever commits and however.
+func TestMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, target := mem.New(), mem.New()
+		w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		defer w.Store.Close(t.Context())
+		w.Checkout()
+		for i := range 50 {
+			w.Write(fmt.Sprintf("many/f%02d", i), strconv.Itoa(i))
+		}
+		large := statetest.Random(1, 6<<20)
+		w.Write("large", large)
+		w.Write("empty", "")
+		w.Write("a", "file")
+		w.Write("b/c", "below")
+		w.Write("100% \xff\n\\..", "hostile")
+		w.Write(strings.Repeat("ü", 120), "long")
+		w.Write(strings.Repeat("%", 120), "too long")
+		if err := os.Symlink("/etc/passwd", filepath.Join(w.Dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+		w.Commit("task-1")
+		synctest.Wait()
+		want := map[string]string{
+			"large": large, "empty": "", "a": "file", "b/c": "below", "100%25 %FF%0A%5C..": "hostile", strings.Repeat("ü", 120): "long",
+		}
+		for i := range 50 {
+			want[fmt.Sprintf("many/f%02d", i)] = strconv.Itoa(i)
+		}
+		if diff := cmp.Diff(want, mirroredFiles(t, target)); diff != "" {
+			t.Fatalf("the mirror after a commit (-want +got):\n%.2000s", diff)
+		}
+		if m := mirrorMark(t, target); m.Generation != 1 || m.Files != 56 || len(m.Touched) > 0 || m.By != "" || len(m.Skipped) != 1 {
+			t.Errorf("mark = %+v, want generation 1, 56 files and one skipped", m)
+		}
+		w.Checkout()
+		w.Remove("a")
+		w.Write("a/now", "a directory")
+		w.Remove("b")
+		w.Write("b", "now a file")
+		w.Write("many/f07", "changed")
+		target.Calls()
+		w.Commit("task-2")
+		synctest.Wait()
+		puts := 0
+		for _, c := range target.Calls() {
+			if c.Op == "file" {
+				puts++
+			}
+		}
+		delete(want, "a")
+		delete(want, "b/c")
+		want["a/now"], want["b"], want["many/f07"] = "a directory", "now a file", "changed"
+		if diff := cmp.Diff(want, mirroredFiles(t, target)); diff != "" || puts != 3 {
+			t.Errorf("%d files put, want 3; the mirror (-want +got):\n%.2000s", puts, diff)
+		}
+		if _, err := w.Store.Restore(t.Context(), ref, 1, ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := mirroredFiles(t, target); got["a"] != "file" || got["many/f07"] != "7" || len(got) != 56 {
+			t.Errorf("the mirror after a restore has %d files, a is %q", len(got), got["a"])
+		}
+		if err := w.Store.Delete(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := mirroredFiles(t, target); len(got) != 0 {
+			t.Errorf("the mirror of a deleted workspace has %d files", len(got))
+		}
+		if err := target.Violations(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMirrorNeverInTheWay: a mirror that is slow, broken or silent stops no commit, and catches up.
+func TestMirrorNeverInTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, target := mem.New(), mem.New()
+		w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		for i, fault := range []func(mem.Call) mem.Fault{
+			func(mem.Call) mem.Fault { return mem.Broken },
+			func(c mem.Call) mem.Fault {
+				if c.Op == "file" {
+					return mem.NotApplied
+				}
+				return mem.OK
+			},
+		} {
+			target.SetFault(fault)
+			w.Checkout()
+			w.Write("n", strconv.Itoa(i))
+			start := time.Now()
+			w.Commit(fmt.Sprint("task-", i))
+			if d := time.Since(start); d > 0 {
+				t.Errorf("a commit beside a broken mirror took %v", d)
+			}
+		}
+		target.SetFault(everyThird())
+		w.Checkout()
+		w.Write("n", "last")
+		w.Commit("task-last")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		w.Store.Close(ctx)
+		target.SetFault(nil)
+		if got := mirroredFiles(t, target); got["n"] != "last" {
+			t.Errorf("the mirror has %v when the store answers again, want the last commit", got)
+		}
+
+		release := make(chan struct{})
+		target.SetFault(func(mem.Call) mem.Fault { <-release; return mem.NotApplied })
+		stuck := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		stuck.Checkout()
+		stuck.Write("n", "stuck")
+		stuck.Commit("stuck")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() { <-ctx.Done(); close(release) }()
+		start := time.Now()
+		stuck.Store.Close(ctx)
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("Close() waited %v for a mirror that does not answer, want a second", d)
+		}
+		target.SetFault(nil)
+		later := state.New(objects, state.Options{Mirror: state.Mirror{Target: target}})
+		out, err := later.Mirror(t.Context(), ref)
+		if got := mirroredFiles(t, target); err != nil || out.Generation != 4 || got["n"] != "stuck" {
+			t.Errorf("Mirror() = %+v, %v, want generation 4; the mirror has %v", out, err, got)
+		}
+	})
+}
+
+// TestMirrorInTurn: several that bring the same mirror up to date take turns, and it ends with the newest version.
+func TestMirrorInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, target := mem.New(), mem.New()
+		target.SetFault(func(c mem.Call) mem.Fault {
+			if c.Op == "file" { // slow, so that they meet
+				timer := time.NewTimer(time.Second)
+				<-timer.C
+			}
+			return mem.OK
+		})
+		var wg sync.WaitGroup
+		for worker := range 4 {
+			wg.Go(func() {
+				w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+				for i := range 5 {
+					w.Checkout()
+					w.Write(fmt.Sprint("of-", worker), strconv.Itoa(i))
+					w.Commit(fmt.Sprint("task-", worker, "-", i))
+				}
+				w.Store.Close(t.Context())
+			})
+		}
+		wg.Wait()
+		fresh := newWorker(t, objects)
+		fresh.Checkout()
+		if diff := cmp.Diff(fresh.Files(), mirroredFiles(t, target)); diff != "" || len(fresh.Files()) != 4 {
+			t.Errorf("the mirror (-newest +got):\n%s", diff)
+		}
+		if m := mirrorMark(t, target); m.Generation != 20 || len(m.Touched) > 0 {
+			t.Errorf("mark = %+v, want generation 20", m)
+		}
+	})
+}
+
+// TestModelMirror: the mirror is made in random interleavings with commits, breaks off at random requests and
+// goes on, while versions are collected. When it says that it is at a generation, it is.
+func TestModelMirror(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := t.TempDir()
+		bubble(t, func() {
+			m := newModel(rt, dir)
+			target := mem.New()
+			defer func() {
+				if err := target.Violations(); err != nil {
+					rt.Error(err)
+				}
+			}()
+			mirror := func(rt *rapid.T) {
+				store := state.New(m.objects, state.Options{Mirror: state.Mirror{Target: target}})
+				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
+					var calls atomic.Int64
+					target.SetFault(func(mem.Call) mem.Fault {
+						if calls.Add(1) >= int64(n) {
+							return mem.Broken
+						}
+						return mem.OK
+					})
+				}
+				failed := mirrorOnce(store)
+				target.SetFault(nil)
+				if failed {
+					return
+				}
+				if diff := cmp.Diff(m.files, mirroredFiles(rt, target)); diff != "" {
+					rt.Fatalf("the mirror (-want +got):\n%s", diff)
+				}
+			}
+			m.run(rt, map[string]func(*rapid.T){"mirror": mirror, "mirror ": mirror, "collect": m.collect, "delete": m.delete})
+		})
+	})
+}
+
+// mirrorOnce is called in a bubble, where the test's context is not known.
+func mirrorOnce(store *state.Store) (failed bool) {
+	_, err := store.Mirror(context.Background(), ref)
+	return err != nil
+}
+
+func TestNoMirror(t *testing.T) {
+	if _, err := state.New(mem.New(), state.Options{}).Mirror(t.Context(), ref); !errors.Is(err, state.ErrNoMirror) {
+		t.Errorf("Mirror() without one = %v, want %v", err, state.ErrNoMirror)
+	}
+}

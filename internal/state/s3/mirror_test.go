@@ -1,0 +1,202 @@
+package s3_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+const (
+	mirrorVariable = "CODEFLEET_TEST_KILL_MIRROR"
+	shortLease     = 20 * time.Millisecond // nobody waits for the dead
+)
+
+// mirrorPlan is what a process is told that commits, mirrors and dies in front of a write to the mirror.
+type mirrorPlan struct {
+	S3, Mirror s3.Options
+	Nth        int64
+	Number     int // of the commit
+}
+
+var mirrorRef = state.Ref{Tenant: "acme", Workspace: "main"}
+
+// mirrorEdits turn x from a file into a directory and back, with names that S3 does not take as they are.
+func mirrorEdits(number int) func(func(state.Edit, error) bool) {
+	content := func(path string) state.Edit {
+		return state.Edit{Path: path, Kind: state.File, Content: strings.NewReader(fmt.Sprint(path, " ", number))}
+	}
+	return func(yield func(state.Edit, error) bool) {
+		list := []state.Edit{{Path: "x"}, content("x/y"), content("n"), content("50%\x01 ü"), {Path: "d"}, content(fmt.Sprint("d/", number))}
+		if number%2 == 0 {
+			list[1] = content("x")
+		}
+		if number == 1 {
+			list = append(list, state.Edit{Path: "large", Kind: state.File, Content: strings.NewReader(strings.Repeat(statetest.Random(1, 1000), 20_000))})
+		}
+		for _, e := range list {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func mirrored(t *testing.T, target state.Objects) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for info, err := range target.List(t.Context(), "acme/main/files/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := target.Get(t.Context(), info.Key, state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(info.Key, "acme/main/files/")] = string(obj.Data)
+	}
+	return files
+}
+
+// inMirror is what the mirror of a commit has.
+func inMirror(number int) map[string]string {
+	files := map[string]string{"large": strings.Repeat(statetest.Random(1, 1000), 20_000)}
+	for e := range mirrorEdits(number) {
+		if e.Kind == state.File && e.Path != "large" {
+			text, _ := io.ReadAll(e.Content)
+			files[strings.NewReplacer("%", "%25", "\x01", "%01").Replace(e.Path)] = string(text)
+		}
+	}
+	return files
+}
+
+// commitAndMirror is the life of the process.
+func commitAndMirror(plan mirrorPlan) error {
+	objects, err := s3.Open(plan.S3)
+	if err != nil {
+		return err
+	}
+	target, err := s3.Open(plan.Mirror)
+	if err != nil {
+		return err
+	}
+	killer := &mirrorKiller{nth: nth{Objects: target, left: plan.Nth}, files: target}
+	store := state.New(objects, state.Options{Mirror: state.Mirror{Target: killer, Lease: shortLease}})
+	if _, err := store.Edit(context.Background(), mirrorRef, state.EditOptions{Base: state.Newest}, mirrorEdits(plan.Number)); err != nil {
+		return err
+	}
+	store.Close(context.Background())
+	return nil
+}
+
+// mirrorKiller is nth for a mirror.
+type mirrorKiller struct {
+	nth
+
+	files *s3.Objects
+}
+
+func (k *mirrorKiller) PutFile(ctx context.Context, key string, r io.Reader, size int64) error {
+	k.count()
+	return k.files.PutFile(ctx, key, r, size)
+}
+
+// TestKillMirror ends a process with SIGKILL in front of each write to the mirror. Its commit counts, the mirror
+// says that it is between generations, and the next call of Mirror makes it whole.
+func TestKillMirror(t *testing.T) {
+	opts := gateway(t)
+	objects := open(t, opts)
+	plain := opts
+	plain.Prefix = "_mirror/of it"
+	target := open(t, plain)
+	run := func(n int64, number int) bool {
+		plan := mirrorPlan{opts, plain, n, number}
+		plan.S3.Transport, plan.Mirror.Transport = nil, nil // the process's own
+		status, ok := runPlan(t, mirrorVariable, plan).Sys().(syscall.WaitStatus)
+		killed := ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+		if !killed && status.ExitStatus() != 0 {
+			t.Fatalf("write %d: process ended with %v", n, status)
+		}
+		return killed
+	}
+	number := 1
+	if run(0, number) {
+		t.Fatal("killed without a reason")
+	}
+	if diff := cmp.Diff(inMirror(1), mirrored(t, target)); diff != "" {
+		t.Fatalf("the mirror of the first commit (-want +got):\n%.1000s", diff)
+	}
+	kills := 0
+	for n := int64(1); ; n++ {
+		number++
+		killed := run(n, number)
+		if !killed {
+			break
+		}
+		kills++
+		obj, err := target.Get(t.Context(), "acme/main/mirror.json", state.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mark struct {
+			Generation int
+			Touched    []int
+		}
+		if err := json.Unmarshal(obj.Data, &mark); err != nil || mark.Generation != number-1 || n > 1 && len(mark.Touched) == 0 {
+			t.Errorf("killed in front of write %d: %s, %v; want generation %d, and %d as touched", n, obj.Data, err, number-1, number)
+		}
+		if n%2 == 0 { // the next commit has to do it, too
+			number++
+			run(0, number)
+		}
+		store := state.New(objects, state.Options{Mirror: state.Mirror{Target: target, Lease: shortLease}})
+		out, err := store.Mirror(t.Context(), mirrorRef)
+		if err != nil || out.Generation != int64(number) {
+			t.Errorf("killed in front of write %d: Mirror() = %+v, %v, want generation %d", n, out, err, number)
+		}
+		if diff := cmp.Diff(inMirror(number), mirrored(t, target)); diff != "" {
+			t.Errorf("killed in front of write %d: the mirror afterwards (-want +got):\n%.1000s", n, diff)
+		}
+	}
+	t.Logf("%d kills", kills)
+	if least := 8; kills < least { // two marks, two removals, four files
+		t.Errorf("%d kills, want %d", kills, least)
+	}
+}
+
+// TestNamesOnDurableStore: the embedded store finds the file that it has to write to the disk, whatever its name.
+func TestNamesOnDurableStore(t *testing.T) {
+	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
+		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	transport := s3.NewTransport()
+	defer transport.CloseIdleConnections()
+	target := open(t, s3.Options{
+		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret", Transport: transport,
+	})
+	for _, name := range []string{"50%25.txt", "a%2525", "d/ü +&=?#:;@ x", "100%", "%zz", "a/..c"} {
+		if err := target.PutFile(t.Context(), name, strings.NewReader(name), int64(len(name))); err != nil {
+			t.Errorf("PutFile(%q) = %v", name, err)
+			continue
+		}
+		obj, err := target.Get(t.Context(), name, state.GetOptions{})
+		if err != nil || string(obj.Data) != name {
+			t.Errorf("Get(%q) = %q, %v", name, obj.Data, err)
+		}
+	}
+}
