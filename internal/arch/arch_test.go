@@ -55,7 +55,7 @@ var imports = map[string][]string{
 	"internal/hosts":    nil,
 	"internal/egress":   {"internal/hosts"},
 	"internal/sse":      nil,
-	"internal/packages": {"internal/image"},
+	"internal/packages": {"internal/executor/hostdir", "internal/image"},
 	"internal/image":    {"internal/executor/hostdir"},
 
 	"internal/statefile": {"internal/indent"},

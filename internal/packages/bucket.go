@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/image"
 )
 
@@ -48,7 +48,7 @@ func store(ctx context.Context, objects Objects, hash, dir string) error {
 		return err
 	}
 	t := tar.NewWriter(z)
-	if err := errors.Join(addTree(t, dir), t.Close(), z.Close(), parts.flush()); err != nil {
+	if err := errors.Join(hostdir.Tar(t, dir, plain), t.Close(), z.Close(), parts.flush()); err != nil {
 		return err
 	}
 	text, err := json.Marshal(parts.listing)
@@ -98,44 +98,9 @@ func (w *partWriter) put(data []byte) error {
 	return nil
 }
 
-// addTree writes files, directories and links below dir, in the order of their names and without times.
-func addTree(w *tar.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == "." {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		head := &tar.Header{Name: path, Mode: int64(info.Mode().Perm())}
-		switch {
-		case d.IsDir():
-			head.Typeflag, head.Name = tar.TypeDir, path+"/"
-		case d.Type()&fs.ModeSymlink != 0:
-			head.Typeflag = tar.TypeSymlink
-			if head.Linkname, err = root.Readlink(path); err != nil {
-				return err
-			}
-		default:
-			head.Typeflag, head.Size = tar.TypeReg, info.Size()
-		}
-		if err := w.WriteHeader(head); err != nil || head.Typeflag != tar.TypeReg {
-			return err
-		}
-		file, err := root.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		_, err = io.CopyN(w, file, info.Size())
-		return err
-	})
+// plain leaves nothing in a header that differs from host to host: no owners, no times.
+func plain(h *tar.Header) {
+	*h = tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777}
 }
 
 // fetch fills a directory with a layer of the bucket. fs.ErrNotExist: it is not there.

@@ -15,6 +15,7 @@ import (
 	"runtime"
 
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // loadDir gives msb a directory as an image of one layer: a directory itself would be shared by all
@@ -66,7 +67,7 @@ func packImage(dir, temp, archive string) (err error) {
 	defer layer.Close()
 	sum := sha256.New()
 	w := tar.NewWriter(io.MultiWriter(layer, sum))
-	if err := errors.Join(addTree(w, dir), w.Close()); err != nil {
+	if err := errors.Join(hostdir.Tar(w, dir, func(*tar.Header) {}), w.Close()); err != nil {
 		return err
 	}
 	config, err := json.Marshal(map[string]any{
@@ -108,49 +109,4 @@ func packImage(dir, temp, archive string) (err error) {
 		return err
 	}
 	return outer.Close()
-}
-
-// addTree adds directories, files and links; devices, sockets and pipes have no place in an image.
-func addTree(w *tar.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil || path == "." {
-			return err
-		}
-		link := ""
-		switch {
-		case info.Mode()&fs.ModeSymlink != 0:
-			if link, err = root.Readlink(path); err != nil {
-				return err
-			}
-		case !info.IsDir() && !info.Mode().IsRegular():
-			return nil
-		}
-		head, err := tar.FileInfoHeader(info, link)
-		if err != nil {
-			return err
-		}
-		head.Name = path
-		if info.IsDir() {
-			head.Name += "/"
-		}
-		if err := w.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
-			return err
-		}
-		file, err := root.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		_, err = io.CopyN(w, file, info.Size())
-		return err
-	})
 }
