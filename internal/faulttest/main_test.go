@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -153,7 +154,10 @@ func workerRole(ctx context.Context, ready func()) error {
 		Tools:  tools,
 		Driver: driver, Log: quiet(),
 		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
-			return queue, state.New(objects, state.Options{CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet()}), nil
+			return queue, state.New(objects, state.Options{
+				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
+				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
+			}), nil
 		},
 	})
 	if err != nil {

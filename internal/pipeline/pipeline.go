@@ -69,6 +69,12 @@ func New(s Stages) *Pipeline {
 // run it; what had been done to the box's tree is undone, nothing is committed.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	t := newTask(j, p.Limits(j.Record.Tenant))
+	res, err := p.handle(ctx, t)
+	return res, keyless(t, err)
+}
+
+func (p *Pipeline) handle(ctx context.Context, t *task) (*schemas.Result, error) {
+	j := t.job
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
 	}

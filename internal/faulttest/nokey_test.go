@@ -1,0 +1,40 @@
+package faulttest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// A worker that does not have the key of a workspace ends its tasks with that reason when no attempt is left, changes nothing
+// there, and runs the tasks of others.
+func TestNoKey(t *testing.T) {
+	f := newFleet(t)
+	locked, open := state.Ref{Tenant: "acme", Workspace: "locked"}, state.Ref{Tenant: "acme", Workspace: "open"}
+	w := statetest.NewWorker(t, f.objects, locked, state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
+	w.Checkout()
+	w.Write("file", "content")
+	before := w.Commit("first").Generation
+	f.work(t, 1, "SECRET=the secret of this worker")
+	for i, ref := range []state.Ref{locked, open} {
+		task := newTask(ref, i)
+		f.submitTimes(t, task, `open("new", "w").write("x")`, 0, 2)
+		rec := f.wait(t, task)
+		if ref == open {
+			if rec.Status != schemas.Succeeded {
+				t.Errorf("the task of another workspace ended %s, %+v", rec.Status, rec.Result.Error)
+			}
+			continue
+		}
+		e := rec.Result.Error
+		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "no_key" || !strings.Contains(e.Hint, "workspaces.encryption") {
+			t.Errorf("the task ended %s after run %d, %+v; want it dead after run 2: no_key, and the setting", rec.Status, rec.Run, e)
+		}
+	}
+	if info, err := w.Store.Info(t.Context(), locked); err != nil || info.Generation != before {
+		t.Errorf("the workspace is at generation %d, %v, want %d", info.Generation, err, before)
+	}
+}

@@ -1,0 +1,62 @@
+package state_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// TestSwappedObjects: any two encrypted objects of a tenant that change places are found, also those of two workspaces with
+// the same generations.
+func TestSwappedObjects(t *testing.T) {
+	objects := mem.New()
+	refs := []state.Ref{ref, {Tenant: ref.Tenant, Workspace: "lab"}}
+	for _, r := range refs {
+		w := statetest.NewWorker(t, objects, r, encrypted)
+		for i := range 3 {
+			w.Checkout()
+			w.Write("f", fmt.Sprint(r.Workspace, i))
+			w.Commit(fmt.Sprint("task-", i))
+		}
+		must(t, w.Store.Pin(t.Context(), r, "pin", 1))
+	}
+	damaged := func() bool {
+		for _, r := range refs {
+			report, err := state.New(objects, encrypted).Check(t.Context(), r, state.CheckOptions{ReadData: true})
+			if errors.Is(err, state.ErrKey) {
+				t.Errorf("Check() = %v: the key is there", err)
+			}
+			if err != nil || len(report.Problems) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	all := keys(t, objects)
+	content := func(key string) []byte {
+		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+		must(t, err)
+		return bytes.Clone(obj.Data)
+	}
+	put := func(key string, data []byte) { objects.Damage(key, func([]byte) []byte { return data }) }
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			inA, inB := content(a), content(b)
+			put(a, inB)
+			put(b, inA)
+			if !damaged() {
+				t.Errorf("%s and %s have changed places, and nobody sees it", a, b)
+			}
+			put(a, inA)
+			put(b, inB)
+		}
+	}
+	if damaged() {
+		t.Error("damaged, with everything in its place")
+	}
+}
