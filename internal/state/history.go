@@ -310,24 +310,29 @@ func (s *Store) Pin(ctx context.Context, ref Ref, name string, generation int64)
 	if !slug.MatchString(name) {
 		return fmt.Errorf("pin name %q is not a slug", name)
 	}
-	v, err := s.find(ctx, ref, generation)
-	if err == nil && v.man.header.Generation == 0 {
+	if err := ref.check(); err != nil {
+		return err
+	}
+	store := s.fresh() // what is remembered may have left
+	var at *link
+	err := store.walk(ctx, ref, func(l link, m *manifest) bool {
+		if generation == 0 || m.header.Generation == generation {
+			at = &l
+		}
+		return at == nil && m.header.Generation > generation
+	})
+	if err == nil && at == nil {
 		err = ErrNotFound
 	}
-	if err != nil {
-		return fmt.Errorf("pin: %w", err)
+	if err == nil {
+		_, err = store.load(ctx, ref, *at)
 	}
-	var at link
-	err = s.walk(ctx, ref, func(l link, m *manifest) bool {
-		at = l
-		return m.header.Generation > v.man.header.Generation
-	})
 	if err != nil {
 		return fmt.Errorf("pin: %w", err)
 	}
 	return s.changePins(ctx, ref, func(p *pins) {
 		p.Pins = slices.DeleteFunc(p.Pins, func(x pin) bool { return x.Name == name })
-		p.Pins = append(p.Pins, pin{name, v.man.header.Generation, at})
+		p.Pins = append(p.Pins, pin{name, at.generation(), *at})
 	})
 }
 

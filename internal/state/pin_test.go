@@ -1,0 +1,48 @@
+package state_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// TestPinOfWhatHasLeft: a version that is in memory only, because a collection has removed it, cannot be pinned. A pin of
+// nothing would be in the way of the log and of every later collection.
+func TestPinOfWhatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		for i := range 25 {
+			w.Checkout()
+			w.Write("f", strconv.Itoa(i))
+			w.Commit(fmt.Sprint("task-", i))
+			advance(t, 48*time.Hour)
+		}
+		for range 3 {
+			advance(t, 25*time.Hour)
+			_, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+			must(t, err)
+		}
+		if _, err := state.New(objects, state.Options{}).Diff(t.Context(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
+			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
+		}
+		// The store of w goes on remembering what it committed.
+		if err := w.Store.Pin(t.Context(), ref, "pin", 12); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("Pin() of a version that has left = %v, want %v", err, state.ErrNotFound)
+		}
+		must(t, w.Store.Pin(t.Context(), ref, "newest", 0))
+		log, err := state.New(objects, state.Options{}).Log(t.Context(), ref, 0)
+		if err != nil || log[len(log)-1].Generation <= 12 {
+			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
+		}
+		_, err = state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+		must(t, err)
+	})
+}
