@@ -68,7 +68,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		for _, check := range []func(context.Context) finding{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox), within(fetchTime, p.boot),
 			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.openFiles),
-			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.fleet),
+			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.fleet),
 		} {
 			found = append(found, check(ctx))
 		}

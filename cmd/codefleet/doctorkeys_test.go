@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// doctor says what is encrypted, and warns of secrets that others can read.
+func TestDoctorEncryption(t *testing.T) {
+	file := func(name string, mode os.FileMode) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	closed, open := file("closed", 0o600), file("open", 0o640)
+	for name, c := range map[string]struct {
+		fleet, acme config.Encryption
+		want        finding
+	}{
+		"off":    {want: finding{"encryption", good, "off; workspaces are in the clear in the object store", ""}},
+		"all":    {fleet: config.Encryption{KeyFile: closed}, want: finding{"encryption", good, "workspaces of all tenants are encrypted in the object store", ""}},
+		"one":    {acme: config.Encryption{KeyFile: closed}, want: finding{"encryption", good, "workspaces of acme are encrypted in the object store, others are in the clear", ""}},
+		"open":   {acme: config.Encryption{KeyFile: open}, want: finding{"encryption", warning, "others on this host may read " + open + " (mode 0640)", "chmod 600 " + open}},
+		"an old": {fleet: config.Encryption{KeyFile: closed, OldKeyFiles: []string{open}}, want: finding{"encryption", warning, "others on this host may read " + open + " (mode 0640)", "chmod 600 " + open}},
+	} {
+		p := &patient{Config: &config.Config{Tenants: map[string]config.Tenant{"acme": {Encryption: c.acme}, "corp": {}}}}
+		p.Workspaces.Encryption = c.fleet
+		if got := p.encryption(t.Context()); got != c.want {
+			t.Errorf("%s: encryption() = %+v, want %+v", name, got, c.want)
+		}
+	}
+}
