@@ -355,6 +355,12 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{400, "bad_parameter", "POST", main + "/check", plain, `{"of": 3, "part": 4}`},
 		{403, "forbidden", "PUT", main + "/files/g", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "x"},
 		{403, "forbidden", "GET", main + "/files", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, ""},
+		{403, "forbidden", "POST", main + "/repair", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
+		{403, "forbidden", "POST", main + "/restore", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
+		{403, "forbidden", "POST", main + "/fork", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
+		{403, "forbidden", "PUT", main + "/pins/x", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
+		{403, "forbidden", "DELETE", main + "/pins/x", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
+		{403, "forbidden", "DELETE", main, map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, ""},
 		{401, "unauthorized", "GET", "/v1/state/state.json", map[string]string{"Authorization": ""}, ""},
 		{400, "bad_state_file", "GET", "/v1/state/x.txt", nil, ""},
 		{404, "not_found", "GET", "/v1/state/%2e%2e/state.json", nil, ""},
@@ -389,6 +395,10 @@ func TestWorkspacesOfTenantsAreApart(t *testing.T) {
 	var list []state.Info
 	if want(t, f, 200, &list, "GET", "/v1/workspaces", other, ""); len(list) != 0 {
 		t.Errorf("another tenant sees %+v", list)
+	}
+	var fixed struct{ Commit commit }
+	if want(t, f, 200, &fixed, "POST", main+"/repair", map[string]string{"Authorization": other["Authorization"], "Content-Type": "application/json"}, `{}`); !fixed.Commit.NoChange {
+		t.Errorf("another tenant's repair = %+v", fixed)
 	}
 	want(t, f, 204, nil, "DELETE", main, other, "")
 	want(t, f, 200, nil, "GET", main+"/files/secret", nil, "")
