@@ -2,7 +2,8 @@
 # Boots the machine that build.sh made in $1 and runs the program `run` of the directory $2 there,
 # as root, with that directory (copied) as its working directory. Prints what it prints and exits as
 # it does; 99 when the machine did not come to an end within $LIMIT seconds (3600). Nothing that
-# happens in the machine is kept. All is emulated: 60 to 100 times slower than the real thing.
+# happens in the machine is kept. All is emulated: 60 to 100 times slower than the real thing, and after
+# some dozen microVMs the machine has been seen to stand still: run a part again by its pattern.
 set -eu
 dir=$1 job=$2
 files=$(mktemp -d)
