@@ -239,7 +239,7 @@ type Hooks struct {
 	// once. Where it is nil there is no proxy: the program has no network.
 	Network func(ctx context.Context, conn net.Conn)
 
-	// Call makes a tool call. Its error becomes a ToolError in the program.
+	// Call makes a tool call. Its error becomes a ToolError in the program, with the code of a *CallError.
 	Call func(ctx context.Context, call Call) (json.RawMessage, error)
 
 	// Called hears of calls of tools that run in the program's own process, after they have ended:
@@ -254,6 +254,15 @@ type LocalCall struct {
 	MS           float64
 	OK           bool
 }
+
+// CallError is an error of a tool call with a code that programs can tell apart.
+type CallError struct {
+	Code string
+	Err  error
+}
+
+func (e *CallError) Error() string { return e.Err.Error() }
+func (e *CallError) Unwrap() error { return e.Err }
 
 // Call is a tool call of the program: unchecked wishes of untrusted code.
 type Call struct {

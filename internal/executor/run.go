@@ -229,8 +229,12 @@ func (t *task) call(ctx context.Context, f wire.Frame) error {
 	t.calls[f.ID] = true
 	t.work.Go(func() {
 		value, err := t.answer(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
+		code := ""
 		if err != nil {
 			value, _ = json.Marshal(err.Error()) // a string has a JSON form
+			if e, ok := errors.AsType[*CallError](err); ok {
+				code = e.Code
+			}
 		}
 		t.mu.Lock()
 		delete(t.calls, f.ID) // before the runner hears of it, and lets the program make another
@@ -238,23 +242,25 @@ func (t *task) call(ctx context.Context, f wire.Frame) error {
 		if ctx.Err() != nil {
 			return // the program is being ended: it is not to end by this error instead
 		}
-		_ = t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil}, value) // as in send
+		_ = t.runner.send(wire.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil, Code: code}, value) // as in send
 	})
 	return nil
 }
 
+const badArguments = "bad_arguments"
+
 func (t *task) answer(ctx context.Context, call Call) (json.RawMessage, error) {
 	switch {
 	case t.hooks.Call == nil:
-		return nil, errors.New("this task has no tools")
+		return nil, &CallError{"forbidden", errors.New("this task has no tools")}
 	case call.Server == "" || call.Tool == "":
-		return nil, errors.New("a call names a server and a tool")
+		return nil, &CallError{badArguments, errors.New("a call names a server and a tool")}
 	case !json.Valid(call.Args):
-		return nil, errors.New("arguments are not JSON")
+		return nil, &CallError{badArguments, errors.New("arguments are not JSON")}
 	}
 	value, err := t.hooks.Call(ctx, call)
 	if err == nil && len(value) > maxReply {
-		return nil, fmt.Errorf("the result has %d bytes, more than %d", len(value), maxReply)
+		return nil, &CallError{"result_too_large", fmt.Errorf("the result has %d bytes, more than %d", len(value), maxReply)}
 	}
 	return value, err
 }

@@ -93,7 +93,7 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	out.Description = cmp.Or(t.Description, t.Doc)
 	out.Module, out.Function, out.Path, out.Title, out.Hash = t.Module, t.Function, t.Path, t.Title, t.Hash
 	out.Exposed = t.Exposed
-	out.InputSchema, out.OutputSchema = t.InputSchema, t.OutputSchema
+	out.InputSchema, out.OutputSchema = tools.VisibleSchema(t.InputSchema), tools.VisibleSchema(t.OutputSchema)
 	if t.Annotations != (tools.Annotations{}) {
 		a := schemas.ToolAnnotations(t.Annotations)
 		out.Annotations = &a

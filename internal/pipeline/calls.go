@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,6 +88,9 @@ func (p *Pipeline) hook(t *task, calls *broker.Execution) callHook {
 	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
 		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)}
 		r, err := calls.Call(ctx, p.plugged(ctx, t, call))
+		if e, ok := errors.AsType[*broker.Error](err); ok {
+			err = &executor.CallError{Code: string(e.Code), Err: e}
+		}
 		return r.Value, err
 	}
 }

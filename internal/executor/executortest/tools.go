@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -79,11 +80,25 @@ var toolCalls = []struct {
 		want{status: "failed", code: "exception", message: "ToolError: s.t: this task has no tools", line: 2},
 	},
 	{
-		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message]",
+		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message, e.code]",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // tools say what they like
 		},
-		want{result: `["s","t","out of \"order\"\n"]`},
+		want{result: `["s","t","out of \"order\"\n","internal"]`},
+	},
+	{
+		"the codes of errors", `
+codes = []
+for arguments in ({}, {"a": object()}, {"a": "x" * 1_100_000}):
+  try: call_mcp_tool("s", "t", arguments)
+  except ToolError as e: codes.append(e.code)
+import pickle
+codes.append(pickle.loads(pickle.dumps(e := ToolError("s", "t", "m", "timeout"))).code)
+result = codes`,
+		func(context.Context, executor.Call) (json.RawMessage, error) {
+			return nil, fmt.Errorf("wrapped: %w", &executor.CallError{Code: "over_budget", Err: errors.New("nine calls")})
+		},
+		want{result: `["over_budget","bad_arguments","bad_arguments","timeout"]`},
 	},
 	{"no arguments", "call_mcp_tool('s', 't')", echo, want{result: "{}"}},
 	{

@@ -144,11 +144,11 @@ class Channel:
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""
         if max(len(server), len(tool), len(definition)) > frames.NAME:
-            raise mcp_client.ToolError(server[:40], tool[:40], "no name has more than %d characters" % frames.NAME)
+            raise mcp_client.ToolError(server[:40], tool[:40], "no name has more than %d characters" % frames.NAME, "bad_arguments")
         try:
             body = json.dumps(arguments, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise mcp_client.ToolError(server, tool, "arguments: %s" % error) from None
+            raise mcp_client.ToolError(server, tool, "arguments: %s" % error, "bad_arguments") from None
         with self._changed:
             self._calls += 1
             number = self._calls
@@ -157,15 +157,15 @@ class Channel:
             self.send(header, body)
         except frames.Broken:
             message = "arguments are too large: %d bytes as JSON, and a call has at most %d" % (len(body), frames.LIMIT)
-            raise mcp_client.ToolError(server, tool, message + "; send a part at a time") from None
+            raise mcp_client.ToolError(server, tool, message + "; send a part at a time", "bad_arguments") from None
         header, body = self._reply(number)
         try:
             value = json.loads(body) if body else None
         except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
-            raise mcp_client.ToolError(server, tool, "the answer is no value of Python: %s" % error) from None
+            raise mcp_client.ToolError(server, tool, "the answer is no value of Python: %s" % error, "unavailable") from None
         if header.get("ok"):
             return value
-        raise mcp_client.ToolError(server, tool, value)
+        raise mcp_client.ToolError(server, tool, value, header.get("code") or "internal")
 
     def report(self, server, tool, ms, ok):
         """Tells of a call that was made in this process. From the 1,001st on nobody is told."""

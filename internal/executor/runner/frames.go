@@ -56,6 +56,7 @@ type Reply struct {
 	Size int    `json:"size"`
 	ID   uint64 `json:"id"`
 	OK   bool   `json:"ok"`
+	Code string `json:"code,omitempty"` // of the error
 }
 
 // Link is a message about one connection of the program: data (with its bytes as the body), ack (so

@@ -10,14 +10,16 @@ import threading
 
 
 class ToolError(Exception):
-    """A tool call was refused, or the tool answered with an error."""
+    """A tool call was refused, or the tool answered with an error; code says which of these it was:
+    tool_failed, unknown, bad_arguments, forbidden, approval_required, tool_changed, over_budget, in_doubt,
+    unavailable, timeout, result_too_large, internal."""
 
-    def __init__(self, server, tool, message, data=None):
+    def __init__(self, server, tool, message, code="internal"):
         super().__init__("%s.%s: %s" % (server, tool, message))
-        self.server, self.tool, self.message, self.data = server, tool, message, data
+        self.server, self.tool, self.message, self.code = server, tool, message, code
 
     def __reduce__(self):
-        return ToolError, (self.server, self.tool, self.message, self.data)
+        return ToolError, (self.server, self.tool, self.message, self.code)
 
 
 def call_mcp_tool(server, tool, arguments=None, hash=""):
@@ -26,7 +28,7 @@ def call_mcp_tool(server, tool, arguments=None, hash=""):
     arguments is a mapping that has a JSON form. hash is the definition the caller was written for.
     """
     if _call is None:
-        raise ToolError(server, tool, "only the process of the program itself calls tools, in any of its threads; not one that it forked")
+        raise ToolError(server, tool, "only the process of the program itself calls tools, in any of its threads; not one that it forked", "forbidden")
     return _call(str(server), str(tool), arguments or {}, str(hash or ""))
 
 

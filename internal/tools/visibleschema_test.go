@@ -1,0 +1,44 @@
+package tools
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestVisibleSchema(t *testing.T) {
+	const hostile = `{"type": "object", "title": "a\u202eb", "properties": {
+		"enum": {"description": "see\u200bnothing 󠁁", "enum": ["x\u200b", 12345678901234567890], "default": "x\u200b"},
+		"description": {"type": "string", "title": "plain"},
+		"list": {"items": [{"$comment": "\u2066"}], "anyOf": [{"description": "\ufe0f"}]}}}`
+	const want = `{"type": "object", "title": "a<U+202E>b", "properties": {
+		"enum": {"description": "see<U+200B>nothing <U+E0041>", "enum": ["x\u200b", 12345678901234567890], "default": "x\u200b"},
+		"description": {"type": "string", "title": "plain"},
+		"list": {"items": [{"$comment": "<U+2066>"}], "anyOf": [{"description": "<U+FE0F>"}]}}}`
+	if d := cmp.Diff(canonical(t, want), canonical(t, string(VisibleSchema(json.RawMessage(hostile))))); d != "" {
+		t.Errorf("VisibleSchema (-want +got):\n%s", d)
+	}
+	for _, same := range []string{`{"b": 1, "a": {"description": "Wörter, 中文\n"}}`, `no JSON\u200b`, ``} {
+		if got := string(VisibleSchema(json.RawMessage(same))); got != same {
+			t.Errorf("VisibleSchema(%s) = %s, want it as it is", same, got)
+		}
+	}
+}
+
+// canonical is JSON in one form, numbers as they were written.
+func canonical(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	out, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
