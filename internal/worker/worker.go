@@ -96,15 +96,19 @@ func Run(take, work context.Context, opts Options) error {
 	running.Go(func() { opts.Embeddings.Run(boxes) })
 	queue, store, err := opts.Join(take)
 	if err == nil {
+		taking := make(chan struct{}) // closed once tasks are taken: a live folder is imported by then
 		running.Go(func() {
-			select {
-			case <-pool.Ready():
-				opts.Ready()
-			case <-boxes.Done():
+			for _, part := range []<-chan struct{}{pool.Ready(), taking} {
+				select {
+				case <-part:
+				case <-boxes.Done():
+					return
+				}
 			}
+			opts.Ready()
 		})
 		running.Go(func() { opts.Cleaning.run(take, store, opts.Log) })
-		err = opts.loop(take, work, pool, queue, store)
+		err = opts.loop(take, work, pool, queue, store, func() { close(taking) })
 		stopTaking()
 	}
 	closePool()
@@ -138,8 +142,8 @@ func (o Options) orDefaults() Options {
 	return o
 }
 
-// loop takes tasks until take ends and waits for those it has.
-func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jobs.Client, store *state.Store) error {
+// loop takes tasks until take ends and waits for those it has. It calls taking when it begins to.
+func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jobs.Client, store *state.Store, taking func()) error {
 	if o.Tools.Audit == nil {
 		o.Tools.Audit = audit{queue, o.Log}
 	}
@@ -171,6 +175,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
 	warming.Go(func() { o.pin(take, "") })
 	defer warming.Wait()
+	taking()
 	if err := w.Run(take, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}

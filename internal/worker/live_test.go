@@ -1,0 +1,92 @@
+package worker_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/worker"
+)
+
+// watched calls put before it writes.
+type watched struct {
+	state.Objects
+	put func()
+}
+
+func (w watched) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+	w.put()
+	return w.Objects.Put(ctx, key, data, sum)
+}
+
+// A worker is ready when its live folder is imported, however soon a sandbox is.
+func TestReadyAfterTheLiveFolder(t *testing.T) {
+	user := embedded.NATSUser{User: "fleet", Password: "p"}
+	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Fleet: user, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	queue, err := jobs.Connect(t.Context(), jobs.Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(queue.Close)
+	if err := queue.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	box := make(chan struct{})
+	var boxed, imported sync.Once
+	objects := watched{mem.New(), func() {
+		imported.Do(func() {
+			<-box // a sandbox is there, and the import is under way
+			select {
+			case <-ready:
+				t.Error("ready before the folder is imported")
+			case <-time.After(100 * time.Millisecond): // how long a mistake may take to show
+			}
+		})
+	}}
+	store := state.New(objects, state.Options{Log: quiet})
+	ref := state.Ref{Tenant: "acme", Workspace: "main"}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() {
+		err := worker.Run(ctx, ctx, worker.Options{
+			Name: "w", Pools: []string{"default"}, Slots: 1,
+			Pool: executor.PoolOptions{
+				MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
+				Trace: func(e executor.PoolEvent) {
+					if e.What == "created" {
+						boxed.Do(func() { close(box) })
+					}
+				},
+			},
+			Driver: executortest.Host{}, Log: quiet, Ready: func() { close(ready) },
+			Live: &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
+			Join: func(context.Context) (*jobs.Client, *state.Store, error) { return queue, store, nil },
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-ready
+	if info, err := store.Info(t.Context(), ref); err != nil || info.Generation != 1 || info.Files != 1 {
+		t.Errorf("the workspace when the worker is ready: %+v, %v; want the file", info, err)
+	}
+}
