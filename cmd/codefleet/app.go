@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -213,9 +214,17 @@ func (a *app) print(v any, text func(w io.Writer)) error {
 func row(w io.Writer, cells ...any) {
 	text := make([]string, len(cells))
 	for i, c := range cells {
-		text[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c))
+		text[i] = visible(strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c)))
 	}
 	fmt.Fprintln(w, strings.Join(text, "\t"))
+}
+
+// visible is text of others as a terminal may show it: quoted when it holds what does not print.
+func visible(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 func isTerminal(v any) bool {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -33,7 +32,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 				}
 				row(w, "TASK", "CALL", "TOOL", "LEFT", "ARGUMENTS")
 				for _, q := range list {
-					row(w, q.TaskID, q.Call, visible(q.Server+"/"+q.Tool), short(time.Until(q.ExpiresAt)), visible(string(q.Arguments)))
+					row(w, q.TaskID, q.Call, q.Server+"/"+q.Tool, short(time.Until(q.ExpiresAt)), string(q.Arguments))
 				}
 			})
 		}),
@@ -90,23 +89,15 @@ func showApprovals(w io.Writer, r client.Record) {
 		text := q.State
 		switch {
 		case q.By != "":
-			text += " by " + visible(q.By) + " " + ago(q.AnsweredAt)
+			text += " by " + q.By + " " + ago(q.AnsweredAt)
 		case q.State == "pending":
 			text = fmt.Sprintf("waits for approval for another %s: codefleet approve %s %s", short(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
 		}
 		if q.AllOfTool {
 			text += ", with all further calls of the tool"
 		}
-		row(w, "call "+q.Call, visible(q.Server+"/"+q.Tool)+": "+text)
+		row(w, "call "+q.Call, q.Server+"/"+q.Tool+": "+text)
 	}
-}
-
-// visible is text of others as a terminal may show it.
-func visible(s string) string {
-	if quoted, err := json.Marshal(s); err == nil && strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
-		return string(quoted)
-	}
-	return s
 }
 
 // completeApprovals completes the tasks that have calls that wait, and then those calls.

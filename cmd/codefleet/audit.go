@@ -34,9 +34,9 @@ func (a *app) auditCommand() *cobra.Command {
 					fmt.Fprintln(w, "no tool call is on record")
 					return
 				}
-				row(w, "TIME", "TASK", "TOOL", "EVENT", "HOW", "TOOK", "ASKED", "ANSWERED")
+				row(w, "TIME", "TASK", "TOOL", "EVENT", "HOW", "TOOK", "ARGUMENTS", "ANSWER")
 				for _, e := range list {
-					row(w, e.Time.Local().Format(time.DateTime), e.TaskID, visible(clipTo(60, e.Server+"/"+e.Tool)), e.Event, howCalled(e), callTook(e),
+					row(w, e.Time.Local().Format(time.DateTime), e.TaskID, clipTo(60, e.Server+"/"+e.Tool), e.Event, howCalled(e), callTook(e),
 						fmt.Sprintf("%d B", e.ArgsBytes), fmt.Sprintf("%d B", e.ResultBytes))
 				}
 			})
@@ -52,7 +52,7 @@ func (a *app) auditCommand() *cobra.Command {
 func howCalled(e client.AuditEntry) string {
 	switch {
 	case e.Approval != "" && e.Event != "end":
-		return visible(e.Approval + " by " + e.ApprovedBy)
+		return e.Approval + " by " + e.ApprovedBy
 	case e.Event != "end":
 		return "-"
 	case !e.OK:

@@ -109,7 +109,7 @@ type report struct {
 
 func (a *app) showReport(ws *client.Workspace, r client.SyncReport, verb, dir string) error {
 	for _, p := range r.Conflicts {
-		fmt.Fprintf(a.stderr, "conflict: %s was changed on both sides; both are kept\n", p)
+		fmt.Fprintf(a.stderr, "conflict: %s was changed on both sides; both are kept\n", visible(p))
 	}
 	for _, p := range r.Skipped {
 		fmt.Fprintf(a.stderr, "skipped: %q cannot be on both sides\n", p)

@@ -61,7 +61,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	}
 	a.showError(r)
 	for _, path := range r.Workspace.Conflicts {
-		fmt.Fprintln(a.stderr, "note: another task changed the same file, both are kept:", path)
+		fmt.Fprintln(a.stderr, "note: another task changed the same file, both are kept:", visible(path))
 	}
 	for _, f := range r.Guardrails {
 		fmt.Fprintln(a.stderr, f.Level+":", f.Message)

@@ -37,10 +37,10 @@ func (a *app) wsCheckCommand() *cobra.Command {
 		}
 		err = a.print(found, func(w io.Writer) {
 			for _, p := range found.Problems {
-				fmt.Fprintln(w, "damaged:", p)
+				fmt.Fprintln(w, "damaged:", visible(p))
 			}
 			for _, p := range found.Lost {
-				fmt.Fprintln(w, "lost:", printable(p))
+				fmt.Fprintln(w, "lost:", visible(p))
 			}
 			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs, found.Read, len(found.Problems))
 		})
@@ -102,7 +102,7 @@ func (a *app) wsRepairCommand() *cobra.Command {
 
 func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Repaired) {
 	for _, p := range done.Problems {
-		fmt.Fprintln(w, "damaged:", p)
+		fmt.Fprintln(w, "damaged:", visible(p))
 	}
 	for _, g := range done.Unknown {
 		fmt.Fprintf(w, "unknown: what generation %d changed\n", g)
@@ -112,10 +112,10 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		if l.Older > 0 {
 			older = fmt.Sprintf("codefleet workspace cat -g %d has an older one", l.Older)
 		}
-		fmt.Fprintf(w, "lost: %s (%d bytes; %s)\n", printable(l.Path), l.Bytes, older)
+		fmt.Fprintf(w, "lost: %s (%d bytes; %s)\n", visible(l.Path), l.Bytes, older)
 	}
 	for _, p := range done.Recovered {
-		fmt.Fprintln(w, "recovered without its name:", p)
+		fmt.Fprintln(w, "recovered without its name:", visible(p))
 	}
 	switch {
 	case done.Commit.NoChange:
@@ -125,14 +125,6 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 	default:
 		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered without names\n", done.Commit.Generation, name, len(done.Lost), len(done.Recovered))
 	}
-}
-
-// printable is a path as a terminal may show it: a task may have put anything into a name.
-func printable(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(name)
-	}
-	return name
 }
 
 func (a *app) wsMirrorCommand() *cobra.Command {
@@ -152,7 +144,7 @@ func (a *app) wsMirrorCommand() *cobra.Command {
 		}
 		return a.print(done, func(w io.Writer) {
 			for _, p := range done.Skipped {
-				fmt.Fprintln(w, "skipped, the name is too long:", printable(p))
+				fmt.Fprintln(w, "skipped, the name is too long:", visible(p))
 			}
 			fmt.Fprintf(w, "the mirror of %s is at generation %d: %d files put, %d removed\n", ws.Name(), done.Generation, done.Put, done.Removed)
 		})

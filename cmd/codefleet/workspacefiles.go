@@ -75,7 +75,7 @@ func nameText(f client.WorkspaceFile) string {
 	case "link":
 		name += " -> " + f.Target
 	}
-	return printable(name)
+	return visible(name)
 }
 
 func (a *app) wsCatCommand() *cobra.Command {

@@ -114,8 +114,12 @@ func whose(c client.Commit) string {
 // few is a list of paths that fits in a line.
 func few(paths []string, total int) string {
 	const shown = 3
-	text := strings.Join(paths[:min(len(paths), shown)], ", ")
-	if more := total - min(len(paths), shown); more > 0 {
+	var names []string
+	for _, p := range paths[:min(len(paths), shown)] {
+		names = append(names, visible(p))
+	}
+	text := strings.Join(names, ", ")
+	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
