@@ -179,9 +179,7 @@ func (m *mirroring) bring(ctx context.Context, v *version) error {
 	before := m.mark
 	mark := m.mark
 	mark.By, mark.Until = m.id, time.Now().Add(m.lease).UTC()
-	if mark.Touched = append(slices.Clip(mark.Touched), v.head.Generation); len(mark.Touched) > maxTouched {
-		mark.Generation, mark.Commit, mark.Touched = 0, "", mark.Touched[:1] // compared as a whole
-	}
+	mark.touch(v.head.Generation)
 	if err := m.write(ctx, mark); err != nil {
 		return err
 	}
@@ -189,14 +187,40 @@ func (m *mirroring) bring(ctx context.Context, v *version) error {
 	if err == nil {
 		return m.write(ctx, done)
 	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lease)
+	defer cancel()
 	if !errors.Is(err, ErrConflict) { // let go of it; it stays known to be between versions
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lease)
-		defer cancel()
 		mark := m.mark
 		mark.By, mark.Until = "", time.Time{}
-		_ = m.write(after, mark) // else others wait for the lease
+		if gone := m.write(after, mark); !errors.Is(gone, ErrConflict) { // unwritten, others wait for the lease
+			return err
+		}
 	}
-	return err
+	return errors.Join(err, m.admit(after, v.head.Generation))
+}
+
+// admit says that paths may be of a generation: another took the mirror over, and what was on its way may
+// have come after what that one wrote.
+func (m *mirroring) admit(ctx context.Context, generation int64) error {
+	for pace := m.store.newPacer(); ; {
+		if err := m.read(ctx); err != nil {
+			return err
+		}
+		mark := m.mark
+		mark.touch(generation)
+		if err := m.write(ctx, mark); !errors.Is(err, ErrConflict) {
+			return err
+		} else if err := pace.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// touch notes that paths may be of a generation.
+func (k *mirrorMark) touch(generation int64) {
+	if k.Touched = append(slices.Clip(k.Touched), generation); len(k.Touched) > maxTouched {
+		k.Generation, k.Commit, k.Touched = 0, "", k.Touched[:1] // compared as a whole
+	}
 }
 
 // mirrorName is the name of a file in the mirror, another one for each path. What no program can be sure to

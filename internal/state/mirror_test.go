@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -227,6 +228,102 @@ func TestMirrorInTurn(t *testing.T) {
 			t.Errorf("mark = %+v, want generation 20", m)
 		}
 	})
+}
+
+// TestMirrorTakenOver: what another takes over from one that is silent ends as the newest version, though what that
+// one was writing comes last.
+func TestMirrorTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			then  mem.Fault
+			close time.Duration // how long it has for its mirror when it stops
+		}{"goes on": {mem.OK, time.Hour}, "fails": {mem.NotApplied, time.Hour}, "stops": {mem.OK, 4 * time.Minute}} {
+			objects, target := mem.New(), mem.New()
+			first := true
+			var mu sync.Mutex
+			target.SetFault(func(c mem.Call) mem.Fault {
+				mu.Lock()
+				late := c.Op == "file" && first
+				first = first && !late
+				mu.Unlock()
+				if !late {
+					return mem.OK
+				}
+				timer := time.NewTimer(5 * time.Minute)
+				<-timer.C
+				return tc.then
+			})
+			silent := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			silent.Checkout()
+			silent.Write("n", statetest.Random(1, 6<<20)) // small files are given up sooner
+			silent.Commit("task-1")
+			synctest.Wait()
+			w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			w.Checkout()
+			w.Write("n", "new")
+			w.Commit("task-2")
+			w.Store.Close(t.Context())
+			ctx, cancel := context.WithTimeout(t.Context(), tc.close)
+			silent.Store.Close(ctx)
+			cancel()
+			if _, err := w.Store.Mirror(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+			if got := mirroredFiles(t, target); got["n"] != "new" {
+				t.Errorf("%s: the mirror has %.20q, want the newest version", name, got["n"])
+			}
+			if m := mirrorMark(t, target); m.Generation != 2 || len(m.Touched) > 0 || m.By != "" {
+				t.Errorf("%s: mark = %+v, want generation 2", name, m)
+			}
+		}
+	})
+}
+
+// TestMirrorSlowFile: a file that takes longer than the lease is written once, as who writes it is not silent.
+func TestMirrorSlowFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, target := mem.New(), slowFiles{Objects: mem.New(), puts: new(atomic.Int64)}
+		var wg sync.WaitGroup
+		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		w.Checkout()
+		w.Write("large", statetest.Random(1, 6<<20))
+		w.Commit("task-1")
+		for range 2 {
+			wg.Go(func() {
+				store := state.New(objects, state.Options{Mirror: state.Mirror{Target: target}})
+				if out, err := store.Mirror(t.Context(), ref); err != nil || out.Generation != 1 {
+					t.Errorf("Mirror() = %+v, %v", out, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := target.puts.Load(); n != 1 {
+			t.Errorf("the file was written %d times, want once", n)
+		}
+	})
+}
+
+// slowFiles reads a megabyte in a minute.
+type slowFiles struct {
+	*mem.Objects
+	puts *atomic.Int64
+}
+
+func (s slowFiles) PutFile(ctx context.Context, key string, r io.Reader, size int64) error {
+	s.puts.Add(1)
+	return s.Objects.PutFile(ctx, key, slowly{r}, size)
+}
+
+type slowly struct{ io.Reader }
+
+func (s slowly) Read(p []byte) (int, error) {
+	n, err := io.ReadFull(s.Reader, p[:min(len(p), 64<<10)])
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	timer := time.NewTimer(time.Minute / 16 * time.Duration(n) / (64 << 10))
+	<-timer.C
+	return n, err
 }
 
 // TestModelMirror: the mirror is made in random interleavings with commits, breaks off at random requests and

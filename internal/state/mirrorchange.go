@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -117,9 +118,9 @@ func (m *mirroring) putAll(ctx context.Context, files []*entry) error {
 	}
 	for _, e := range files {
 		if len(e.Blobs) > 1 {
-			r := &fileReader{store: m.store, ctx: ctx, tenant: m.ref.Tenant, entry: e}
-			if err := m.put(ctx, e, r); err != nil {
-				return err
+			r := &keeping{m: m, ctx: ctx, r: &fileReader{store: m.store, ctx: ctx, tenant: m.ref.Tenant, entry: e}}
+			if err := m.store.opts.Mirror.Target.PutFile(ctx, m.key(e), r, e.Size); err != nil {
+				return cmp.Or(r.lost, err)
 			}
 			m.out.Put++
 			if err := m.keep(ctx); err != nil {
@@ -153,17 +154,33 @@ func (m *mirroring) putBatch(ctx context.Context, batch []*entry) error {
 	return m.keep(ctx)
 }
 
+// put writes a small file.
 func (m *mirroring) put(ctx context.Context, e *entry, r io.ReadSeeker) error {
-	name, _ := mirrorName(e.Path)
-	target := m.store.opts.Mirror.Target
-	if len(e.Blobs) > 1 { // a large file takes its time, and is tried again with all else
-		return target.PutFile(ctx, mirrorPrefix(m.ref)+name, r, e.Size)
-	}
 	_, err := retry(ctx, m.target.patience, func(ctx context.Context) (struct{}, error) {
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, target.PutFile(ctx, mirrorPrefix(m.ref)+name, r, e.Size)
+		return struct{}{}, m.store.opts.Mirror.Target.PutFile(ctx, m.key(e), r, e.Size)
 	})
 	return err
+}
+
+func (m *mirroring) key(e *entry) string {
+	name, _ := mirrorName(e.Path)
+	return mirrorPrefix(m.ref) + name
+}
+
+// keeping reads a large file, which takes its time, and keeps the mirror meanwhile.
+type keeping struct {
+	m    *mirroring
+	ctx  context.Context //nolint:containedctx // io.Reader takes none; it lives as long as one request
+	r    io.Reader
+	lost error // why it ended
+}
+
+func (k *keeping) Read(p []byte) (int, error) {
+	if k.lost = k.m.keep(k.ctx); k.lost != nil {
+		return 0, k.lost
+	}
+	return k.r.Read(p)
 }
