@@ -173,7 +173,7 @@ class Agent:
 
     def write_file(self, path, content):
         """Write a file of the workspace (text or bytes) and return the commit. The last writer wins."""
-        content = content.encode() if isinstance(content, str) else bytes(content)
+        content = content.encode() if isinstance(content, str) else bytes(memoryview(content))
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
     def delete_file(self, path):
@@ -244,9 +244,10 @@ class Agent:
 
 def _path(*parts):
     """The path of a request; the last part may have slashes. One that leads elsewhere is refused here."""
-    if any(name in (".", "..") for part in parts for name in part.split("/")):
-        raise FleetError(f"{'/'.join(parts)}: the path leads elsewhere", 400, "bad_path", "name it without . and ..", "path")
-    return "/v1/" + "/".join(urllib.parse.quote(part) for part in parts)
+    if any(name in ("", ".", "..") for part in parts for name in part.split("/")):
+        raise FleetError(f"{'/'.join(parts)!r} leads elsewhere", 400, "bad_path", "no name is empty, . or .., and none begins with /", "path")
+    *names, last = parts
+    return "/v1/" + "/".join([urllib.parse.quote(name, safe="") for name in names] + [urllib.parse.quote(last)])
 
 
 def _outcome(record):

@@ -92,10 +92,21 @@ class Files(unittest.TestCase):
 
     def test_paths_stay_inside(self):
         agent = create_agent()
-        for path in ("../x", "a/../../x", "."):
+        for path in ("../x", "a/../../x", ".", "", "/x", "a//x", "a/"):
             with self.assertRaises(FleetError) as caught:
                 agent.write_file(path, "x")
-            self.assertEqual(caught.exception.code, "bad_path")
+            self.assertEqual((path, caught.exception.code), (path, "bad_path"))
+        with self.assertRaises(FleetError) as caught:
+            create_agent(workspace="main/files").list_files()
+        self.assertEqual((caught.exception.status, caught.exception.code), (400, "bad_name"))
+
+    def test_only_text_and_bytes(self):
+        agent = create_agent(workspace="content")
+        for content in (5, None, [65], {"a": 1}):
+            with self.assertRaises(TypeError):
+                agent.write_file("n", content)
+        agent.write_file("n", bytearray(b"x"))
+        self.assertEqual([(f["path"], f["bytes"]) for f in agent.list_files()], [("n", 1)])
 
     def test_artifact(self):
         agent = create_agent()
