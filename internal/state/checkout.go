@@ -26,6 +26,10 @@ type Glance struct {
 	err   error
 }
 
+// glanceAge is for how long a glance is good: a task that waited longer is to begin with what others have
+// committed meanwhile.
+const glanceAge = time.Second
+
 // Glance looks at the newest version of a workspace, for a checkout to come. It makes one small
 // request.
 func (s *Store) Glance(ctx context.Context, ref Ref) *Glance {
@@ -65,11 +69,11 @@ func (s *Store) checkout(ctx context.Context, t *Tree, g *Glance) (*version, err
 	return v, nil
 }
 
-// newest is current, by a glance that says something about this tree: one that failed, or that is
-// older than what the tree holds, does not.
+// newest is current, by a glance that says something about this tree: one that failed, that was long ago, or
+// that is older than what the tree holds, does not.
 func (s *Store) newest(ctx context.Context, t *Tree, g *Glance) (*version, error) {
 	switch {
-	case g == nil || g.err != nil || g.ref != t.ref || t.base != nil && !t.base.at.Before(g.began):
+	case g == nil || g.err != nil || g.ref != t.ref || time.Since(g.began) > glanceAge || t.base != nil && !t.base.at.Before(g.began):
 		return s.current(ctx, t.ref, t.base)
 	case t.base != nil && t.base.etag == g.etag:
 		t.base.at = g.began

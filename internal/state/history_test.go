@@ -335,3 +335,20 @@ func TestCheckoutSeen(t *testing.T) {
 	objects.SetFault(nil)
 	check("that failed", a, failed, 2, 1)
 }
+
+// TestGlanceGrowsOld: a task that waited long for its sandbox begins with what others committed meanwhile.
+func TestGlanceGrowsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := mem.New()
+		a, b := newWorker(t, objects), newWorker(t, objects)
+		seen := a.Store.Glance(t.Context(), ref)
+		advance(t, 2*time.Second)
+		b.Checkout()
+		b.Write("x", "1")
+		b.Commit("task-1")
+		v, err := a.Store.CheckoutSeen(t.Context(), a.Tree, seen)
+		if got := a.Files()["x"]; err != nil || v.Generation != 1 || got != "1" {
+			t.Errorf("CheckoutSeen by a glance of 2 s ago = generation %d, %v, x is %q; want generation 1", v.Generation, err, got)
+		}
+	})
+}
