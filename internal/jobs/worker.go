@@ -66,8 +66,8 @@ type WorkerOptions struct {
 	Log      *slog.Logger          // default: the client's
 
 	// Kept are the tenants for whom a sandbox is idle, while others would have to wait for one to be
-	// made in its place: tasks of those go before tasks of others, for a quarter of a second at most.
-	// nil, or none: tenants take turns.
+	// made in its place: tasks of those go before the tenant whose turn it is, for a quarter of a second
+	// at most. Turns of many tenants add up. nil, or none: tenants take turns.
 	Kept func() map[string]bool
 
 	// Ahead is begun beside the claim of a task's first run, and Job.Ahead returns what it returns. What
