@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// VisibleSchema returns a JSON Schema whose texts for people and models (title, description, $comment)
-// have every hidden character spelled out. Values that calls are made of (enum, const, default, names of
-// properties) stay as they are: a server would not know them otherwise.
+// VisibleSchema returns a JSON Schema whose texts for people and models (title, description, $comment, and
+// keywords that JSON Schema does not have) have every hidden character spelled out. Values that calls are made
+// of or checked by (enum, const, default, pattern, names of properties) stay as they are: a server would not
+// know them otherwise.
 func VisibleSchema(schema json.RawMessage) json.RawMessage {
 	if !strings.ContainsFunc(string(schema), hidden) && !bytes.Contains(schema, []byte(`\u`)) {
 		return schema
@@ -27,28 +28,29 @@ func VisibleSchema(schema json.RawMessage) json.RawMessage {
 	return out
 }
 
-func showTexts(v any) {
+// showTexts changes the texts below v in place and returns v, or what to put for a text.
+func showTexts(v any) any {
 	switch v := v.(type) {
+	case string:
+		return Visible(v)
 	case []any:
-		for _, e := range v {
-			showTexts(e)
+		for i, e := range v {
+			v[i] = showTexts(e)
 		}
 	case map[string]any:
 		for name, e := range v {
 			switch name {
-			case "title", "description", "$comment":
-				if text, ok := e.(string); ok {
-					v[name] = Visible(text)
-				}
-			case "enum", "const", "default", "examples":
+			case "enum", "const", "default", "examples", "pattern", "format", "type", "required", "dependentRequired", "dependencies",
+				"$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
 			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 				named, _ := e.(map[string]any)
-				for _, schema := range named { // whatever it is called
-					showTexts(schema)
+				for name, schema := range named { // whatever it is called
+					named[name] = showTexts(schema)
 				}
 			default:
-				showTexts(e)
+				v[name] = showTexts(e)
 			}
 		}
 	}
+	return v
 }
