@@ -222,7 +222,7 @@ func (r *repairer) commit(ctx context.Context) error {
 	if r.headBad {
 		r.restoreHead(&on.head)
 	}
-	target, err := r.snapshot()
+	target, err := r.snapshot(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -280,6 +281,35 @@ func TestRepairFindsOlder(t *testing.T) {
 	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
 	if want := []state.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
 		t.Errorf("Repair() = %+v, %v, want lost %v", out, err, want)
+	}
+}
+
+// TestRepairCannotAsk: an older version that cannot be read for now is not one that has nothing.
+func TestRepairCannotAsk(t *testing.T) {
+	objects := mem.New()
+	committed(t, objects, 3)
+	for _, key := range keys(t, objects) {
+		objects.Damage(key, func(data []byte) []byte {
+			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
+				return nil
+			}
+			return data
+		})
+	}
+	var mu sync.Mutex
+	gets := map[string]int{}
+	objects.SetFault(func(c mem.Call) mem.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		gets[c.Key]++
+		if c.Op == "get" && kindOf(c.Key) == "m" && gets[c.Key] > 2 { // read in the survey, and for the newest version
+			return mem.Broken
+		}
+		return mem.OK
+	})
+	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{DryRun: true})
+	if err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
 	}
 }
 

@@ -51,11 +51,13 @@ func (r *repairer) readTree(ctx context.Context) error {
 }
 
 // snapshot makes a tree of the paths: directories that only a lost manifest named are there again.
-func (r *repairer) snapshot() (*snapshot, error) {
+func (r *repairer) snapshot(ctx context.Context) (*snapshot, error) {
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		for dir := parent(path); dir != "" && !r.tree[dir].isDir(); dir = parent(dir) {
 			if e := r.tree[dir]; e != nil { // a lost generation made it a directory
-				r.out.Lost = append(r.out.Lost, LostPath{dir, e.Size, r.older(dir)})
+				if err := r.lose(ctx, e); err != nil {
+					return nil, err
+				}
 			}
 			r.tree[dir] = &entry{Path: dir, Kind: kindDir, Mode: 0o755}
 		}
@@ -92,7 +94,9 @@ func (r *repairer) readContent(ctx context.Context) error {
 		e := r.tree[path]
 		if slices.ContainsFunc(e.Blobs, func(b blob) bool { _, ok := r.fold.to[b.ID]; return r.fold.from[b.Pack.ID] && !ok }) {
 			delete(r.tree, path)
-			r.out.Lost = append(r.out.Lost, LostPath{path, e.Size, r.older(path)})
+			if err := r.lose(ctx, e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -163,24 +167,37 @@ func (r *repairer) salvage(ctx context.Context, wants map[Digest][]*blob, needed
 	return nil
 }
 
+// lose notes that the new version is without e.
+func (r *repairer) lose(ctx context.Context, e *entry) error {
+	older, err := r.older(ctx, e.Path)
+	if err != nil {
+		return err
+	}
+	r.out.Lost = append(r.out.Lost, LostPath{e.Path, e.Size, older})
+	return nil
+}
+
 // older returns the newest generation of the line that has a file at path which can be read, or 0.
-func (r *repairer) older(path string) int64 {
+func (r *repairer) older(ctx context.Context, path string) (int64, error) {
 	for _, s := range r.line[min(r.at, len(r.line)):] {
 		if s.named == nil {
 			continue
 		}
-		v, err := r.store.load(context.Background(), r.ref, s.link)
-		if err != nil {
+		v, err := r.store.load(ctx, r.ref, s.link)
+		if isDamage(err) {
 			continue
+		}
+		if err != nil {
+			return 0, err
 		}
 		e := v.snap.find(path)
 		if e != nil && !slices.ContainsFunc(e.Blobs, func(b blob) bool {
 			return r.packs.listed[b.Pack.ID].Size != b.Pack.Size || r.packs.bad[b.Pack.ID] != ""
 		}) {
-			return s.man.header.Generation
+			return s.man.header.Generation, nil
 		}
 	}
-	return 0
+	return 0, nil
 }
 
 const recoveredDir = "recovered"
