@@ -216,12 +216,17 @@ func atMost[T int | int64 | float64 | time.Duration](v, limit T) T {
 	return v
 }
 
-// Objects is the object store of the settings, with its heads kept as they say.
-func Objects(c *config.Config) (state.Objects, error) {
-	objects, err := s3.Open(s3.Options{
-		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: c.S3.Bucket, Prefix: c.S3.Prefix,
+// openBucket reaches a bucket of the object store of the settings.
+func openBucket(c *config.Config, bucket, prefix string) (*s3.Objects, error) {
+	return s3.Open(s3.Options{
+		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: bucket, Prefix: prefix,
 		AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
 	})
+}
+
+// Objects is the object store of the settings, with its heads kept as they say.
+func Objects(c *config.Config) (state.Objects, error) {
+	objects, err := openBucket(c, c.S3.Bucket, c.S3.Prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -252,9 +257,7 @@ func mirror(c *config.Config) (*s3.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspaces.mirror: %w", err)
 	}
-	return s3.Open(s3.Options{
-		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: bucket, Prefix: prefix, AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
-	})
+	return openBucket(c, bucket, prefix)
 }
 
 // secrets are what a tenant's workspaces are encrypted with.
