@@ -26,9 +26,6 @@ func Stem(word string) string {
 	return english.Stem(word, false)
 }
 
-// IsStop tells whether a lower-case word is dropped from documents and queries.
-func IsStop(word string) bool { return stopWords[word] }
-
 // wordSet reads words divided by blanks; a # starts a comment that ends with its line.
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
