@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 func (a *app) auditCommand() *cobra.Command {
@@ -51,9 +52,9 @@ func (a *app) auditCommand() *cobra.Command {
 // howCalled is how a call ended, or what was decided of it.
 func howCalled(e client.AuditEntry) string {
 	switch {
-	case e.Approval != "" && e.Event != "end":
+	case e.Approval != "" && e.Event != schemas.AuditEnd:
 		return e.Approval + " by " + e.ApprovedBy
-	case e.Event != "end":
+	case e.Event != schemas.AuditEnd:
 		return "-"
 	case !e.OK:
 		return e.Code
@@ -64,7 +65,7 @@ func howCalled(e client.AuditEntry) string {
 }
 
 func callTook(e client.AuditEntry) string {
-	if e.Event != "end" {
+	if e.Event != schemas.AuditEnd {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f ms", e.MS)
