@@ -211,7 +211,7 @@ type toolsets struct {
 	list []*toolset // the least lately used first
 }
 
-// maxToolsets is how many are kept. Tenants that registered no tools share one.
+// maxToolsets is how many are kept: one for each Snapshot, which tenants share when they see the same.
 const maxToolsets = 32
 
 func (c *toolsets) of(version string, snap *tools.Snapshot) *toolset {
