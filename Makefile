@@ -82,6 +82,11 @@ test-cgroup2: $(MICROVM)/built bin/runsc ## the gVisor driver's limits on contro
 $(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
 	test/microvm/build.sh $(MICROVM)
 
+# What is given on make's command line is in the environment of the test; the key better only there.
+.PHONY: record-wire
+record-wire: ## record what a model endpoint answers: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
+	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai
+
 bench: build yardsticks ## measure what the fleet promises, on this machine
 	bin/codefleet bench
 

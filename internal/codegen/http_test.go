@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +27,7 @@ func serve(t *testing.T, handler http.HandlerFunc, timeout time.Duration) *Write
 // exchange answers with the bytes of a recorded answer, whatever was asked.
 func exchange(t *testing.T, file string) http.HandlerFunc {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "wire", file+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := answerOf(t, file)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return

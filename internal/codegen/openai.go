@@ -217,7 +217,7 @@ func statusError(api *openai.StatusError) *ModelError {
 		e.Kind = Unavailable
 	case api.Code == "content_filter":
 		e.Kind = Refused
-	case api.Code == "context_length_exceeded":
+	case api.Code == "context_length_exceeded" || code == http.StatusRequestEntityTooLarge:
 		e.Kind = TooLong
 	default:
 		e.Kind = BadRequest

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -51,8 +52,11 @@ type Chunk struct {
 	Error json.RawMessage `json:"error"`
 }
 
+// ErrBrokenOff is the error of an answer that just stops: a server whose model was killed ends the stream in order.
+var ErrBrokenOff = errors.New("the answer broke off: it has no finish_reason")
+
 // Chat yields the answer's chunks as they arrive; an error ends it. Errors are a *StatusError, a *ConnectionError, a
-// *json.SyntaxError, or what is wrong with the answer.
+// *json.SyntaxError, ErrBrokenOff, or what is wrong with the answer.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		request := struct {
@@ -65,7 +69,7 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 			return
 		}
 		defer body.Close()
-		done := false
+		done, finished := false, false
 		for event, err := range sse.Read(body, maxEvent) {
 			done = done || string(event.Data) == "[DONE]"
 			switch {
@@ -77,10 +81,14 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 				return
 			case len(event.Data) > 0: // else it only keeps the connection
 				chunk, err := parseChunk(event.Data)
+				finished = finished || len(chunk.Choices) > 0 && chunk.Choices[0].FinishReason != ""
 				if !yield(chunk, err) || err != nil {
 					return
 				}
 			}
+		}
+		if !done && !finished {
+			yield(Chunk{}, ErrBrokenOff)
 		}
 	}
 }

@@ -1,0 +1,173 @@
+package openai
+
+import (
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// Every recording is asked for as it was, and read as it was when a person looked at it.
+func TestReplayWire(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "recorded", "*", "*.txt"))
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimPrefix(filepath.ToSlash(file), "testdata/recorded/"), func(t *testing.T) {
+			t.Parallel()
+			r := open(t, file)
+			var asked string
+			e, _ := serve(t, func(w http.ResponseWriter, request *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, r.response)
+			})
+			e.Client = &http.Client{Transport: roundTrip(func(request *http.Request) (*http.Response, error) {
+				body, err := request.GetBody()
+				if err != nil {
+					return nil, err
+				}
+				data, err := io.ReadAll(body)
+				asked = described(request, data)
+				if err != nil {
+					return nil, err
+				}
+				return http.DefaultTransport.RoundTrip(request)
+			})}
+			if strings.Contains(r.request, "\nApi-Key: ") {
+				e.Deployment = r.comment["model"]
+			}
+			c, err := New(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.scenario(t).ask(t, c, subject{model: r.comment["model"], embedder: r.comment["embedder"], kill: ":"}); got != r.read {
+				t.Errorf("read\n%swant\n%s", got, r.read)
+			}
+			if _, was, _ := strings.Cut(r.request, "\nHost"); !strings.HasSuffix(asked, was) {
+				t.Errorf("asked\n%swant\n%s", asked, r.request)
+			}
+		})
+	}
+}
+
+// recording is a file that TestRecordWire wrote.
+type recording struct {
+	name                    string
+	comment                 map[string]string
+	request, response, read string
+}
+
+func open(t *testing.T, file string) recording {
+	t.Helper()
+	archive, err := txtar.ParseFile(file)
+	if err != nil || len(archive.Files) != 3 {
+		t.Fatalf("%s: %v, want request, response, read", file, err)
+	}
+	r := recording{
+		name: strings.TrimSuffix(filepath.Base(file), ".txt"), comment: map[string]string{},
+		request: string(archive.Files[0].Data), response: string(archive.Files[1].Data), read: string(archive.Files[2].Data),
+	}
+	for line := range strings.Lines(string(archive.Comment)) {
+		key, value, _ := strings.Cut(line, ":")
+		r.comment[key] = strings.TrimSpace(value)
+	}
+	if r.comment["server"] == "" || r.comment["recorded"] == "" {
+		t.Errorf("%s does not say of which server it is, and when it was made", file)
+	}
+	return r
+}
+
+func (r recording) scenario(t *testing.T) scenario {
+	t.Helper()
+	for _, s := range scenarios {
+		if s.name == r.name {
+			return s
+		}
+	}
+	t.Fatalf("no scenario %s", r.name)
+	return scenario{}
+}
+
+// credential is a key where a request has it; leaks are what looks like one, or names a machine, wherever it stands.
+var (
+	credential = regexp.MustCompile(`(?i)(?:(?:authorization|api[-_]?key)["']?\s*[:=]\s*["']?(?:bearer |basic )?|\bbearer )([^\s"',]+)`)
+	leaks      = regexp.MustCompile(`sk-[A-Za-z0-9_-]{6,}` +
+		`|\beyJ[\w-]{10,}` + // a JSON web token
+		`|\b[0-9a-fA-F]{32}\b|\b[A-Za-z0-9+/]{40,}\b` +
+		`|/(?:root|home|Users|tmp|var)/[\w./-]+` +
+		`|\b(?:\d{1,3}\.){3}\d{1,3}\b` +
+		`|(?i:set-cookie|openai-organization|openai-project):`)
+)
+
+// leakIn returns what in a recording looks like a secret, or names a machine; "" for nothing.
+func leakIn(data []byte) string {
+	for _, found := range credential.FindAllSubmatch(data, -1) {
+		if string(found[1]) != "KEY" {
+			return string(found[0])
+		}
+	}
+	if found := leaks.Find(data); found != nil {
+		return string(found)
+	}
+	if name, err := os.Hostname(); err == nil && len(name) > 3 && strings.Contains(string(data), name) {
+		return name
+	}
+	return ""
+}
+
+// No recording, and no exchange that was written after the documentation, holds a key, or a name of a machine.
+func TestNoSecretInRecordings(t *testing.T) {
+	checked, total := 0, int64(0)
+	for _, root := range []string{"testdata", filepath.Join("..", "codegen", "testdata")} {
+		err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(file) != ".txt" {
+				return err
+			}
+			data, err := os.ReadFile(file)
+			if leak := leakIn(data); leak != "" {
+				t.Errorf("%s holds what looks like a secret or a machine's name: %.16s…", file, leak)
+			}
+			if len(data) > maxRecording {
+				t.Errorf("%s has %d bytes, want at most %d", file, len(data), maxRecording)
+			}
+			checked, total = checked+1, total+int64(len(data))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checked < 40 || total > 250<<10 {
+		t.Errorf("checked %d files of %d bytes together, want 40 or more, and at most 250 KiB", checked, total)
+	}
+	for _, secret := range []string{
+		"sk-" + "abcdefgh1234", "Authorization: Bearer key-of-somebody", "Authorization: Basic x", "Api-Key: 1", `"api-key":"1"`, "api_key=x bearer abc",
+		"0123456789abcdef0123456789abcdef", strings.Repeat("A1", 42), "eyJ" + "hbGciOiJIUzI1NiJ9.e30", "/root/.ollama/models", "10.0.0.7", "Set-Cookie: a=b",
+	} {
+		if leakIn([]byte("x "+secret+"\n")) == "" {
+			t.Errorf("the check does not see %q", secret)
+		}
+	}
+}
+
+// What is masked keeps its length: chunks say theirs.
+func TestRedact(t *testing.T) {
+	s := subject{endpoint: Endpoint{BaseURL: "https://my-resource.openai.azure.com/", APIKey: "0a1b2c"}}
+	got := string(s.redact([]byte("HTTP/1.1 401 Unauthorized\r\nSet-Cookie: id=1\r\nOpenai-Organization: us\r\nX: 1\r\n\r\nkey 0a1b2c, sk-ab****yz; of my-resource.openai.azure.com")))
+	want := "HTTP/1.1 401 Unauthorized\r\nX: 1\r\n\r\nkey xxxxxx, xxxxxxxxxxx; of xxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+	if got != want {
+		t.Errorf("redact = %q, want %q", got, want)
+	}
+}
