@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -216,5 +218,52 @@ func TestOpenAIEmbedder(t *testing.T) {
 	}
 	if _, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: "not a url"}); err == nil {
 		t.Error("NewOpenAIEmbedder(bad URL) error = nil")
+	}
+}
+
+// A model of 512 tokens, and a server of four texts a request: what Ollama answers to the one is in
+// internal/openai/testdata/recorded.
+func TestOpenAIEmbedderCutsWhatIsTooLong(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		var body struct{ Input []string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		var data []any
+		for i, text := range body.Input {
+			if len(text) > 2500 || len(body.Input) > 4 || text == "wrong" {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, `{"error":{"message":"the input length exceeds the context length","type":"api_error","param":null,"code":null}}`)
+				return
+			}
+			data = append(data, map[string]any{"index": i, "embedding": []int{len(text)}})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
+	}))
+	defer server.Close()
+	e, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: server.URL + "/v1/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 9000)
+	for _, c := range []struct {
+		texts    []string
+		want     string
+		requests int
+	}{
+		{[]string{"a", "bb", long, "dddd", "eeeee", "ffffff"}, "[[1] [2] [2250] [4] [5] [6]]", 9},
+		{[]string{long, "bb"}, "[[2250] [2]]", 1}, // the length is remembered
+	} {
+		requests = 0
+		got, err := e.Embed(t.Context(), c.texts)
+		if err != nil || fmt.Sprint(got) != c.want || requests != c.requests {
+			t.Errorf("Embed = %v, %v after %d requests, want %s after %d", got, err, requests, c.want, c.requests)
+		}
+	}
+	requests = 0
+	if _, err := e.Embed(t.Context(), slices.Repeat([]string{"wrong"}, 256)); err == nil || requests != 9 {
+		t.Errorf("a request that is wrong: %v after %d requests, want its error after 9", err, requests)
 	}
 }

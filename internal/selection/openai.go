@@ -2,9 +2,11 @@ package selection
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/codefleet/codefleet/internal/openai"
 )
@@ -25,12 +27,15 @@ type OpenAIOptions struct {
 type OpenAIEmbedder struct {
 	client *openai.Client
 	opts   OpenAIOptions
+	limit  atomic.Int64 // bytes of a text that the model takes, as far as is known
 }
 
-// maxInputs is the protocol's limit of texts a request, maxInputBytes a bound below its 8,192 tokens a text.
+// maxInputs is the protocol's limit of texts a request, maxInputBytes a bound below its 8,192 tokens a text. Other
+// servers and models take less; no model that is of use takes less than minInputBytes.
 const (
 	maxInputs     = 2048
 	maxInputBytes = 16 << 10
+	minInputBytes = 256
 )
 
 // NewOpenAIEmbedder checks the options; it does not call.
@@ -42,7 +47,9 @@ func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OpenAIEmbedder{client: client, opts: o}, nil
+	e := &OpenAIEmbedder{client: client, opts: o}
+	e.limit.Store(maxInputBytes)
+	return e, nil
 }
 
 // Model implements Embedder. The endpoint is part of the name: the same model name may mean another model elsewhere.
@@ -54,7 +61,7 @@ func (e *OpenAIEmbedder) Model() (string, int) {
 func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for batch := range slices.Chunk(texts, maxInputs) {
-		vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{Model: e.opts.Model, Input: inputs(batch), Dimensions: e.opts.Dimensions})
+		vectors, err := e.embed(ctx, batch, e.limit.Load())
 		if err != nil {
 			return nil, err
 		}
@@ -63,11 +70,43 @@ func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32
 	return out, nil
 }
 
-// inputs are texts as the protocol takes them.
-func inputs(texts []string) []string {
+// embed cuts what the endpoint turns down: one text that is too long for the model has it turn down all of a request,
+// and it does not say which. A request that is wrong for another reason fails after some twenty tries.
+func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64) ([][]float32, error) {
+	vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions})
+	if err == nil || !tooMuch(err) {
+		return vectors, err
+	}
+	if half := len(texts) / 2; half > 0 {
+		first, err := e.embed(ctx, texts[:half], limit)
+		if err != nil {
+			return nil, err
+		}
+		rest, err := e.embed(ctx, texts[half:], e.limit.Load())
+		return append(first, rest...), err
+	}
+	shorter := min(limit, int64(len(texts[0]))) / 2
+	if shorter < minInputBytes {
+		return nil, err
+	}
+	vectors, err = e.embed(ctx, texts, shorter)
+	if err == nil && shorter < e.limit.Load() {
+		e.limit.Store(shorter)
+	}
+	return vectors, err
+}
+
+// tooMuch tells whether an error may be about the length of a text, or the number of texts.
+func tooMuch(err error) bool {
+	failed, ok := errors.AsType[*openai.StatusError](err)
+	return ok && (failed.Status == http.StatusBadRequest || failed.Status == http.StatusRequestEntityTooLarge || failed.Status == http.StatusUnprocessableEntity)
+}
+
+// inputs are texts as the protocol takes them, each of at most limit bytes.
+func inputs(texts []string, limit int) []string {
 	out := make([]string, len(texts))
 	for i, t := range texts {
-		out[i] = strings.ToValidUTF8(t[:min(len(t), maxInputBytes)], "")
+		out[i] = strings.ToValidUTF8(t[:min(len(t), limit)], "")
 		if out[i] == "" {
 			out[i] = " " // the protocol refuses empty texts
 		}
