@@ -19,15 +19,45 @@ type Embeddings struct {
 	wake     chan struct{} // there is something pending
 
 	mu      sync.Mutex
-	pending []index // whose tools have no embeddings yet, the oldest first
+	pending []index  // whose tools have no embeddings yet, the oldest first
+	late    []string // queries whose vectors did not come in time, the oldest first
 }
 
-// maxPending bounds the catalogues that wait: more are forgotten, and found by words.
-const maxPending = 8
+// maxPending bounds the catalogues that wait, maxLate the queries: more are forgotten, and found by words.
+const (
+	maxPending = 8
+	maxLate    = 16
+)
 
 // NewEmbeddings returns those that e makes. Run has them made.
 func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
-	return &Embeddings{embedder: e, opts: o, log: log, wake: make(chan struct{}, 1)}
+	if o.Cache == nil {
+		o.Cache = selection.NewMemoryCache(vectorsInMemory)
+	}
+	s := &Embeddings{embedder: e, opts: o, log: log, wake: make(chan struct{}, 1)}
+	s.opts.Late = s.missed
+	return s
+}
+
+// vectorsInMemory bounds the cache where none is given.
+const vectorsInMemory = 10_000
+
+// missed keeps queries for Run, which asks for their vectors without haste. A server that loads its model when it is
+// asked, and stops loading when whoever asks goes away, would never have it loaded otherwise.
+func (s *Embeddings) missed(queries []string) {
+	s.mu.Lock()
+	s.late = append(s.late, queries...)
+	s.late = s.late[max(0, len(s.late)-maxLate):]
+	s.mu.Unlock()
+	s.rouse()
+}
+
+// rouse has Run look at what there is to do.
+func (s *Embeddings) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
 }
 
 // The pause before what could not be embedded is tried again: doubled with each failure in a row.
@@ -54,20 +84,22 @@ func (s *Embeddings) Run(ctx context.Context) {
 		}
 		again = nil
 		if err := s.load(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "tools not embedded, found by words until they are", "again_in", pause, "error", err)
+			s.log.WarnContext(ctx, "no embeddings, tools are found by words", "again_in", pause, "error", err)
 			again = time.After(pause)
 			pause = min(2*pause, embedAgainMost)
 		}
 	}
 }
 
-// load embeds what is pending.
+// load embeds what is pending, and what was late: that is forgotten if it fails.
 func (s *Embeddings) load(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		if len(s.pending) == 0 {
+			late := s.late
+			s.late = nil
 			s.mu.Unlock()
-			return nil
+			return selection.Remember(ctx, s.embedder, s.opts.Cache, late)
 		}
 		x := s.pending[0]
 		s.mu.Unlock()
@@ -98,10 +130,7 @@ func (s *Embeddings) index(local *selection.Snapshot) index {
 	s.pending = append(s.pending, x)
 	s.pending = s.pending[max(0, len(s.pending)-maxPending):]
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // it is awake
-	}
+	s.rouse()
 	return x
 }
 

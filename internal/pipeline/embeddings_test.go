@@ -75,6 +75,68 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 	})
 }
 
+// A local server loads its model at the first request after a pause, and stops when whoever asked goes away: for a
+// search, at the deadline. Nobody else asks, and a server that hangs must not be waited for, for ever.
+func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := &onDemand{}
+		model.load.Store(int64(time.Hour))
+		e := NewEmbeddings(model, selection.HybridOptions{}, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go e.Run(ctx)
+		s := newToolset("v1", shipped(t).snap, e)
+		pick := func(task string) (degraded string) {
+			t.Helper()
+			_, degraded, err := s.pick(t.Context(), task, []string{"*"}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return degraded
+		}
+		pause := func(d time.Duration) { // of the bubble's clock
+			<-time.After(d)
+			synctest.Wait()
+		}
+		if degraded := pick("Open the parasol"); !strings.Contains(degraded, "no embeddings yet") {
+			t.Errorf("while the server hangs: degraded %q, want that said", degraded)
+		}
+		synctest.Wait()
+		model.load.Store(int64(3 * time.Second))
+		pause(6 * time.Minute)
+		if degraded := pick("Open the parasol"); degraded != "" {
+			t.Errorf("when it has come back: degraded %q, want the embeddings", degraded)
+		}
+		model.loaded.Store(false)
+		if degraded := pick("Close the parasol"); !strings.Contains(degraded, "deadline") {
+			t.Errorf("while the model is loaded: degraded %q, want the deadline", degraded)
+		}
+		pause(4 * time.Second)
+		if degraded := pick("Fold the parasol"); degraded != "" {
+			t.Errorf("when the model is loaded: degraded %q, want none", degraded)
+		}
+	})
+}
+
+// onDemand takes a while to load, for as long as somebody waits.
+type onDemand struct {
+	parasols
+	load   atomic.Int64 // a time.Duration
+	loaded atomic.Bool
+}
+
+func (m *onDemand) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	if !m.loaded.Load() {
+		select {
+		case <-time.After(time.Duration(m.load.Load())):
+			m.loaded.Store(true)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return m.parasols.Embed(ctx, texts)
+}
+
 // The past adds tools to those that the words find, and takes none away.
 func TestPickAddsWhatThePastUsed(t *testing.T) {
 	s := shipped(t)

@@ -31,6 +31,18 @@ type HybridOptions struct {
 	Trip     int           // failures in a row that open the breaker; 3
 	Pause    time.Duration // how long the breaker stays open; 30 s
 	Cache    Cache         // a new MemoryCache
+
+	// Late, if not nil, is told the queries whose vectors did not come within the deadline, for Remember to fetch
+	// without haste. It must not wait.
+	Late func(queries []string)
+}
+
+// backgroundTime bounds a request that nobody waits for: a local server without a GPU may take minutes for a batch.
+const backgroundTime = 5 * time.Minute
+
+// Remember embeds the texts that a cache does not know.
+func Remember(ctx context.Context, e Embedder, c Cache, texts []string) error {
+	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTime)
 }
 
 // Hybrid ranks with a Snapshot and, when it can, with the vectors of an Embedder. It never answers later than the
@@ -79,7 +91,7 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	vectors := make([][]float32, len(texts))
 	for from := 0; from < len(texts); from += h.opts.Batch {
 		to := min(from+h.opts.Batch, len(texts))
-		if err := h.embed(ctx, texts[from:to], vectors[from:to]); err != nil {
+		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to], backgroundTime); err != nil {
 			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
 		}
 	}
@@ -128,16 +140,17 @@ func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense, allo
 	if !h.breaker.closed() {
 		return nil, "the embedding endpoint failed several times; it is asked again soon"
 	}
-	bounded, cancel := context.WithTimeout(ctx, h.opts.Deadline)
-	defer cancel()
 	asked := make([]string, len(queries))
 	for i, q := range queries {
 		asked[i] = strings.Join(strings.Fields(q), " ")
 	}
 	found := make([][]float32, len(queries))
-	if err := h.embed(bounded, asked, found); err != nil {
+	if err := embed(ctx, h.embedder, h.opts.Cache, asked, found, h.opts.Deadline); err != nil {
 		if ctx.Err() == nil { // a caller who went away says nothing about the endpoint
 			h.breaker.failed()
+			if h.opts.Late != nil && errors.Is(err, context.DeadlineExceeded) {
+				h.opts.Late(asked)
+			}
 		}
 		return nil, "embed the query: " + reason(err)
 	}
@@ -159,13 +172,13 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// embed fills out with unit vectors, from the cache where it can.
-func (h *Hybrid) embed(ctx context.Context, texts []string, out [][]float32) error {
-	model, dimensions := h.embedder.Model()
+// embed fills out with unit vectors, from the cache where it can, and waits at most limit for the others.
+func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, limit time.Duration) error {
+	model, dimensions := e.Model()
 	var wanted []string
 	var places []int
 	for i, t := range texts {
-		if v, ok := h.opts.Cache.Get(contentKey(model, dimensions, t)); ok {
+		if v, ok := cache.Get(contentKey(model, dimensions, t)); ok {
 			out[i] = v
 			continue
 		}
@@ -174,7 +187,9 @@ func (h *Hybrid) embed(ctx context.Context, texts []string, out [][]float32) err
 	if len(wanted) == 0 {
 		return nil
 	}
-	vectors, err := h.embedder.Embed(ctx, wanted)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	vectors, err := e.Embed(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -186,7 +201,7 @@ func (h *Hybrid) embed(ctx context.Context, texts []string, out [][]float32) err
 			return fmt.Errorf("%s returned a vector of %d numbers that cannot be used", model, len(v))
 		}
 		out[places[i]] = v
-		if err := h.opts.Cache.Put(contentKey(model, dimensions, wanted[i]), v); err != nil {
+		if err := cache.Put(contentKey(model, dimensions, wanted[i]), v); err != nil {
 			return fmt.Errorf("cache a vector: %w", err)
 		}
 	}
