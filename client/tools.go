@@ -18,6 +18,8 @@ type (
 	ToolAnnotations = schemas.ToolAnnotations
 	// ToolList is the catalogue, or one server of it.
 	ToolList = schemas.ToolList
+	// ToolServer is what an MCP server says of itself.
+	ToolServer = schemas.ToolServer
 	// ToolSearch is what a search found.
 	ToolSearch = schemas.ToolSearch
 	// ToolFind is one found tool.

@@ -36,9 +36,20 @@ type ToolAnnotations struct {
 
 // ToolList is what GET /v1/tools answers.
 type ToolList struct {
-	Tools    []Tool        `json:"tools"`    // by server, then name
-	Broken   []BrokenTool  `json:"broken"`   // files, and registered tools, that are none
-	Warnings []ToolWarning `json:"warnings"` // what a person should see before approving
+	Tools    []Tool        `json:"tools"`             // by server, then name
+	Broken   []BrokenTool  `json:"broken"`            // files, and registered tools, that are none
+	Warnings []ToolWarning `json:"warnings"`          // what a person should see before approving
+	Servers  []ToolServer  `json:"servers,omitempty"` // of the level full: the MCP servers that say something of themselves
+}
+
+// ToolServer is what an MCP server says of itself. Nobody has approved it: it helps to find the server's tools, and
+// is for people to read, not for models.
+type ToolServer struct {
+	Server       string `json:"server"`
+	Version      string `json:"version,omitempty"` // name and version of its program
+	Title        string `json:"title,omitempty"`
+	Description  string `json:"description,omitempty"`
+	Instructions string `json:"instructions,omitempty"`
 }
 
 // BrokenTool is something in the catalogue that is no tool, and why.

@@ -139,13 +139,13 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 
 func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show SERVER/TOOL",
-		Short: "Show one tool: how a program calls it, what it says of itself, and its state",
+		Use:   "show SERVER[/TOOL]",
+		Short: "Show one tool: how a program calls it, what it says of itself, and its state; or one server and its tools",
 		Args:  cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			server, name, ok := strings.Cut(args[0], "/")
 			if !ok {
-				return &failure{code: exitUsage, message: fmt.Sprintf("show: %q is not SERVER/TOOL", args[0]), hint: "codefleet tools search " + args[0]}
+				return a.showServer(ctx, toolsFrom{local: from.local, server: args[0]})
 			}
 			var t client.Tool
 			err := a.fromTools(ctx, *from, func(s toolSource) (err error) {
@@ -158,6 +158,43 @@ func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 			return a.print(t, func(w io.Writer) { showTool(w, t) })
 		}),
 		ValidArgsFunction: a.completeTools(from),
+	}
+}
+
+// showServer shows what a server says of itself, and its tools.
+func (a *app) showServer(ctx context.Context, from toolsFrom) error {
+	var list client.ToolList
+	err := a.fromTools(ctx, from, func(t toolSource) (err error) {
+		list, err = t.Tools(ctx, client.ToolsOptions{Server: from.server, Detail: client.DetailFull})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.print(list, func(w io.Writer) {
+		for _, s := range list.Servers {
+			for _, line := range [][2]string{{"title:", s.Title}, {"version:", s.Version}} {
+				if line[1] != "" {
+					row(w, line[0], line[1])
+				}
+			}
+			quote(w, "it describes itself", s.Description)
+			quote(w, "it tells those who use it", s.Instructions)
+		}
+		for _, t := range list.Tools {
+			row(w, t.ID, t.State, firstSentence(t.Description))
+		}
+	})
+}
+
+// quote prints a text from outside, so that none of its lines looks like one of ours.
+func quote(w io.Writer, what, text string) {
+	if text == "" {
+		return
+	}
+	fmt.Fprintf(w, "%s:\n", what)
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(w, "    │ %s\n", strings.TrimRight(line, "\n"))
 	}
 }
 

@@ -108,7 +108,7 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 }
 
 func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server string) error {
-	defs, version, err := upstreams.Definitions(ctx, server, config.DefaultTenant, "")
+	defs, about, err := upstreams.Definitions(ctx, server, config.DefaultTenant, "")
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 	if err != nil {
 		return err
 	}
-	p, err := pygen.Generate(pygen.Source{Server: server, Version: version, Tools: defs, Previous: previous})
+	p, err := pygen.Generate(pygen.Source{Server: server, About: about, Tools: defs, Previous: previous})
 	if err != nil {
 		return err
 	}
@@ -126,6 +126,9 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 	}
 	for _, r := range p.Refused {
 		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, tools.Visible(r.Tool), r.Reason)
+	}
+	if previous.Server != "" && previous.Texts() != about.Texts() {
+		fmt.Fprintf(a.stderr, "%s says something else of itself than before, by which its tools are found: codefleet tools show %[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; codefleet tools approve shows what is new\n",
 		server, len(p.Index.Tools), len(changed), filepath.Join(dir, p.Dir))

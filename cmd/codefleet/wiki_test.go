@@ -23,12 +23,16 @@ func serveWiki(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	var list []*mcp.Tool
-	if err := json.Unmarshal(data, &list); err != nil {
+	var wiki struct {
+		Title        string      `json:"title"`
+		Instructions string      `json:"instructions"`
+		Tools        []*mcp.Tool `json:"tools"`
+	}
+	if err := json.Unmarshal(data, &wiki); err != nil {
 		return err
 	}
-	s := mcp.NewServer(&mcp.Implementation{Name: "wiki", Version: "1"}, nil)
-	for _, t := range list {
+	s := mcp.NewServer(&mcp.Implementation{Name: "wiki", Title: wiki.Title, Version: "1"}, &mcp.ServerOptions{Instructions: wiki.Instructions})
+	for _, t := range wiki.Tools {
 		s.AddTool(t, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t.Name + " " + string(r.Params.Arguments)}}}, nil
 		})

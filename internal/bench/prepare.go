@@ -162,7 +162,7 @@ func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Snapshot,
 			if round > 1 {
 				s.Server = fmt.Sprintf("%s-%d", s.Server, round)
 			}
-			p, err := pygen.Generate(pygen.Source{Server: s.Server, Version: s.Version, Tools: s.Tools})
+			p, err := pygen.Generate(pygen.Source{Server: s.Server, About: tools.About{Version: s.Version}, Tools: s.Tools})
 			if err != nil {
 				return nil, err
 			}

@@ -128,6 +128,7 @@ func catalogueOf(set eval.Set) *tools.Snapshot {
 		list = append(list, tools.Tool{
 			Server: t.Server, Name: t.Name, State: tools.Local, Description: t.Description, InputSchema: schema,
 			Signature: t.Name + "(" + strings.Join(names, ", ") + ")",
+			About:     tools.About{Title: t.ServerTitle, Description: t.ServerDescription},
 		})
 	}
 	return tools.NewSnapshot(list)

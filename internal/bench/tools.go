@@ -246,11 +246,11 @@ func approveAll(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	for _, s := range c.MCPServers {
-		defs, version, err := m.Definitions(ctx, s.Name, "", "")
+		defs, about, err := m.Definitions(ctx, s.Name, "", "")
 		if err != nil {
 			return err
 		}
-		p, err := pygen.Generate(pygen.Source{Server: s.Name, Version: version, Tools: defs})
+		p, err := pygen.Generate(pygen.Source{Server: s.Name, About: about, Tools: defs})
 		if err != nil {
 			return err
 		}

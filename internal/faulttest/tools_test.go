@@ -188,11 +188,11 @@ func (f *fleet) generate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	defs, version, err := m.Definitions(t.Context(), "ledger", "", "")
+	defs, about, err := m.Definitions(t.Context(), "ledger", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pygen.Generate(pygen.Source{Server: "ledger", Version: version, Tools: defs})
+	p, err := pygen.Generate(pygen.Source{Server: "ledger", About: about, Tools: defs})
 	if err != nil {
 		t.Fatal(err)
 	}

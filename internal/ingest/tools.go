@@ -67,6 +67,7 @@ func ListTools(snap *tools.Snapshot, server string, detail selection.Detail) sch
 	for _, t := range snap.Tools {
 		if server == "" || server == t.Server {
 			out.Tools = append(out.Tools, DescribeTool(t, detail))
+			out.Servers = describeServer(out.Servers, t, detail)
 		}
 	}
 	for _, b := range snap.Broken {
@@ -99,6 +100,16 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 		out.Annotations = &a
 	}
 	return out
+}
+
+// describeServer adds the server of a tool to those of the tools before it.
+func describeServer(list []schemas.ToolServer, t tools.Tool, detail selection.Detail) []schemas.ToolServer {
+	n := len(list)
+	if detail != selection.DetailFull || t.About == (tools.About{}) || n > 0 && list[n-1].Server == t.Server {
+		return list
+	}
+	a := t.About
+	return append(list, schemas.ToolServer{Server: t.Server, Version: a.Version, Title: a.Title, Description: a.Description, Instructions: a.Instructions})
 }
 
 // getTool answers with all that is known of one tool.

@@ -91,6 +91,21 @@ func TestToolsLevels(t *testing.T) {
 	}
 }
 
+// What servers say of themselves is listed once a server, at the level full.
+func TestToolsServers(t *testing.T) {
+	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
+	snap := tools.NewSnapshot([]tools.Tool{{Server: "mail", Name: "send", About: about}, {Server: "mail", Name: "search", About: about}, {Server: "math", Name: "add"}})
+	want := []schemas.ToolServer{{Server: "mail", Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}}
+	for detail, want := range map[selection.Detail][]schemas.ToolServer{selection.DetailFull: want, selection.DetailDescription: nil, selection.DetailName: nil} {
+		if diff := cmp.Diff(want, ingest.ListTools(snap, "", detail).Servers); diff != "" {
+			t.Errorf("servers at the level %s (-want +got):\n%s", detail, diff)
+		}
+	}
+	if got := ingest.ListTools(snap, "math", selection.DetailFull).Servers; got != nil {
+		t.Errorf("servers of math = %+v, want none", got)
+	}
+}
+
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
 	_, got := ask(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true", nil, nil)

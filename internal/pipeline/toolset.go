@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -185,7 +186,13 @@ func (s *toolset) writable(ids []string) []codegen.Tool {
 }
 
 func selectable(t tools.Tool) selection.Tool {
-	out := selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature}
+	out := selection.Tool{
+		Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature,
+		ServerDescription: t.About.Description + "\n" + t.About.Instructions,
+	}
+	if !strings.EqualFold(t.About.Title, t.Server) { // or it says nothing more
+		out.ServerTitle = t.About.Title
+	}
 	for _, p := range t.Params() {
 		out.Params = append(out.Params, selection.Param(p))
 	}

@@ -22,11 +22,12 @@ const (
 	ApprovalsFile = "approvals.json"   // in servers/
 )
 
-// Index is what is generated beside a server's modules: the definitions they were made from, and
-// the Python name of every tool the server ever had, so that a name never changes its meaning.
+// Index is what is generated beside a server's modules: what the server says of itself, the definitions
+// they were made from, and the Python name of every tool the server ever had, so that a name never
+// changes its meaning.
 type Index struct {
-	Server    string            `json:"server"`
-	Version   string            `json:"server_version,omitempty"`
+	Server string `json:"server"`
+	About
 	Generator int               `json:"generator"`
 	Names     map[string]string `json:"names"` // the MCP tool's name → its function
 	Tools     []Definition      `json:"tools"` // by name
@@ -248,7 +249,7 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 				continue
 			}
 			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {
-				describe(&t, index.Server, index.Tools[i], index.hashes[i], approvals)
+				describe(&t, index, i, approvals)
 			}
 			all = append(all, t)
 		}
@@ -285,11 +286,12 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 }
 
 // describe makes a module that stands for an MCP tool what its definition says.
-func describe(t *Tool, server string, d Definition, hash string, approvals Approvals) {
-	t.Server, t.Name = server, d.Name
+func describe(t *Tool, index *parsedIndex, i int, approvals Approvals) {
+	d := index.Tools[i]
+	t.Server, t.Name, t.About = index.Server, d.Name, index.About
 	t.Title, t.Description, t.Doc = Visible(d.Title), Visible(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
-	t.Hash, t.def = hash, d
+	t.Hash, t.def = index.hashes[i], d
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 

@@ -120,7 +120,8 @@ type Tool struct {
 	Hash         string          `json:"hash,omitempty"`
 	Exposed      bool            `json:"exposed,omitempty"` // its process wants it to be a tool of the MCP bridge
 
-	def Definition
+	About About `json:"-"` // what its server says of itself
+	def   Definition
 }
 
 // Definition is what the tool's MCP server says of it, to the letter; the zero value for a

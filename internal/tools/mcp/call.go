@@ -20,6 +20,7 @@ import (
 type live struct {
 	up      *upstream
 	session *sdk.ClientSession
+	about   tools.About
 	proc    *process // nil but for commands
 	cancel  context.CancelFunc
 	once    sync.Once
@@ -154,13 +155,6 @@ func (l *live) reason(err error) string {
 		return "closed"
 	}
 	return err.Error()
-}
-
-func (l *live) version() string {
-	if info := l.session.InitializeResult(); info != nil && info.ServerInfo != nil {
-		return tools.Visible(clip(info.ServerInfo.Name + " " + info.ServerInfo.Version))
-	}
-	return ""
 }
 
 func (l *live) close() {

@@ -174,20 +174,20 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 	return res, u.veil.error(err)
 }
 
-// Definitions returns what the server says of its tools now, and what it says it is.
-func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition, version string, err error) {
+// Definitions returns what the server says of its tools now, and of itself.
+func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition, about tools.About, err error) {
 	u, err := m.upstream(server)
 	if err != nil {
-		return nil, "", err
+		return nil, about, err
 	}
 	c, live, err := u.connection(ctx, tenant, session)
 	if err != nil {
-		return nil, "", u.veil.error(err)
+		return nil, about, u.veil.error(err)
 	}
 	defer c.release()
 	live.forget()
 	defs, err = live.definitions(ctx)
-	return defs, live.version(), u.veil.error(err)
+	return defs, live.about, u.veil.error(err)
 }
 
 func (m *Manager) upstream(name string) (*upstream, error) {

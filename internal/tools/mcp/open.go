@@ -25,6 +25,7 @@ func (u *upstream) open(wanted context.Context, log *slog.Logger) (*live, error)
 		l.session, err = u.client(l).Connect(ctx, transport, nil)
 	}
 	if err == nil && late.Stop() {
+		l.about = u.veil.aboutOf(l.session.InitializeResult())
 		return l, nil
 	}
 	switch {

@@ -164,7 +164,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 		log.WarnContext(ctx, "tool server not reached", "error", err)
 		return
 	}
-	log.InfoContext(ctx, "tool server connected", "version", l.version())
+	log.InfoContext(ctx, "tool server connected", "version", l.about.Version)
 	if gone {
 		l.close()
 	}
@@ -300,7 +300,7 @@ func (u *upstream) health() Health {
 		h.InFlight += c.inFlight
 		if c.live != nil {
 			h.Connections++
-			h.Version = c.live.version()
+			h.Version = c.live.about.Version
 		}
 		if c.failures >= h.Failures && c.failures > 0 {
 			h.Failures, h.RetryAt = c.failures, c.retryAt

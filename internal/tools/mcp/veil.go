@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -112,4 +114,16 @@ func (v veil) hidden(err error) error {
 		return errors.New(text)
 	}
 	return err
+}
+
+// aboutOf is what a server says of itself in its answer to initialize. It has been told keys of the settings, and may say them.
+func (v veil) aboutOf(answer *sdk.InitializeResult) tools.About {
+	if answer == nil || answer.ServerInfo == nil {
+		return tools.About{}
+	}
+	info, hide := answer.ServerInfo, v.Replace
+	return tools.About{
+		Version: hide(info.Name + " " + info.Version), Title: hide(cmp.Or(info.Title, info.Name)),
+		Description: hide(info.Description), Instructions: hide(answer.Instructions),
+	}.Tame()
 }

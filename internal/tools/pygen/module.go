@@ -113,7 +113,7 @@ func (m *module) render() []byte {
 	m.body(&b)
 	return tools.Seal(tools.Header{
 		Generator: tools.Generator, Server: m.source.Server, Tool: m.def.Name, Function: m.function,
-		Hash: m.def.Hash(), Version: oneLine(m.source.Version, 60), Signature: m.signature,
+		Hash: m.def.Hash(), Version: oneLine(m.source.About.Version, 60), Signature: m.signature,
 	}, b.Bytes())
 }
 

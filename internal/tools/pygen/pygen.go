@@ -32,7 +32,7 @@ import (
 // Source is what a package is made from.
 type Source struct {
 	Server   string // its name in the configuration, which calls carry
-	Version  string // what the server says it is; for the reader only
+	About    tools.About
 	Tools    []tools.Definition
 	Previous tools.Index // what was generated before, so that names keep their meaning
 }
@@ -65,7 +65,7 @@ func Generate(s Source) (Package, error) {
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
 	names := assign(s.Previous.Names, accepted)
-	p.Index = tools.Index{Server: s.Server, Version: s.Version, Generator: tools.Generator, Names: names, Tools: accepted}
+	p.Index = tools.Index{Server: s.Server, About: s.About.Tame(), Generator: tools.Generator, Names: names, Tools: accepted}
 	var exports []tools.Export
 	for _, d := range accepted {
 		m := newModule(s, names[d.Name], d)

@@ -188,7 +188,7 @@ func TestHostileDefinitions(t *testing.T) {
 		{Name: ""},
 		{Name: "texts", InputSchema: json.RawMessage(`{}`)},
 	}
-	pkg, err := Generate(Source{Server: "../evil-server\"\n", Version: text, Tools: defs})
+	pkg, err := Generate(Source{Server: "../evil-server\"\n", About: tools.About{Version: text, Title: text, Description: text, Instructions: text}, Tools: defs})
 	if err != nil {
 		t.Fatal(err)
 	}

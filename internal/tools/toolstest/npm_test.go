@@ -80,11 +80,11 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
 	tb.Helper()
 	approvals := tools.Approvals{}
 	for _, server := range m.Servers() {
-		defs, version, err := m.Definitions(tb.Context(), server, "", "")
+		defs, about, err := m.Definitions(tb.Context(), server, "", "")
 		if err != nil {
 			tb.Fatalf("%s: %v", server, err)
 		}
-		p, err := pygen.Generate(pygen.Source{Server: server, Version: version, Tools: defs})
+		p, err := pygen.Generate(pygen.Source{Server: server, About: about, Tools: defs})
 		if err != nil || len(p.Refused) > 0 {
 			tb.Fatalf("%s: %v, refused %v", server, err, p.Refused)
 		}

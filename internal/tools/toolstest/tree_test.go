@@ -52,11 +52,11 @@ func shippedTree(t *testing.T) map[string]string {
 	approvals := tools.Approvals{}
 	m := inProcess(t)
 	for _, name := range builtin.Names() {
-		defs, version, err := m.Definitions(t.Context(), name, "", "")
+		defs, about, err := m.Definitions(t.Context(), name, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := pygen.Generate(pygen.Source{Server: name, Version: version, Tools: defs})
+		p, err := pygen.Generate(pygen.Source{Server: name, About: about, Tools: defs})
 		if err != nil {
 			t.Fatal(err)
 		}
