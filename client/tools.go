@@ -22,6 +22,10 @@ type (
 	ToolServer = schemas.ToolServer
 	// ToolSearch is what a search found.
 	ToolSearch = schemas.ToolSearch
+	// ToolGroup is the found tools of one server.
+	ToolGroup = schemas.ToolGroup
+	// ToolQuery says how well one query was understood.
+	ToolQuery = schemas.ToolQuery
 	// ToolFind is one found tool.
 	ToolFind = schemas.ToolFind
 )

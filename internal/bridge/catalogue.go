@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
@@ -40,6 +41,22 @@ type toolFound struct {
 	Code        string `json:"code,omitempty"`
 }
 
+// searchNote says how well a query was understood. It stands beside the servers under a name that none of them can have.
+type searchNote struct {
+	Confidence     float64  `json:"confidence" jsonschema:"0 to 1; low means that perhaps no tool fits"`
+	UnmatchedTerms []string `json:"unmatched_terms" jsonschema:"words of the query that no tool knows"`
+	Degraded       string   `json:"degraded,omitempty" jsonschema:"why embeddings had no part in it, when they should have"`
+}
+
+const searchKey = "_search"
+
+func searchSchema() *jsonschema.Schema {
+	s := schemaOf[map[string]any]()
+	s.Properties = map[string]*jsonschema.Schema{searchKey: schemaOf[searchNote]()}
+	s.Required = []string{searchKey}
+	return s
+}
+
 func (p *principal) addCatalogue(s *mcp.Server, profile string) {
 	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
 	addTool(p, s, profile, tool{
@@ -67,8 +84,8 @@ func (p *principal) addCatalogue(s *mcp.Server, profile string) {
 		return &answer{out: tools}, err
 	})
 	t := tool{
-		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: schemaOf[map[string]any](),
-		text: "Find the few tools for a task, by server. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters.",
+		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: searchSchema(),
+		text: "Find the few tools for a task, by server. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is.",
 	}
 	if profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."
@@ -118,18 +135,23 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, full := map[string][]string{}, map[string]map[string]toolFound{}
+	out := map[string]any{}
 	for _, g := range found.Servers {
-		full[g.Server] = map[string]toolFound{}
+		names, full := []string{}, map[string]toolFound{}
 		for _, t := range g.Tools {
-			names[g.Server] = append(names[g.Server], t.Tool)
-			full[g.Server][t.Tool] = show(g.Server, t, level)
+			names = append(names, t.Tool)
+			full[t.Tool] = show(g.Server, t, level)
+		}
+		if out[g.Server] = full; level == client.DetailName {
+			out[g.Server] = names
 		}
 	}
-	if level == client.DetailName {
-		return &answer{out: names}, nil
+	note := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
+	for _, q := range found.Queries { // the one
+		note.Confidence, note.UnmatchedTerms = q.Confidence, q.UnmatchedTerms
 	}
-	return &answer{out: full}, nil
+	out[searchKey] = note
+	return &answer{out: out}, nil
 }
 
 // show is a tool as a program calls it.

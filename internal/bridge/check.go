@@ -99,6 +99,7 @@ func probes() []probe {
 			"search_tools",
 			func(*sight) map[string]any { return map[string]any{"query": "calculate an expression"} },
 			func(_ *sight, a map[string]any) (string, bool) {
+				delete(a, searchKey)
 				return fmt.Sprintf("servers with tools for it: %d", len(a)), len(a) > 0
 			},
 		},
