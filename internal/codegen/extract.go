@@ -7,9 +7,11 @@ import (
 )
 
 // Extract takes the program out of a model's answer: the longest block fenced as Python, else the longest fenced block
-// of no named language, else the whole answer if it reads like Python. The error is a *ModelError of kind NoProgram.
+// of no named language, else the whole answer if it reads like Python. What the model thought before does not count.
+// The error is a *ModelError of kind NoProgram.
 func Extract(answer string) (string, error) {
 	answer = strings.ReplaceAll(strings.ToValidUTF8(answer, "\uFFFD"), "\r\n", "\n")
+	answer = thoughts.ReplaceAllString(answer, "")
 	if strings.TrimSpace(answer) == "" {
 		return "", &ModelError{Kind: NoProgram, Message: "the answer is empty"}
 	}
@@ -35,6 +37,10 @@ func Extract(answer string) (string, error) {
 	}
 	return "", &ModelError{Kind: NoProgram, Message: "the answer holds no program: " + excerpt(answer)}
 }
+
+// thoughts are what a reasoning model says to itself, where the server leaves it in the answer; the opening tag may be
+// in the server's own part of the prompt.
+var thoughts = regexp.MustCompile(`(?s)\A\s*<think>.*?(?:</think>|\z)|\A.*?\n</think>\n`)
 
 var pythonNames = wordSet("python py python3 python3.9 python3.11 python3.12")
 

@@ -113,15 +113,16 @@ func TestWriteStreamsAProgram(t *testing.T) {
 	}
 }
 
-// What a real server streamed: a first sentence, then the fence in pieces.
+// What a real server streamed: a first sentence, or thoughts with a program of their own, then the fence in pieces.
 func TestWriteReadsARealStream(t *testing.T) {
 	r := request
 	r.Tools = eleven()
-	program, err := newWire(t, "ollama-0.17.4/chat").writer(OpenAIOptions{}, WriterOptions{}).Write(t.Context(), r, Call{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `from servers.calculator import calculate
+	for _, c := range []struct {
+		recording, code string
+		tools           []string
+		prompt, answer  int
+	}{
+		{"ollama-0.17.4/chat", `from servers.calculator import calculate
 from servers.weather import get_weather
 
 sum = calculate("5 + 3")
@@ -129,12 +130,19 @@ weather = get_weather("San Francisco", units="celsius")
 print("5 + 3 =", sum)
 print(weather["location"], weather["temperature"])
 result = {"sum": sum, "weather": weather}
-`
-	if program.Code != want || !slices.Equal(program.Tools, []string{"calculator/calculate", "weather/get_weather"}) {
-		t.Errorf("program = %s, of %v, want %s", program.Code, program.Tools, want)
-	}
-	if program.Usage != (Usage{Model: "gpt-4o-mini", PromptTokens: 17, CompletionTokens: 45}) {
-		t.Errorf("usage = %+v, want the server's count", program.Usage)
+`, []string{"calculator/calculate", "weather/get_weather"}, 17, 45},
+		{"ollama-0.17.4-reasoning/chat", "result = 5 + 3\n", nil, 17, 13},
+	} {
+		program, err := newWire(t, c.recording).writer(OpenAIOptions{}, WriterOptions{}).Write(t.Context(), r, Call{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if program.Code != c.code || !slices.Equal(program.Tools, c.tools) {
+			t.Errorf("%s: program = %s, of %v, want %s", c.recording, program.Code, program.Tools, c.code)
+		}
+		if program.Usage != (Usage{Model: "gpt-4o-mini", PromptTokens: c.prompt, CompletionTokens: c.answer}) {
+			t.Errorf("%s: usage = %+v, want the server's count", c.recording, program.Usage)
+		}
 	}
 }
 

@@ -72,6 +72,9 @@ func TestExtract(t *testing.T) {
 		{"python before others", "```bash\npip install a b c d e f\n```\n```python\nx = 1\n```", "x = 1\n"},
 		{"never closed", "```python\nx = 1\n", "x = 1\n"},
 		{"tildes and CRLF", "~~~python\r\nx = 1\r\n~~~", "x = 1\n"},
+		{"after thoughts", "<think>\n```python\nx = 1\ny = 2\n```\n</think>\n\n```python\nx = 3\n```", "x = 3\n"},
+		{"after thoughts that the prompt began", "or so:\n```python\nx = 1\ny = 2\n```\n</think>\n```python\nx = 3\n```", "x = 3\n"},
+		{"about thoughts", "```python\nx = s.split('</think>')\nprint('<think>')\n```", "x = s.split('</think>')\nprint('<think>')\n"},
 		{"fence inside", "````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"},
 	} {
 		if got, err := Extract(c.answer); err != nil || got != c.want {
@@ -80,7 +83,7 @@ func TestExtract(t *testing.T) {
 	}
 	for name, answer := range map[string]string{
 		"empty": " \n", "prose": "I cannot do that.", "javascript": "```js\nconst x = 1;\n```", "unlabelled prose": "```\nhello there, friend\n```",
-		"bare javascript": "const x = 1;\nconsole.log(x);",
+		"thoughts alone": "<think>\n```python\nx = 1\n```\n", "bare javascript": "const x = 1;\nconsole.log(x);",
 	} {
 		if got, err := Extract(answer); err == nil {
 			t.Errorf("%s: Extract = %q, want an error", name, got)
