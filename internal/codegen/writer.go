@@ -87,7 +87,11 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 	answer, err := w.complete(bounded, messages, c, &program.Usage)
 	if err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
-			err = &ModelError{Kind: TimedOut, Message: fmt.Sprintf("no program within %s; last: %v", w.opts.Timeout, err)}
+			message := fmt.Sprintf("no program within %s", w.opts.Timeout)
+			if failed, ok := errors.AsType[*ModelError](err); ok && failed.Kind != TimedOut {
+				message += "; last: " + err.Error()
+			}
+			err = &ModelError{Kind: TimedOut, Message: message}
 		}
 		return program, err
 	}
