@@ -121,6 +121,7 @@ type Guest struct {
 	Scratch   []string // emptied after each task; the first one is the program's TMPDIR
 	Stale     bool     // the box may remember files that the host has changed since; the runner has it forget before each program
 	OOM       string   // file whose line oom_kill counts what the kernel of the box has killed for want of memory; may be empty
+	Counts    bool     // sysinfo(2) in the box counts the runner's threads and those of programs, and no others
 	Split     bool     // the runner is uid 0 and the program UID; else both are the runner's user
 	UID       int      // user and group of the program; no other process may have it
 }

@@ -78,6 +78,7 @@ func (r *runner) hello(ctx context.Context, preload []string, memo *compiled) er
 		Scratch:   r.guest.Scratch,
 		Stale:     r.guest.Stale,
 		OOM:       r.guest.OOM,
+		Counts:    r.guest.Counts,
 		Split:     r.guest.Split,
 		UID:       r.guest.UID,
 		Preload:   append([]string{}, preload...),

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +172,10 @@ var hostile = []struct {
 		want: want{output: "\x00\x00\x00\x18{\"t\":\"done\",\"how\":\"end\"}\n1"},
 	},
 	{
+		name: "has its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\nos.kill(os.getpid(), 10)",
+		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
+	},
+	{
 		name: "kills its parent", code: "import os\nos.kill(os.getppid(), 9)", split: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
@@ -216,6 +223,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 		})
 	}
 	t.Run("leaves daemons", func(t *testing.T) { testDaemons(t, b) })
+	t.Run("continues itself", func(t *testing.T) { testContinues(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
 		if b.split {
 			t.Skip("it has no right to")
@@ -226,6 +234,38 @@ func testHostile(t *testing.T, newDriver newDriver) {
 		}
 		b.check(t)
 	})
+}
+
+// testContinues runs programs that report their end and have timers of their own continue them, again and
+// again, to write files: nothing of them may do so once there is a verdict.
+func testContinues(t *testing.T, b *box) {
+	const code = `
+import ctypes, os, signal
+class Event(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("signo", ctypes.c_int), ("notify", ctypes.c_int), ("rest", ctypes.c_byte * 48)]
+libc, timer, written = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p(), open("written", "ab", 0)
+if libc.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)): raise OSError(ctypes.get_errno(), "timer_create")
+signal.signal(signal.SIGCONT, lambda *_: written.write(b"x"))
+every = %d * 1000
+if libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None): raise OSError(ctypes.get_errno(), "timer_settime")
+1`
+	for micros := 20; micros <= 640; micros *= 2 {
+		want{result: "1"}.check(t, b.must(t, executor.Program{Code: fmt.Sprintf(code, micros)}, executor.Hooks{}))
+		path := filepath.Join(b.spec.Workspace, "written")
+		atOnce, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		later, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(later) != len(atOnce) {
+			t.Errorf("every %d µs: %d bytes when the verdict came, %d later", micros, len(atOnce), len(later))
+		}
+		empty(t, b.spec.Workspace)
+	}
 }
 
 // testDaemons leaves processes that left the session, hold the output open, and write files.

@@ -155,6 +155,15 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 			t.Errorf("%v ms and %v MB, want a busy program with 50 MB", v.CPUMS, v.PeakMemoryMB)
 		}
 	})
+	t.Run("mapped", func(t *testing.T) {
+		const code = "import mmap\nf = open('mapped', 'wb+')\nf.truncate(4 << 20)\nm = mmap.mmap(f.fileno(), 4 << 20)\nm[:] = b'x' * (4 << 20)\n1"
+		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
+		got, err := os.ReadFile(filepath.Join(b.spec.Workspace, "mapped"))
+		if err != nil || string(got) != strings.Repeat("x", 4<<20) {
+			t.Errorf("%d of %d bytes written through a mapping are there (%v)", strings.Count(string(got), "x"), len(got), err)
+		}
+		empty(t, b.spec.Workspace)
+	})
 	t.Run("large inputs", func(t *testing.T) {
 		inputs, err := json.Marshal(strings.Repeat("x", 5<<20))
 		if err != nil {

@@ -183,7 +183,7 @@ func (b *box) OutOfMemory() bool {
 // Guest tells that an ordinary user's box has one user inside.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
-	guest.Python = b.python
+	guest.Python, guest.Counts = b.python, true
 	if b.driver.rootless {
 		guest.Split, guest.UID = false, 0
 	}

@@ -25,7 +25,7 @@ type bundle struct {
 
 // config returns the OCI configuration of a box: nothing is writable but /workspace,
 // /tmp and /dev/shm, there is no network, and the first process has the capabilities
-// that the runner needs to become another user and to kill that user's processes.
+// that the runner needs to become another user and to stop and kill that user's processes.
 func (b bundle) config() *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
@@ -54,7 +54,7 @@ func (b bundle) process() *specs.Process {
 		Capabilities:    &specs.LinuxCapabilities{},
 	}
 	if !b.rootless { // a box of an ordinary user has one user inside, who needs none
-		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SYS_PTRACE"}
 		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	}
 	return p

@@ -118,7 +118,7 @@ func TestInsideOfABox(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_WORKER", "1")
 	box := newBox(t, d, executor.Spec{Workspace: ws, Env: []string{"HOME=/tmp", "LC_ALL=C.UTF-8"}, Mounts: []executor.Mount{{Source: catalogue, Target: "/opt/codefleet", ReadOnly: true}}})
 	stdout, stderr, exit := python(t, box, look)
-	want := `caps 00000000000000e0 00000000000000e0 0000000000000000
+	want := `caps 00000000000800e0 00000000000800e0 0000000000000000
 env [('HOME', '/tmp'), ('LC_ALL', 'C.UTF-8')]
 uid 0 0 host box
 usr Read-only file system root Read-only file system etc Read-only file system

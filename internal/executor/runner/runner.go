@@ -46,6 +46,7 @@ type Boot struct {
 	Scratch   []string `json:"scratch"` // the first one is TMPDIR
 	Stale     bool     `json:"stale"`   // the kernel of the box has to forget names and attributes before a program
 	OOM       string   `json:"oom"`     // file that counts what the kernel of the box killed for want of memory, in its line oom_kill; may be empty
+	Counts    bool     `json:"counts"`  // sysinfo(2) of the box counts the runner's threads and those of programs, and no others
 	Split     bool     `json:"split"`   // the program runs as UID
 	UID       int      `json:"uid"`
 	Preload   []string `json:"preload"` // modules that programs find imported already

@@ -21,9 +21,12 @@ CALLS = 64  # under way at once; a program that starts more waits
 BACKLOG = 64 << 20  # bytes that a child may leave unread
 CHUNK = 1 << 16
 SWEEP = 200  # rounds of looking for processes that the program left
+PTRACE_ATTACH = 16
+STOP_MS = 20  # for a child to stop
 READY_S = 20  # for emptying the scratch directories
 REPORTS = 1000  # calls made in the child that the host hears of
 LINK = ("data", "ack", "eof", "reset")
+SYSINFO = ctypes.create_string_buffer(256)  # of Linux, on 64 bits: 112 bytes
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
 
@@ -68,7 +71,7 @@ def harden():
     ):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl %d" % option)
-    Child.prctl = libc.prctl
+    Child.libc = libc
 
 
 class Host:
@@ -93,6 +96,12 @@ class Host:
         data = memoryview(frame)
         while data:
             data = data[os.write(1, data) :]
+
+    def woken(self, ms):
+        """Waits until a signal has come, for so long at most."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        poll.poll(ms)
 
     def read(self):
         """Returns the frames that have come. Call it when there is something to read."""
@@ -147,7 +156,7 @@ class Child:
                 os.setgroups([])
                 os.setresgid(*[self.boot["uid"]] * 3)
                 os.setresuid(*[self.boot["uid"]] * 3)
-            self.prctl(4, 1, 0, 0, 0)  # its own /proc is its own again
+            self.libc.prctl(4, 1, 0, 0, 0)  # its own /proc is its own again
             child.main(self.boot)
         finally:
             os._exit(child.LOST)
@@ -191,6 +200,7 @@ class Task:
         self.status = None  # of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
+        self.alone = threads() if child.boot["counts"] else 0  # in the box, while the program has one
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -366,15 +376,25 @@ class Task:
                 return False
             if pid == 0:
                 return True
-            self.cpu += usage.ru_utime + usage.ru_stime
-            self.peak = max(self.peak, usage.ru_maxrss)
+            if os.WIFSTOPPED(status):  # traced, by halt or of its own will
+                continue
+            self.reaped(pid, status, usage)
             if pid == self.child.pid:
-                self.status = status
                 options |= os.WNOHANG
 
+    def reaped(self, pid, status, usage):
+        self.used(usage)
+        if pid == self.child.pid:
+            self.status = status
+
+    def used(self, usage):
+        self.cpu += usage.ru_utime + usage.ru_stime
+        self.peak = max(self.peak, usage.ru_maxrss)
+
     def finish(self):
-        """Leaves nothing of the program alive, forwards its last words, reports."""
-        self.kill()
+        """Leaves nothing of the program that could act, forwards its last words, reports."""
+        if not self.halt():
+            self.kill()
         if self.network:
             self.network.close()
         if self.how == "exit":
@@ -396,6 +416,26 @@ class Task:
         except frames.Broken:
             header.pop("error", None)
             self.host.send(dict(header, how="channel"))
+        self.kill()
+
+    def halt(self):
+        """Stops a child that has reported its end, which is sooner than its end: that gives back its memory.
+
+        A process that is traced and stopped runs no instruction until its tracer lets it, whatever signals
+        come. That is as good as its end where it is all there is of the program; returns whether it is.
+        """
+        if self.how != "end" or self.status is not None or threads() != self.alone:
+            return False
+        if Child.libc.ptrace(PTRACE_ATTACH, self.child.pid, None, None) != 0:
+            return False
+        self.host.woken(STOP_MS)
+        pid, status, usage = os.wait4(self.child.pid, os.WNOHANG)
+        if pid and not os.WIFSTOPPED(status):
+            self.reaped(pid, status, usage)
+        if pid == 0 or self.status is not None or threads() != self.alone:
+            return False
+        self.used(usage)
+        return True
 
     def kill(self):
         """Kills the child and what it left behind: all of it is ours, as nobody else adopts orphans."""
@@ -435,6 +475,12 @@ def oom_kills(boot):
         return 0
     with open(boot["oom"], "rb") as events:
         return next(int(line.split()[1]) for line in events if line.startswith(b"oom_kill "))
+
+
+def threads():
+    """How many threads the kernel of the box has: the runner's, and those of programs."""
+    Child.libc.sysinfo(SYSINFO)
+    return int.from_bytes(SYSINFO[80:82], sys.byteorder)  # procs
 
 
 def signal_name(number):
