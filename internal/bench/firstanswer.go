@@ -26,9 +26,10 @@ var bursts = []int{4, 8, 16, 24, 50}
 
 const (
 	sustainDefault = 10 * time.Second
-	sustainShare   = 0.8 // of what the pool can make
-	refillTasks    = 24  // that measure it
-	greenMS        = 500 // an answer within this is as good as at once
+	sustainOther   = time.Minute // at most, for each of the other ways, which keep nothing between programs
+	sustainShare   = 0.8         // of what the pool can make
+	refillTasks    = 24          // that measure it
+	greenMS        = 500         // an answer within this is as good as at once
 )
 
 // contender is one way to have a program run for one answer.
@@ -149,7 +150,7 @@ func (b *bench) answers(ctx context.Context, name string, w contender, arrivals 
 }
 
 // sustained has tasks come at a steady pace to a fleet whose boxes serve one task each: what counts is
-// how soon it has new ones. The other ways get the same pace.
+// how soon it has new ones. The other ways get the same pace, for a minute at most.
 func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
 	c, stop, err := b.startClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {
@@ -167,9 +168,13 @@ func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
 	}
 	every := time.Duration(float64(time.Second) / (refill * sustainShare))
 	for range rounds {
-		for _, w := range append([]contender{fleet}, others...) {
-			b.Progress(fmt.Sprintf("first-answer: %.1f a second for %s, %s", refill*sustainShare, lasting/time.Duration(rounds), w.name))
-			if err := b.answers(ctx, "sustained · "+w.name, w, pace(ctx, every, lasting/time.Duration(rounds))); err != nil {
+		for i, w := range append([]contender{fleet}, others...) {
+			turn := lasting / time.Duration(rounds)
+			if i > 0 {
+				turn = min(turn, sustainOther/time.Duration(rounds))
+			}
+			b.Progress(fmt.Sprintf("first-answer: %.1f a second for %s, %s", refill*sustainShare, turn, w.name))
+			if err := b.answers(ctx, "sustained · "+w.name, w, pace(ctx, every, turn)); err != nil {
 				return err
 			}
 		}
