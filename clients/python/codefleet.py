@@ -165,7 +165,7 @@ class Agent:
 
     def list_files(self, directory=""):
         """Return what the workspace holds below a directory: [{"path", "kind", "bytes", …}, …]."""
-        return self._request("GET", self._in_workspace("files") + "?" + urllib.parse.urlencode({"dir": directory}))
+        return self._request("GET", self._in_workspace("files") + "?" + urllib.parse.urlencode({"dir": _utf8(str(directory), "the path")}))
 
     def read_file(self, path):
         """Return the content of a file of the workspace, as bytes."""
@@ -173,7 +173,7 @@ class Agent:
 
     def write_file(self, path, content):
         """Write a file of the workspace (text or bytes) and return the commit. The last writer wins."""
-        content = content.encode() if isinstance(content, str) else bytes(memoryview(content))
+        content = _utf8(content, "the content") if isinstance(content, str) else bytes(memoryview(content))
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
     def delete_file(self, path):
@@ -221,7 +221,7 @@ class Agent:
         if isinstance(body, bytes):
             request.data = body
         elif body is not None:
-            request.data = json.dumps(body).encode()
+            request.data = _utf8(json.dumps(body, ensure_ascii=False), "the request")
             request.add_header("Content-Type", "application/json")
         if self._token:
             request.add_unredirected_header("Authorization", "Bearer " + self._token)
@@ -242,10 +242,20 @@ class Agent:
             pause = min(pause * 2, 2)
 
 
+def _utf8(text, what):
+    """The bytes of a text. Half a surrogate pair has none: the fleet would keep another character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as e:
+        raise FleetError(f"{what} is not text: it has half a surrogate pair, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
+                         "Python reads bytes that are not UTF-8 so; write_file takes the bytes themselves, too") from None
+
+
 def _path(*parts):
     """The path of a request; the last part may have slashes. One that leads elsewhere is refused here."""
     if any(name in ("", ".", "..") for part in parts for name in part.split("/")):
         raise FleetError(f"{'/'.join(parts)!r} leads elsewhere", 400, "bad_path", "no name is empty, . or .., and none begins with /", "path")
+    _utf8("".join(parts), "the path")
     *names, last = parts
     return "/v1/" + "/".join([urllib.parse.quote(name, safe="") for name in names] + [urllib.parse.quote(last)])
 

@@ -108,6 +108,27 @@ class Files(unittest.TestCase):
         agent.write_file("n", bytearray(b"x"))
         self.assertEqual([(f["path"], f["bytes"]) for f in agent.list_files()], [("n", 1)])
 
+    def test_half_a_surrogate_pair_is_refused(self):
+        agent = create_agent(workspace="surrogates")
+        for what, call in (
+            ("the content", lambda: agent.write_file("n", "ab\udcff")),
+            ("the path", lambda: agent.write_file("b\udcff", "x")),
+            ("the path", lambda: agent.read_file("b\udcff")),
+            ("the path", lambda: agent.list_files("b\udcff")),
+            ("the request", lambda: agent.save_state({"n": "\ud800"})),
+        ):
+            with self.assertRaises(FleetError) as caught:
+                call()
+            self.assertEqual((caught.exception.status, caught.exception.code), (400, "bad_text"))
+            self.assertRegex(str(caught.exception), what + r" is not text: .* '\\ud(cff|800)', at character \d+ \(.*bytes")
+        result, output, error = agent.execute_code("print('\udcff')")
+        self.assertEqual((result, output), (ExecutionResult.FAILURE, ""))
+        self.assertIn("'\\udcff', at character", error)
+        agent.write_file("n", "ab\udcff".encode(errors="surrogateescape"))
+        self.assertEqual(agent.read_file("n"), b"ab\xff")
+        agent.write_file("n", "\U0001f600")
+        self.assertEqual(agent.read_file("n"), b"\xf0\x9f\x98\x80")
+
     def test_artifact(self):
         agent = create_agent()
         agent.execute_code("files")

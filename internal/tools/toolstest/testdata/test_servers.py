@@ -40,6 +40,13 @@ class Filesystem(unittest.TestCase):
             with self.assertRaises(error):
                 call()
 
+    def test_what_cannot_be_encoded_changes_nothing(self):
+        write_file("e", "before")
+        for text, encoding in (("\udcff", None), ("€", "latin-1")):
+            with self.assertRaises(UnicodeEncodeError):
+                write_file("e", text, encoding)
+        self.assertEqual(read_file("e"), "before")
+
 
 class Database(unittest.TestCase):
     def setUp(self):
