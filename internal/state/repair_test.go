@@ -266,6 +266,41 @@ func TestRepairKeepsHistory(t *testing.T) {
 	}
 }
 
+// TestRepairReadsNoMoreThanItNeeds: a damaged pack is read once when another one has its content.
+func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
+	objects := mem.New()
+	commit := func(ref state.Ref, files ...string) (pack string) {
+		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		w.Checkout()
+		for i, name := range files {
+			w.Write(name, damagedContent(i))
+		}
+		w.Commit("task")
+		for _, call := range objects.Calls() {
+			if call.Op == "put" && kindOf(call.Key) == "p" {
+				pack = call.Key
+			}
+		}
+		return pack
+	}
+	pack := commit(ref, "same")
+	commit(state.Ref{Tenant: ref.Tenant, Workspace: "copy"}, "same", "another")
+	objects.Damage(pack, truncated)
+	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
+	if err != nil || len(out.Lost) > 0 || len(out.Problems) != 1 {
+		t.Errorf("Repair() = %+v, %v, want one problem, and nothing lost", out, err)
+	}
+	gets := 0
+	for _, call := range objects.Calls() {
+		if call.Op == "get" && call.Key == pack {
+			gets++
+		}
+	}
+	if gets != 1 {
+		t.Errorf("the damaged pack was read %d times, want 1", gets)
+	}
+}
+
 // TestRepairFindsOlder: a path whose content is lost is named with the generation that has an older one.
 func TestRepairFindsOlder(t *testing.T) {
 	objects := mem.New()

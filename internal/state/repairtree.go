@@ -110,8 +110,11 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[Digest][]*blob) 
 			needed[b.ID] = true
 		}
 	}
-	for id, info := range r.packs.listed {
-		if r.packs.bad[id] != "" || info.Size == 0 {
+	for _, id := range slices.SortedFunc(maps.Keys(r.packs.listed), Digest.compare) {
+		if len(needed) == 0 {
+			break
+		}
+		if r.packs.bad[id] != "" || r.packs.listed[id].Size == 0 {
 			continue
 		}
 		blobs, err := r.packs.index(ctx, id)
@@ -141,6 +144,9 @@ func (r *repairer) salvage(ctx context.Context, wants map[Digest][]*blob, needed
 	r.fold.wait = sync.OnceValue(p.finish)
 	var found []Digest
 	for _, id := range slices.SortedFunc(maps.Keys(r.fold.from), Digest.compare) {
+		if len(needed) == 0 {
+			break
+		}
 		err := r.packs.look(ctx, wants[id][0].Pack, wants[id], true, func(b *blob, content []byte) error {
 			if !needed[b.ID] {
 				return nil
