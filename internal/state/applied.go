@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -105,8 +104,8 @@ func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, er
 	if err != nil {
 		return nil, err
 	}
-	digest := Sum(obj.Data)
-	if _, digits, _ := strings.Cut(name, "-"); digits != manifestDigits(digest) {
+	l := link{name, Sum(obj.Data)}
+	if l.digits() != manifestDigits(l.Digest) {
 		return nil, fmt.Errorf("%s: %w: has another digest", key, ErrCorrupt)
 	}
 	plain, lockedBy, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), obj.Data)
@@ -114,14 +113,14 @@ func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, er
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	m, err := decodeManifest(plain, false)
-	if err == nil && m.header.Generation != (link{Name: name}).generation() {
+	if err == nil && m.header.Generation != l.generation() {
 		err = fmt.Errorf("%w: is generation %d", ErrCorrupt, m.header.Generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	m.key = lockedBy
-	return &named{link{name, digest}, m, int64(len(obj.Data))}, nil
+	return &named{l, m, int64(len(obj.Data))}, nil
 }
 
 // named is a manifest with its link and its stored bytes.

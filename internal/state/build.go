@@ -2,7 +2,6 @@ package state
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -92,8 +91,7 @@ func (h *head) next(m header, l link) *head {
 		next.Born = m.Generation
 	}
 	if m.TaskID != "" {
-		_, digits, _ := strings.Cut(l.Name, "-")
-		next.Recent = append(next.Recent, recent{m.TaskID, m.Generation, digits, m.Time.Unix()})
+		next.Recent = append(next.Recent, recent{m.TaskID, m.Generation, l.digits(), m.Time.Unix()})
 	}
 	return next
 }

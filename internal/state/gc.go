@@ -58,7 +58,11 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	if !slug.MatchString(tenant) {
 		return Collected{}, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	c := &collector{store: s, tenant: tenant, opts: opts, now: time.Now(), live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{}, packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}, key: s.keys(tenant).currentID(), otherKey: map[string]bool{}}
+	c := &collector{
+		store: s, tenant: tenant, opts: opts, now: time.Now(), key: s.keys(tenant).currentID(),
+		live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{},
+		packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}, otherKey: map[string]bool{},
+	}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
 	}

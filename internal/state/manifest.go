@@ -43,6 +43,12 @@ func (l link) generation() int64 {
 	return n
 }
 
+// digits is what the name says of the digest.
+func (l link) digits() string {
+	_, digits, _ := strings.Cut(l.Name, "-")
+	return digits
+}
+
 // header is the first line of a manifest.
 type header struct {
 	Format     int             `json:"format"`

@@ -63,9 +63,12 @@ func (m *mirroring) changed(ctx context.Context, before mirrorMark, v *version) 
 		return nil, err
 	}
 	paths := map[string]bool{}
-	for _, c := range base.snap.diff(v.snap) {
-		paths[c.path] = true
+	note := func(other *snapshot) {
+		for _, c := range base.snap.diff(other) {
+			paths[c.path] = true
+		}
 	}
+	note(v.snap)
 	for _, g := range before.Touched {
 		if g == 0 {
 			return nil, nil
@@ -77,9 +80,7 @@ func (m *mirroring) changed(ctx context.Context, before mirrorMark, v *version) 
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range base.snap.diff(t.snap) {
-			paths[c.path] = true
-		}
+		note(t.snap)
 	}
 	return paths, nil
 }
