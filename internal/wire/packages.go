@@ -60,7 +60,7 @@ func (e Environments) ready(p config.Pool) int {
 func (e Environments) execution(ctx context.Context) (executor.Root, error) {
 	x := e.Config.Execution
 	root := executor.Root{Preload: x.Preload}
-	if x.Requirements != "" && x.Rootfs != "" && !e.imaged() {
+	if x.Requirements != "" && x.Rootfs != "" && e.imaged() == nil {
 		return root, &executor.HostError{
 			Reason: executor.ReasonRequirements, Err: errors.New("execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own"), Fix: "install the packages in execution.rootfs",
 		}
@@ -71,7 +71,7 @@ func (e Environments) execution(ctx context.Context) (executor.Root, error) {
 // pool prepares what a pool of its own describes.
 func (e Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
-	if p.Image != "" && p.Requirements != "" && !e.imaged() {
+	if p.Image != "" && p.Requirements != "" && e.imaged() == nil {
 		return root, &executor.HostError{
 			Reason: executor.ReasonRequirements, Err: fmt.Errorf("pools.%s.requirements cannot be beside an image under %s", name, e.Info.Driver), Fix: "install the packages in the image",
 		}
@@ -81,7 +81,7 @@ func (e Environments) pool(ctx context.Context, name string, p config.Pool) (exe
 		if root, err = e.image(ctx, root, "pools."+name+".image", p.Image); err != nil {
 			return root, err
 		}
-	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && !e.imaged() {
+	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && e.imaged() == nil {
 		return root, &executor.HostError{
 			Reason: executor.ReasonRequirements, Err: fmt.Errorf("pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name), Fix: "use pools." + name + ".image",
 		}
@@ -91,7 +91,7 @@ func (e Environments) pool(ctx context.Context, name string, p config.Pool) (exe
 
 // image finds an image: the driver gets it, or it is unpacked for one that takes directories.
 func (e Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
-	if driver, ok := e.Driver.(executor.Interpreter); ok {
+	if driver := e.imaged(); driver != nil {
 		if path, err := filepath.Abs(name); err == nil && isThere(path) {
 			name = path // else it is a reference
 		}
@@ -117,10 +117,10 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// imaged tells that boxes have the Python of an image, and not the host's.
-func (e Environments) imaged() bool {
-	_, ok := e.Driver.(executor.Interpreter)
-	return ok
+// imaged is the driver where boxes have the Python of an image; nil: they have the host's.
+func (e Environments) imaged() executor.Interpreter {
+	driver, _ := e.Driver.(executor.Interpreter)
+	return driver
 }
 
 // shown is how results name an image: not by where it lies on this host.
@@ -175,8 +175,8 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 
 // target is the interpreter of boxes that packages are for; nil: it is the host's.
 func (e Environments) target(ctx context.Context, image string) (*packages.Target, error) {
-	driver, ok := e.Driver.(executor.Interpreter)
-	if !ok {
+	driver := e.imaged()
+	if driver == nil {
 		return nil, nil
 	}
 	python, err := driver.Interpreter(ctx, image)
