@@ -58,6 +58,12 @@ const (
 	Dead      Status = "dead"
 )
 
+// What a running task waits for, as Record.WaitsFor says it.
+const (
+	WaitsForSandbox = "sandbox" // all that there may be serve others, or the next one is being made
+	WaitsForMemory  = "memory"  // other tasks have what there is for tasks
+)
+
 // Terminal reports whether a task in this state has ended.
 func (s Status) Terminal() bool {
 	switch s {
@@ -148,7 +154,7 @@ type Record struct {
 	Run             int        `json:"run"`              // runs begun so far
 	Worker          string     `json:"worker,omitempty"` // of the latest run
 	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
-	WaitsFor        string     `json:"waits_for,omitempty"` // what a running task has been waiting for: sandbox or memory; empty: nothing
+	WaitsFor        string     `json:"waits_for,omitempty"` // what a running task has been waiting for: WaitsForSandbox or WaitsForMemory; empty: nothing
 	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -82,7 +83,7 @@ func standing(r client.Record) string {
 	switch r.WaitsFor {
 	case "":
 		return string(r.Status)
-	case "memory":
+	case schemas.WaitsForMemory:
 		return string(r.Status) + ", waits for memory: other tasks have what execution.memory_mb_total gives"
 	}
 	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet pool"

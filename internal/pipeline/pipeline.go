@@ -177,7 +177,11 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	told := false
 	lease, err := p.Pool.LeaseTelling(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits, func(w executor.Wait) {
 		told = true
-		p.waitsFor(ctx, t, string(w))
+		what := schemas.WaitsForSandbox
+		if w == executor.WaitMemory {
+			what = schemas.WaitsForMemory
+		}
+		p.waitsFor(ctx, t, what)
 	})
 	if told {
 		p.waitsFor(ctx, t, "")
