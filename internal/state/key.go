@@ -129,11 +129,17 @@ func (r *keyring) unlock(what string, data []byte) (plain []byte, id string, err
 		return nil, "", fmt.Errorf("%s: %w: %d bytes", what, ErrCorrupt, len(data))
 	}
 	id = string(data[len(lockMagic) : len(lockMagic)+keyIDLen])
+	locked := data[len(lockMagic)+keyIDLen:]
 	k, err := r.find(id, what)
 	if err != nil {
+		for _, k := range r.all {
+			if _, failed := k.aead.Open(nil, nil, locked, []byte(what)); failed == nil {
+				err = fmt.Errorf("%s: %w: the key %s has encrypted it, and it names %q", what, ErrCorrupt, k.id, id)
+			}
+		}
 		return nil, id, err
 	}
-	if plain, err = k.aead.Open(nil, nil, data[len(lockMagic)+keyIDLen:], []byte(what)); err != nil {
+	if plain, err = k.aead.Open(nil, nil, locked, []byte(what)); err != nil {
 		return nil, id, fmt.Errorf("%s: %w: it is not what the key %s has encrypted", what, ErrCorrupt, id)
 	}
 	return plain, id, nil

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,6 +133,38 @@ func TestRepairDamagedKeyID(t *testing.T) {
 		out, err := state.New(objects, encrypted).Repair(t.Context(), ref, state.RepairOptions{})
 		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
 			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
+		}
+	}
+}
+
+// TestDamagedKeyIDOfHead: HEAD and pins, of which no name is a digest, are damaged too when the id of their key is, and come
+// back; with another secret they ask for a key.
+func TestDamagedKeyIDOfHead(t *testing.T) {
+	for _, key := range []string{"acme/w/main/HEAD", "acme/w/main/pins/HEAD"} {
+		objects := mem.New()
+		w := statetest.NewWorker(t, objects, ref, encrypted)
+		w.Checkout()
+		commitFiles(w, "one", "x", 3)
+		must(t, w.Store.Pin(t.Context(), ref, "pin", 1))
+		want := w.Files()
+		objects.Damage(key, flipped(10))
+		store := state.New(objects, encrypted)
+		report, err := store.Check(t.Context(), ref, state.CheckOptions{})
+		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "has encrypted it, and it names") {
+			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
+		}
+		stranger := state.New(objects, state.Options{Secrets: statetest.Secrets("another")})
+		if _, err := stranger.Check(t.Context(), ref, state.CheckOptions{}); !errors.Is(err, state.ErrKey) {
+			t.Errorf("%s: Check() with another secret = %v, want ErrKey", key, err)
+		}
+		_, err = store.Repair(t.Context(), ref, state.RepairOptions{})
+		must(t, err)
+		fresh := statetest.NewWorker(t, objects, ref, encrypted)
+		fresh.Checkout()
+		fresh.Want(want)
+		report, err = store.Check(t.Context(), ref, state.CheckOptions{})
+		if err != nil || len(report.Problems) > 0 {
+			t.Errorf("%s: Check() after the repair = %+v, %v", key, report, err)
 		}
 	}
 }
