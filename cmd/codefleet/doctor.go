@@ -41,7 +41,8 @@ const (
 // probeTime bounds most checks.
 const probeTime = 15 * time.Second
 
-// fetchTime bounds the check that boots a box, for which an image may have to come from far.
+// fetchTime bounds the checks that may have to read much: the one that boots a box, for which an image may have
+// to come from far, and that of old secrets.
 const fetchTime = 5 * time.Minute
 
 // patient is one host with its settings, being examined.
@@ -72,6 +73,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		} {
 			found = append(found, check(ctx))
 		}
+		found = append(found, p.secretsInUse(ctx)...)
 		found = append(found, p.pools(ctx)...)
 	}
 	if err := a.print(found, func(w io.Writer) { showFindings(w, found) }); err != nil {

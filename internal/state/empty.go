@@ -33,18 +33,19 @@ func (c *collector) markPacks(m *manifest, pinned bool) {
 
 func (c *collector) markBlobs(blobs []blob, pinned bool) {
 	for _, b := range blobs {
-		p := c.pack(b.Pack.ID)
+		p := c.pack(b.Pack)
 		p.pinned = p.pinned || pinned
 	}
 }
 
 // pack marks a pack.
-func (c *collector) pack(id Digest) *liveBlobs {
-	p := c.packs[id]
+func (c *collector) pack(at *pack) *liveBlobs {
+	p := c.packs[at.ID]
 	if p == nil {
 		p = &liveBlobs{stored: map[int64]int64{}}
-		c.packs[id] = p
-		c.live[packKey(c.tenant, id)] = true
+		c.packs[at.ID] = p
+		c.live[packKey(c.tenant, at.ID)] = true
+		c.needs(packKey(c.tenant, at.ID), at.Key)
 	}
 	return p
 }
@@ -53,7 +54,7 @@ func (c *collector) pack(id Digest) *liveBlobs {
 func (c *collector) use(s *snapshot) {
 	for _, e := range s.entries {
 		for _, b := range e.Blobs {
-			p := c.pack(b.Pack.ID)
+			p := c.pack(b.Pack)
 			if _, ok := p.stored[b.Offset]; !ok {
 				p.stored[b.Offset] = b.Stored
 				p.live += b.Stored

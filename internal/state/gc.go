@@ -42,6 +42,10 @@ type Collected struct {
 	Removed    int      // objects removed
 	Bytes      int64    // of them
 	Emptied    int      // packs of which little was needed: newest versions no longer need them
+
+	// OtherKeys counts the objects that are still needed, as they were found, and have another key than the
+	// tenant's of today: by KeyID, in the clear "". A secret whose key is not here can be destroyed.
+	OtherKeys map[string]int
 }
 
 // Collect removes what no kept version of a tenant needs, in two phases: a run
@@ -62,6 +66,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 		store: s, tenant: tenant, opts: opts, now: time.Now(), key: s.keys(tenant).currentID(),
 		live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{},
 		packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}, otherKey: map[string]bool{},
+		out: Collected{OtherKeys: map[string]int{}},
 	}
 	if err := c.run(ctx); err != nil {
 		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
@@ -81,7 +86,7 @@ type collector struct {
 	packs      map[Digest]*liveBlobs
 	givenUp    map[string]bool // keys of manifests that Repair has given up
 	key        string          // id of the tenant's key
-	otherKey   map[string]bool // keys of kept manifests that are encrypted with another one
+	otherKey   map[string]bool // keys of objects that are encrypted with another one
 	out        Collected
 }
 
@@ -137,6 +142,9 @@ func (c *collector) workspace(ctx context.Context, ref Ref) error {
 	h, etag, err := c.store.readHead(ctx, ref, "")
 	if err != nil {
 		return err
+	}
+	if etag != "" {
+		c.needs(ref.headKey(), h.key)
 	}
 	if h.Deleted && h.key != c.key {
 		return c.rekeyTombstone(ctx, ref, h, etag)
@@ -201,8 +209,16 @@ func (c *collector) markVersion(ctx context.Context, ref Ref, k keptManifest) er
 func (c *collector) markManifest(ref Ref, l link, m *manifest, pinned bool) {
 	key := ref.manifestKey(l.Name)
 	c.live[key] = true
-	c.otherKey[key] = m.key != c.key
+	c.needs(key, m.key)
 	c.markPacks(m, pinned)
+}
+
+// needs notes the key of an object that is still read.
+func (c *collector) needs(key, id string) {
+	if id != c.key && !c.otherKey[key] {
+		c.otherKey[key] = true
+		c.out.OtherKeys[id]++
+	}
 }
 
 type keptManifest struct {
@@ -217,6 +233,7 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 	var all []keptManifest
 	err := c.store.walk(ctx, ref, func(l link, m *manifest) bool {
 		all = append(all, keptManifest{link: l, man: m})
+		c.needs(ref.manifestKey(l.Name), m.key) // also of one that is on its way out
 		return true
 	})
 	if err != nil {
@@ -225,6 +242,9 @@ func (c *collector) retained(ctx context.Context, ref Ref, born int64) ([]keptMa
 	p, etag, err := c.store.readPins(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	if etag != "" {
+		c.needs(ref.pinsKey(), p.key)
 	}
 	for _, g := range p.Lost {
 		c.givenUp[ref.manifestKey(g.Name)] = true

@@ -80,6 +80,9 @@ func newKey(tenant string, secret []byte) *key {
 	return &key{hex.EncodeToString(derive("id", keyIDLen/2)), aead}
 }
 
+// KeyID names the key that is derived from a tenant's secret.
+func KeyID(tenant string, secret []byte) string { return newKey(tenant, secret).id }
+
 // keys returns the keys of a tenant.
 func (s *Store) keys(tenant string) *keyring {
 	if r, ok := s.rings.Load(tenant); ok {

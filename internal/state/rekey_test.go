@@ -67,6 +67,22 @@ func TestRotationLeavesNothing(t *testing.T) {
 				w.Checkout()
 				c.after(w)
 				want := w.Files()
+				needed := func() int {
+					t.Helper()
+					look := strict
+					look.DryRun = true
+					out, err := state.New(objects, both).Collect(t.Context(), "acme", look)
+					must(t, err)
+					_, err = state.New(objects, second).Collect(t.Context(), "acme", look)
+					n := out.OtherKeys[state.KeyID("acme", []byte("first"))]
+					if n == 0 && err != nil {
+						t.Errorf("Collect() says that nothing needs the first secret; without it: %v", err)
+					}
+					return n
+				}
+				if needed() == 0 {
+					t.Error("nothing needs the first secret before any collection")
+				}
 				for range 9 {
 					advance(t, 25*time.Hour)
 					collect := strict
@@ -74,6 +90,10 @@ func TestRotationLeavesNothing(t *testing.T) {
 					if _, err := state.New(objects, both).Collect(t.Context(), "acme", collect); err != nil {
 						t.Fatal(err)
 					}
+					needed()
+				}
+				if n := needed(); n > 0 {
+					t.Errorf("%d objects still need the first secret", n)
 				}
 				fresh := statetest.NewWorker(t, objects, ref, second)
 				fresh.Checkout()

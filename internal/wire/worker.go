@@ -116,15 +116,17 @@ func MemoryMBTotal(c *config.Config) int {
 
 // cleaning is a worker's share in removing what workspaces no longer need.
 func cleaning(c *config.Config) worker.Cleaning {
+	return worker.Cleaning{Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: c.Workspaces.CleanEvery, Collect: Collect(c)}
+}
+
+// Collect says what of workspaces is kept.
+func Collect(c *config.Config) state.CollectOptions {
 	w := c.Workspaces
 	retention := state.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}
 	if w.KeepDays == 0 {
 		retention.Daily = -1
 	}
-	return worker.Cleaning{
-		Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: w.CleanEvery,
-		Collect: state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted},
-	}
+	return state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted}
 }
 
 // Join makes what a worker needs of its fleet, once connect has returned: until then the settings
