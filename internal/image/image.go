@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -33,6 +32,8 @@ type Options struct {
 type Root struct {
 	Dir    string
 	Digest string // of the image's configuration, as sha256:…; empty: Path is a root file system itself
+
+	held *os.File // keeps it there; nil: it is not ours
 }
 
 // What an error of Unpack may be.
@@ -47,11 +48,12 @@ const (
 	maxEntries = 1_000_000 // of all layers together
 	maxText    = 4 << 20   // bytes of a manifest, an index or a configuration
 	abandoned  = 24 * time.Hour
+	nameLen    = 32 // of the directory of an unpacked image: the first half of its digest
 )
 
-// Unpack returns the root file system of an image, which it makes unless it is there. A directory that
-// is no image is taken for a root file system itself. Several processes may do so at once. After an
-// error nothing is left.
+// Unpack returns the root file system of an image, which it makes unless it is there, and which stays until
+// Release. A directory that is no image is taken for a root file system itself. Several processes may do so
+// at once. After an error nothing is left.
 func Unpack(ctx context.Context, o Options) (Root, error) {
 	if o.MaxMB <= 0 {
 		o.MaxMB = defaultMB
@@ -88,11 +90,16 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		return Root{}, err
 	}
 	sum := sha256.Sum256(m.config)
-	root := Root{Dir: filepath.Join(o.Dir, hex.EncodeToString(sum[:16])), Digest: "sha256:" + hex.EncodeToString(sum[:])}
-	if _, err := os.Stat(root.Dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return root, err
+	digest := hex.EncodeToString(sum[:])
+	root := Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
+	for {
+		if root.held, err = hold(root.Dir); !errors.Is(err, fs.ErrNotExist) {
+			return root, err
+		}
+		if err := o.fill(ctx, src, m, root.Dir); err != nil {
+			return root, err
+		}
 	}
-	return root, o.fill(ctx, src, m, root.Dir)
 }
 
 // fill unpacks the layers into a directory beside dir, which takes its place in one step.
@@ -103,8 +110,8 @@ func (o Options) fill(ctx context.Context, src source, m manifest, dir string) e
 	if err := os.Chmod(o.Dir, 0o755); err != nil { // programs of boxes read below
 		return err
 	}
-	o.sweep()
-	temp, err := os.MkdirTemp(o.Dir, "new-")
+	sweep(o.Dir)
+	temp, err := os.MkdirTemp(o.Dir, temporary)
 	if err != nil {
 		return err
 	}
@@ -123,22 +130,13 @@ func (o Options) fill(ctx context.Context, src source, m manifest, dir string) e
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
+	now := time.Now()
+	if err := os.Chtimes(temp, now, now); err != nil { // whatever the image says
+		return err
+	}
 	err = os.Rename(temp, dir)
 	if _, there := os.Stat(dir); err != nil && there == nil {
 		return nil // somebody else was faster
 	}
 	return err
-}
-
-// sweep removes what processes that were killed have left half unpacked.
-func (o Options) sweep() {
-	entries, err := os.ReadDir(o.Dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), "new-") && time.Since(info.ModTime()) > abandoned {
-			_ = os.RemoveAll(filepath.Join(o.Dir, e.Name())) // or the next one does
-		}
-	}
 }

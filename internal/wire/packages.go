@@ -23,6 +23,7 @@ type Environments struct {
 	Info    executor.Info    // of the driver
 	Objects packages.Objects // where layers of packages are kept for all hosts; nil: nowhere
 	Joined  <-chan struct{}  // closed when Objects may be asked; nil: at once
+	Hold    func(image.Root) // is given what is unpacked, to release it when no box is made of it; nil: that is so at once
 	Log     *slog.Logger
 }
 
@@ -101,9 +102,14 @@ func (e Environments) image(ctx context.Context, root executor.Root, key, name s
 		root.Image, root.Text = name, "image "+shown(name)
 		return root, nil
 	}
-	unpacked, err := image.Unpack(ctx, image.Options{Path: name, Dir: filepath.Join(e.Config.Data, "images"), MaxMB: e.Config.Execution.MaxImageMB})
+	unpacked, err := image.Unpack(ctx, image.Options{Path: name, Dir: imagesDir(e.Config), MaxMB: e.Config.Execution.MaxImageMB})
 	if err != nil {
 		return root, imageError(key, err)
+	}
+	if e.Hold != nil {
+		e.Hold(unpacked)
+	} else {
+		unpacked.Release()
 	}
 	root.Image, root.Text = unpacked.Dir, "image "+shown(name)
 	if unpacked.Digest != "" {

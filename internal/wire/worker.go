@@ -79,7 +79,10 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 	}
 	defer func() { err = errors.Join(err, vectors.Close()) }()
 	joined := make(chan struct{})
-	kinds := Environments{Config: c, Driver: box.Sandbox, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Log: t.Logger}
+	collectImages(take, c, t.Logger)
+	var images held
+	defer images.release()
+	kinds := Environments{Config: c, Driver: box.Sandbox, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Hold: images.add, Log: t.Logger}
 	if info, pools := box.Info, kinds.hostShared(); len(pools) > 0 && len(c.Tenants) > 1 {
 		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(pools, ", "))
