@@ -1,15 +1,11 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -50,28 +46,6 @@ type Pool struct {
 	run      string // begins the names of this process's boxes
 	made     int    // boxes ever begun
 }
-
-// PoolOptions of NewPool. A zero field means its default.
-type PoolOptions struct {
-	MinReady      int           // unbound boxes kept ready; 3, negative: none
-	Max           int           // boxes in all, those being made and destroyed included; MinReady + max(4, processors)
-	Reuse         string        // ReuseTenant (default) or ReuseNever
-	Dir           string        // workspaces of boxes; required
-	Owner         string        // who sweeps what a dead process left; required, unique among the living
-	MemoryMBTotal int           // what leased boxes may use together; 0: no limit
-	DiskMB        int64         // size of each box's own disk, where we are root; 1024, negative: none
-	IdleTTL       time.Duration // a bound box idle for longer makes room for an unbound one; 1 min
-	Mounts        []Mount       // in every box: the catalogue
-	Environments  []Environment // kinds of boxes, with names of their own; empty: one, the driver's own root
-	Log           *slog.Logger
-	Trace         func(PoolEvent) // told of every step of a box, in order; it must not call the pool
-}
-
-// When a box is used again.
-const (
-	ReuseTenant = "tenant" // for tasks of the same tenant and network
-	ReuseNever  = "never"
-)
 
 // Key says who a box is bound to.
 type Key struct {
@@ -156,61 +130,6 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		boxes: map[int]*pooledBox{},
 		run:   opts.Owner + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
 	}, nil
-}
-
-func (o PoolOptions) orDefaults() (PoolOptions, error) {
-	if o.Dir == "" || o.Owner == "" {
-		return o, errors.New("a state directory and an owner are required")
-	}
-	if o.Owner != filepath.Base(o.Owner) || o.Owner == ".." {
-		return o, fmt.Errorf("owner %q is not a plain file name", o.Owner)
-	}
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return o, err
-	}
-	o.Dir = dir
-	o.Reuse = cmp.Or(o.Reuse, ReuseTenant)
-	if o.Reuse != ReuseTenant && o.Reuse != ReuseNever {
-		return o, fmt.Errorf("reuse %q is neither %q nor %q", o.Reuse, ReuseTenant, ReuseNever)
-	}
-	all := o.AllReady()
-	o.MinReady = max(0, cmp.Or(o.MinReady, 3))
-	o.Environments = slices.Clone(o.Environments)
-	if len(o.Environments) == 0 {
-		o.Environments = []Environment{{}}
-	}
-	o.Max = cmp.Or(o.Max, all+max(4, runtime.NumCPU()))
-	if o.Max < 1 {
-		return o, fmt.Errorf("at most %d boxes are none", o.Max)
-	}
-	o.MinReady = min(o.MinReady, o.Max)
-	names := map[string]bool{}
-	for i := range o.Environments {
-		e := &o.Environments[i]
-		if names[e.Name] {
-			return o, fmt.Errorf("there are two environments %q", e.Name)
-		}
-		names[e.Name] = true
-		e.MinReady = min(max(0, cmp.Or(e.MinReady, o.MinReady)), o.Max)
-	}
-	o.DiskMB = cmp.Or(o.DiskMB, 1024)
-	o.IdleTTL = cmp.Or(o.IdleTTL, time.Minute)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	return o, nil
-}
-
-// AllReady is how many unbound boxes the pool of these options keeps ready.
-func (o PoolOptions) AllReady() int {
-	ready := max(0, cmp.Or(o.MinReady, 3))
-	if len(o.Environments) == 0 {
-		return ready
-	}
-	n := 0
-	for _, e := range o.Environments {
-		n += max(0, cmp.Or(e.MinReady, ready))
-	}
-	return n
 }
 
 // Ready is closed when a program would run at once for the first time: a box is warm, or none is

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -176,49 +175,6 @@ func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) getLog(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	log, err := s.o.Workspaces.Log(r.Context(), ref, limit)
-	if err != nil {
-		return err
-	}
-	list := make([]commit, len(log))
-	for i, c := range log {
-		list[i] = commitOf(c)
-	}
-	writeList(w, list)
-	return nil
-}
-
-func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
-	q := r.URL.Query()
-	if q.Get("from") == "" {
-		return badParameter("from", "it is missing")
-	}
-	from, err1 := s.version(r.Context(), ref, "from", q.Get("from"))
-	to, err2 := s.version(r.Context(), ref, "to", q.Get("to"))
-	if err := errors.Join(err1, err2); err != nil {
-		return cmp.Or(err1, err2)
-	}
-	list, err := s.o.Workspaces.Diff(r.Context(), ref, from, to)
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
-}
-
 // body reads a small JSON object; an empty body is an empty object.
 func body[T any](s *Server, w http.ResponseWriter, r *http.Request) (v T, err error) {
 	data, err := s.readBody(w, r)
@@ -232,140 +188,6 @@ func body[T any](s *Server, w http.ResponseWriter, r *http.Request) (v T, err er
 		return v, badJSON(data, err)
 	}
 	return v, nil
-}
-
-// generation is a version in a body: a number, or a string that is a number or a pin.
-type generation string
-
-func (g *generation) UnmarshalJSON(data []byte) error {
-	var n json.Number
-	if json.Unmarshal(data, &n) == nil {
-		*g = generation(n)
-		return nil
-	}
-	return json.Unmarshal(data, (*string)(g))
-}
-
-// change is what a request says that makes one version out of another.
-type change struct {
-	Generation generation `json:"generation"`
-	To         string     `json:"to"`
-	Message    string     `json:"message"`
-}
-
-const maxMessage = 1000
-
-func checkMessage(m string) error {
-	if len(m) > maxMessage {
-		return badParameter("message", "it is longer than 1000 bytes")
-	}
-	return nil
-}
-
-func (s *Server) changeOf(w http.ResponseWriter, r *http.Request) (state.Ref, change, int64, error) {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return ref, change{}, 0, err
-	}
-	c, err := body[change](s, w, r)
-	if err != nil {
-		return ref, c, 0, err
-	}
-	if err := checkMessage(c.Message); err != nil {
-		return ref, c, 0, err
-	}
-	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
-	return ref, c, g, err
-}
-
-func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.changeOf(w, r)
-	if err != nil {
-		return err
-	}
-	if g == 0 {
-		return badParameter("generation", "it is missing")
-	}
-	done, err := s.o.Workspaces.Restore(r.Context(), ref, g, cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
-}
-
-func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.changeOf(w, r)
-	if err != nil {
-		return err
-	}
-	if _, err := refOf(r, c.To); err != nil {
-		return err
-	}
-	done, err := s.o.Workspaces.Fork(r.Context(), ref, g, c.To, cmp.Or(c.Message, "fork of "+ref.Workspace))
-	if errors.Is(err, state.ErrConflict) {
-		e := refusal.New(http.StatusConflict, "workspace_exists", "there is a workspace %s already", c.To)
-		e.Hint = "choose another name, or remove that one"
-		return e
-	}
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
-}
-
-func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
-	pins, err := s.o.Workspaces.Pins(r.Context(), ref)
-	if err != nil {
-		return err
-	}
-	writeList(w, pins)
-	return nil
-}
-
-func (s *Server) pinOf(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
-	name := r.PathValue("pin")
-	if _, err := strconv.Atoi(name); err == nil || state.CheckName(name) != nil {
-		return state.Ref{}, "", 0, badParameter("pin", "a pin's name has lower-case letters, digits and -, and is no number")
-	}
-	ref, _, g, err := s.changeOf(w, r)
-	return ref, name, g, err
-}
-
-func (s *Server) putPin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, g, err := s.pinOf(w, r)
-	if err != nil {
-		return err
-	}
-	if g == 0 { // named, so that the answer is true
-		info, err := s.o.Workspaces.Info(r.Context(), ref)
-		if err != nil {
-			return err
-		}
-		g = info.Generation
-	}
-	if err := s.o.Workspaces.Pin(r.Context(), ref, name, g); err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, state.Pinned{Name: name, Generation: g})
-	return nil
-}
-
-func (s *Server) deletePin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, _, err := s.pinOf(w, r)
-	if err != nil {
-		return err
-	}
-	if err := s.o.Workspaces.Unpin(r.Context(), ref, name); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // explainState makes refusals of errors of package state.
