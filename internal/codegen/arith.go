@@ -38,7 +38,8 @@ var operatorWords = []struct {
 var (
 	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `))`)
 	maxPower   = 1000.0
-	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is no product
+	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`)                                            // 0x10 is no product
+	notNumbers = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`) // dates
 
 	// "-2 squared" is 4 for some and -4 for others.
 	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
@@ -47,7 +48,7 @@ var (
 // parseArithmetic understands an expression that is nothing but arithmetic.
 func parseArithmetic(s string) (expression, bool) {
 	s = digits(strings.TrimSpace(s))
-	if notDecimal.MatchString(s) || negativePower.MatchString(s) {
+	if notDecimal.MatchString(s) || notNumbers.MatchString(s) || negativePower.MatchString(s) {
 		return expression{}, false
 	}
 	for _, w := range operatorWords {

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"math/big"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,7 +35,7 @@ const (
 
 // allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
 func allForms() []form {
-	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, numberForms, printForms, schemaForms)
+	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, dateForms, eachForms, numberForms, printForms, schemaForms)
 }
 
 var numberForms = []form{
@@ -44,12 +45,17 @@ var numberForms = []form{
 		return p.calculate("(" + m[2] + ") - (" + m[1] + ")")
 	}},
 	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool { return p.calculate("(" + m[2] + ") + " + m[1]) }},
+	{"difference", re(`(?:` + calcVerb + ` )?(?:the )?(?:absolute |positive )?difference between (-?[\d.,]+) and (-?[\d.,]+)`), readDifference},
+	{"change by", re(`(increase|increment|decrease|decrement|reduce) (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
 	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
+		if !isOperand(m[3]) {
+			return false // "multiply 3 by 2 plus 1": 9 or 7?
+		}
 		operator := map[string]string{"multiply": " * ", "divide": " / "}[strings.ToLower(m[1])]
 		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
 	}},
 	{"scale", re(`(double|triple|halve|square|negate) (.+)`), func(p *planner, m []string, _ clause) bool {
-		if bare := strings.TrimSpace(m[2]); strings.ContainsAny(bare, " ") && referring.FindString(bare) != bare && (bare[0] != '(' || bare[len(bare)-1] != ')') {
+		if !isOperand(m[2]) {
 			return false // "double 8 plus 1": of what?
 		}
 		operator := map[string]string{"double": " * 2", "triple": " * 3", "halve": " / 2", "square": " ** 2", "negate": " * (-1)"}[strings.ToLower(m[1])]
@@ -176,7 +182,38 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 }
 
 // referring matches words for the last number.
-var referring = regexp.MustCompile(`(?i)^(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)$`)
+var referring = regexp.MustCompile(`(?i)^` + referRe + `$`)
+
+const referRe = `(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)`
+
+// isOperand tells whether a text is one operand, whatever stands around it.
+func isOperand(s string) bool {
+	s = digits(strings.TrimSpace(s))
+	return s != "" && !strings.ContainsAny(s[1:], " +-−*×/÷%^") || referring.MatchString(s) || s[0] == '(' && strings.IndexByte(s, ')') == len(s)-1
+}
+
+// readDifference is that of the larger and the smaller: nobody means a negative one.
+func readDifference(p *planner, m []string, _ clause) bool {
+	a, b := m[1], m[2]
+	var values [2]*big.Rat
+	for i, n := range []string{a, b} {
+		value, ok := new(big.Rat).SetString(strings.ReplaceAll(n, ",", ""))
+		if !ok || !separated.MatchString(strings.TrimPrefix(n, "-")) {
+			return false
+		}
+		values[i] = value
+	}
+	if values[0].Cmp(values[1]) < 0 {
+		a, b = b, a
+	}
+	return p.calculate("(" + a + ") - (" + b + ")")
+}
+
+func readChangeBy(p *planner, m []string, _ clause) bool {
+	by := map[bool]string{true: "(" + m[3] + ")", false: "(" + m[2] + ") * " + m[3] + " / 100"}[m[4] == ""]
+	operator := map[byte]string{'i': " + ", 'd': " - ", 'r': " - "}[strings.ToLower(m[1])[0]]
+	return p.calculate("(" + m[2] + ")" + operator + by)
+}
 
 var skillForms = []form{
 	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`), func(p *planner, m []string, _ clause) bool {

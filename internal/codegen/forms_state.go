@@ -8,12 +8,13 @@ import (
 // Single requests to the state, a JSON file of which each request names one field. Other fields stay as they are.
 
 const (
-	stateRe   = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?|(?:the )?(?:file |state file )?` + pathRe + `)`
-	literalRe = `(⟦[qj]\d+⟧|-?\d+(?:\.\d+)?|true|false|null)`
-	putVerb   = `(?:save|store|put|write|record|keep)`
-	showVerb  = `(?:read|load|open|get|fetch|show|display|print)`
-	resultRe  = `(?:(?:the |that |this )?(?:last |previous )?(?:results?|sum|product|answer|value|number)(?: of (?:the|this|that) calculation)?|it|that|this)`
-	keyRe     = `(?:the )?(?:key |name |field )?` + nameRe
+	stateRe    = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?|(?:the )?(?:file |state file )?` + pathRe + `)`
+	literalRe  = `(⟦[qj]\d+⟧|-?\d+(?:\.\d+)?|true|false|null)`
+	putVerb    = `(?:save|store|put|write|record|keep)`
+	showVerb   = `(?:read|load|open|get|fetch|show|display|print)`
+	resultRe   = `(?:(?:the |that |this )?(?:last |previous )?(?:results?|sum|product|answer|value|number)(?: of (?:the|this|that) calculation)?|it|that|this)`
+	changeVerb = `(increment|increase|decrement|decrease|reduce)`
+	keyRe      = `(?:the )?(?:key |name |field )?` + nameRe
 )
 
 var stateForms = []form{
@@ -38,8 +39,11 @@ var stateForms = []form{
 	{"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return !kindWords[strings.ToLower(m[1])] && p.setField(m[3], m[1], m[2]) // "save number 5": under which name?
 	}},
-	{"increment field", re(`(?:increment|increase) ` + keyRe + `(?: field)? (?:in|of) ` + stateRe + `(?: by (\d+(?:\.\d+)?))?`), func(p *planner, m []string, _ clause) bool {
-		return numeral.MatchString(orElse(m[3], "1")) && p.assignField(m[2], m[1], " += "+orElse(m[3], "1"))
+	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? (?:in|of) ` + stateRe + `(?: by (\d+(?:\.\d+)?))?`), func(p *planner, m []string, _ clause) bool {
+		return p.changeField(m[3], m[2], m[1], m[4])
+	}},
+	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? by (\d+(?:\.\d+)?) (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
+		return p.changeField(m[4], m[2], m[1], m[3])
 	}},
 	{"add to field", re(`add (-?\d+(?:\.\d+)?) to ` + keyRe + `(?: field)? (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return numeral.MatchString(m[1]) && p.assignField(m[3], m[2], " += "+m[1])
@@ -125,6 +129,16 @@ func (p *planner) assignField(path, name, change string) bool {
 	p.emit("%s[%s]%s", p.doc, p.key(name), change)
 	p.dirty = true
 	return true
+}
+
+// changeField adds to a field, or takes from it; how much it is without a number, increment and decrement say: 1.
+func (p *planner) changeField(path, name, verb, by string) bool {
+	verb = strings.ToLower(verb)
+	if by == "" && strings.HasSuffix(verb, "crement") {
+		by = "1"
+	}
+	sign := map[byte]string{'i': " += ", 'd': " -= ", 'r': " -= "}[verb[0]]
+	return numeral.MatchString(by) && p.assignField(path, name, sign+by)
 }
 
 // readField prints one field and makes it a part of the result. A field that is not there is an error of the program.

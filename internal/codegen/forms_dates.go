@@ -1,0 +1,103 @@
+package codegen
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dateRe is a date that everybody reads alike; 03/04/2026 is none.
+const (
+	dateRe  = `(today|\d{4}-\d{2}-\d{2}|[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]+,? \d{4})`
+	spanRe  = `(an?|\d{1,6}|[a-z-]+) (day|week)s?`
+	whatDay = `(?:(?:calculate|compute|find|tell me|give me|what is|what's|what will be|work out) )?(?:(?:what|which) )?(?:the )?date(?: is| will be| was| it is)?(?: that is)?(?: it)?`
+)
+
+var dateForms = []form{
+	{"date after", re(whatDay + ` ` + spanRe + ` (after|from|before) ` + dateRe), func(p *planner, m []string, _ clause) bool {
+		return p.moveDate(m[4], m[1], m[2], strings.EqualFold(m[3], "before"))
+	}},
+	{"date after", re(`add ` + spanRe + ` to ` + dateRe), func(p *planner, m []string, _ clause) bool {
+		return p.moveDate(m[3], m[1], m[2], false)
+	}},
+	{"date before", re(`subtract ` + spanRe + ` from ` + dateRe), func(p *planner, m []string, _ clause) bool {
+		return p.moveDate(m[3], m[1], m[2], true)
+	}},
+	{"days between", re(`(?:` + calcVerb + ` )?(?:how many |the )?(?:number of )?days (?:are (?:there )?|lie )?(between|from) ` + dateRe + ` (?:and|to|until) ` + dateRe), readDaysBetween},
+}
+
+// date reads a date that is on the calendar; today is known when the program runs.
+func date(s string) (day time.Time, today, ok bool) {
+	if strings.EqualFold(s, "today") {
+		return time.Time{}, true, true
+	}
+	plain := ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 ")
+	plain = strings.Join(strings.Fields(plain), " ")
+	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
+		if day, err := time.Parse(layout, plain); err == nil && day.Year() > 0 {
+			return day, false, true
+		}
+	}
+	return time.Time{}, false, false
+}
+
+var ordinal = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+
+// python is the date as an expression.
+func (p *planner) python(day time.Time, today bool) string {
+	p.modules["datetime"] = true
+	if today {
+		return "datetime.date.today()"
+	}
+	return day.Format("datetime.date(2006, 1, 2)")
+}
+
+const daysInAll = 3_652_058 // from the first day of Python's calendar to its last
+
+// moveDate emits the date so many days or weeks from another one.
+func (p *planner) moveDate(from, count, unit string, back bool) bool {
+	day, today, ok := date(from)
+	n, err := strconv.Atoi(digits(count))
+	if strings.EqualFold(count, "a") || strings.EqualFold(count, "an") {
+		n, err = 1, nil
+	}
+	if !ok || err != nil {
+		return false
+	}
+	if strings.EqualFold(unit, "week") {
+		n *= 7
+	}
+	sign, moved := "+", day.AddDate(0, 0, n)
+	if back {
+		sign, moved = "-", day.AddDate(0, 0, -n)
+	}
+	if n > daysInAll || !today && (moved.Year() < 1 || moved.Year() > 9999) {
+		return false
+	}
+	variable := p.fresh("date")
+	p.emit("%s = (%s %s datetime.timedelta(days=%d)).isoformat()", variable, p.python(day, today), sign, n)
+	p.emit("print(%s, %s)", quote(from+" "+sign+" "+strconv.Itoa(n)+" days:"), variable)
+	p.number = "" // "it" is no number now
+	p.output("date", variable)
+	return true
+}
+
+// readDaysBetween counts the days from the one date to the other, of which it counts one.
+func readDaysBetween(p *planner, m []string, _ clause) bool {
+	first, now, ok := date(m[2])
+	last, then, known := date(m[3])
+	if !ok || !known || now == then && last.Before(first) || now && then {
+		return false
+	}
+	variable := p.fresh("days")
+	p.emit("%s = (%s - %s).days", variable, p.python(last, then), p.python(first, now))
+	if now || then {
+		p.emit("if %s < 0:", variable)
+		p.emit("    raise ValueError(%s)", quote(m[2]+" is after "+m[3]))
+	}
+	p.emit("print(%s, %s)", quote("Days from "+m[2]+" to "+m[3]+":"), variable)
+	p.number = variable
+	p.output("days", variable)
+	return true
+}

@@ -1,0 +1,105 @@
+package codegen
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+// What sentences come to, each in a world of its own.
+func TestSentences(t *testing.T) {
+	for task, want := range map[string]string{
+		"What is the difference between 10 and 3?":                `7`,
+		"What is the difference between 3 and 10":                 `7`,
+		"Calculate the difference between -5 and 5":               `10`,
+		"the absolute difference between 1,500 and 250":           `1250`,
+		"Calculate the difference between 10 and 3 and double it": `{"calculation":7,"calculation 2":14}`,
+
+		"decrease 10 by 3":          `7`,
+		"Decrement 5 by 1":          `4`,
+		"reduce 10 by 15":           `-5`,
+		"Increase 1,500 by 1,000":   `2500`,
+		"Increase -10 by 10%":       `-11`,
+		"Decrease 80 by 25 percent": `60`,
+		"Calculate 4 * 5, increase it by 1 and decrease it by 2": `{"calculation":20,"calculation 2":21,"calculation 3":19}`,
+
+		"Save 5 as count in state. Decrement the count in the state by 2. What is the count in the state?":                    `{"count":3,"state":{"count":3}}`,
+		"Save 5 as count in state. Decrease count by 2 in the state. What is the count in the state?":                         `{"count":3,"state":{"count":3}}`,
+		"Save 5 as count in state. Decrement the count in the state. What is the count in the state?":                         `{"count":4,"state":{"count":4}}`,
+		"Create data.json with {\"a\": 1}. Increase a in data.json by 4. Reduce a by 2 in data.json. What is a in data.json?": `{"a":3,"state":{"a":3}}`,
+		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in state?":             `{"d":31,"days":31,"state":{"d":31}}`,
+		"For each of 1, 2 and 3 double it":                                    `[2,4,6]`,
+		"For each number in [1, 2, 3], calculate its square":                  `[1,4,9]`,
+		"For each number in [1.5, -2] multiply the number by 10":              `[15,-20]`,
+		"for each number from 1 to 5 square it":                               `[1,4,9,16,25]`,
+		"For each of 1, 2, 3 subtract it from 10":                             `[9,8,7]`,
+		"For each of 10, 20 and 30 calculate 50% of it":                       `[5,10,15]`,
+		"for each of -1 and -2 calculate it squared":                          `[1,4]`,
+		"for each of 1, 2, 3 calculate 10 - it - 1":                           `[8,7,6]`,
+		"Calculate 5 + 3. For each of 1, 2, 3, add 5 to it.":                  `{"calculation":8,"results":[6,7,8]}`,
+		"double each of 1, 2 and 3":                                           `[2,4,6]`,
+		"add 5 to each of 1, 2, 3":                                            `[6,7,8]`,
+		"subtract 1 from every number in [5, 6]":                              `[4,5]`,
+		"divide each of 10, 20 by 4":                                          `[2.5,5]`,
+		"decrease each of 10, 20 by 5%":                                       `[9.5,19]`,
+		"What date is 30 days after 2026-01-15?":                              `"2026-02-14"`,
+		"What is the date 2 weeks before March 1st, 2024?":                    `"2024-02-16"`,
+		"what date was twenty-one days before 3 Mar 2024":                     `"2024-02-11"`,
+		"Add a week to 28 February 2024":                                      `"2024-03-06"`,
+		"Subtract 2 weeks from 2026-01-15":                                    `"2026-01-01"`,
+		"How many days between 2026-01-01 and 2026-03-01?":                    `59`,
+		"How many days are there between Feb 28, 2024 and Mar 1, 2024?":       `2`,
+		"the number of days from 2024-02-01 to 2024-03-01":                    `29`,
+		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.": `{"calculation":24,"days":1}`,
+
+		"divide 10 by (2 + 3)":                      `2`,
+		"double (8 + 1)":                            `18`,
+		"square twenty-one":                         `441`,
+		"Calculate 2 + 3, divide 100 by the result": `{"calculation":5,"calculation 2":20}`,
+	} {
+		got, output, err := newWorld(t, "18").try(task)
+		text, _ := json.Marshal(got)
+		if err != nil || string(text) != want {
+			t.Errorf("%q = %s, %v, want %s\n%s", task, text, err, want, output)
+		}
+	}
+}
+
+// What may mean two things is nobody's to decide.
+func TestSentencesOfTwoMeanings(t *testing.T) {
+	for _, task := range []string{
+		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1", "double (1 + 2) * (3 + 4)", "square 3 + 1",
+		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?", "the difference between 1,50 and 2", "the difference of 3 and 10",
+		"Calculate 2026-03-01 - 2026-01-01", "What is 2026-01-15", "What is 12/25/2026", "Calculate 2026-01-15 + 30", "What is 1-2-26",
+		"increase 10 by 3 times 2", "Increase 10 by a factor of 2", "Increase 10 by 3 percent points", "Decrease the count in the state", "Reduce count in state by 10%", "Reduce 9 to 3",
+		"For each number in [1, 2], calculate 5 + 3", "For each number in [1, 2], double it and add 1", "For each of 1, 2, 3, double it, then add them up",
+		"For each number in [1, 2], multiply it by 2 plus 1", "for each number from 5 to 1 double it", "for each number from 1 to 100000 double it", "for each number in [1, \"2\"] double it",
+		"for each number in [1, null] double it", "for each number in [] double it", "For each number in 1,000 and 2 double it", "For each of 1, 2, 3 double it. Multiply it by 2.",
+		"For each user in the database double the age", "For each city in the database get the weather", "For each of the cities in the database and the file get the weather", "multiply each of 1, 2 by 2 plus 1",
+		"What day is 30 days after 2026-01-15?", "What date is 30 days after 01/02/2026?", "What date is 30 days after 2026-02-30?", "What date is 1 month after 2026-01-31?",
+		"What date is 30 business days after 2026-01-15?", "Subtract 2 weeks to 2026-01-15", "What date is 30 days after 9999-12-31", "What date is 3 days after 2026-01-15, then add 5 to it",
+		"Calculate 3 + 4. What date is 2 days after 2026-01-01? Multiply the result by 2.", "How many days between 2026-03-01 and 2026-01-01?", "How many days between March 1 and March 5",
+		"How many days between 2026-01-01 and 2026-03-01 inclusive?", "How many business days between 2026-01-01 and 2026-03-01?", "How many days from 0000-01-01 to 2026-01-01",
+	} {
+		p, err := WriteRules(Request{Task: task, Tools: eleven()})
+		if _, required := errors.AsType[*CodeRequiredError](err); !required {
+			t.Errorf("%q: %v, want code_required, not\n%s", task, err, p.Code)
+		}
+	}
+}
+
+// The weather of each place is asked for once.
+func TestWeatherOfEach(t *testing.T) {
+	for _, task := range []string{"For each of Paris, London and Rome, get the weather", "For each city in Paris, London and Rome check the weather for it"} {
+		w := newWorld(t, "18")
+		got, _ := w.run(task).(map[string]any)
+		for _, city := range []string{"Paris", "London", "Rome"} {
+			if report, _ := got["weather "+city].(map[string]any); report["location"] != city {
+				t.Errorf("%q: weather of %s = %v", task, city, report)
+			}
+		}
+		if n := w.calls("get_weather"); n != 3 {
+			t.Errorf("%q: %d calls, want 3", task, n)
+		}
+	}
+}
