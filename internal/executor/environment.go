@@ -3,6 +3,8 @@ package executor
 import (
 	"cmp"
 	"context"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -37,18 +39,27 @@ type Root struct {
 // Pool.mu.
 type environment struct {
 	Environment
-	memo compiled
+	legacy legacy
 
 	preparing sync.Mutex
 	root      *Root // once it is prepared; written with preparing and Pool.mu held
 
 	trouble trouble
+	last    made // the last box
+}
+
+// made is how a box was made.
+type made struct {
+	took     time.Duration
+	restored bool // from a checkpoint, not by a boot
 }
 
 func newEnvironments(o PoolOptions) []*environment {
 	list := make([]*environment, len(o.Environments))
 	for i, e := range o.Environments {
 		list[i] = &environment{Environment: e}
+		list[i].legacy.checkpoint.dir = filepath.Join(o.checkpoints(), strconv.Itoa(i))
+		list[i].legacy.checkpoint.log = o.Log.With("environment", e.Name)
 	}
 	return list
 }
@@ -114,6 +125,8 @@ type EnvironmentStats struct {
 	WaitingMemory                 int    // those of them for which there is no memory
 	LastError                     string // why no box of it could be made; empty once one was
 	LastReason                    Reason
+	Made                          time.Duration // what the last box took; 0: none was made yet
+	Restored                      bool          // it was restored from a checkpoint, not booted
 }
 
 // Environments counts the pool's boxes by environment, in the order of its options.
@@ -124,6 +137,7 @@ func (p *Pool) Environments() []EnvironmentStats {
 	for i, e := range p.envs {
 		s := &list[i]
 		s.Name = e.Name
+		s.Made, s.Restored = e.last.took, e.last.restored
 		if e.root != nil {
 			s.Text, s.Modules = p.infoOf(e).Environment, e.root.Modules
 		}

@@ -39,7 +39,8 @@ type Driver interface {
 	Create(ctx context.Context, spec Spec) (Box, error)
 }
 
-// A Box is one sandbox. It may also be a [Limiter], a [Stater], a [Coroner] and a [Guester].
+// A Box is one sandbox. It may also be a [Limiter], a [Stater], a [Coroner], a [Checkpointer] and a
+// [Guester].
 type Box interface {
 	// Exec starts argv in the box, with the environment of the box's Spec. The context bounds the
 	// start alone; the process lives until it ends or the box is destroyed.
@@ -106,6 +107,19 @@ type Stater interface {
 // it, exit code 137 of the runner is taken as that.
 type Coroner interface {
 	OutOfMemory() bool
+}
+
+// A Checkpointer is a Box that can start with the processes of another box in it, as they once were.
+type Checkpointer interface {
+	// Checkpoint saves what runs in the box into dir, which it makes, and lets it run on. After an error
+	// the box is to be destroyed, and dir removed.
+	Checkpoint(ctx context.Context, dir string) error
+
+	// Restore takes the place of the first Exec, of the same argv: the session is that of the process
+	// which was started so in the box that was saved. The Spec of both boxes must be equal, but for
+	// Name, Workspace and limits, and so must be the files that they see. What is wrong with dir may
+	// show as the end of the session only.
+	Restore(ctx context.Context, dir string, argv []string) (Session, error)
 }
 
 // A Guester is a Box whose inside differs from [DefaultGuest].

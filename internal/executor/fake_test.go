@@ -68,7 +68,7 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 	return b, nil
 }
 
-func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *compiled) (boxRunner, error) {
+func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *legacy) (boxRunner, error) {
 	select {
 	case <-time.After(h.bootTime):
 		return box.(*fakeBox), nil
@@ -118,6 +118,7 @@ func (b *fakeBox) alive() bool {
 }
 
 func (b *fakeBox) ended() <-chan struct{}          { return b.end }
+func (b *fakeBox) restored() bool                  { return false }
 func (b *fakeBox) close(ctx context.Context) error { return b.Destroy(ctx) }
 
 func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) {

@@ -24,7 +24,7 @@ import (
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
-	start  func(ctx context.Context, box Box, preload []string, memo *compiled) (boxRunner, error)
+	start  func(ctx context.Context, box Box, preload []string, legacy *legacy) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
 	wake   chan struct{} // something for Run to do
@@ -67,6 +67,7 @@ type PoolStats struct {
 	MemoryMB, MemoryMBTotal                     int // leased, and the limit
 
 	Created, CreateErrors, Burned, Evicted, Died uint64
+	Restored                                     uint64 // of those created: from a checkpoint, not by a boot
 	Leases, ColdLeases                           uint64
 	Waited                                       time.Duration // by all leases together
 
@@ -100,12 +101,14 @@ type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
 	ended() <-chan struct{}          // closed when the runner has ended, however it ended
+	restored() bool                  // it is a copy of another one
 	close(ctx context.Context) error // destroys the box; may be called again
 }
 
 type realRunner struct{ *runner }
 
 func (r realRunner) ended() <-chan struct{} { return r.done }
+func (r realRunner) restored() bool         { return r.from == restored }
 
 // NewPool returns a pool that has no boxes until Run is called.
 func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
@@ -117,8 +120,8 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		driver: driver,
 		opts:   opts,
 		envs:   newEnvironments(opts),
-		start: func(ctx context.Context, box Box, preload []string, memo *compiled) (boxRunner, error) {
-			r, err := startRunner(ctx, box, preload, memo)
+		start: func(ctx context.Context, box Box, preload []string, legacy *legacy) (boxRunner, error) {
+			r, err := startRunner(ctx, box, preload, legacy)
 			if err != nil {
 				return nil, err
 			}
@@ -228,7 +231,7 @@ func (p *Pool) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.sweepWorkspaces(); err != nil {
+	if err := p.sweepFiles(); err != nil {
 		return err
 	}
 	describe := func(context.Context) (Info, error) { return Info{}, nil }

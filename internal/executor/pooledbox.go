@@ -38,6 +38,7 @@ type pooledBox struct {
 	dir    string    // host directory of its workspace
 	disk   bool      // which is a disk of its own
 	runner boxRunner
+	took   time.Duration // to make, without its workspace
 
 	memoryMB int // leased
 	box      Box
@@ -103,6 +104,10 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 		return
 	}
 	p.stats.Created++
+	b.env.last = made{b.took, b.runner.restored()}
+	if b.env.last.restored {
+		p.stats.Restored++
+	}
 	b.env.trouble = trouble{}
 	b.state, b.used = ready, time.Now()
 	p.trace("created", b, "")
@@ -138,17 +143,27 @@ func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 	if err := p.makeWorkspace(ctx, b); err != nil {
 		return err
 	}
-	box, err := p.driver.Create(ctx, Spec{
+	spec := Spec{
 		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir, Image: root.Image,
 		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runnerEnv(),
-	})
-	if err != nil {
+	}
+	err = p.boot(ctx, b, spec, root.Preload)
+	if _, again := errors.AsType[*checkpointError](err); again { // there is none any more
+		err = p.boot(ctx, b, spec, root.Preload)
+	}
+	return err
+}
+
+// boot makes the box and its runner. After an error there is neither.
+func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []string) (err error) {
+	began := time.Now()
+	if b.box, err = p.driver.Create(ctx, spec); err != nil {
 		return err
 	}
-	b.box = box
-	if b.runner, err = p.start(ctx, box, root.Preload, &b.env.memo); err != nil {
-		return errors.Join(err, box.Destroy(context.WithoutCancel(ctx)))
+	if b.runner, err = p.start(ctx, b.box, preload, &b.env.legacy); err != nil {
+		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
 	}
+	b.took = time.Since(began)
 	return nil
 }
 
@@ -158,6 +173,9 @@ func (p *Pool) watch(b *pooledBox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.state == ready || b.state == bound {
+		if b.state == ready && b.runner.restored() { // so it was no program's doing
+			b.env.legacy.checkpoint.failed(errors.New("a restored box died before its first program"))
+		}
 		p.stats.Died++
 		p.burn(b)
 		p.settle()
@@ -216,12 +234,23 @@ func (p *Pool) forget(b *pooledBox) error {
 // workspaces is where the pool keeps the workspaces of its boxes.
 func (p *Pool) workspaces() string { return filepath.Join(p.opts.Dir, p.opts.Owner, "ws") }
 
-// sweepWorkspaces removes the workspaces of a dead predecessor.
-func (p *Pool) sweepWorkspaces() error {
-	if err := hostdir.Remove(p.workspaces()); err != nil {
-		return fmt.Errorf("sweep workspaces: %w", err)
+// checkpoints is where the pool keeps what its boxes are restored from.
+func (o PoolOptions) checkpoints() string { return filepath.Join(o.Dir, o.Owner, "saved") }
+
+// sweepFiles removes workspaces and checkpoints of a dead predecessor, and makes room for ours.
+func (p *Pool) sweepFiles() error {
+	for dir, mode := range map[string]os.FileMode{p.workspaces(): 0o711, p.opts.checkpoints(): 0o700} {
+		if err := hostdir.Remove(dir); err != nil {
+			return fmt.Errorf("sweep what boxes left: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, mode); err != nil {
+			return err
+		}
 	}
-	return os.MkdirAll(p.workspaces(), 0o711)
+	return nil
 }
 
 // cleanUp removes what the pool itself made, once every box is gone.

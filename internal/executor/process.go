@@ -23,6 +23,7 @@ const (
 // goroutine owns the session; kill makes it end, and done tells that it has.
 type runner struct {
 	box     Box
+	from    origin
 	session Session
 	guest   Guest
 	python  string          // its version
@@ -40,12 +41,34 @@ type runner struct {
 // runnerEnv is the environment that a box must be created with (Spec.Env).
 func runnerEnv() []string { return wire.Env() }
 
+// A legacy is what the boxes of an environment leave to those made after them, before they have run any
+// program. The zero value is empty.
+type legacy struct {
+	compiled   compiled
+	checkpoint checkpoint
+}
+
 // startRunner starts the runner in the box and returns when it has a child waiting for a program.
 // preload names modules that each program finds imported already. After an error the box is
-// destroyed.
-func startRunner(ctx context.Context, box Box, preload []string, memo *compiled) (*runner, error) {
+// destroyed; when that is a *checkpointError, another box may fare better.
+func startRunner(ctx context.Context, box Box, preload []string, legacy *legacy) (*runner, error) {
+	from := legacy.checkpoint.origin(box, preload)
+	if from != restored {
+		return start(ctx, box, preload, legacy, from)
+	}
+	limited, cancel := context.WithTimeout(ctx, checkpointWait)
+	defer cancel()
+	r, err := start(limited, box, preload, legacy, from)
+	if err != nil {
+		err = legacy.checkpoint.blame(ctx, err)
+	}
+	return r, err
+}
+
+func start(ctx context.Context, box Box, preload []string, legacy *legacy, from origin) (*runner, error) {
 	r := &runner{
 		box:    box,
+		from:   from,
 		guest:  DefaultGuest(),
 		frames: make(chan wire.Frame, 16),
 		killed: make(chan struct{}),
@@ -55,13 +78,18 @@ func startRunner(ctx context.Context, box Box, preload []string, memo *compiled)
 	if g, ok := box.(Guester); ok {
 		r.guest = g.Guest()
 	}
-	session, err := box.Exec(ctx, wire.Argv(r.guest.Python))
+	var err error
+	argv := wire.Argv(r.guest.Python)
+	if saver, ok := box.(Checkpointer); ok && from == restored {
+		r.session, err = saver.Restore(ctx, legacy.checkpoint.dir, argv)
+	} else {
+		r.session, err = box.Exec(ctx, argv)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start runner: %w", err), r.kill())
 	}
-	r.session = session
 	go r.read() // ends with the box; close waits for it
-	if err := r.hello(ctx, preload, memo); err != nil {
+	if err := r.greet(ctx, preload, legacy); err != nil {
 		if closing := r.close(context.WithoutCancel(ctx)); closing != nil {
 			return nil, errors.Join(err, closing)
 		}
@@ -70,44 +98,66 @@ func startRunner(ctx context.Context, box Box, preload []string, memo *compiled)
 	return r, nil
 }
 
-// hello sends the runner itself and waits for its first word.
-func (r *runner) hello(ctx context.Context, preload []string, memo *compiled) error {
-	boot := wire.Source(wire.Boot{
-		Workspace: r.guest.Workspace,
-		Catalogue: r.guest.Catalogue,
-		Scratch:   r.guest.Scratch,
-		Stale:     r.guest.Stale,
-		OOM:       r.guest.OOM,
-		Counts:    r.guest.Counts,
-		Split:     r.guest.Split,
-		UID:       r.guest.UID,
-		Preload:   append([]string{}, preload...),
-		Compiled:  memo.get(),
-	})
-	var writer sync.WaitGroup
-	writer.Go(func() { _, _ = r.session.Stdin().Write(boot) }) // an error shows as the end of the frames
-	defer writer.Wait()
+// greet sends the runner itself, where it is not restored, and waits until it is ready.
+func (r *runner) greet(ctx context.Context, preload []string, legacy *legacy) error {
+	if r.from != restored {
+		boot := wire.Source(wire.Boot{
+			Workspace: r.guest.Workspace,
+			Catalogue: r.guest.Catalogue,
+			Scratch:   r.guest.Scratch,
+			Stale:     r.guest.Stale,
+			OOM:       r.guest.OOM,
+			Counts:    r.guest.Counts,
+			Split:     r.guest.Split,
+			UID:       r.guest.UID,
+			Preload:   append([]string{}, preload...),
+			Pause:     r.from == saved,
+			Compiled:  legacy.compiled.get(),
+		})
+		var writer sync.WaitGroup
+		writer.Go(func() { _, _ = r.session.Stdin().Write(boot) }) // an error shows as the end of the frames
+		defer writer.Wait()
+	}
+	if r.from == saved {
+		if _, err := r.hear(ctx, "warm", legacy); err != nil {
+			return err
+		}
+		if err := legacy.checkpoint.save(ctx, r.box); err != nil {
+			_ = r.kill() // close tells
+			return err
+		}
+	}
+	if r.from != booted {
+		_ = r.send(map[string]string{"t": "resume"}, nil) // as above
+	}
+	f, err := r.hear(ctx, "hello", legacy)
+	r.python = f.Python
+	return err
+}
+
+// hear waits for what the runner says before its first program. After an error the box is about to be
+// destroyed.
+func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Frame, error) {
 	select {
 	case f, ok := <-r.frames:
 		switch {
 		case !ok:
 			<-r.done
-			return fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
-		case f.Type != "hello":
+			return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
+		case f.Type != want:
 			_ = r.kill() // close tells
-			return fmt.Errorf("runner said %q before hello", f.Type)
+			return f, fmt.Errorf("runner said %q before %s", f.Type, want)
 		case f.Version != wire.Version:
 			_ = r.kill() // close tells
-			return fmt.Errorf("runner speaks version %d, not %d", f.Version, wire.Version)
+			return f, fmt.Errorf("runner speaks version %d, not %d", f.Version, wire.Version)
 		}
-		r.python = f.Python
 		if len(f.Body) > 0 {
-			memo.set(wire.Compiled{Interpreter: f.Interpreter, Code: f.Body})
+			legacy.compiled.set(wire.Compiled{Interpreter: f.Interpreter, Code: f.Body})
 		}
-		return nil
+		return f, nil
 	case <-ctx.Done():
 		_ = r.kill() // close tells
-		return fmt.Errorf("wait for runner: %w", context.Cause(ctx))
+		return wire.Frame{}, fmt.Errorf("wait for runner: %w", context.Cause(ctx))
 	}
 }
 

@@ -1,27 +1,39 @@
 package executor
 
-import "context"
+import (
+	"context"
+	"log/slog"
+)
 
 // A Single is one box with its runner, outside of any pool: for probes, benchmarks and the tests of
 // drivers. It runs one program at a time.
 type Single struct {
-	runner *runner
-	driver Driver
-	memo   *compiled
+	runner  *runner
+	driver  Driver
+	preload []string
+	legacy  *legacy
 }
 
 // NewSingle makes a box and starts the runner in it. A Spec without Env gets the runner's.
 func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
-	return newSingle(ctx, driver, spec, &compiled{})
+	return newSingle(ctx, driver, spec, nil, &legacy{})
+}
+
+// NewPreloaded is NewSingle with modules that programs find imported. Its state is saved in dir, which is
+// not there yet, and Another restores it, where the driver can.
+func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
+	legacy := &legacy{}
+	legacy.checkpoint.dir, legacy.checkpoint.log = dir, slog.New(slog.DiscardHandler)
+	return newSingle(ctx, driver, spec, preload, legacy)
 }
 
 // Another makes a box of the same driver as a pool makes all but its first: the runner is compiled
 // already.
 func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
-	return newSingle(ctx, s.driver, spec, s.memo)
+	return newSingle(ctx, s.driver, spec, s.preload, s.legacy)
 }
 
-func newSingle(ctx context.Context, driver Driver, spec Spec, memo *compiled) (*Single, error) {
+func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, legacy *legacy) (*Single, error) {
 	if spec.Env == nil {
 		spec.Env = runnerEnv()
 	}
@@ -29,11 +41,11 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, memo *compiled) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := startRunner(ctx, box, nil, memo)
+	r, err := startRunner(ctx, box, preload, legacy)
 	if err != nil {
 		return nil, err
 	}
-	return &Single{runner: r, driver: driver, memo: memo}, nil
+	return &Single{runner: r, driver: driver, preload: preload, legacy: legacy}, nil
 }
 
 // Run runs a program. After an error, and after a verdict that is Dirty, the box is gone.
@@ -43,6 +55,9 @@ func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, erro
 
 // Alive reports whether the box can take another program.
 func (s *Single) Alive() bool { return s.runner.alive() }
+
+// Restored reports whether the box was not booted.
+func (s *Single) Restored() bool { return s.runner.from == restored }
 
 // Python is the version of the interpreter in the box.
 func (s *Single) Python() string { return s.runner.python }

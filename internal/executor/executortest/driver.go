@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,24 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
 }
 
+// TestRestored is the part of the contract that is about programs, in boxes that are restored from the
+// state of another one with modules imported ahead.
+func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
+	restored := func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} }
+	t.Run("programs", func(t *testing.T) { testPrograms(t, restored) })
+	t.Run("tools", func(t *testing.T) { testTools(t, restored) })
+	t.Run("packages", func(t *testing.T) { testPackages(t, restored) })
+	t.Run("network", func(t *testing.T) { testNetwork(t, restored) })
+	t.Run("stops", func(t *testing.T) { testStops(t, restored) })
+	t.Run("hostile", func(t *testing.T) { testHostile(t, restored) })
+	t.Run("limits", func(t *testing.T) { testLimits(t, restored) })
+	t.Run("isolation", func(t *testing.T) { testIsolation(t, restored) })
+	t.Run("copies", func(t *testing.T) { testCopies(t, newDriver) })
+}
+
+// restoring marks a driver whose boxes are to be restored.
+type restoring struct{ executor.Driver }
+
 type newDriver = func(t *testing.T) executor.Driver
 
 // box is one box for the programs of one test. It is replaced when it was destroyed.
@@ -52,7 +71,14 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	if spec.Workspace == "" {
 		spec.Workspace = workspace(t)
 	}
+	marked, restored := driver.(restoring)
+	if restored {
+		driver = marked.Driver
+	}
 	b := &box{driver: driver, spec: spec, split: true}
+	if restored {
+		b.single = template(t, driver, spec, "asyncio", "email.message", "ssl", "uuid")
+	}
 	if prober, ok := driver.(executor.Prober); ok {
 		info, err := prober.Probe(t.Context())
 		if err != nil {
@@ -61,12 +87,29 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 		b.info = info
 	}
 	b.start(t)
+	if restored && !b.single.Restored() {
+		t.Error("Restored() = false of a box like one that was saved")
+	}
 	t.Cleanup(func() {
 		if err := b.single.Close(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Errorf("Close() = %v", err)
 		}
 	})
 	return b
+}
+
+// template makes a box with modules imported ahead, whose Another restores it. The box itself is gone.
+func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
+	t.Helper()
+	spec.Workspace = workspace(t)
+	single, err := executor.NewPreloaded(t.Context(), driver, spec, preload, filepath.Join(t.TempDir(), "saved"))
+	if err != nil {
+		t.Fatalf("NewPreloaded() = %v", err)
+	}
+	if err := single.Close(t.Context()); err != nil {
+		t.Fatalf("Close() = %v", err)
+	}
+	return single
 }
 
 func (b *box) start(t *testing.T) {

@@ -76,42 +76,50 @@ func wall(mb int) int {
 func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("start in gvisor box %s: %w", b.spec.Name, err)
-	}
-	if b.destroyed {
-		return nil, fmt.Errorf("start in gvisor box %s: it is destroyed: %w", b.spec.Name, os.ErrClosed)
-	}
-	s, err := b.start(argv)
+	s, err := b.begin(ctx, func() (*session, error) { return b.start(argv) })
 	if err != nil {
 		return nil, fmt.Errorf("start in gvisor box %s: %w", b.spec.Name, err)
 	}
 	return s, nil
 }
 
-func (b *box) start(argv []string) (*session, error) {
-	if len(argv) == 0 {
-		return nil, errors.New("nothing to start")
+// begin has start start a process of the box, while there is one; b.mu is held.
+func (b *box) begin(ctx context.Context, start func() (*session, error)) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	config := bundle{spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv}.config()
-	var s *session
-	var err error
-	if b.main != nil && !b.main.ended() {
-		s, err = b.enter(config.Process)
-	} else {
-		s, err = b.boot(config)
+	if b.destroyed {
+		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
 	}
+	s, err := start()
 	if err == nil {
 		b.sessions = append(b.sessions, s)
 	}
 	return s, err
 }
 
-func (b *box) boot(config *specs.Spec) (*session, error) {
+func (b *box) start(argv []string) (*session, error) {
+	if len(argv) == 0 {
+		return nil, errors.New("nothing to start")
+	}
+	config := b.config(argv)
+	if b.main != nil && !b.main.ended() {
+		return b.enter(config.Process)
+	}
+	return b.boot(config, "run")
+}
+
+// config is the OCI configuration of the box with argv as its first process.
+func (b *box) config(argv []string) *specs.Spec {
+	return bundle{spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv}.config()
+}
+
+// boot starts the sandbox by a command of the engine.
+func (b *box) boot(config *specs.Spec, command ...string) (*session, error) {
 	if err := writeJSON(filepath.Join(b.dir, "config.json"), config); err != nil {
 		return nil, err
 	}
-	s, err := launch(b.runsc("run", "--bundle="+b.dir, containerID), b.group)
+	s, err := launch(b.runsc(append(command, "--bundle="+b.dir, containerID)...), b.group)
 	if err == nil {
 		b.main = s
 	}

@@ -108,7 +108,10 @@ func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor box %s: %w", spec.Name, err)
 	}
-	return b, nil
+	if d.rootless {
+		return b, nil
+	}
+	return restorable{b}, nil
 }
 
 // create makes a box of an image, or of the driver's own root.

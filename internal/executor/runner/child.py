@@ -74,6 +74,17 @@ def rehearse():
     json.loads(jsonable.dump({"x": [1, "y"]}, 100))
 
 
+def reseed(task):
+    """Gives a program random numbers of its own; those of numpy are else what they were at its import."""
+    random.seed(task)
+    seed = getattr(sys.modules.get("numpy.random"), "seed", None)
+    if seed:
+        try:
+            seed()
+        except TypeError:  # somebody's own generator has been put in its place
+            pass
+
+
 def use_proxy(port):
     """Lets HTTP clients find the way out, and the authorities of certificates."""
     address = "http://127.0.0.1:%d" % port
@@ -218,7 +229,7 @@ class Program:
             program = self.parse()
         except BaseException as error:
             self.end(unparsed(error))
-        random.seed(self.task)
+        reseed(self.task)
         mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
         lines = self.code.splitlines(True)

@@ -110,7 +110,7 @@ type Frame struct {
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for want of memory
 
-	Body []byte `json:"-"` // hello: the compiled runner; checked: facts; out: bytes; call: arguments; done: result
+	Body []byte `json:"-"` // warm, hello: the compiled runner; checked: facts; out: bytes; call: arguments; done: result
 }
 
 // Failure is why a program did not succeed, as its process said.
@@ -192,7 +192,7 @@ func decode(data []byte) (Frame, error) {
 // valid reports whether a frame has what its type needs.
 func (f Frame) valid() bool {
 	switch f.Type {
-	case "hello":
+	case "warm", "hello":
 		return f.Version != 0
 	case "ready":
 		return len(f.Body) == 0

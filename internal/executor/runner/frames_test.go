@@ -24,6 +24,7 @@ func TestRead(t *testing.T) {
 		err      error
 	}{
 		{"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""), Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil},
+		{"warm", frame(`{"t":"warm","version":1}`, "code"), Frame{Type: "warm", Version: 1, Body: []byte("code")}, nil},
 		{"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"), Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil},
 		{"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"), Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil},
 		{"called", frame(`{"t":"called","server":"s","tool":"t","ms":1.5,"ok":true}`, ""), Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true}, nil},

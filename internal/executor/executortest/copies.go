@@ -1,0 +1,89 @@
+package executortest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// stateful stands for a library that keeps state from its import: what is drawn there is the same in
+// all copies. Its numbers are drawn anew for each program when it is called numpy.random.
+const stateful = `
+import os, ssl, random, tempfile, time, uuid
+drawn = [ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, random.random(), next(tempfile._get_candidate_names())]
+own = random.Random()
+imported = time.monotonic()
+state = os.urandom(8).hex()
+def seed():
+    global state
+    state = os.urandom(8).hex()
+`
+
+// draws is a program that tells what a program may draw, what it shares with others, and the time.
+const draws = `
+import numpy.random as lib, os, random, secrets, ssl, tempfile, time, uuid
+fresh = [os.urandom(8).hex(), ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, str(uuid.uuid1()), secrets.token_hex(8),
+    next(tempfile._get_candidate_names()), random.SystemRandom().random(), random.Random().random(), lib.state,
+    random.random(), open('/proc/sys/kernel/random/uuid').read()]
+{"fresh": [str(x) for x in fresh], "shared": [str(x) for x in lib.drawn + [lib.own.random()]],
+    "now": time.time(), "since": time.monotonic() - lib.imported}`
+
+type drawn struct {
+	Fresh, Shared []string
+	Now, Since    float64
+}
+
+// testCopies runs two programs in each of two copies of a box and compares what they draw.
+func testCopies(t *testing.T, newDriver newDriver) {
+	packages := workspace(t)
+	put(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
+	spec := executor.Spec{Owner: "executortest", Name: "copies", Mounts: []executor.Mount{{Source: packages, Target: executor.PackagesDir, ReadOnly: true}}}
+	first := template(t, newDriver(t), spec, "numpy.random")
+	seen := map[string]string{}
+	var shared []string
+	for _, name := range []string{"a", "b"} {
+		spec.Name, spec.Workspace = name, workspace(t)
+		single, err := first.Another(t.Context(), spec)
+		if err != nil {
+			t.Fatalf("Another() = %v", err)
+		}
+		t.Cleanup(func() {
+			if err := single.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+		for _, task := range []string{name + "1", name + "2"} {
+			v, err := single.Run(t.Context(), executor.Program{TaskID: task, Code: draws}, executor.Hooks{})
+			var d drawn
+			if err := errors.Join(err, json.Unmarshal(v.Result, &d)); err != nil {
+				t.Fatalf("Run() = %s, %v", show(v), err)
+			}
+			for _, x := range d.Fresh {
+				if before, ok := seen[x]; ok {
+					t.Errorf("%s was drawn by task %s and by task %s", x, before, task)
+				}
+				seen[x] = task
+			}
+			if shared == nil {
+				shared = d.Shared
+			}
+			if !slices.Equal(d.Shared, shared) {
+				t.Errorf("what a module drew at its import: %q in task %s, %q before", d.Shared, task, shared)
+			}
+			if off := time.Since(time.UnixMilli(int64(d.Now * 1000))).Abs(); off > time.Minute {
+				t.Errorf("the clock of task %s is %s off", task, off)
+			}
+			if d.Since <= 0 || d.Since > 600 {
+				t.Errorf("task %s says that the import was %g s ago", task, d.Since)
+			}
+		}
+	}
+	if want := 4 * 11; len(seen) != want {
+		t.Errorf("%d values were drawn, want %d", len(seen), want)
+	}
+}

@@ -1,0 +1,60 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// restorable is a box whose state can be saved and restored. The engine can restore for root only.
+type restorable struct{ *box }
+
+// Checkpoint saves the sandbox into the directory, which only we may read, and lets it run on.
+func (b restorable) Checkpoint(ctx context.Context, dir string) error {
+	if err := b.checkpoint(ctx, dir); err != nil {
+		return fmt.Errorf("save gvisor box %s: %w", b.spec.Name, err)
+	}
+	return nil
+}
+
+func (b restorable) checkpoint(ctx context.Context, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	s, err := launch(b.runsc("checkpoint", "--image-path="+dir, "--leave-running", containerID), b.group)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.process.Kill() })
+	defer stop()
+	_, stderr := drain(s)
+	code, err := s.Wait()
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit status %d: %s", code, stderr)
+	}
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		err = errors.Join(err, os.Chmod(filepath.Join(dir, f.Name()), 0o600))
+	}
+	return err
+}
+
+// Restore boots the sandbox with the processes of the one that was saved, in place of a first Exec of argv.
+func (b restorable) Restore(ctx context.Context, dir string, argv []string) (executor.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := b.begin(ctx, func() (*session, error) {
+		return b.boot(b.config(argv), "restore", "--image-path="+dir)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("restore gvisor box %s: %w", b.spec.Name, err)
+	}
+	return s, nil
+}

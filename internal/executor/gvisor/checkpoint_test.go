@@ -1,0 +1,255 @@
+package gvisor_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+)
+
+// greeting is a library of the host that boxes import ahead.
+func greeting(t *testing.T) executor.Mount {
+	t.Helper()
+	dir := shortDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "greeting.py"), []byte("import os\nimported = os.urandom(8).hex()\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return executor.Mount{Source: dir, Target: executor.PackagesDir, ReadOnly: true}
+}
+
+// startPreloaded runs a pool of one box at a time, whose boxes have imported greeting.
+func startPreloaded(t *testing.T, d executor.Driver, opts executor.PoolOptions) *executor.Pool {
+	t.Helper()
+	needsRoot(t)
+	root := executor.Root{Preload: []string{"greeting"}, Mounts: []executor.Mount{greeting(t)}}
+	opts.MinReady, opts.Max, opts.DiskMB = 1, 1, 32
+	opts.Environments = []executor.Environment{{Prepare: func(context.Context) (executor.Root, error) { return root, nil }}}
+	return startPool(t, d, opts)
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the engine restores for root only")
+	}
+}
+
+// once leases a box for a tenant, runs code in it and gives it back.
+func once(t *testing.T, p *executor.Pool, tenant, code string) executor.Verdict {
+	t.Helper()
+	l := lease(t, p, tenant, executor.Limits{})
+	defer l.Release()
+	return run(t, l, code)
+}
+
+const imported = "import sys\nearly = 'greeting' in sys.modules\nimport greeting\nprint(early, greeting.imported)"
+
+func TestPoolRestoresBoxes(t *testing.T) {
+	needsRoot(t)
+	dir := shortDir(t)
+	left := filepath.Join(dir, "test", "saved", "0")
+	if err := os.MkdirAll(left, 0o755); err != nil { // of a killed worker
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the pool's end
+		if _, err := os.Stat(filepath.Join(dir, "test")); !os.IsNotExist(err) {
+			t.Errorf("the pool left its directory: %v", err)
+		}
+	})
+	p := startPreloaded(t, newDriver(t), executor.PoolOptions{Dir: dir})
+	before := savedFiles(t, filepath.Dir(left))
+	first := once(t, p, "a", imported+"\nopen('/workspace/of-a', 'w')\nopen('/tmp/of-a', 'w')\ngreeting.of_a = 1")
+	want := first.Output
+	if !strings.HasPrefix(want, "True ") {
+		t.Errorf("first box: %+v, want the module imported", first)
+	}
+	for _, tenant := range []string{"b", "c"} {
+		v := once(t, p, tenant, imported+"\nimport os\nprint(os.listdir('/workspace'), os.listdir('/tmp'), hasattr(greeting, 'of_a'))")
+		if v.Output != want+"[] [] False\n" {
+			t.Errorf("box of %s: %+v, want a copy of the first before it served anybody: %s", tenant, v, want)
+		}
+	}
+	if s := p.Stats(); s.Created != 3 || s.Restored != 2 {
+		t.Errorf("Stats = %+v, want 3 boxes created, 2 of them restored", s)
+	}
+	if e := p.Environments()[0]; !e.Restored || e.Made <= 0 {
+		t.Errorf("Environments = %+v, want the last box restored", e)
+	}
+	if after := savedFiles(t, filepath.Dir(left)); after != before {
+		t.Errorf("what was saved before the first lease: %s, after three: %s", before, after)
+	}
+}
+
+// savedFiles describes what lies below a directory: modes, sizes, times, and whose it is.
+func savedFiles(t *testing.T, dir string) string {
+	t.Helper()
+	var list []string
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		if want := map[bool]os.FileMode{true: 0o700, false: 0o600}[info.IsDir()]; info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
+		}
+		list = append(list, fmt.Sprint(info.Name(), info.Size(), info.ModTime().UnixNano()))
+		return nil
+	})
+	if err != nil || len(list) < 3 {
+		t.Fatalf("saved: %v, %v", list, err)
+	}
+	return strings.Join(list, ", ")
+}
+
+// log is a log that can be read while it is written.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// complaints are the warnings so far.
+func (l *log) complaints() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []string
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, "level=WARN") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// Whatever becomes of what was saved, tasks run, and one line of the log says why they wait longer.
+func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
+	for name, spoil := range map[string]func(saved, packages string) error{
+		"gone": func(saved, _ string) error { return os.RemoveAll(saved) },
+		"cut":  func(saved, _ string) error { return os.Truncate(filepath.Join(saved, "pages.img"), 1<<20) },
+		"nonsense": func(saved, _ string) error {
+			return os.WriteFile(filepath.Join(saved, "checkpoint.img"), []byte("x"), 0o600)
+		},
+		"other box": func(_, packages string) error { return os.WriteFile(filepath.Join(packages, "new.py"), nil, 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, l := shortDir(t), &log{}
+			var packages string
+			d := spying{newDriver(t), func(s executor.Spec) { packages = s.Mounts[0].Source }}
+			p := startPreloaded(t, d, executor.PoolOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(l, nil))})
+			if v := once(t, p, "a", "print(1)"); v.Output != "1\n" {
+				t.Fatalf("first box: %+v", v)
+			}
+			saved := filepath.Join(dir, "test", "saved", "0")
+			if err := spoil(saved, packages); err != nil {
+				t.Fatal(err)
+			}
+			for _, tenant := range []string{"b", "c"} {
+				if v := once(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
+					t.Errorf("box of %s: %+v", tenant, v)
+				}
+			}
+			if got := l.complaints(); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
+				t.Errorf("warnings: %q, want one", got)
+			}
+			if s := p.Stats(); s.Created != 3 || s.Restored != 0 || s.CreateErrors != 0 {
+				t.Errorf("Stats = %+v, want 3 boxes created and none restored", s)
+			}
+			if _, err := os.Stat(saved); !os.IsNotExist(err) {
+				t.Errorf("what cannot be restored is still there: %v", err)
+			}
+		})
+	}
+}
+
+// spying tells of the boxes that a driver is asked to make.
+type spying struct {
+	executor.Driver
+	tell func(executor.Spec)
+}
+
+func (s spying) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	s.tell(spec)
+	return s.Driver.Create(ctx, spec)
+}
+
+// An engine that cannot save, or not restore, makes boxes all the same.
+func TestEngineThatCannotCheckpoint(t *testing.T) {
+	for _, command := range []string{"checkpoint", "restore"} {
+		t.Run(command, func(t *testing.T) {
+			dir, l := shortDir(t), &log{}
+			wrapper := filepath.Join(dir, "runsc")
+			script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = %s ] && { echo no such luck >&2; exit 9; }; done\nexec %s \"$@\"\n", command, engine(t))
+			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			d, err := gvisor.New(gvisor.Options{Runsc: wrapper, Dir: filepath.Join(dir, "g")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { d.Close() })
+			p := startPreloaded(t, d, executor.PoolOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(l, nil))})
+			for _, tenant := range []string{"a", "b"} {
+				if v := once(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
+					t.Errorf("box of %s: %+v", tenant, v)
+				}
+			}
+			if got := l.complaints(); len(got) != 1 || !strings.Contains(got[0], "no such luck") {
+				t.Errorf("warnings: %q, want one with the engine's words", got)
+			}
+		})
+	}
+}
+
+// A restored box has walls of its own, and those that come after it are not touched.
+func TestWallsOfARestoredBox(t *testing.T) {
+	p := startPreloaded(t, newDriver(t), executor.PoolOptions{})
+	if p.Info().Limits != "cgroup" {
+		t.Skip("this host has no cgroups for us")
+	}
+	once(t, p, "a", "print(1)")
+	l := lease(t, p, "b", executor.Limits{MemoryMB: 64})
+	v := run(t, l, "import os, time\nfor _ in range(12):\n  if not os.fork():\n    x = bytearray(50 << 20); time.sleep(60)\ntime.sleep(60)")
+	if v.Error == nil || v.Error.Code != executor.CodeMemory {
+		t.Errorf("twelve times 50 MB: %+v, want %s", v, executor.CodeMemory)
+	}
+	l.Release()
+	if v := once(t, p, "c", imported); !strings.HasPrefix(v.Output, "True ") {
+		t.Errorf("next box: %+v", v)
+	}
+	if s := p.Stats(); s.Restored != 2 {
+		t.Errorf("Stats = %+v, want 2 boxes restored", s)
+	}
+}
+
+func TestRestoredBoxesLeakNothing(t *testing.T) {
+	dir := shortDir(t)
+	p := startPreloaded(t, newDriver(t), executor.PoolOptions{Dir: dir, Reuse: executor.ReuseNever})
+	var before usage
+	for i := range 10 {
+		once(t, p, fmt.Sprint("tenant-", i), "print(1)")
+		if i == 1 {
+			before = settled(t, p, dir)
+		}
+	}
+	if after := settled(t, p, dir); after != before {
+		t.Errorf("after ten boxes in use %+v, want %+v as after the second", after, before)
+	}
+	if s := p.Stats(); s.Restored != 10 {
+		t.Errorf("Stats = %+v, want 10 boxes restored", s)
+	}
+}
