@@ -33,6 +33,8 @@ type Environment struct {
 	What     string         `json:"what,omitempty"`     // empty until it was prepared
 	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
 	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting, waiting_memory (those of them for which there is no memory)
+	MadeMS   float64        `json:"made_ms,omitempty"`  // what it took to make the last box
+	Restored bool           `json:"restored,omitempty"` // that box was restored from the state of an earlier one, not booted
 	Error    string         `json:"error,omitempty"`    // why it has no boxes
 	Reason   string         `json:"reason,omitempty"`   // the same in a word
 }

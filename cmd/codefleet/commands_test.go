@@ -192,3 +192,14 @@ func TestTiming(t *testing.T) {
 		t.Errorf("timing = %q, want %q", got, want)
 	}
 }
+
+func TestEnvironmentText(t *testing.T) {
+	e := client.Environment{What: "host /usr", MadeMS: 71.6}
+	if got, want := environmentText(e), "host /usr"; got != want {
+		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
+	}
+	e.Restored = true
+	if got, want := environmentText(e), "host /usr (boxes are restored: 72 ms)"; got != want {
+		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
+	}
+}

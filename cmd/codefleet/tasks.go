@@ -252,6 +252,9 @@ func environmentText(e client.Environment) string {
 	if n := len(e.Packages); n > 0 {
 		text += ": " + clip(strings.Join(e.Packages, ", "))
 	}
+	if e.Restored {
+		text += fmt.Sprintf(" (boxes are restored: %.0f ms)", e.MadeMS)
+	}
 	if e.Error != "" {
 		text = e.Reason + ": " + strings.Join(strings.Fields(e.Error), " ")
 	}

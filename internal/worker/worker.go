@@ -223,7 +223,7 @@ func info(version string, pool *executor.Pool) schemas.Worker {
 	}
 	for _, e := range pool.Environments() {
 		out.Environments = append(out.Environments, schemas.Environment{
-			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason),
+			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason), Restored: e.Restored, MadeMS: float64(e.Made.Microseconds()) / 1000,
 			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting, "waiting_memory": e.WaitingMemory},
 		})
 	}
@@ -238,8 +238,9 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by environment and state"))
 	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox, or for memory to have one"))
 	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox of an environment can be made, by reason"))
+	made, err5 := m.Float64ObservableGauge("codefleet.pool.made", metric.WithUnit("s"), metric.WithDescription("what it took to make the last sandbox of an environment, by how: booted or restored"))
 	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
 	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -252,18 +253,22 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 			for what, n := range map[executor.Wait]int{executor.WaitSandbox: e.Waiting - e.WaitingMemory, executor.WaitMemory: e.WaitingMemory} {
 				o.ObserveInt64(waiting, int64(n), metric.WithAttributes(name, attribute.String("for", string(what))))
 			}
+			if e.Made > 0 {
+				how := map[bool]string{false: "booted", true: "restored"}[e.Restored]
+				o.ObserveFloat64(made, e.Made.Seconds(), metric.WithAttributes(name, attribute.String("how", how)))
+			}
 			if e.LastReason != "" {
 				o.ObserveInt64(trouble, 1, metric.WithAttributes(name, attribute.String("reason", string(e.LastReason))))
 			}
 		}
 		for event, n := range map[string]uint64{
-			"created": s.Created, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,
+			"created": s.Created, "restored": s.Restored, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,
 			"died": s.Died, "leased": s.Leases, "leased_cold": s.ColdLeases,
 		} {
 			o.ObserveInt64(events, int64(n), metric.WithAttributes(attribute.String("event", event)))
 		}
 		return nil
-	}, boxes, waiting, trouble, events)
+	}, boxes, waiting, trouble, made, events)
 	if err != nil {
 		return nil, err
 	}
