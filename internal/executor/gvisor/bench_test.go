@@ -1,14 +1,19 @@
 package gvisor_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/executor"
 )
@@ -48,6 +53,146 @@ func BenchmarkColdBox(b *testing.B) {
 	b.ReportMetric(box, "ms-box")
 	b.ReportMetric(yardstick, "ms-yardstick")
 	b.ReportMetric(box/yardstick, "N5")
+}
+
+// BenchmarkPreloadedBox makes boxes with modules imported ahead, in turns by a boot, by a boot that saves
+// a checkpoint, and from that, and asks each for the first answer of a program that uses one. CODEFLEET_BENCH_PRELOAD
+// names the modules, CODEFLEET_BENCH_IMAGE a root file system that has them.
+func BenchmarkPreloadedBox(b *testing.B) {
+	preload := benchPreload()
+	spy := &boxSpy{Driver: newDriver(b)}
+	spec := executor.Spec{Name: "w0", Owner: "bench", Workspace: workspace(b), Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
+	code := "import " + strings.Join(preload, ",") + "\nprint(6*7)"
+	dir := shortDir(b)
+	var boots, saves, restores []sample
+	for b.Loop() {
+		began := time.Now()
+		box, err := executor.NewPreloaded(b.Context(), spy, spec, preload, "")
+		boots = append(boots, measureBox(b, spy, box, err, began, code))
+		began = time.Now()
+		saved, err := executor.NewPreloaded(b.Context(), spy, spec, preload, filepath.Join(dir, strconv.Itoa(len(saves))))
+		saves = append(saves, measureBox(b, spy, saved, err, began, code))
+		began = time.Now()
+		box, err = saved.Another(b.Context(), spec)
+		restores = append(restores, measureBox(b, spy, box, err, began, code))
+		if !box.Restored() {
+			b.Fatal("not restored")
+		}
+	}
+	for name, samples := range map[string][]sample{"boot": boots, "save": saves, "restore": restores} {
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.made }), "ms-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.answered }), "ms-answer-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.next }), "ms-next-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.idle }), "MB-idle-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.used }), "MB-used-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.cpu }), "ms-cpu-"+name)
+	}
+}
+
+// sample is one box: made, its first answer and the next one in ms since it was begun or asked, charged
+// memory in MB before and after that, processor time in ms until it was made.
+type sample struct{ made, answered, next, idle, used, cpu float64 }
+
+func medianOf(samples []sample, of func(sample) float64) float64 {
+	var values []float64
+	for _, s := range samples {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began time.Time, code string) (m sample) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.made = ms(began)
+	stater := spy.boxes[len(spy.boxes)-1].(executor.Stater)
+	stats := func() executor.Stats {
+		stats, err := stater.Stats(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return stats
+	}
+	before := stats()
+	m.idle, m.cpu = before.MemoryMB, before.CPUMS
+	for _, took := range []*float64{&m.answered, &m.next} {
+		began := time.Now()
+		if v, err := s.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil || v.Output != "42\n" {
+			b.Fatalf("%+v, %v", v, err)
+		}
+		*took = ms(began)
+	}
+	m.answered += m.made
+	m.used = stats().MemoryMB
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return m
+}
+
+func ms(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
+
+// BenchmarkChangeOfTenants has tasks of 12 tenants on 3 boxes with modules imported ahead, so that each
+// needs a new box, by turns in a pool that boots them and in one that restores them.
+func BenchmarkChangeOfTenants(b *testing.B) {
+	preload := benchPreload()
+	root := executor.Root{Preload: preload, Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
+	rates := map[string][]float64{}
+	pools := map[string]*executor.Pool{}
+	for name, d := range map[string]executor.Driver{"boot": bootOnly{newDriver(b)}, "restore": newDriver(b)} {
+		pools[name] = startPool(b, d, executor.PoolOptions{MinReady: 1, Max: 3, DiskMB: 32, Environments: []executor.Environment{{
+			Prepare: func(context.Context) (executor.Root, error) { return root, nil },
+		}}})
+	}
+	for b.Loop() {
+		for name, p := range pools {
+			began := time.Now()
+			var group errgroup.Group
+			group.SetLimit(3)
+			for i := range 12 {
+				group.Go(func() error {
+					l, err := p.Lease(b.Context(), executor.Key{Tenant: strconv.Itoa(i)}, executor.Limits{})
+					if err != nil {
+						return err
+					}
+					defer l.Release()
+					_, err = l.Run(b.Context(), executor.Program{TaskID: "t", Code: "import " + strings.Join(preload, ",")}, executor.Hooks{})
+					return err
+				})
+			}
+			if err := group.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			rates[name] = append(rates[name], 12/time.Since(began).Seconds())
+		}
+	}
+	for name, values := range rates {
+		slices.Sort(values)
+		b.ReportMetric(values[len(values)/2], "tasks/s-"+name)
+	}
+}
+
+// bootOnly is a driver whose boxes cannot be saved or restored.
+type bootOnly struct{ executor.Driver }
+
+func (d bootOnly) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := d.Driver.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		executor.Box
+		executor.Limiter
+		executor.Guester
+	}{box, box.(executor.Limiter), box.(executor.Guester)}, nil
+}
+
+// benchPreload are the modules of CODEFLEET_BENCH_PRELOAD, or some of Python's own that take long.
+func benchPreload() []string {
+	return strings.Split(cmp.Or(os.Getenv("CODEFLEET_BENCH_PRELOAD"), "asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
 }
 
 // BenchmarkWarmRun runs a program in a warm box of a pool, 5 ms apart and back to back,
