@@ -185,7 +185,7 @@ type Encryption struct {
 	// File with the secret. Empty: what is written is in the clear.
 	KeyFile string `yaml:"key_file"`
 	// Files with earlier secrets, of what can still be read. Cleaning writes the newest versions anew; an
-	// old secret is needed until the versions and pins from before have left.
+	// old secret is needed until the versions and pins from before have left, which codefleet doctor knows.
 	OldKeyFiles []string `yaml:"old_key_files"`
 
 	// Key and OldKeys are the secrets in these files.
