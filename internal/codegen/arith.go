@@ -41,6 +41,9 @@ var (
 	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`)                                            // 0x10 is no product
 	notNumbers = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`) // dates
 
+	// -5 mod 3 is 1 for some and -2 for others.
+	negativeModulo = regexp.MustCompile(`(?:^|[-+*/(%×÷−])\s*[-−]\s*[\d.,]+\s*%|%\s*[-−]`)
+
 	// "-2 squared" is 4 for some and -4 for others.
 	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
 )
@@ -53,6 +56,9 @@ func parseArithmetic(s string) (expression, bool) {
 	}
 	for _, w := range operatorWords {
 		s = w.pattern.ReplaceAllString(s, w.symbol)
+	}
+	if negativeModulo.MatchString(s) {
+		return expression{}, false
 	}
 	p := arithParser{plain: true}
 	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {

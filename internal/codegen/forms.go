@@ -42,9 +42,11 @@ var numberForms = []form{
 	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
 	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`), readListOf},
 	{"take away", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
-		return p.calculate("(" + m[2] + ") - (" + m[1] + ")")
+		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2": 17 or 14?
 	}},
-	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool { return p.calculate("(" + m[2] + ") + " + m[1]) }},
+	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool {
+		return isOperand(m[2]) && p.calculate("("+m[2]+") + "+m[1])
+	}},
 	{"difference", re(`(?:` + calcVerb + ` )?(?:the )?(?:absolute |positive )?difference between (-?[\d.,]+) and (-?[\d.,]+)`), readDifference},
 	{"change by", re(`(increase|increment|decrease|decrement|reduce) (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
 	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
@@ -107,7 +109,7 @@ var pronoun = regexp.MustCompile(`(?i)\b(?:it|this|that)\b`)
 // foundSince tells whether the task has found something else since the last number, which "it" may mean as well.
 func (p *planner) foundSince() bool {
 	at := slices.IndexFunc(p.outputs, func(o output) bool { return o.variable == p.number })
-	return slices.ContainsFunc(p.outputs[at+1:], func(o output) bool { return !o.condition })
+	return slices.ContainsFunc(p.outputs[at+1:], func(o output) bool { return !o.condition && !o.elsewhere })
 }
 
 var (

@@ -47,7 +47,14 @@ func readIf(p *planner, m []string, c clause) bool {
 	at, outputs := len(p.body), len(p.outputs)
 	p.branch("if "+outcome+":", then)
 	if len(otherwise) > 0 {
+		first := len(p.outputs)
+		for i := outputs; i < first; i++ {
+			p.outputs[i].elsewhere = true
+		}
 		p.branch("else:", otherwise)
+		for i := outputs; i < first; i++ {
+			p.outputs[i].elsewhere = false
+		}
 	}
 	var none []string // what the branch not taken would have found
 	for _, o := range p.outputs[outputs:] {

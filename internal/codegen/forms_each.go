@@ -57,16 +57,17 @@ func (p *planner) endsSentence(at int, c clause) bool {
 
 var (
 	ofEach   = regexp.MustCompile(`(?i)\b(?:the|each|that) (?:number|value|element|item)\b`)
+	ofBefore = regexp.MustCompile(`(?i)\b(?:the|that) (?:previous |last )?(?:result|sum|product|total|answer|value|number)\b`) // each one's, or that of before?
 	itsPower = regexp.MustCompile(`(?i)\bits (square|cube)\b`)
 )
 
 // each emits a loop over a list with the one calculation that the body asks for, in which "it" is the number.
 func (p *planner) each(list, body string) bool {
 	numbers, ok := p.numbersOf(list)
-	if !ok || body == "" {
+	body = ofEach.ReplaceAllString(body, "it")
+	if !ok || body == "" || ofBefore.MatchString(body) {
 		return false
 	}
-	body = ofEach.ReplaceAllString(body, "it")
 	body = itsPower.ReplaceAllStringFunc(body, func(s string) string {
 		return map[string]string{"square": "it squared", "cube": "it cubed"}[strings.ToLower(s[4:])]
 	})

@@ -73,6 +73,7 @@ type planner struct {
 type output struct {
 	key, variable string
 	condition     bool // whether a condition held
+	elsewhere     bool // of the other branch than the one being read
 }
 
 func newPlanner(r Request) *planner {

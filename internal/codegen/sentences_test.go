@@ -52,6 +52,12 @@ func TestSentences(t *testing.T) {
 		"the number of days from 2024-02-01 to 2024-03-01":                    `29`,
 		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.": `{"calculation":24,"days":1}`,
 
+		"Calculate 8 * 2 and halve it, then double it":                                            `{"calculation":16,"calculation 2":8,"calculation 3":16}`,
+		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by 2": `{"calculation":8,"calculation 2":null,"calculation 3":6,"result below 5":false}`,
+		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it.":     `{"calculation":8,"calculation 2":16,"calculation 3":null,"result above 5":true}`,
+		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double it.":                  `{"calculation":8,"result above 5":true,"results":[2,4]}`,
+		"What is -5% of 200":                        `-10`,
+		"what is 10 - 5 % 3":                        `8`,
 		"divide 10 by (2 + 3)":                      `2`,
 		"double (8 + 1)":                            `18`,
 		"square twenty-one":                         `441`,
@@ -68,6 +74,9 @@ func TestSentences(t *testing.T) {
 // What may mean two things is nobody's to decide.
 func TestSentencesOfTwoMeanings(t *testing.T) {
 	for _, task := range []string{
+		"Calculate 4 + 4. For each of 2 and 3 multiply it by the result", "Calculate 4 + 4. For each of 2 and 3 calculate 2 * the result",
+		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it. Add 5 to it.",
+		"subtract 3 from 10 times 2", "add 3 to 4 times 2", "what is -5 mod 3", "what is 5 % -3", "what is 2 * -5 % 3",
 		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1", "double (1 + 2) * (3 + 4)", "square 3 + 1",
 		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?", "the difference between 1,50 and 2", "the difference of 3 and 10",
 		"Calculate 2026-03-01 - 2026-01-01", "What is 2026-01-15", "What is 12/25/2026", "Calculate 2026-01-15 + 30", "What is 1-2-26",
