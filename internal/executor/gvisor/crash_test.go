@@ -31,14 +31,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownBoxes runs a pool with one idle bound box, one busy box and ready ones, says so, and
-// goes on until it is killed.
+// ownBoxes runs a pool with one idle bound box, one busy box and ready ones, of which root's are restored
+// but for the first, says so, and goes on until it is killed.
 func ownBoxes(dir string) error {
 	d, err := gvisor.New(gvisor.Options{Runsc: os.Getenv("CODEFLEET_RUNSC"), Dir: filepath.Join(dir, "gv")})
 	if err != nil {
 		return err
 	}
-	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Max: 4, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32})
+	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Max: 4, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32, Environments: []executor.Environment{{
+		Prepare: func(context.Context) (executor.Root, error) { return executor.Root{Preload: []string{"decimal"}}, nil },
+	}}})
 	if err != nil {
 		return err
 	}
