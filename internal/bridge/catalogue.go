@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -30,9 +32,35 @@ type serverIn struct {
 }
 
 type searchIn struct {
-	Query       string `json:"query" jsonschema:"what the tools are to do"`
-	DetailLevel string `json:"detail_level,omitempty" jsonschema:"name (default), description, or full"`
-	MaxResults  int    `json:"max_results,omitempty" jsonschema:"default 10, at most 50"`
+	Query       string   `json:"query,omitempty" jsonschema:"what the tools are to do"`
+	Queries     []string `json:"queries,omitempty" jsonschema:"instead of query: one for each step, at most 20"`
+	DetailLevel string   `json:"detail_level,omitempty" jsonschema:"name (default), description, or full"`
+	MaxResults  int      `json:"max_results,omitempty" jsonschema:"default 10 a query, at most 50"`
+}
+
+// Bounds of a search. The fleet has the one of queries, too.
+const (
+	maxQueries  = 20
+	maxResults  = 50
+	usedResults = 10 // of each query, unless the caller says
+)
+
+// asked are the queries of a search.
+func (in searchIn) asked() ([]string, error) {
+	if in.Queries == nil {
+		in.Queries = []string{in.Query}
+	} else if in.Query != "" {
+		return nil, badArgument("query and queries are both given: put all into queries")
+	}
+	if n := len(in.Queries); n == 0 || n > maxQueries {
+		return nil, badArgument("there are %d queries, not 1 to %d", n, maxQueries)
+	}
+	for _, q := range in.Queries {
+		if strings.TrimSpace(q) == "" {
+			return nil, badArgument("a query is empty: say what the tools are to do, in query or in queries")
+		}
+	}
+	return in.Queries, nil
 }
 
 // toolFound is a tool in what search_tools answers, by the level of detail.
@@ -41,11 +69,31 @@ type toolFound struct {
 	Code        string `json:"code,omitempty"`
 }
 
-// searchNote says how well a query was understood. It stands beside the servers under a name that none of them can have.
+// searchNote says how well a search was understood. It stands beside the servers under a name that none of them can have.
 type searchNote struct {
-	Confidence     float64  `json:"confidence" jsonschema:"0 to 1; low means that perhaps no tool fits"`
-	UnmatchedTerms []string `json:"unmatched_terms" jsonschema:"words of the query that no tool knows"`
-	Degraded       string   `json:"degraded,omitempty" jsonschema:"why embeddings had no part in it, when they should have"`
+	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least sure query; low means that perhaps no tool fits"`
+	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that no tool knows"`
+	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"of queries: each one, with its tools as server/tool, best first"`
+	Degraded       string             `json:"degraded,omitempty" jsonschema:"why embeddings had no part in it, when they should have"`
+}
+
+// note is what a search says beside the tools; each says it of every query.
+func note(found client.ToolSearch, each bool) searchNote {
+	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
+	for i, q := range found.Queries {
+		if i == 0 || q.Confidence < n.Confidence {
+			n.Confidence = q.Confidence
+		}
+		for _, term := range q.UnmatchedTerms {
+			if !slices.Contains(n.UnmatchedTerms, term) {
+				n.UnmatchedTerms = append(n.UnmatchedTerms, term)
+			}
+		}
+	}
+	if each {
+		n.Queries = found.Queries
+	}
+	return n
 }
 
 const searchKey = "_search"
@@ -85,7 +133,7 @@ func (p *principal) addCatalogue(s *mcp.Server, profile string) {
 	})
 	t := tool{
 		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: searchSchema(),
-		text: "Find the few tools for a task, by server. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is.",
+		text: "Find the few tools for a task, by server. With queries, one for each step, _search says which tools are whose. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is.",
 	}
 	if profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."
@@ -121,17 +169,15 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 	default:
 		return nil, badArgument("detail_level %q is not one of name, description, full", in.DetailLevel)
 	}
-	if in.MaxResults < 0 || in.MaxResults > 50 {
-		return nil, badArgument("max_results is not from 1 to 50")
+	if in.MaxResults < 0 || in.MaxResults > maxResults {
+		return nil, badArgument("max_results is not from 1 to %d", maxResults)
 	}
-	if strings.TrimSpace(in.Query) == "" {
-		return nil, badArgument("query is empty")
+	queries, err := in.asked()
+	if err != nil {
+		return nil, err
 	}
-	limit := in.MaxResults
-	if limit == 0 {
-		limit = 10
-	}
-	found, err := c.fleet.SearchTools(ctx, client.SearchToolsOptions{Detail: level, Limit: limit}, in.Query)
+	limit := cmp.Or(in.MaxResults, min(usedResults*len(queries), maxResults))
+	found, err := c.fleet.SearchTools(ctx, client.SearchToolsOptions{Detail: level, Limit: limit}, queries...)
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +192,7 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 			out[g.Server] = names
 		}
 	}
-	note := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
-	for _, q := range found.Queries { // the one
-		note.Confidence, note.UnmatchedTerms = q.Confidence, q.UnmatchedTerms
-	}
-	out[searchKey] = note
+	out[searchKey] = note(found, in.Queries != nil)
 	return &answer{out: out}, nil
 }
 

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/bridge"
 )
 
-// searchable is a fleet that finds the same tools whatever is asked.
-func searchable(t *testing.T, found client.ToolSearch) bridge.Options {
+// searchable is a fleet that finds the same tools whatever is asked; asked is what it was asked last.
+func searchable(t *testing.T, found client.ToolSearch) (o bridge.Options, asked func() url.Values) {
 	t.Helper()
 	answer := func(v any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -23,10 +26,15 @@ func searchable(t *testing.T, found client.ToolSearch) bridge.Options {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/whoami", answer(client.Identity{Tenant: "t", Scopes: []string{"read"}}))
-	mux.HandleFunc("GET /v1/tools/search", answer(found))
+	var last atomic.Value
+	mux.HandleFunc("GET /v1/tools/search", func(w http.ResponseWriter, r *http.Request) {
+		last.Store(r.URL.Query())
+		answer(found)(w, r)
+	})
 	fleet := httptest.NewServer(mux)
 	t.Cleanup(fleet.Close)
-	return bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "x"}}
+	asked = func() url.Values { return last.Load().(url.Values) }
+	return bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "x"}}, asked
 }
 
 // TestSearch: what is found stands by server, and how sure that is beside it.
@@ -48,13 +56,70 @@ func TestSearch(t *testing.T) {
 		{nothing, "name", m{"_search": m{"confidence": 0.0, "unmatched_terms": []any{}}}},
 	} {
 		for _, profile := range bridge.Profiles() {
-			o := searchable(t, c.found)
+			o, _ := searchable(t, c.found)
 			o.Profile = profile
 			cs, _ := stdio(t, o, nil)
 			got, failed := invoke(t, cs, "search_tools", m{"query": "x", "detail_level": c.detail})
 			if diff := cmp.Diff(c.want, got); diff != "" || failed {
 				t.Errorf("search_tools, level %s, profile %s: failed %v (-want +got):\n%s", c.detail, profile, failed, diff)
 			}
+		}
+	}
+}
+
+// TestSearchSeveral: several queries make one search, which says what was found for each.
+func TestSearchSeveral(t *testing.T) {
+	type m = map[string]any
+	found := client.ToolSearch{
+		Servers: []client.ToolGroup{{Server: "mail", Tools: []client.ToolFind{{Tool: "send"}, {Tool: "read"}}}},
+		Queries: []client.ToolQuery{
+			{Query: "send a mail", Tools: []string{"mail/send"}, Confidence: 0.9, UnmatchedTerms: []string{"x"}},
+			{Query: "read mail", Tools: []string{"mail/read", "mail/send"}, Confidence: 0.4, UnmatchedTerms: []string{"y", "x"}},
+		},
+	}
+	want := m{"mail": []any{"send", "read"}, "_search": m{
+		"confidence": 0.4, "unmatched_terms": []any{"x", "y"},
+		"queries": []any{
+			m{"query": "send a mail", "tools": []any{"mail/send"}, "confidence": 0.9, "unmatched_terms": []any{"x"}},
+			m{"query": "read mail", "tools": []any{"mail/read", "mail/send"}, "confidence": 0.4, "unmatched_terms": []any{"y", "x"}},
+		},
+	}}
+	o, asked := searchable(t, found)
+	cs, _ := stdio(t, o, nil)
+	got, failed := invoke(t, cs, "search_tools", m{"queries": []string{"send a mail", "read mail"}})
+	if diff := cmp.Diff(want, got); diff != "" || failed {
+		t.Errorf("search_tools of two: failed %v (-want +got):\n%s", failed, diff)
+	}
+	if got := asked(); !slices.Equal(got["q"], []string{"send a mail", "read mail"}) || got.Get("limit") != "20" {
+		t.Errorf("the fleet was asked %v, want both queries and the limit 20", got)
+	}
+	for _, c := range []struct {
+		args  m
+		limit string
+	}{
+		{m{"query": "x"}, "10"},
+		{m{"query": "", "queries": []string{"x"}}, "10"},
+		{m{"queries": []string{"x", "y"}, "max_results": 3}, "3"},
+		{m{"queries": slices.Repeat([]string{"x"}, 20)}, "50"},
+	} {
+		if got, failed := invoke(t, cs, "search_tools", c.args); failed || asked().Get("limit") != c.limit {
+			t.Errorf("search_tools(%v) = %v, limit %s, want %s", c.args, got, asked().Get("limit"), c.limit)
+		}
+	}
+	for _, c := range []struct {
+		args m
+		want string
+	}{
+		{m{}, "a query is empty: say what the tools are to do, in query or in queries"},
+		{m{"query": " "}, "a query is empty: say what the tools are to do, in query or in queries"},
+		{m{"queries": []string{}}, "there are 0 queries, not 1 to 20"},
+		{m{"queries": slices.Repeat([]string{"x"}, 21)}, "there are 21 queries, not 1 to 20"},
+		{m{"queries": []string{"x", "\t"}}, "a query is empty: say what the tools are to do, in query or in queries"},
+		{m{"query": "x", "queries": []string{"y"}}, "query and queries are both given: put all into queries"},
+		{m{"query": "x", "max_results": 51}, "max_results is not from 1 to 50"},
+	} {
+		if got, failed := invoke(t, cs, "search_tools", c.args); !failed || got["error"] != c.want || got["error_code"] != "bad_arguments" {
+			t.Errorf("search_tools(%v) = %v, want the error %q", c.args, got, c.want)
 		}
 	}
 }
