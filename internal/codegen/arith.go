@@ -11,18 +11,21 @@ import (
 type expression struct {
 	python string
 	refers bool // to the previous number, written as the name result_so_far in python
-	plain  bool // only numbers, + - * / and parentheses: any calculator can do it
+	plain  bool // only numbers, + - * / and parentheses: any calculator can do it, also one that knows only floats
 	single bool // one number and nothing else
 }
 
-const previous = "result_so_far"
+const (
+	previous  = "result_so_far"
+	percentOf = "percent_of"
+)
 
 // Words for operators, longest first. The last group refers to the previous number.
 var operatorWords = []struct {
 	pattern *regexp.Regexp
 	symbol  string
 }{
-	{regexp.MustCompile(`(?i)(\d)\s*(?:%|percent)\s+of\s+`), "$1 / 100 * "},
+	{regexp.MustCompile(`(?i)(\d)\s*(?:%|percent)\s+of\s+`), "$1 " + percentOf + " "},
 	{regexp.MustCompile(`(?i)\b(?:to the power of|raised to)\b`), " ** "},
 	{regexp.MustCompile(`(?i)\bmultiplied by\b|\btimes\b`), " * "},
 	{regexp.MustCompile(`(?i)\bdivided by\b`), " / "},
@@ -36,7 +39,7 @@ var operatorWords = []struct {
 }
 
 var (
-	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `))`)
+	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `|` + percentOf + `))`)
 	maxPower   = 1000.0
 	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`)                                            // 0x10 is no product
 	notNumbers = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`) // dates
@@ -73,7 +76,7 @@ func parseArithmetic(s string) (expression, bool) {
 	if !ok || p.at != len(p.tokens) || len(p.tokens) == 0 {
 		return expression{}, false
 	}
-	return expression{python: text, refers: p.refers, plain: p.plain && !p.refers, single: len(p.tokens) == 1}, true
+	return expression{python: text, refers: p.refers, plain: p.plain && !p.refers && p.digits <= floatDigits, single: len(p.tokens) == 1}, true
 }
 
 var (
@@ -96,7 +99,10 @@ type arithParser struct {
 	tokens        []string
 	at            int
 	plain, refers bool
+	digits        int // of all numbers together: no product of them has more
 }
+
+const floatDigits = 15 // a float holds every whole number of so many
 
 func (p *arithParser) peek() string {
 	if p.at < len(p.tokens) {
@@ -110,23 +116,33 @@ func (p *arithParser) sum(depth int) (string, bool) {
 }
 
 func (p *arithParser) product(depth int) (string, bool) {
-	return p.chain(depth, p.power, map[string]string{"*": "*", "×": "*", "/": "/", "÷": "/", "%": "%"})
+	return p.chain(depth, p.power, map[string]string{"*": "*", "×": "*", "/": "/", "÷": "/", "%": "%", percentOf: "*"})
 }
 
 func (p *arithParser) chain(depth int, operand func(int) (string, bool), operators map[string]string) (string, bool) {
 	var text strings.Builder
 	left, ok := operand(depth)
 	text.WriteString(left)
+	last, percent, modulo := "", false, false
 	for ok {
-		symbol, is := operators[p.peek()]
+		word := p.peek()
+		symbol, is := operators[word]
 		if !is {
 			break
 		}
+		percent, modulo = percent || word == percentOf, modulo || symbol == "%"
+		if word == percentOf && last == "/" || percent && modulo {
+			return "", false // "200 / 10% of 50": 40 or 10?
+		}
+		last = symbol
 		p.at++
 		p.plain = p.plain && symbol != "%"
 		var right string
 		right, ok = operand(depth)
 		text.WriteString(" " + symbol + " " + right)
+		if word == percentOf {
+			text.WriteString(" / 100")
+		}
 	}
 	return text.String(), ok
 }
@@ -170,6 +186,7 @@ func (p *arithParser) factor(depth int) (string, bool) {
 		p.refers = true
 		return t, true
 	case t[0] >= '0' && t[0] <= '9' || t[0] == '.':
+		p.digits += len(number(t))
 		return number(t), true
 	}
 	return "", false

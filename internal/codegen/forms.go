@@ -56,14 +56,33 @@ var numberForms = []form{
 		operator := map[string]string{"multiply": " * ", "divide": " / "}[strings.ToLower(m[1])]
 		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
 	}},
-	{"scale", re(`(double|triple|halve|square|negate) (.+)`), func(p *planner, m []string, _ clause) bool {
-		if !isOperand(m[2]) {
-			return false // "double 8 plus 1": of what?
-		}
-		operator := map[string]string{"double": " * 2", "triple": " * 3", "halve": " / 2", "square": " ** 2", "negate": " * (-1)"}[strings.ToLower(m[1])]
-		return p.calculate("(" + m[2] + ")" + operator)
-	}},
+	{"scale", re(`(double|triple|halve|square|cube|negate) (.+)`), readScale},
+	{"scale", re(`(?:` + calcVerb + ` )?(?:the )?(double|square|cube|square root|half) of (.+)`), readScale},
+	{"scale", re(`(?:` + calcVerb + ` )?(?:a|one) (half|third|quarter) of (.+)`), readScale},
 	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`), readCalculate},
+}
+
+// scales are what is made of one number, as operators.
+var scales = map[string]string{
+	"double": " * 2", "triple": " * 3", "negate": " * (-1)", "square": " ** 2", "cube": " ** 3",
+	"halve": " / 2", "half": " / 2", "third": " / 3", "quarter": " / 4",
+}
+
+func readScale(p *planner, m []string, _ clause) bool {
+	if !isOperand(m[2]) {
+		return false // "double 8 plus 1": of what?
+	}
+	operand := "(" + m[2] + ")"
+	if scale := scales[strings.ToLower(m[1])]; scale != "" {
+		return p.calculate(operand + scale)
+	}
+	e, ok := p.arithmetic(operand)
+	if !ok || strings.Contains(e.python, "-") {
+		return false // a negative number has no root
+	}
+	p.helper("square_root")
+	p.calculated("square root of "+e.python, "square_root("+e.python+")")
+	return true
 }
 
 func readCalculate(p *planner, m []string, _ clause) bool {
@@ -82,26 +101,42 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// calculate emits the value of an arithmetic text and makes it the last number.
-func (p *planner) calculate(text string) bool {
+// arithmetic understands a text whose previous number, if it refers to one, can only be the last number.
+func (p *planner) arithmetic(text string) (expression, bool) {
 	e, ok := parseArithmetic(text)
 	if !ok || e.single || e.refers && (p.number == "" || pronoun.MatchString(text) && p.foundSince()) {
+		return expression{}, false
+	}
+	e.python = strings.ReplaceAll(e.python, previous, p.number)
+	return e, true
+}
+
+// calculate emits the value of an arithmetic text and makes it the last number.
+func (p *planner) calculate(text string) bool {
+	e, ok := p.arithmetic(text)
+	if !ok {
 		return false
 	}
-	variable := p.fresh("value")
-	python := strings.ReplaceAll(e.python, previous, p.number)
+	value := e.python
 	calculator := p.tool(func(t *Tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
-	switch {
-	case e.plain && calculator != nil:
-		p.helper("number")
-		p.emit("%s = number(%s)", variable, p.call(calculator, quote(python)))
-	default:
-		p.emit("%s = %s", variable, python)
+	if e.plain && calculator != nil {
+		value = p.call(calculator, quote(value))
 	}
-	p.number = variable
-	p.emit("print(%s, %s)", quote(python+" ="), variable)
-	p.output("calculation", variable)
+	if value != e.python || strings.Contains(value, "/") {
+		p.helper("number")
+		value = "number(" + value + ")"
+	}
+	p.calculated(e.python, value)
 	return true
+}
+
+// calculated emits the number that a Python expression gives, and what it is the value of.
+func (p *planner) calculated(of, python string) {
+	variable := p.fresh("value")
+	p.emit("%s = %s", variable, python)
+	p.number = variable
+	p.emit("print(%s, %s)", quote(of+" ="), variable)
+	p.output("calculation", variable)
 }
 
 var pronoun = regexp.MustCompile(`(?i)\b(?:it|this|that)\b`)

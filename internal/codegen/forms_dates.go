@@ -24,8 +24,12 @@ var dateForms = []form{
 	{"date before", re(`subtract ` + spanRe + ` from ` + dateRe), func(p *planner, m []string, _ clause) bool {
 		return p.moveDate(m[3], m[1], m[2], true)
 	}},
+	{"weekday", re(`(?:(?:calculate|compute|find|tell me|give me|what is|what's|what|which) )?(?:the )?(?:weekday|day of the week)(?: is| was| will)?(?: of| for| on)? ` + dateRe + `(?: be)?`), readWeekday},
 	{"days between", re(`(?:` + calcVerb + ` )?(?:how many |the )?(?:number of )?days (?:are (?:there )?|lie )?(between|from) ` + dateRe + ` (?:and|to|until) ` + dateRe), readDaysBetween},
 }
+
+// firstYear is the first in which the countries that write English had one calendar.
+const firstYear = 1753
 
 // date reads a date that is on the calendar; today is known when the program runs.
 func date(s string) (day time.Time, today, ok bool) {
@@ -35,7 +39,7 @@ func date(s string) (day time.Time, today, ok bool) {
 	plain := ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 ")
 	plain = strings.Join(strings.Fields(plain), " ")
 	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
-		if day, err := time.Parse(layout, plain); err == nil && day.Year() > 0 {
+		if day, err := time.Parse(layout, plain); err == nil && day.Year() >= firstYear {
 			return day, false, true
 		}
 	}
@@ -72,7 +76,7 @@ func (p *planner) moveDate(from, count, unit string, back bool) bool {
 	if back {
 		sign, moved = "-", day.AddDate(0, 0, -n)
 	}
-	if n > daysInAll || !today && (moved.Year() < 1 || moved.Year() > 9999) {
+	if n > daysInAll || !today && (moved.Year() < firstYear || moved.Year() > 9999) {
 		return false
 	}
 	variable := p.fresh("date")
@@ -80,6 +84,19 @@ func (p *planner) moveDate(from, count, unit string, back bool) bool {
 	p.emit("print(%s, %s)", quote(from+" "+sign+" "+strconv.Itoa(n)+" days:"), variable)
 	p.number = "" // "it" is no number now
 	p.output("date", variable)
+	return true
+}
+
+func readWeekday(p *planner, m []string, _ clause) bool {
+	day, today, ok := date(m[1])
+	if !ok {
+		return false
+	}
+	variable := p.fresh("weekday")
+	p.emit("%s = %s.strftime(\"%%A\")", variable, p.python(day, today))
+	p.emit("print(%s, %s)", quote("Weekday of "+m[1]+":"), variable)
+	p.number = "" // "it" is no number now
+	p.output("weekday", variable)
 	return true
 }
 

@@ -95,8 +95,15 @@ var helpers = []struct {
     """The number in a tool's answer; whole numbers without a fraction."""
     if isinstance(value, dict):
         value = value["result"] if "result" in value else value["value"]
+    if isinstance(value, int):
+        return value
     value = float(value)
-    return int(value) if value.is_integer() else value
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+`},
+	{"square_root", "math", `def square_root(value):
+    """The root of a number; a whole number if it is one."""
+    root = math.sqrt(value)
+    return int(root) if root.is_integer() and int(root) ** 2 == value else root
 `},
 	{"show", "json", `def show(label, value):
     print(label + ":", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))

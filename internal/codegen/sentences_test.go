@@ -56,6 +56,33 @@ func TestSentences(t *testing.T) {
 		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by 2": `{"calculation":8,"calculation 2":null,"calculation 3":6,"result below 5":false}`,
 		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it.":     `{"calculation":8,"calculation 2":16,"calculation 3":null,"result above 5":true}`,
 		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double it.":                  `{"calculation":8,"result above 5":true,"results":[2,4]}`,
+		"square of 5":                           `25`,
+		"What is the square of -5?":             `25`,
+		"cube of 3":                             `27`,
+		"cube -3":                               `-27`,
+		"half of 10":                            `5`,
+		"What is half of 1,001?":                `500.5`,
+		"calculate a third of nine":             `3`,
+		"a quarter of 10":                       `2.5`,
+		"double of 4":                           `8`,
+		"10 percent of 250":                     `25`,
+		"7% of 100":                             `7`,
+		"10% of 50% of 200":                     `10`,
+		"2 * 10% of 50":                         `10`,
+		"Calculate the square of 2 and cube it": `{"calculation":4,"calculation 2":64}`,
+		"square root of 144":                    `12`,
+		"What is the square root of 2?":         `1.4142135623730951`,
+		"the square root of 10000000000000000":  `100000000`,
+		"the square root of (3 * 3 + 4 * 4)":    `5`,
+		"Calculate 5 + 3 and double it. What is the square root of the result?": `{"calculation":8,"calculation 2":16,"calculation 3":4}`,
+		"For each of 1, 4 and 9 calculate the square root of it":                `[1,2,3]`,
+		"For each of 1 and 2 calculate half of it":                              `[0.5,1]`,
+
+		"What day of the week is 2026-11-22?":       `"Sunday"`,
+		"What weekday was March 1st, 2024?":         `"Friday"`,
+		"which day of the week was 4 July 1776":     `"Thursday"`,
+		"the weekday of 2000-02-29":                 `"Tuesday"`,
+		"What day of the week will 2100-03-01 be?":  `"Monday"`,
 		"What is -5% of 200":                        `-10`,
 		"what is 10 - 5 % 3":                        `8`,
 		"divide 10 by (2 + 3)":                      `2`,
@@ -71,11 +98,33 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// Whole numbers are exact, however large: a calculator may count in floats.
+func TestLargeNumbers(t *testing.T) {
+	for task, want := range map[string]string{
+		"Calculate 9007199254740993 + 2":         "9007199254740993 + 2 = 9007199254740995\n",
+		"Calculate 12345678901234567 * 3":        "12345678901234567 * 3 = 37037036703703701\n",
+		"Calculate 123456789 * 987654321 * 1000": "123456789 * 987654321 * 1000 = 121932631112635269000\n",
+		"Calculate 99999999 * 99999999":          "99999999 * 99999999 = 9999999800000001\n",
+		"Calculate 12345678901234567 * 3 / 3":    "12345678901234567 * 3 / 3 = 1.2345678901234568e+16\n", // no whole number: it is rounded
+		"square of 123456789":                    "123456789 ** 2 = 15241578750190521\n",
+		"square root of 15241578750190521":       "square root of 15241578750190521 = 123456789\n",
+		"Calculate 99999999 + 1":                 "99999999 + 1 = 100000000\n",
+	} {
+		if _, output, err := newWorld(t, "18").try(task); err != nil || output != want {
+			t.Errorf("%q printed %q, %v, want %q", task, output, err, want)
+		}
+	}
+}
+
 // What may mean two things is nobody's to decide.
 func TestSentencesOfTwoMeanings(t *testing.T) {
 	for _, task := range []string{
 		"Calculate 4 + 4. For each of 2 and 3 multiply it by the result", "Calculate 4 + 4. For each of 2 and 3 calculate 2 * the result",
 		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it. Add 5 to it.",
+		"square of 5 plus 1", "square of 5 and 3", "half of 10%", "half of 10 and 20", "half of 1,5", "half of the users", "half of a million", "the quarter of 2026", "the third of 5", "third of March 2026", "square root of 2 + 2",
+		"square root of -4", "square root of four and nine", "the square root of 144 squared", "Calculate 200 / 10% of 50", "200 divided by 10% of 50", "10% of 7 % 3", "10 of 250",
+		"What day is 2026-11-22?", "What weekday is 2026-02-30?", "What weekday was 1492-10-12?", "What weekday is 01/02/2026?", "What weekday is 2026-01-15 plus 3?", "What weekday is March 1?",
+		"What weekday is 2026-11-22 and double it", "What date is 30 days before 1753-01-15?",
 		"subtract 3 from 10 times 2", "add 3 to 4 times 2", "what is -5 mod 3", "what is 5 % -3", "what is 2 * -5 % 3",
 		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1", "double (1 + 2) * (3 + 4)", "square 3 + 1",
 		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?", "the difference between 1,50 and 2", "the difference of 3 and 10",

@@ -75,7 +75,7 @@ var (
 )
 
 // verbs begin a new clause after "and" or a comma.
-var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple halve negate square average get fetch
+var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple halve negate square cube average get fetch
 check show tell find give query select run execute filter keep sort order count list read open load write create save
 store append print display report output verify confirm ensure update set increment increase decrement decrease reduce change import use call return if
 otherwise else for insert delete remove rename convert send search
