@@ -224,6 +224,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	}
 	t.Run("leaves daemons", func(t *testing.T) { testDaemons(t, b) })
 	t.Run("continues itself", func(t *testing.T) { testContinues(t, b) })
+	t.Run("writes asynchronously", func(t *testing.T) { testAsynchronous(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
 		if b.split {
 			t.Skip("it has no right to")
@@ -266,6 +267,48 @@ if libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None): 
 		}
 		empty(t, b.spec.Workspace)
 	}
+}
+
+// testAsynchronous runs programs that have the kernel write for them, where it does, and end: nothing of
+// that may reach the workspace once there is a verdict.
+func testAsynchronous(t *testing.T, b *box) {
+	const code = `
+import ctypes, os, struct
+libc, setup, submit = ctypes.CDLL(None), *{"x86_64": (206, 209), "aarch64": (0, 2)}[os.uname().machine]
+context, size, calls = ctypes.c_ulong(), 1 << 20, 64
+data, blocks = ctypes.create_string_buffer(size), []
+for number in range(calls):
+    file = os.open(str(number), os.O_CREAT | os.O_WRONLY)
+    blocks.append(ctypes.create_string_buffer(struct.pack("QIIHhIQQqQII", 0, 0, 0, 1, 0, file, ctypes.addressof(data), size, 0, 0, 0, 0)))
+libc.syscall(setup, calls, ctypes.byref(context))
+libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*map(ctypes.addressof, blocks)))
+1`
+	for range 10 {
+		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
+		atOnce := written(t, b.spec.Workspace)
+		b.check(t)
+		if later := written(t, b.spec.Workspace); later != atOnce {
+			t.Errorf("%d bytes when the verdict came, %d later", atOnce, later)
+		}
+		empty(t, b.spec.Workspace)
+	}
+}
+
+// written is how many bytes the files of a directory have.
+func written(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += info.Size()
+	}
+	return bytes
 }
 
 // testDaemons leaves processes that left the session, hold the output open, and write files.
