@@ -41,6 +41,9 @@ const (
 // probeTime bounds most checks.
 const probeTime = 15 * time.Second
 
+// bootTime is what a worker gives a box to become ready, its modules imported.
+const bootTime = time.Minute
+
 // fetchTime bounds the checks that may have to read much: the one that boots a box, for which an image may have
 // to come from far, and that of old secrets.
 const fetchTime = 5 * time.Minute
@@ -227,9 +230,9 @@ func (p *patient) msbDir() string { return filepath.Join(p.Data, "w0", wire.MsbD
 func trouble(name, status string, err error) finding {
 	var host *executor.HostError
 	if !errors.As(err, &host) {
-		return finding{name, status, err.Error(), ""}
+		return finding{name, status, oneLine(err.Error()), ""}
 	}
-	return finding{name, status, fmt.Sprintf("%s: %v", host.Reason, host.Err), host.Fix}
+	return finding{name, status, oneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
 }
 
 // boot starts a real sandbox, which is the only proof that one starts.

@@ -51,7 +51,9 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
-	single, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace})
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, errors.New("not ready after "+bootTime.String()))
+	defer cancel()
+	single, err := executor.NewPreloaded(ctx, driver, executor.Spec{Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace}, root.Preload, "")
 	if err != nil {
 		return trouble(name, problem, err)
 	}
@@ -60,9 +62,9 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 			f = finding{name, problem, err.Error(), ""}
 		}
 	}()
-	verdict, err := single.Run(ctx, executor.Program{TaskID: "doctor", Code: "import " + strings.Join(append([]string{"sys"}, root.Preload...), ", ")}, executor.Hooks{})
+	verdict, err := single.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})
 	if err == nil && verdict.Error != nil {
-		err = errors.New("preload: " + verdict.Error.Message)
+		err = errors.New("a program of one line: " + verdict.Error.Message)
 	}
 	if err != nil {
 		return trouble(name, problem, err)

@@ -246,6 +246,8 @@ func waitingText(e client.Environment) string {
 	return strconv.Itoa(e.Boxes["waiting"])
 }
 
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // environmentText is what an environment is, what it has, or why there is none of it.
 func environmentText(e client.Environment) string {
 	text := cmp.Or(e.What, "being prepared")
@@ -256,7 +258,7 @@ func environmentText(e client.Environment) string {
 		text += fmt.Sprintf(" (boxes are restored: %.0f ms)", e.MadeMS)
 	}
 	if e.Error != "" {
-		text = e.Reason + ": " + strings.Join(strings.Fields(e.Error), " ")
+		text = e.Reason + ": " + oneLine(e.Error)
 	}
 	return text
 }

@@ -17,6 +17,7 @@ const (
 	ReasonImageBroken   Reason = "image_broken"         // the image cannot be read
 	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no room for another box
 	ReasonRequirements  Reason = "requirements_failed"  // the packages of a requirements file cannot be had
+	ReasonPreload       Reason = "preload_failed"       // a module that programs are to find imported cannot be
 	ReasonBootFailed    Reason = "boot_failed"          // a box did not become ready, for another reason
 )
 

@@ -36,6 +36,11 @@ type runner struct {
 	writing sync.Mutex // held for a whole message
 	busy    bool       // has not said ready since its last program; owned by run
 	kill    func() error
+
+	// owned by start:
+	preload   []string
+	imported  int    // of preload, the last one perhaps not yet
+	importing string // that one; empty: it is
 }
 
 // runnerEnv is the environment that a box must be created with (Spec.Env).
@@ -67,12 +72,13 @@ func startRunner(ctx context.Context, box Box, preload []string, legacy *legacy)
 
 func start(ctx context.Context, box Box, preload []string, legacy *legacy, from origin) (*runner, error) {
 	r := &runner{
-		box:    box,
-		from:   from,
-		guest:  DefaultGuest(),
-		frames: make(chan wire.Frame, 16),
-		killed: make(chan struct{}),
-		done:   make(chan struct{}),
+		box:     box,
+		from:    from,
+		preload: preload,
+		guest:   DefaultGuest(),
+		frames:  make(chan wire.Frame, 16),
+		killed:  make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	r.kill = sync.OnceValue(r.destroy)
 	if g, ok := box.(Guester); ok {
@@ -89,17 +95,27 @@ func start(ctx context.Context, box Box, preload []string, legacy *legacy, from 
 		return nil, errors.Join(fmt.Errorf("start runner: %w", err), r.kill())
 	}
 	go r.read() // ends with the box; close waits for it
-	if err := r.greet(ctx, preload, legacy); err != nil {
-		if closing := r.close(context.WithoutCancel(ctx)); closing != nil {
-			return nil, errors.Join(err, closing)
-		}
-		return nil, fmt.Errorf("%w%s", err, r.stderr.note())
+	if err := r.greet(ctx, legacy); err != nil {
+		closing := r.close(context.WithoutCancel(ctx)) // nothing is added to stderr any more, if it could be
+		return nil, errors.Join(r.explain(err), closing)
 	}
 	return r, nil
 }
 
+// explain adds what the runner complained about to why it is not ready, and whose doing that is.
+func (r *runner) explain(err error) error {
+	err = fmt.Errorf("%w%s", err, r.stderr.note())
+	if r.importing == "" {
+		return err
+	}
+	return &HostError{
+		Reason: ReasonPreload, Err: fmt.Errorf("preload of %s: %w", r.importing, err),
+		Fix: "correct execution.preload or pools.NAME.preload, or add the module to the requirements or the image of the pool",
+	}
+}
+
 // greet sends the runner itself, where it is not restored, and waits until it is ready.
-func (r *runner) greet(ctx context.Context, preload []string, legacy *legacy) error {
+func (r *runner) greet(ctx context.Context, legacy *legacy) error {
 	if r.from != restored {
 		boot := wire.Source(wire.Boot{
 			Workspace: r.guest.Workspace,
@@ -110,7 +126,7 @@ func (r *runner) greet(ctx context.Context, preload []string, legacy *legacy) er
 			Counts:    r.guest.Counts,
 			Split:     r.guest.Split,
 			UID:       r.guest.UID,
-			Preload:   append([]string{}, preload...),
+			Preload:   append([]string{}, r.preload...),
 			Pause:     r.from == saved,
 			Compiled:  legacy.compiled.get(),
 		})
@@ -144,6 +160,9 @@ func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Fr
 		case !ok:
 			<-r.done
 			return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
+		case f.Type == "preload" && r.imported < len(r.preload):
+			r.imported, r.importing = r.imported+1, r.preload[r.imported]
+			return r.hear(ctx, want, legacy)
 		case f.Type != want:
 			_ = r.kill() // close tells
 			return f, fmt.Errorf("runner said %q before %s", f.Type, want)
@@ -151,6 +170,7 @@ func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Fr
 			_ = r.kill() // close tells
 			return f, fmt.Errorf("runner speaks version %d, not %d", f.Version, wire.Version)
 		}
+		r.importing = ""
 		if len(f.Body) > 0 {
 			legacy.compiled.set(wire.Compiled{Interpreter: f.Interpreter, Code: f.Body})
 		}

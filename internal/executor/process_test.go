@@ -67,6 +67,25 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 	}
 }
 
+// Whatever keeps a runner from being ready, what it imports at that moment is to blame.
+func TestRunnerThatImports(t *testing.T) {
+	const say = "send({'t': 'preload'})\n"
+	for _, c := range []struct{ name, script, want string }{
+		{"ends in the second", say + say + "sys.exit('cannot')", "preload of b: runner ended with code 1 before it was ready (EOF): cannot; correct "},
+		{"imports too many", say + say + say + "while True: read()", `preload of b: runner said "preload" before hello; correct `},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := executor.NewPreloaded(t.Context(), impostor{script: c.script}, executor.Spec{Workspace: t.TempDir()}, []string{"a", "b"}, "")
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("NewPreloaded() = %v, want %q", err, c.want)
+			}
+			if got := executor.ReasonOf(err); got != executor.ReasonPreload {
+				t.Errorf("ReasonOf(%v) = %s, want %s", err, got, executor.ReasonPreload)
+			}
+		})
+	}
+}
+
 func TestRunnerThatMisbehaves(t *testing.T) {
 	const wait = "\nwhile True: read()"
 	for _, c := range []struct{ name, script, code string }{

@@ -27,6 +27,7 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
 	t.Run("packages", func(t *testing.T) { testPackages(t, newDriver) })
+	t.Run("preload", func(t *testing.T) { testPreload(t, newDriver) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, newDriver) })
 	t.Run("stops", func(t *testing.T) { testStops(t, newDriver) })
 	t.Run("hostile", func(t *testing.T) { testHostile(t, newDriver) })

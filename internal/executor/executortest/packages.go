@@ -1,6 +1,8 @@
 package executortest
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
@@ -34,6 +36,58 @@ func testPackages(t *testing.T, newDriver newDriver) {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.check(t, b.must(t, executor.Program{Code: c.code}, executor.Hooks{}))
 			b.check(t)
+		})
+	}
+}
+
+// testPreload makes boxes that import modules of a directory of the host, of all kinds.
+func testPreload(t *testing.T, newDriver newDriver) {
+	driver := newDriver(t)
+	if _, ok := driver.(Host); ok {
+		t.Skip("plain processes of the host have no directories of their own")
+	}
+	layer := workspace(t)
+	put(t, layer, map[string]string{
+		"prints.py":  "import os\nprint('hello from prints')\nos.write(1, b'hello from prints')",
+		"reads.py":   "import sys\nread = sys.stdin.read()",
+		"leaves.py":  "import os, tempfile\nkept = tempfile.mkstemp()\nos.makedirs('/tmp/of/leaves', 0o700)",
+		"threads.py": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+		"raises.py":  "raise ValueError('no licence')",
+		"exits.py":   "raise SystemExit('no display')",
+		"crashes.py": "import os\nos._exit(9)",
+	})
+	spec := executor.Spec{Owner: "executortest", Name: "preload", Mounts: []executor.Mount{{Source: layer, Target: executor.PackagesDir, ReadOnly: true}}}
+	for _, name := range []string{"prints", "reads", "leaves", "threads"} {
+		t.Run(name, func(t *testing.T) {
+			first := template(t, driver, spec, name)
+			spec.Workspace = workspace(t)
+			single, err := first.Another(t.Context(), spec)
+			if err != nil {
+				t.Fatalf("Another() = %v", err)
+			}
+			v, err := single.Run(t.Context(), executor.Program{TaskID: "t", Code: "import os, sys\n['" + name + "' in sys.modules, os.listdir('/tmp')]"}, executor.Hooks{})
+			if err != nil {
+				t.Fatalf("Run() = %v", err)
+			}
+			want{result: "[true,[]]"}.check(t, v)
+			if err := single.Close(t.Context()); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"nowhere": "ModuleNotFoundError: No module named 'nowhere'",
+		"raises":  "/opt/packages/raises.py\", line 1, in <module>",
+		"exits":   "ended with code 1 before it was ready (EOF): no display",
+		"crashes": "ended with code 9",
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec.Workspace = workspace(t)
+			_, err := executor.NewPreloaded(t.Context(), driver, spec, []string{"json", name}, "")
+			host, ok := errors.AsType[*executor.HostError](err)
+			if !ok || host.Reason != executor.ReasonPreload || host.Fix == "" || !strings.Contains(err.Error(), "preload of "+name+": ") || !strings.Contains(err.Error(), text) {
+				t.Errorf("NewPreloaded() = %v, want it to name the module, and %q", err, text)
+			}
 		})
 	}
 }

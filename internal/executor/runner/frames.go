@@ -194,7 +194,7 @@ func (f Frame) valid() bool {
 	switch f.Type {
 	case "warm", "hello":
 		return f.Version != 0
-	case "ready":
+	case "ready", "preload":
 		return len(f.Body) == 0
 	case "out":
 		return f.Stream == "stdout" || f.Stream == "stderr"

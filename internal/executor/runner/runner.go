@@ -12,8 +12,8 @@
 // type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, and
 // more, which carries what did not fit into the first frame of a long message. Runner to host:
 // hello, checked, out, call, called, done, ready. One program at a time; ids tell calls apart.
-// A runner that is to be saved says warm before hello, and waits for resume: what it is by then runs on in
-// other boxes, too.
+// It says preload before each module that it imports ahead. A runner that is to be saved says warm
+// before hello, and waits for resume: what it is by then runs on in other boxes, too.
 //
 // A program that may use the network finds a listener of the runner on its loopback. Each connection
 // to it is one of the host's to answer: open (from the runner, ids counting from 1), then data, ack,

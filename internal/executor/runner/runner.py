@@ -14,6 +14,7 @@ import signal
 import site
 import socket
 import sys
+import traceback
 
 from codefleet import catalogue, child, frames
 
@@ -33,8 +34,7 @@ CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_e
 
 def main(boot, compiled):
     sys.path = [entry for entry in sys.path if entry] + packages()
-    for name in boot["preload"]:
-        __import__(name)
+    preload(boot)
     harden(boot)
     wake, waker = os.pipe()
     for descriptor in (wake, waker):
@@ -56,6 +56,33 @@ def main(boot, compiled):
         if task.modules:
             catalogue.learn(boot["catalogue"], task.catalogue, task.modules)
         ready, compiled = {"t": "ready"}, b""
+
+
+def preload(boot):
+    """Imports the modules that programs find imported. The host hears of each before: it may never end.
+
+    What a module prints is none of the protocol, what it reads has an end, and what it leaves where
+    programs have their temporary files would be root's in a directory of theirs.
+    """
+    if not boot["preload"]:
+        return
+    ours = [os.dup(0), os.dup(1)]
+    with open(os.devnull, "rb") as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(2, 1)
+    for name in boot["preload"]:
+        os.write(ours[1], frames.pack({"t": "preload"}))
+        try:
+            __import__(name)
+        except Exception as error:  # from the module on: what is above it says nothing
+            inner = error.__traceback__.tb_next
+            raise SystemExit("".join(traceback.format_exception(type(error), error, inner)).strip()) from None
+    sys.__stdout__.flush()
+    for number, descriptor in enumerate(ours):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    for directory in boot["scratch"]:
+        child.empty(directory)
 
 
 def pause(host, ready, compiled):
