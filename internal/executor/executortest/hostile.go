@@ -172,6 +172,17 @@ var hostile = []struct {
 		want: want{output: "\x00\x00\x00\x18{\"t\":\"done\",\"how\":\"end\"}\n1"},
 	},
 	{
+		name: "sends an end, spawns, and becomes another program",
+		code: send + `
+import sys, threading
+send(b'{"t":"end"}\n[1]')
+def spawn():
+  while True: os.posix_spawn(sys.executable, ['python3', '-c', 'while True: open("spawned", "a").write("x")'], {})
+threading.Thread(target=spawn, daemon=True).start()
+os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").write("x")'])`,
+		want: want{result: "[1]"},
+	},
+	{
 		name: "has its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\nos.kill(os.getpid(), 10)",
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},

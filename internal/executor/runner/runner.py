@@ -25,6 +25,7 @@ CHUNK = 1 << 16
 SWEEP = 200  # rounds of looking for processes that the program left
 PTRACE_ATTACH = 16
 STOP_MS = 20  # for a child to stop
+KILL_MS = 200  # for a child to end that is killed
 READY_S = 20  # for emptying the scratch directories
 REPORTS = 1000  # calls made in the child that the host hears of
 LINK = ("data", "ack", "eof", "reset")
@@ -166,10 +167,10 @@ class Host:
             data = data[os.write(1, data) :]
 
     def woken(self, ms):
-        """Waits until a signal has come, for so long at most."""
+        """Waits until a signal has come, for so long at most. Returns whether one has."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
-        poll.poll(ms)
+        return bool(poll.poll(ms))
 
     def read(self):
         """Returns the frames that have come. Call it when there is something to read."""
@@ -431,15 +432,15 @@ class Task:
             os.read(self.host.wake, 512)
         except BlockingIOError:
             pass
-        self.collect(os.WNOHANG)
+        self.collect()
         if self.status is not None and self.how is None:
             self.how = "exit"
 
-    def collect(self, options):
-        """Reaps until nothing that has ended is left. Returns whether some live."""
+    def collect(self):
+        """Reaps what has ended. Returns whether some live."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, options)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
@@ -447,8 +448,6 @@ class Task:
             if os.WIFSTOPPED(status):  # traced, by halt or of its own will
                 continue
             self.reaped(pid, status, usage)
-            if pid == self.child.pid:
-                options |= os.WNOHANG
 
     def reaped(self, pid, status, usage):
         self.used(usage)
@@ -509,12 +508,15 @@ class Task:
         """Kills the child and what it left behind: all of it is ours, as nobody else adopts orphans."""
         if self.status is None:
             os.kill(self.child.pid, signal.SIGKILL)
-            self.collect(0)
+        while self.status is None:
+            if not self.host.woken(KILL_MS):  # a thread of it may wait for a process that it left
+                kill_all(self.child.boot)
+            self.reap()
         for _ in range(SWEEP):
-            if not self.collect(os.WNOHANG):
+            if not self.collect():
                 return
             kill_all(self.child.boot)
-            self.collect(os.WNOHANG)
+            self.collect()
         raise SystemExit("processes of the program cannot be killed")
 
     def last_frames(self):
