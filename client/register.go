@@ -114,6 +114,9 @@ func anything(s *jsonschema.Schema) bool {
 
 // RegisterOptions say how registered tools are served. The zero value is usable.
 type RegisterOptions struct {
+	// Title and Description say what the server is, and what for. People see them, and the search finds its tools
+	// by them, too. Of several processes with the same server that was started last counts which says something.
+	Title, Description string
 	// Concurrency is how many calls are carried out at once; further ones wait. Zero is 16.
 	Concurrency int
 	// Log hears of calls that panic, and of answers that could not be sent. Nil is slog.Default.
@@ -165,7 +168,8 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	offer := tools.Offer{Server: server, Started: time.Now().UTC()}
+	about := tools.About{Title: o.Title, Description: o.Description}
+	offer := tools.Offer{Server: server, About: about.Tame(), Started: time.Now().UTC()}
 	names := make([]jobs.ToolName, len(list))
 	for i, t := range list {
 		offer.Tools = append(offer.Tools, t.def)

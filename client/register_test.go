@@ -38,13 +38,14 @@ func TestRegisterTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	r, err := client.RegisterTool(t.Context(), c, "crm", client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
+	find := client.NewTool(client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
 		func(_ context.Context, q question) (found, error) {
 			if q.Max < 0 {
 				return found{}, errors.New("less than none")
 			}
 			return found{Emails: []string{q.Name + "@example.org"}}, nil
 		})
+	r, err := c.RegisterTools(t.Context(), client.RegisterOptions{Title: "Customers", Description: "Who buys\u202e what."}, "crm", find)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +53,9 @@ func TestRegisterTools(t *testing.T) {
 	var o tools.Offer
 	if err := json.Unmarshal([]byte(said), &o); err != nil || !ok || o.Server != "crm" || len(o.Tools) != 1 {
 		t.Fatalf("offer = %s, %v", said, err)
+	}
+	if want := (tools.About{Title: "Customers", Description: "Who buys<U+202E> what."}); o.About != want {
+		t.Errorf("offer says of the server %+v, want %+v", o.About, want)
 	}
 	var schema map[string]any
 	if err := json.Unmarshal(o.Tools[0].InputSchema, &schema); err != nil {

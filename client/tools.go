@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -68,10 +70,17 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	return list, c.door.get(ctx, &list, q, "v1", "tools")
 }
 
-// SearchTools finds the few tools for the given queries (20 at most) as a task's description does. A
+// SearchTools finds the few tools for the given queries (20 at most, of 20,000 bytes together) as a task's description
+// does. A
 // caller that knows its steps does better with one query a step. The order depends on the queries, the
 // catalogue, the embeddings of the fleet, and on what the tenant's tasks used before.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
+	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueries {
+		return ToolSearch{}, &APIError{
+			Code: "bad_parameter", Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueries), Status: http.StatusBadRequest,
+			Hint: "a sentence for each step is enough",
+		}
+	}
 	q := url.Values{"q": queries}
 	set(q, "detail", string(o.Detail))
 	if o.Limit > 0 {

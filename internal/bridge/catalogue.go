@@ -133,7 +133,7 @@ func (p *principal) addCatalogue(s *mcp.Server, profile string) {
 	})
 	t := tool{
 		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: searchSchema(),
-		text: "Find the few tools for a task, by server. With queries, one for each step, _search says which tools are whose. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is.",
+		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query for all. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is and, of queries, which tools are for which.",
 	}
 	if profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."

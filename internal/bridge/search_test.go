@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -121,5 +122,9 @@ func TestSearchSeveral(t *testing.T) {
 		if got, failed := invoke(t, cs, "search_tools", c.args); !failed || got["error"] != c.want || got["error_code"] != "bad_arguments" {
 			t.Errorf("search_tools(%v) = %v, want the error %q", c.args, got, c.want)
 		}
+	}
+	long := m{"queries": []string{"x", strings.Repeat("a", 20_000)}}
+	if got, failed := invoke(t, cs, "search_tools", long); !failed || got["error"] != "the queries have 20001 bytes, more than 20000 (a sentence for each step is enough)" {
+		t.Errorf("search_tools of 20001 bytes = %v, want their number", got)
 	}
 }

@@ -136,16 +136,18 @@ func TestToolsSearch(t *testing.T) {
 func TestToolsRefusals(t *testing.T) {
 	f := withTools(t)
 	for path, want := range map[string]string{
-		"/v1/tools?detail=all":                              "bad_parameter",
-		"/v1/tools?server=male":                             "unknown_tool",
-		"/v1/tools/mail/sent":                               "unknown_tool",
-		"/v1/tools/search":                                  "bad_parameter",
-		"/v1/tools/search?q=+":                              "bad_parameter",
-		"/v1/tools/search?q=a&limit=0":                      "bad_parameter",
-		"/v1/tools/search?q=a&explain":                      "", // given without a value
-		"/v1/tools/search?q=a&explain=maybe":                "bad_parameter",
-		"/v1/tools/search?q=a" + strings.Repeat("&q=a", 20): "bad_parameter",
-		"/v1/tools/search?q=a&q=a&q=a&q=a&detail=contents":  "bad_parameter",
+		"/v1/tools?detail=all":                                  "bad_parameter",
+		"/v1/tools?server=male":                                 "unknown_tool",
+		"/v1/tools/mail/sent":                                   "unknown_tool",
+		"/v1/tools/search":                                      "bad_parameter",
+		"/v1/tools/search?q=+":                                  "bad_parameter",
+		"/v1/tools/search?q=a&limit=0":                          "bad_parameter",
+		"/v1/tools/search?q=a&explain":                          "", // given without a value
+		"/v1/tools/search?q=a&explain=maybe":                    "bad_parameter",
+		"/v1/tools/search?q=a" + strings.Repeat("&q=a", 20):     "bad_parameter",
+		"/v1/tools/search?q=a&q=a&q=a&q=a&detail=contents":      "bad_parameter",
+		"/v1/tools/search?q=" + strings.Repeat("a", 20_000):     "",
+		"/v1/tools/search?q=b&q=" + strings.Repeat("a", 20_000): "bad_parameter",
 	} {
 		resp, got := ask(t, f, "GET", path, nil, nil)
 		e := decode[map[string]any](t, got)

@@ -12,7 +12,8 @@ import (
 type (
 	// Offer is what one process serves below one server's name.
 	Offer struct {
-		Server  string        `json:"server"`
+		Server string `json:"server"`
+		About
 		Started time.Time     `json:"started"` // of two that differ, the definitions of the later one hold
 		Tools   []OfferedTool `json:"tools"`
 	}

@@ -203,7 +203,7 @@ func (r *Registry) said(name string) (t *tenant, said []*instance) {
 // understand makes the overlay of what the processes say. It keeps the old one when it comes to the
 // same: processes come and go.
 func (t *tenant) understand(said []*instance, reserved map[string]bool) {
-	servers, broken := merge(said, reserved)
+	servers, about, broken := merge(said, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
@@ -215,7 +215,7 @@ func (t *tenant) understand(said []*instance, reserved map[string]bool) {
 				o.Expose[server+"/"+d.Name] = true
 			}
 		}
-		p, err := pygen.Generate(pygen.Source{Server: server, Tools: defs})
+		p, err := pygen.Generate(pygen.Source{Server: server, About: about[server], Tools: defs})
 		if err != nil {
 			o.Broken = append(o.Broken, tools.Broken{Path: server, Message: err.Error()})
 			continue
@@ -236,9 +236,9 @@ func same(a, b *tools.Overlay) bool {
 	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
 }
 
-// merge is what all processes serve, by server and tool. Of two definitions of a tool, that of the
-// process which was started last holds.
-func merge(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, broken []tools.Broken) {
+// merge is what all processes serve, by server and tool, and what they say of the servers. Of two definitions of a
+// tool, or texts about a server, that of the process which was started last holds.
+func merge(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken) {
 	var offers []tools.Offer
 	for _, i := range said {
 		var o tools.Offer
@@ -257,8 +257,12 @@ func merge(said []*instance, reserved map[string]bool) (servers map[string]map[s
 		offers = append(offers, o)
 	}
 	slices.SortStableFunc(offers, func(a, b tools.Offer) int { return a.Started.Compare(b.Started) })
-	servers, n := map[string]map[string]tools.OfferedTool{}, 0
+	n := 0
+	servers, about = map[string]map[string]tools.OfferedTool{}, map[string]tools.About{}
 	for _, o := range offers {
+		if o.About != (tools.About{}) {
+			about[o.Server] = o.About
+		}
 		for _, d := range o.Tools {
 			list := servers[o.Server]
 			if _, known := list[d.Name]; !known {
@@ -282,5 +286,5 @@ func merge(said []*instance, reserved map[string]bool) (servers map[string]map[s
 	slices.SortFunc(broken, func(a, b tools.Broken) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
-	return servers, slices.Compact(broken)
+	return servers, about, slices.Compact(broken)
 }

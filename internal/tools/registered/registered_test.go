@@ -90,6 +90,56 @@ func TestTwoDefinitions(t *testing.T) {
 	}
 }
 
+// What processes say of their server is in the catalogue, within its bounds; that of the last one that says
+// something holds.
+func TestAbout(t *testing.T) {
+	r := newRegistry(nil)
+	about := func() tools.About {
+		snap, _, err := tools.Extend(tools.NewSnapshot(nil), r.Overlay("acme"))
+		if err != nil || len(snap.Tools) != 1 {
+			t.Fatalf("Extend = %+v, %v", snap, err)
+		}
+		return snap.Tools[0].About
+	}
+	says := func(second int, title, description string) []byte {
+		o := tools.Offer{Server: "crm", About: tools.About{Title: title, Description: description}}
+		if err := json.Unmarshal(offer(t, "crm", second, "find"), &o); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	r.Heard("acme", "silent", offer(t, "crm", 9, "find"))
+	if got := about(); got != (tools.About{}) {
+		t.Errorf("About = %+v of a process that says nothing", got)
+	}
+	r.Heard("acme", "second", says(2, "Customers\u202e", strings.Repeat("x", 3000)))
+	r.Heard("acme", "first", says(1, "Old", "old"))
+	want := tools.About{Title: "Customers<U+202E>", Description: strings.Repeat("x", 1997) + "…"}
+	if got := about(); got != want {
+		t.Errorf("About = %+v, want %+v", got, want)
+	}
+	if got := r.List("acme")[0].Definition.Hash(); got != hashOf(t, offer(t, "crm", 9, "find")) {
+		t.Errorf("the tool's hash %s depends on what is said of its server", got)
+	}
+	r.Heard("acme", "second", nil)
+	if got := about(); got != (tools.About{Title: "Old", Description: "old"}) {
+		t.Errorf("About = %+v, want that of the other process", got)
+	}
+}
+
+func hashOf(t *testing.T, said []byte) string {
+	t.Helper()
+	var o tools.Offer
+	if err := json.Unmarshal(said, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Tools[0].Hash()
+}
+
 // Whatever a process says, what comes of it is a module below its own server's directory, or broken.
 func TestHostileOffers(t *testing.T) {
 	r := newRegistry(nil)
