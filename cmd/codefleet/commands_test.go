@@ -109,6 +109,14 @@ func TestSubmission(t *testing.T) {
 	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil || got.Description != "add two numbers" {
 		t.Errorf("in words: %q, %v", got.Description, err)
 	}
+	if got, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader("add\ntwo numbers\n")); err != nil || got.Description != "add\ntwo numbers" {
+		t.Errorf("in words from standard input: %q, %v", got.Description, err)
+	}
+	for words, want := range map[string]string{" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB"} {
+		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil || !strings.Contains(err.Error(), want) || explain(err).code != exitUsage {
+			t.Errorf("%.10q from standard input: error %v, want %q and exit code 2", words, err, want)
+		}
+	}
 }
 
 func TestSubmissionRefuses(t *testing.T) {

@@ -26,11 +26,13 @@ import (
 func (a *app) runCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
-		Use:   "run TASK | --code TEXT | --file FILE|-",
+		Use:   "run TASK|- | --code TEXT | --file FILE|-",
 		Short: "Run a task and print its output as it comes, its result, and where the time went",
 		Long: "Run a task and print its output as it comes, its result, and where the time went. Without a fleet\n" +
 			"anywhere one is started for this run. Ctrl-C asks whether to cancel the task or to let it go on.",
-		Example: `  codefleet run --code 'print(6*7)'
+		Example: `  codefleet run "Calculate 5 + 3 and get weather for San Francisco"
+  codefleet run - < task.txt
+  codefleet run --code 'print(6*7)'
   codefleet run --file report.py --with data.csv --out 'out/*.png' --inputs '{"year": 2024}'
   codefleet run -o json --code 'result = 42' | jq .result`,
 	}

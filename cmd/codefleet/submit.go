@@ -13,7 +13,7 @@ import (
 func (a *app) submitCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
-		Use:   "submit TASK | --code TEXT | --file FILE|-",
+		Use:   "submit TASK|- | --code TEXT | --file FILE|-",
 		Short: "Hand a task to the fleet and print its id",
 		Long:  "Hand a task to the fleet and print its id. The task is safely queued when the command returns.",
 		Example: `  codefleet submit --code 'print(6*7)'

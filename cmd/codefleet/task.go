@@ -49,7 +49,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// submission makes a task of the flags and the arguments, which are a description in words.
+// submission makes a task of the flags and the arguments, which are a description in words; "-" is one on stdin.
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
 		Task:      client.Task{Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Pool: f.pool, Model: f.model, Artifacts: f.out},
@@ -68,6 +68,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		}
 	}
 	for _, read := range []func() error{
+		func() error { return readWords(&s, stdin) },
 		func() error { return f.readCode(&s, stdin) },
 		func() error { return f.readInputs(&s) },
 		func() error { return f.readFiles(&s) },
@@ -81,6 +82,25 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		s.Network = &client.Network{Allow: f.net}
 	}
 	return s, nil
+}
+
+func readWords(s *client.Submission, stdin io.Reader) error {
+	if s.Description != "-" {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxTask+1))
+	s.Description = strings.TrimSpace(string(data))
+	switch {
+	case err != nil:
+		return usage("task on standard input: %v", err)
+	case len(data) > maxTask:
+		return usage("task on standard input: larger than %d MiB", maxTask>>20)
+	case !utf8.Valid(data):
+		return usage("task on standard input: not UTF-8 text")
+	case s.Description == "":
+		return usage("task on standard input: empty")
+	}
+	return nil
 }
 
 func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) error {

@@ -79,6 +79,9 @@ func TestFailuresOverHTTP(t *testing.T) {
 			if err != nil || program.By != ByRules || !strings.HasPrefix(program.Fallback, string(c.want)) {
 				t.Errorf("Generate = by %q, fallback %q, %v, want the rules' program and %s", program.By, program.Fallback, err, c.want)
 			}
+			if setting := c.want == Unauthorised || c.want == UnknownModel; setting != strings.HasSuffix(program.Fallback, ")") || setting && !strings.Contains(program.Fallback, "codefleet config show") {
+				t.Errorf("the cause %q, want what to look at if it is a setting", program.Fallback)
+			}
 			if strings.Contains(program.Fallback, testKey) {
 				t.Errorf("the cause holds the key: %s", program.Fallback)
 			}

@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -68,6 +69,20 @@ func (e *ModelError) Error() string {
 		return fmt.Sprintf("%s (%d): %s", e.Kind, e.Status, e.Message)
 	}
 	return fmt.Sprintf("%s: %s", e.Kind, e.Message)
+}
+
+// remedies say what to look at when an error stays until somebody changes a setting.
+var remedies = map[Kind]string{
+	Unauthorised: " (check the key of the model: codefleet config show says where it comes from)",
+	UnknownModel: " (check the name of the model or deployment, and the address: codefleet config show)",
+}
+
+// explain is the error with its remedy.
+func explain(err error) string {
+	if e, ok := errors.AsType[*ModelError](err); ok {
+		return err.Error() + remedies[e.Kind]
+	}
+	return err.Error()
 }
 
 // again tells whether asking once more may help.

@@ -73,7 +73,7 @@ func Generate(ctx context.Context, w *Writer, r Request, c Call) (Program, error
 		return program, err
 	}
 	fallback, refusal := WriteRules(r)
-	fallback.Usage, fallback.Fallback = program.Usage, err.Error()
+	fallback.Usage, fallback.Fallback = program.Usage, explain(err)
 	if refusal != nil {
 		return fallback, errors.Join(refusal, err)
 	}
