@@ -182,10 +182,14 @@ func (p *Pipeline) generate(ctx context.Context, t *task) (*schemas.Error, error
 	if ctx.Err() != nil {
 		return nil, orCause(ctx, errors.Join(err, ctx.Err()))
 	}
-	if program.Fallback != "" {
+	required, blocked := errors.AsType[*codegen.CodeRequiredError](err)
+	switch {
+	case program.Fallback != "" && blocked:
+		t.finding("model", "the model gave no program: "+program.Fallback)
+	case program.Fallback != "":
 		t.finding("model", "the model gave no program, the rules wrote it: "+program.Fallback)
 	}
-	if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+	if blocked {
 		return codeRequired(required, program.Fallback), nil
 	}
 	if err != nil {
@@ -242,6 +246,6 @@ func codeRequired(e *codegen.CodeRequiredError, model string) *schemas.Error {
 		add("the model:", []string{model})
 	}
 	out.Cause = strings.Join(cause, "\n")
-	out.Hint = "finish this program and send it as `code`:\n" + e.Skeleton
+	out.Hint = "finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton
 	return out
 }
