@@ -5,7 +5,6 @@ import (
 	"context"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -41,8 +40,8 @@ type environment struct {
 	Environment
 	legacy legacy
 
-	preparing sync.Mutex
-	root      *Root // once it is prepared; written with preparing and Pool.mu held
+	preparing chan struct{} // full while somebody prepares it
+	root      *Root         // once it is prepared; written with preparing and Pool.mu held
 
 	trouble trouble
 	last    made // the last box
@@ -57,7 +56,7 @@ type made struct {
 func newEnvironments(o PoolOptions) []*environment {
 	list := make([]*environment, len(o.Environments))
 	for i, e := range o.Environments {
-		list[i] = &environment{Environment: e}
+		list[i] = &environment{Environment: e, preparing: make(chan struct{}, 1)}
 		list[i].legacy.checkpoint.dir = filepath.Join(o.checkpoints(), strconv.Itoa(i))
 		list[i].legacy.checkpoint.log = o.Log.With("environment", e.Name)
 	}
@@ -76,8 +75,12 @@ func (p *Pool) environment(name string) *environment {
 
 // prepared returns what boxes of an environment are made from, after making it where it must.
 func (p *Pool) prepared(ctx context.Context, e *environment) (Root, error) {
-	e.preparing.Lock()
-	defer e.preparing.Unlock()
+	select {
+	case e.preparing <- struct{}{}:
+		defer func() { <-e.preparing }()
+	case <-ctx.Done():
+		return Root{}, context.Cause(ctx)
+	}
 	if e.root != nil {
 		return *e.root, nil
 	}

@@ -142,6 +142,56 @@ func TestEnvironmentThatIsMendedWithoutWarmBoxes(t *testing.T) {
 	})
 }
 
+// While one environment takes long to be made, others have boxes.
+func TestSlowEnvironmentHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		slow := Environment{Name: "slow", MinReady: parallel() + 1, Prepare: func(ctx context.Context) (Root, error) {
+			<-time.After(10 * time.Minute)
+			return Root{}, errors.New("the index does not answer")
+		}}
+		tp := runPool(t, newFakeHost(), PoolOptions{Max: 20, Environments: []Environment{{Name: "default", MinReady: 1}, slow}})
+		<-tp.Ready()
+		for range parallel() + 1 {
+			tp.begin(t.Context(), "slow", Limits{})
+		}
+		for _, tenant := range []string{"a", "b", "c"} {
+			tp.leaseOf("default", tenant)
+		}
+		if took := time.Since(began); took > 2*slowBoot {
+			t.Errorf("three boxes beside a slow environment took %v, want less than %v", took, 2*slowBoot)
+		}
+		wait(10 * time.Minute)
+		tp.finish()
+	})
+}
+
+// Of the leases of an environment whose boxes never become ready one waits for the next attempt, and the
+// others leave their places to tasks of other environments.
+func TestOneLeaseTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newFakeHost()
+		host.bootTime = 2 * makeTimeout
+		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 9})
+		first := tp.begin(t.Context(), "a", Limits{})
+		wait(makeTimeout)
+		var unavailable *UnavailableError
+		if _, err, done := first.result(); !done || !errors.As(err, &unavailable) {
+			t.Errorf("lease after one attempt that was not in time: %v, %v, want an UnavailableError", done, err)
+		}
+		wait(longPause)
+		again := []*pending{tp.begin(t.Context(), "a", Limits{}), tp.begin(t.Context(), "b", Limits{}), tp.begin(t.Context(), "c", Limits{})}
+		if again[0].done() || !again[1].done() || !again[2].done() {
+			t.Errorf("leases that are over: %v, %v, %v, want all but the first", again[0].done(), again[1].done(), again[2].done())
+		}
+		wait(makeTimeout)
+		if !again[0].done() {
+			t.Error("the lease that tried again still waits")
+		}
+		tp.finish()
+	})
+}
+
 // What a worker cannot be without ends its pool, with the reason.
 func TestRequiredEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

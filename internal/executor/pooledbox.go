@@ -33,7 +33,7 @@ type pooledBox struct {
 	slot   int // names it to the driver; used again when it is gone
 	state  boxState
 	key    Key       // of every lease it ever had
-	used   time.Time // made, leased or given back
+	used   time.Time // begun, made, leased or given back
 	cold   bool      // the lease that has it waited for it to be made
 	dir    string    // host directory of its workspace
 	disk   bool      // which is a disk of its own
@@ -64,7 +64,7 @@ func (p *Pool) begin(e *environment) *pooledBox {
 		slot++
 	}
 	p.made++
-	b := &pooledBox{env: e, slot: slot, id: p.run + "-" + strconv.Itoa(p.made)}
+	b := &pooledBox{env: e, slot: slot, used: time.Now(), id: p.run + "-" + strconv.Itoa(p.made)}
 	p.boxes[slot] = b
 	return b
 }

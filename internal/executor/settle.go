@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -42,6 +44,9 @@ const (
 
 func (t *trouble) add(err error, now time.Time) {
 	t.attempts++
+	if errors.Is(err, context.DeadlineExceeded) { // leases have waited enough
+		t.attempts = max(t.attempts, givingUp)
+	}
 	t.err = err
 	pause := min(longPause, firstPause<<min(t.attempts-1, 16))
 	t.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // spreads attempts, hides nothing
@@ -75,6 +80,28 @@ func (q *pace) allowed(now time.Time, making, leased int) (n int, wait time.Dura
 		return 0, min(idle, overdue)
 	}
 	return 0, overdue
+}
+
+// slowBoot is how long a box keeps a processor busy at most: one that takes longer waits for packages, an
+// image, or a module that does not end, and must not keep boxes of other environments from being made.
+const slowBoot = 5 * time.Second
+
+// booting is how many boxes being made keep a processor busy, and when it is one less (0: it is none).
+func (p *Pool) booting(now time.Time) (n int, next time.Duration) {
+	for _, b := range p.boxes {
+		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
+			n, next = n+1, sooner(next, left)
+		}
+	}
+	return n, next
+}
+
+// sooner is the shorter of two times to wait, of which 0 is for ever.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // parallel is how many boxes are made at once: it takes a processor to boot one.
@@ -113,7 +140,7 @@ func (p *Pool) settle() (create []*environment, next time.Duration) {
 			continue
 		case coming[w.env] > 0:
 			coming[w.env]--
-		case trouble.attempts >= givingUp && w.env.paused(now) > 0 && p.countOf(w.env, leased) == 0: // the next attempt may be its own
+		case trouble.attempts >= givingUp && (w.env.paused(now) > 0 || p.countOf(w.env, warming) > 0 || slices.Contains(create, w.env)) && p.countOf(w.env, leased) == 0: // the next attempt may be its own
 			w.refuse(&UnavailableError{Attempts: trouble.attempts, Err: trouble.err})
 			continue
 		case free > 0:
@@ -143,6 +170,9 @@ func (p *Pool) refill(now time.Time, create []*environment, coming map[*environm
 	all := 0
 	for _, e := range p.envs {
 		lacking[e] = max(0, e.MinReady-p.countOf(e, ready)-coming[e])
+		if e.root == nil { // the others would only wait for the first one's Prepare
+			lacking[e] = min(lacking[e], max(0, 1-p.countOf(e, warming)))
+		}
 		all += lacking[e]
 	}
 	var next time.Duration
@@ -154,7 +184,8 @@ func (p *Pool) refill(now time.Time, create []*environment, coming map[*environm
 			p.pace.since = now
 		}
 		var n int
-		making := p.count(warming) + len(create)
+		booting, _ := p.booting(now)
+		making := booting + len(create)
 		n, next = p.pace.allowed(now, making, p.count(leased))
 		if p.stats.Created == 0 { // the first one soon, rather than several together later
 			n = min(n, max(0, 1-making))
@@ -195,16 +226,15 @@ func (p *Pool) bearable(now time.Time, create []*environment, next time.Duration
 		pause := e.paused(now)
 		if pause == 0 {
 			due = append(due, e)
-		} else if next == 0 || pause < next {
-			next = pause
+		} else {
+			next = sooner(next, pause)
 		}
 	}
 	for _, e := range p.envs { // what is lacking is looked at again when its pause is over
-		if pause := e.paused(now); pause > 0 && (next == 0 || pause < next) {
-			next = pause
-		}
+		next = sooner(next, e.paused(now))
 	}
-	return due[:min(len(due), max(0, parallel()-p.count(warming)))], next
+	booting, until := p.booting(now)
+	return due[:min(len(due), max(0, parallel()-booting))], sooner(next, until)
 }
 
 // reclaim evicts a box that nobody has asked for since IdleTTL, or says when there
