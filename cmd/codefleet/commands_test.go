@@ -202,6 +202,12 @@ func TestTiming(t *testing.T) {
 }
 
 func TestEnvironmentText(t *testing.T) {
+	for warming, want := range []string{"is prepared for its first task", "being prepared"} {
+		e := client.Environment{Boxes: map[string]int{"warming": warming}}
+		if got := environmentText(e); got != want {
+			t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
+		}
+	}
 	e := client.Environment{What: "host /usr", MadeMS: 71.6}
 	if got, want := environmentText(e), "host /usr"; got != want {
 		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)

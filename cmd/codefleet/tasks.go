@@ -250,7 +250,13 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // environmentText is what an environment is, what it has, or why there is none of it.
 func environmentText(e client.Environment) string {
-	text := cmp.Or(e.What, "being prepared")
+	text := e.What
+	if text == "" {
+		text = "is prepared for its first task"
+		if e.Boxes["warming"] > 0 {
+			text = "being prepared"
+		}
+	}
 	if n := len(e.Packages); n > 0 {
 		text += ": " + clip(strings.Join(e.Packages, ", "))
 	}
