@@ -38,7 +38,7 @@ type Root struct {
 // Pool.mu.
 type environment struct {
 	Environment
-	legacy legacy
+	template template
 
 	preparing chan struct{} // full while somebody prepares it
 	root      *Root         // once it is prepared; written with preparing and Pool.mu held
@@ -57,8 +57,8 @@ func newEnvironments(o PoolOptions) []*environment {
 	list := make([]*environment, len(o.Environments))
 	for i, e := range o.Environments {
 		list[i] = &environment{Environment: e, preparing: make(chan struct{}, 1)}
-		list[i].legacy.checkpoint.dir = filepath.Join(o.checkpoints(), strconv.Itoa(i))
-		list[i].legacy.checkpoint.log = o.Log.With("environment", e.Name)
+		list[i].template.checkpoint.dir = filepath.Join(o.checkpoints(), strconv.Itoa(i))
+		list[i].template.checkpoint.log = o.Log.With("environment", e.Name)
 	}
 	return list
 }

@@ -68,7 +68,7 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 	return b, nil
 }
 
-func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *legacy) (boxRunner, error) {
+func (h *fakeHost) start(ctx context.Context, box Box, _ []string, _ *template) (boxRunner, error) {
 	select {
 	case <-time.After(h.bootTime):
 		return box.(*fakeBox), nil

@@ -24,7 +24,7 @@ import (
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
-	start  func(ctx context.Context, box Box, preload []string, legacy *legacy) (boxRunner, error)
+	start  func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
 	wake   chan struct{} // something for Run to do
@@ -120,8 +120,8 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 		driver: driver,
 		opts:   opts,
 		envs:   newEnvironments(opts),
-		start: func(ctx context.Context, box Box, preload []string, legacy *legacy) (boxRunner, error) {
-			r, err := startRunner(ctx, box, preload, legacy)
+		start: func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error) {
+			r, err := startRunner(ctx, box, preload, template)
 			if err != nil {
 				return nil, err
 			}

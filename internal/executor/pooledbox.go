@@ -160,7 +160,7 @@ func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []stri
 	if b.box, err = p.driver.Create(ctx, spec); err != nil {
 		return err
 	}
-	if b.runner, err = p.start(ctx, b.box, preload, &b.env.legacy); err != nil {
+	if b.runner, err = p.start(ctx, b.box, preload, &b.env.template); err != nil {
 		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
 	}
 	b.took = time.Since(began)
@@ -174,7 +174,7 @@ func (p *Pool) watch(b *pooledBox) {
 	defer p.mu.Unlock()
 	if b.state == ready || b.state == bound {
 		if b.state == ready && b.runner.restored() { // so it was no program's doing
-			b.env.legacy.checkpoint.failed(errors.New("a restored box died before its first program"))
+			b.env.template.checkpoint.failed(errors.New("a restored box died before its first program"))
 		}
 		p.stats.Died++
 		p.burn(b)

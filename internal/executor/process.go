@@ -46,9 +46,9 @@ type runner struct {
 // runnerEnv is the environment that a box must be created with (Spec.Env).
 func runnerEnv() []string { return wire.Env() }
 
-// A legacy is what the boxes of an environment leave to those made after them, before they have run any
-// program. The zero value is empty.
-type legacy struct {
+// A template is what an environment's first boxes give to those made after them, taken before they ran
+// any program. The zero value is empty.
+type template struct {
 	compiled   compiled
 	checkpoint checkpoint
 }
@@ -56,21 +56,21 @@ type legacy struct {
 // startRunner starts the runner in the box and returns when it has a child waiting for a program.
 // preload names modules that each program finds imported already. After an error the box is
 // destroyed; when that is a *checkpointError, another box may fare better.
-func startRunner(ctx context.Context, box Box, preload []string, legacy *legacy) (*runner, error) {
-	from := legacy.checkpoint.origin(box, preload)
+func startRunner(ctx context.Context, box Box, preload []string, template *template) (*runner, error) {
+	from := template.checkpoint.origin(box, preload)
 	if from != restored {
-		return start(ctx, box, preload, legacy, from)
+		return start(ctx, box, preload, template, from)
 	}
 	limited, cancel := context.WithTimeout(ctx, checkpointWait)
 	defer cancel()
-	r, err := start(limited, box, preload, legacy, from)
+	r, err := start(limited, box, preload, template, from)
 	if err != nil {
-		err = legacy.checkpoint.blame(ctx, err)
+		err = template.checkpoint.blame(ctx, err)
 	}
 	return r, err
 }
 
-func start(ctx context.Context, box Box, preload []string, legacy *legacy, from origin) (*runner, error) {
+func start(ctx context.Context, box Box, preload []string, template *template, from origin) (*runner, error) {
 	r := &runner{
 		box:     box,
 		from:    from,
@@ -87,7 +87,7 @@ func start(ctx context.Context, box Box, preload []string, legacy *legacy, from 
 	var err error
 	argv := wire.Argv(r.guest.Python)
 	if saver, ok := box.(Checkpointer); ok && from == restored {
-		r.session, err = saver.Restore(ctx, legacy.checkpoint.dir, argv)
+		r.session, err = saver.Restore(ctx, template.checkpoint.dir, argv)
 	} else {
 		r.session, err = box.Exec(ctx, argv)
 	}
@@ -95,7 +95,7 @@ func start(ctx context.Context, box Box, preload []string, legacy *legacy, from 
 		return nil, errors.Join(fmt.Errorf("start runner: %w", err), r.kill())
 	}
 	go r.read() // ends with the box; close waits for it
-	if err := r.greet(ctx, legacy); err != nil {
+	if err := r.greet(ctx, template); err != nil {
 		closing := r.close(context.WithoutCancel(ctx)) // nothing is added to stderr any more, if it could be
 		return nil, errors.Join(r.explain(err), closing)
 	}
@@ -115,7 +115,7 @@ func (r *runner) explain(err error) error {
 }
 
 // greet sends the runner itself, where it is not restored, and waits until it is ready.
-func (r *runner) greet(ctx context.Context, legacy *legacy) error {
+func (r *runner) greet(ctx context.Context, template *template) error {
 	if r.from != restored {
 		boot := wire.Source(wire.Boot{
 			Workspace: r.guest.Workspace,
@@ -128,17 +128,17 @@ func (r *runner) greet(ctx context.Context, legacy *legacy) error {
 			UID:       r.guest.UID,
 			Preload:   append([]string{}, r.preload...),
 			Pause:     r.from == saved,
-			Compiled:  legacy.compiled.get(),
+			Compiled:  template.compiled.get(),
 		})
 		var writer sync.WaitGroup
 		writer.Go(func() { _, _ = r.session.Stdin().Write(boot) }) // an error shows as the end of the frames
 		defer writer.Wait()
 	}
 	if r.from == saved {
-		if _, err := r.hear(ctx, "warm", legacy); err != nil {
+		if _, err := r.hear(ctx, "warm", template); err != nil {
 			return err
 		}
-		if err := legacy.checkpoint.save(ctx, r.box); err != nil {
+		if err := template.checkpoint.save(ctx, r.box); err != nil {
 			_ = r.kill() // close tells
 			return err
 		}
@@ -146,14 +146,14 @@ func (r *runner) greet(ctx context.Context, legacy *legacy) error {
 	if r.from != booted {
 		_ = r.send(map[string]string{"t": "resume"}, nil) // as above
 	}
-	f, err := r.hear(ctx, "hello", legacy)
+	f, err := r.hear(ctx, "hello", template)
 	r.python = f.Python
 	return err
 }
 
 // hear waits for what the runner says before its first program. After an error the box is about to be
 // destroyed.
-func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Frame, error) {
+func (r *runner) hear(ctx context.Context, want string, template *template) (wire.Frame, error) {
 	select {
 	case f, ok := <-r.frames:
 		switch {
@@ -162,7 +162,7 @@ func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Fr
 			return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
 		case f.Type == "preload" && r.imported < len(r.preload):
 			r.imported, r.importing = r.imported+1, r.preload[r.imported]
-			return r.hear(ctx, want, legacy)
+			return r.hear(ctx, want, template)
 		case f.Type != want:
 			_ = r.kill() // close tells
 			return f, fmt.Errorf("runner said %q before %s", f.Type, want)
@@ -172,7 +172,7 @@ func (r *runner) hear(ctx context.Context, want string, legacy *legacy) (wire.Fr
 		}
 		r.importing = ""
 		if len(f.Body) > 0 {
-			legacy.compiled.set(wire.Compiled{Interpreter: f.Interpreter, Code: f.Body})
+			template.compiled.set(wire.Compiled{Interpreter: f.Interpreter, Code: f.Body})
 		}
 		return f, nil
 	case <-ctx.Done():

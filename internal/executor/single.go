@@ -8,32 +8,32 @@ import (
 // A Single is one box with its runner, outside of any pool: for probes, benchmarks and the tests of
 // drivers. It runs one program at a time.
 type Single struct {
-	runner  *runner
-	driver  Driver
-	preload []string
-	legacy  *legacy
+	runner   *runner
+	driver   Driver
+	preload  []string
+	template *template
 }
 
 // NewSingle makes a box and starts the runner in it. A Spec without Env gets the runner's.
 func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
-	return newSingle(ctx, driver, spec, nil, &legacy{})
+	return newSingle(ctx, driver, spec, nil, &template{})
 }
 
 // NewPreloaded is NewSingle with modules that programs find imported. Its state is saved in dir, which is
 // not there yet, and Another restores it, where the driver can.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
-	legacy := &legacy{}
-	legacy.checkpoint.dir, legacy.checkpoint.log = dir, slog.New(slog.DiscardHandler)
-	return newSingle(ctx, driver, spec, preload, legacy)
+	t := &template{}
+	t.checkpoint.dir, t.checkpoint.log = dir, slog.New(slog.DiscardHandler)
+	return newSingle(ctx, driver, spec, preload, t)
 }
 
 // Another makes a box of the same driver as a pool makes all but its first: the runner is compiled
 // already.
 func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
-	return newSingle(ctx, s.driver, spec, s.preload, s.legacy)
+	return newSingle(ctx, s.driver, spec, s.preload, s.template)
 }
 
-func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, legacy *legacy) (*Single, error) {
+func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, template *template) (*Single, error) {
 	if spec.Env == nil {
 		spec.Env = runnerEnv()
 	}
@@ -41,11 +41,11 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	if err != nil {
 		return nil, err
 	}
-	r, err := startRunner(ctx, box, preload, legacy)
+	r, err := startRunner(ctx, box, preload, template)
 	if err != nil {
 		return nil, err
 	}
-	return &Single{runner: r, driver: driver, preload: preload, legacy: legacy}, nil
+	return &Single{runner: r, driver: driver, preload: preload, template: template}, nil
 }
 
 // Run runs a program. After an error, and after a verdict that is Dirty, the box is gone.
