@@ -98,7 +98,7 @@ func (a *app) report(err error) int {
 var toType = map[string]string{
 	"unknown_task":     "codefleet tasks  (ended ones are kept for some days only)",
 	"unauthorized":     "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
-	"unknown_tool":     "codefleet tools",
+	"unknown_tool":     unknownHint,
 	"unknown_approval": "codefleet approvals",
 	"unknown_version":  "codefleet workspace log  (the versions that are kept)",
 }

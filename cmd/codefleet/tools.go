@@ -169,7 +169,11 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 		return err
 	})
 	if err != nil {
-		return err
+		f := *explain(err)
+		if f.hint == unknownHint { // perhaps it is the name of a tool
+			f.hint = "codefleet tools search " + from.server
+		}
+		return &f
 	}
 	return a.print(list, func(w io.Writer) {
 		for _, s := range list.Servers {

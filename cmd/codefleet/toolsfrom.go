@@ -104,10 +104,12 @@ func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
 	return wire.LocalTools(ctx, c)
 }
 
-// unknown is the error of a name that is no tool or server.
+const unknownHint = "codefleet tools" // what to type after a name that is no tool or server
+
+// unknown is the error of such a name.
 func unknown(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{code: exitUsage, message: err.Error(), hint: "codefleet tools"}
+	return &failure{code: exitUsage, message: err.Error(), hint: unknownHint}
 }
