@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -103,8 +104,9 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	f.cmd = cmd
 	ts.Defer(func() {
-		if f.cmd != nil {
-			_ = cmd.Process.Kill()
+		if f.cmd != nil { // killed outright it would leave the disks of its boxes mounted
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			defer time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 			_ = cmd.Wait()
 		}
 		log.Close()
