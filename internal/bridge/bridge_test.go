@@ -175,11 +175,17 @@ func TestAnswers(t *testing.T) {
 	check("execute_task", m{"task_description": "in words", "verbose": true}, m{"success": true, "output": "in words\n"}, false)
 	check("execute_task", m{"code": "fail now"}, m{"success": false, "error": "ValueError: now (line 1)", "error_line": 1.0, "status": "failed"}, true)
 	check("execute_task", m{"code": "files"}, m{"success": true, "status": "succeeded"}, false)
-	working := check("execute_task", m{"code": "block", "wait_ms": 200}, m{"success": true, "error": nil, "status": "running", "output": "blocking\n"}, false)
+	block := m{"code": "block", "idempotency_key": "block"}
+	id := check("submit_task", block, m{"success": true}, false)["task_id"]
+	for said := ""; said == ""; { // until it runs, which takes as long as it takes
+		now, _ := invoke(t, cs, "get_task", m{"task_id": id, "wait_ms": 0})
+		said, _ = now["output"].(string)
+	}
+	block["wait_ms"] = 1
+	working := check("execute_task", block, m{"success": true, "task_id": id, "error": nil, "status": "running", "output": "blocking\n"}, false)
 	if working["poll_after_ms"] == nil || !strings.Contains(working["hint"].(string), "get_task") {
 		t.Errorf("a handle does not say what to do: %v", working)
 	}
-	id := working["task_id"]
 	check("get_task", m{"task_id": id, "wait_ms": 0}, m{"status": "running", "output": "blocking\n", "stage": "run"}, false)
 	check("get_task", m{"task_id": id, "wait_ms": 0, "output_offset": 5}, m{"output": "ing\n"}, false)
 	check("list_tasks", m{"status": []string{"running"}}, m{}, false)
