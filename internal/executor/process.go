@@ -290,6 +290,7 @@ func (r *runner) awaitReady(ctx context.Context) error {
 	if !r.busy {
 		return nil
 	}
+	_ = r.send(wire.Signal{Type: "next"}, nil) // a runner that is gone ends the frames
 	timer := time.NewTimer(readyWait)
 	defer timer.Stop()
 	select {

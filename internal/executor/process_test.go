@@ -121,6 +121,31 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 	}
 }
 
+// A runner that rests after a program is asked for the next one's process.
+func TestRunnerThatRests(t *testing.T) {
+	const script = `
+hello()
+while True:
+    while b'"run"' not in read(): pass
+    send({'t': 'done', 'how': 'end', 'cpu_ms': 1}, b'1')
+    while b'"next"' not in read(): pass
+    send({'t': 'ready'})
+`
+	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		v, err := single.Run(t.Context(), executor.Program{TaskID: "x", Code: "1"}, executor.Hooks{})
+		if err != nil || v.Status != executor.Succeeded || string(v.Result) != "1" {
+			t.Fatalf("Run() = %+v, %v, want the result 1", v, err)
+		}
+	}
+	if err := single.Close(t.Context()); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+}
+
 func TestRunnerThatFloods(t *testing.T) {
 	const script = "hello()\nread()\nwhile True: send({'t': 'out', 'stream': 'stdout'}, b'x' * 1000)"
 	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})

@@ -9,9 +9,10 @@
 // process above it; network.py, loaded for the first program that asks, what carries its connections.
 //
 // The protocol is frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the
-// type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, and
-// more, which carries what did not fit into the first frame of a long message. Runner to host:
+// type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, next,
+// and more, which carries what did not fit into the first frame of a long message. Runner to host:
 // hello, checked, out, call, called, done, ready. One program at a time; ids tell calls apart.
+// Between done and ready the runner rests for a moment, unless the host says next.
 // It says preload before each module that it imports ahead. A runner that is to be saved says warm
 // before hello, and waits for resume: what it is by then runs on in other boxes, too.
 //

@@ -14,6 +14,7 @@ import signal
 import site
 import socket
 import sys
+import time
 import traceback
 
 from codefleet import catalogue, child, frames
@@ -26,6 +27,8 @@ SWEEP = 200  # rounds of looking for processes that the program left
 PTRACE_ATTACH = 16
 STOP_MS = 20  # for a child to stop
 KILL_MS = 200  # for a child to end that is killed
+LINGER_MS = 3  # for a result to be handed on, before the work for the next program competes with that,
+DEMAND_S = 0.01  # unless this program came so soon that the next one may, too
 READY_S = 20  # for emptying the scratch directories
 REPORTS = 1000  # calls made in the child that the host hears of
 LINK = ("data", "ack", "eof", "reset")
@@ -143,6 +146,13 @@ def without_aio():
     )
 
 
+def readable(descriptor, ms):
+    """Waits until there is something to read, for so long at most. Returns whether there is."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(ms))
+
+
 class Host:
     """The connection to the host. When it ends, so does the runner, and all that it started."""
 
@@ -168,9 +178,7 @@ class Host:
 
     def woken(self, ms):
         """Waits until a signal has come, for so long at most. Returns whether one has."""
-        poll = select.poll()
-        poll.register(self.wake, select.POLLIN)
-        return bool(poll.poll(ms))
+        return readable(self.wake, ms)
 
     def read(self):
         """Returns the frames that have come. Call it when there is something to read."""
@@ -255,6 +263,7 @@ class Task:
     def __init__(self, host, child):
         self.host, self.child = host, child
         self.id = None  # none: the program has not come yet
+        self.since, self.idle = time.monotonic(), 0.0  # how long the child has waited for it
         self.output = {"stdout": 0, "stderr": 0}  # bytes that may still be forwarded
         self.dropped = 0
         self.check = False  # the child owes what its program is made of
@@ -318,6 +327,7 @@ class Task:
             if kind == "run":
                 self.host.refresh()
                 self.id, self.check = header["task"], header["check"]
+                self.idle = time.monotonic() - self.since
                 self.catalogue = header.get("catalogue")
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
                 if header.get("network"):
@@ -325,7 +335,7 @@ class Task:
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
-            if self.id is not None:  # else it is a reply that the program did not live to see
+            if self.id is not None:  # else it is next, or a reply that the program did not live to see
                 self.backlog += frame
         self.flush()
         self.take_frames_or_break()  # that waited for replies
@@ -483,6 +493,8 @@ class Task:
         except frames.Broken:
             header.pop("error", None)
             self.host.send(dict(header, how="channel"))
+        if self.idle > DEMAND_S:
+            readable(0, LINGER_MS)
         self.kill()
 
     def halt(self):
