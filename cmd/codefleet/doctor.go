@@ -71,7 +71,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		p := &patient{Config: c, app: a, root: os.Geteuid() == 0}
 		for _, check := range []func(context.Context) finding{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox), within(fetchTime, p.boot),
-			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.openFiles),
+			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages), within(probeTime, p.openFiles),
 			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.fleet),
 		} {
 			found = append(found, check(ctx))
@@ -175,6 +175,24 @@ func (p *patient) engine(ctx context.Context) finding {
 		return finding{name, problem, err.Error(), install}
 	}
 	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, "a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+}
+
+// hugePages looks for the setting of the host that gVisor gains most by.
+func (p *patient) hugePages(context.Context) finding {
+	const name = "huge pages"
+	state := gvisor.HugePages()
+	switch {
+	case p.Execution.SandboxType == "microsandbox":
+		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
+	case state == "":
+		return finding{name, good, "this kernel has none of 64 kB for shared memory; with them gVisor is faster", ""}
+	case state == "never" || state == "advise":
+		return finding{
+			name, warning, "of 64 kB for shared memory: " + state + "; with them gVisor is ready for the next program sooner",
+			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (keep it: a w line in /etc/tmpfiles.d)",
+		}
+	}
+	return finding{name, good, "of 64 kB for shared memory: " + state, ""}
 }
 
 // aged adds the age of an engine, which is to be warned of when it is great or unknown.

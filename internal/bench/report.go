@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
 // Report is what one scenario found: the shape of `codefleet bench -o json`.
@@ -39,6 +41,8 @@ type Machine struct {
 	Cores    int    `json:"cores"`
 	MemoryMB int    `json:"memory_mb"`
 	Kernel   string `json:"kernel"`
+	// HugePages is the kernel's setting for pages of 64 KiB in shared memory, "" where it has none.
+	HugePages string `json:"huge_pages"`
 }
 
 // Number is one promise and what was found. Met says whether Value is within Target.
@@ -99,7 +103,8 @@ func (r *Report) note(format string, args ...any) {
 
 // Text writes the report for a person: numbers, then series, each with a bar of its spread.
 func (r *Report) Text(w io.Writer) error {
-	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s\n\n", r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel)
+	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s, huge pages %s\n\n",
+		r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages, "none"))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, id := range slices.Sorted(maps.Keys(r.Numbers)) {
 		n := r.Numbers[id]
@@ -182,7 +187,7 @@ func commit() string {
 }
 
 func thisMachine() Machine {
-	m := Machine{Cores: runtime.NumCPU(), MemoryMB: int(memoryField("MemTotal"))}
+	m := Machine{Cores: runtime.NumCPU(), MemoryMB: int(memoryField("MemTotal")), HugePages: gvisor.HugePages()}
 	if data, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(data))
 	}

@@ -77,7 +77,7 @@ func TestTargets(t *testing.T) {
 
 func TestText(t *testing.T) {
 	r := newReport("warm", "")
-	r.Commit, r.Machine = "c0ffee", Machine{Cores: 2, MemoryMB: 4096, Kernel: "6.1"}
+	r.Commit, r.Machine = "c0ffee", Machine{Cores: 2, MemoryMB: 4096, Kernel: "6.1", HugePages: "never"}
 	r.add("task", "ms", 10, 20)
 	r.add("yardstick", "ms", 40)
 	r.sumUp()
@@ -88,7 +88,7 @@ func TestText(t *testing.T) {
 	if err := r.Text(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `warm · commit c0ffee · 2 cores, 4096 MB, Linux 6.1
+	want := `warm · commit c0ffee · 2 cores, 4096 MB, Linux 6.1, huge pages never
 
 N1  0.25 ×  target 0.8  met      task ÷ yardstick
 N2  4 ms    target 3    not met  more
