@@ -37,7 +37,7 @@ func (a *app) runCommand() *cobra.Command {
   codefleet run -o json --code 'result = 42' | jq .result`,
 	}
 	flags.declare(c)
-	a.completeWorkspaces(c)
+	a.completeTaskFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s, err := flags.submission(args, a.stdin)
 		if err != nil {

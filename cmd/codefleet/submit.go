@@ -31,6 +31,6 @@ func (a *app) submitCommand() *cobra.Command {
 		}),
 	}
 	flags.declare(c)
-	a.completeWorkspaces(c)
+	a.completeTaskFlags(c)
 	return c
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
 )
 
 // maxTask is what a task may weigh with its files; the fleet takes no more over HTTP.
@@ -47,6 +52,33 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVar(&f.at, "at", "", "not before this time: 15:04, 2006-01-02T15:04:05Z, or +10m")
 	s.StringVar(&f.key, "idempotency-key", "", "the same key is the same task, however often it is submitted")
 	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeTaskFlags completes what the fleet, or its settings, can say of a new task.
+func (a *app) completeTaskFlags(c *cobra.Command) {
+	a.completeWorkspaces(c)
+	_ = c.RegisterFlagCompletionFunc("pool", a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+		fleet, err := c.Fleet(ctx)
+		if err != nil {
+			return nil
+		}
+		var names []cobra.Completion
+		for _, b := range withServed(fleet.Backlog, fleet.Workers) {
+			names = append(names, cobra.CompletionWithDesc(b.Pool, fmt.Sprintf("%d queued, %d running", b.Queued, b.Running)))
+		}
+		return names
+	}))
+	_ = c.RegisterFlagCompletionFunc("model", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		settings, err := config.Load(config.Source{File: a.config, Env: a.env})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		for _, name := range slices.Sorted(maps.Keys(settings.LLM.Profiles)) {
+			names = append(names, cobra.CompletionWithDesc(name, cmp.Or(settings.LLM.Profiles[name].Model, settings.LLM.Model)))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 // submission makes a task of the flags and the arguments, which are a description in words; "-" is one on stdin.
