@@ -290,24 +290,34 @@ func (r *runner) awaitReady(ctx context.Context) error {
 	if !r.busy {
 		return nil
 	}
+	select {
+	case f, ok := <-r.frames: // as most often: a program is not sent the moment the one before it ends
+		return r.ready(f, ok)
+	default:
+	}
 	_ = r.send(wire.Signal{Type: "next"}, nil) // a runner that is gone ends the frames
 	timer := time.NewTimer(readyWait)
 	defer timer.Stop()
 	select {
 	case f, ok := <-r.frames:
-		if !ok {
-			return fmt.Errorf("runner ended with code %d%s", r.code, r.stderr.note())
-		}
-		if f.Type != "ready" {
-			return fmt.Errorf("runner said %q before ready", f.Type)
-		}
-		r.busy = false
-		return nil
+		return r.ready(f, ok)
 	case <-timer.C:
 		return fmt.Errorf("runner is not ready after %s", readyWait)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// ready takes what the runner said after a program, ok unless it has ended.
+func (r *runner) ready(f wire.Frame, ok bool) error {
+	if !ok {
+		return fmt.Errorf("runner ended with code %d%s", r.code, r.stderr.note())
+	}
+	if f.Type != "ready" {
+		return fmt.Errorf("runner said %q before ready", f.Type)
+	}
+	r.busy = false
+	return nil
 }
 
 func cmpErr(first, second error) error {
