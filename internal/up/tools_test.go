@@ -1,12 +1,10 @@
 package up_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,30 +13,13 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/logtest"
 )
-
-// logs collects what is logged.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // Each tool call has a line in the audit and a span in its task's trace, and what was said in it is
 // in neither, nor in the log.
 func TestToolCallsAreOnRecord(t *testing.T) {
-	spans, log := tracetest.NewSpanRecorder(), &logs{}
+	spans, log := tracetest.NewSpanRecorder(), &logtest.Log{}
 	f, c, stop := startFleet(t, spans, log)
 	const code = `
 from client.mcp_client import ToolError, call_mcp_tool

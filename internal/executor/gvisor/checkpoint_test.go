@@ -1,18 +1,17 @@
 package gvisor_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/logtest"
 )
 
 // greeting is a library of the host that boxes import ahead.
@@ -111,24 +110,10 @@ func savedFiles(t *testing.T, dir string) string {
 	return strings.Join(list, ", ")
 }
 
-// log is a log that can be read while it is written.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
 // complaints are the warnings so far.
-func (l *log) complaints() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func complaints(log *logtest.Log) []string {
 	var found []string
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=WARN") {
 			found = append(found, line)
 		}
@@ -147,7 +132,7 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 		"other box": func(_, packages string) error { return os.WriteFile(filepath.Join(packages, "new.py"), nil, 0o644) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, l := shortDir(t), &log{}
+			dir, l := shortDir(t), &logtest.Log{}
 			var packages string
 			d := spying{newDriver(t), func(s executor.Spec) { packages = s.Mounts[0].Source }}
 			p := startPreloaded(t, d, executor.PoolOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(l, nil))})
@@ -163,7 +148,7 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 					t.Errorf("box of %s: %+v", tenant, v)
 				}
 			}
-			if got := l.complaints(); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
+			if got := complaints(l); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
 				t.Errorf("warnings: %q, want one", got)
 			}
 			if s := p.Stats(); s.Created != 3 || s.Restored != 0 || s.CreateErrors != 0 {
@@ -191,7 +176,7 @@ func (s spying) Create(ctx context.Context, spec executor.Spec) (executor.Box, e
 func TestEngineThatCannotCheckpoint(t *testing.T) {
 	for _, command := range []string{"checkpoint", "restore"} {
 		t.Run(command, func(t *testing.T) {
-			dir, l := shortDir(t), &log{}
+			dir, l := shortDir(t), &logtest.Log{}
 			wrapper := filepath.Join(dir, "runsc")
 			script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = %s ] && { echo no such luck >&2; exit 9; }; done\nexec %s \"$@\"\n", command, engine(t))
 			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
@@ -208,7 +193,7 @@ func TestEngineThatCannotCheckpoint(t *testing.T) {
 					t.Errorf("box of %s: %+v", tenant, v)
 				}
 			}
-			if got := l.complaints(); len(got) != 1 || !strings.Contains(got[0], "no such luck") {
+			if got := complaints(l); len(got) != 1 || !strings.Contains(got[0], "no such luck") {
 				t.Errorf("warnings: %q, want one with the engine's words", got)
 			}
 		})

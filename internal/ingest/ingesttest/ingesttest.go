@@ -4,7 +4,6 @@
 package ingesttest
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -23,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/schemas"
@@ -49,7 +49,7 @@ type Fleet struct {
 	NATS *embedded.NATS
 	Jobs *jobs.Client
 	HTTP *httptest.Server
-	Log  *Log
+	Log  *logtest.Log
 
 	Objects *mem.Objects // with the workspaces
 
@@ -60,7 +60,7 @@ type Fleet struct {
 // queue before that. Workers is how many tasks run at once; 0: nothing is run.
 func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
 	tb.Helper()
-	f := &Fleet{Log: &Log{}}
+	f := &Fleet{Log: &logtest.Log{}}
 	log := slog.New(slog.NewJSONHandler(f.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
@@ -179,24 +179,6 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 		return nil, fs.ErrNotExist
 	}
 	return io.NopCloser(strings.NewReader(text)), nil
-}
-
-// Log is what was logged.
-type Log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *Log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Patience is how long tests wait for what is sure to come.

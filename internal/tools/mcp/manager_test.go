@@ -1,7 +1,6 @@
 package mcp_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,31 +19,14 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// logs collects what is logged.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logs) {
+func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logtest.Log) {
 	t.Helper()
-	out := &logs{}
+	out := &logtest.Log{}
 	m, err := mcp.NewManager(servers, mcp.Options{
 		Log: slog.New(slog.NewTextHandler(out, nil)), Backoff: mcp.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
 	})

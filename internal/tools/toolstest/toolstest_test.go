@@ -4,16 +4,15 @@
 package toolstest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/logtest"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
@@ -30,27 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// logs collects what is logged.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logs) {
+func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logtest.Log) {
 	t.Helper()
-	out := &logs{}
+	out := &logtest.Log{}
 	m, err := mcp.NewManager(servers, mcp.Options{Log: slog.New(slog.NewTextHandler(out, nil)), Backoff: mcp.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
