@@ -295,14 +295,19 @@ func (r *runner) awaitReady(ctx context.Context) error {
 		return r.ready(f, ok)
 	default:
 	}
-	_ = r.send(wire.Signal{Type: "next"}, nil) // a runner that is gone ends the frames
-	timer := time.NewTimer(readyWait)
-	defer timer.Stop()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWait, fmt.Errorf("runner is not ready after %s", readyWait))
+	defer cancel()
+	release := context.AfterFunc(ctx, func() { _ = r.kill() }) // a runner that takes nothing more must not hold it up
+	_ = r.send(wire.Signal{Type: "next"}, nil)                 // a runner that is gone ends the frames
+	if !release() {
+		return context.Cause(ctx)
+	}
 	select {
 	case f, ok := <-r.frames:
 		return r.ready(f, ok)
-	case <-timer.C:
-		return fmt.Errorf("runner is not ready after %s", readyWait)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

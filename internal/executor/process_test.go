@@ -146,6 +146,37 @@ while True:
 	}
 }
 
+// A runner that reads nothing more, not even that it is asked for the next process, holds up nobody.
+func TestRunnerThatIsDeaf(t *testing.T) {
+	const script = `
+hello()
+while b'"run"' not in read(): pass
+pipe = os.open('/proc/self/fd/0', os.O_WRONLY | os.O_NONBLOCK)
+try:
+    while True: os.write(pipe, b'x')
+except BlockingIOError: pass
+send({'t': 'done', 'how': 'end', 'cpu_ms': 1}, b'1')
+import signal
+while True: signal.pause()
+`
+	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := executor.Program{TaskID: "x", Code: "1"}
+	if v, err := single.Run(t.Context(), p, executor.Hooks{}); err != nil || string(v.Result) != "1" {
+		t.Fatalf("Run() = %+v, %v, want the result 1", v, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if _, err := single.Run(ctx, p, executor.Hooks{}); err == nil || err.Error() != "run program: enough" || single.Alive() {
+		t.Errorf("Run() = %v, alive %v, want the cause of the context's end and no box", err, single.Alive())
+	}
+	if err := single.Close(t.Context()); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+}
+
 func TestRunnerThatFloods(t *testing.T) {
 	const script = "hello()\nread()\nwhile True: send({'t': 'out', 'stream': 'stdout'}, b'x' * 1000)"
 	single, err := executor.NewSingle(t.Context(), impostor{script: script}, executor.Spec{Workspace: t.TempDir()})
