@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,7 +145,7 @@ func (r *runner) greet(ctx context.Context, template *template) error {
 		}
 	}
 	if r.from != booted {
-		_ = r.send(map[string]string{"t": "resume"}, nil) // as above
+		_ = r.send(wire.Signal{Type: "resume"}, nil) // as above
 	}
 	f, err := r.hear(ctx, "hello", template)
 	r.python = f.Python
@@ -159,7 +160,7 @@ func (r *runner) hear(ctx context.Context, want string, template *template) (wir
 		switch {
 		case !ok:
 			<-r.done
-			return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmpErr(r.err, io.EOF))
+			return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmp.Or(r.err, io.EOF))
 		case f.Type == "preload" && r.imported < len(r.preload):
 			r.imported, r.importing = r.imported+1, r.preload[r.imported]
 			return r.hear(ctx, want, template)
@@ -271,7 +272,7 @@ func (r *runner) read() {
 	_ = r.session.Stdin().Close()
 	complaints.Wait()
 	code, err := r.session.Wait()
-	r.code, r.err = code, cmpErr(r.err, err)
+	r.code, r.err = code, cmp.Or(r.err, err)
 	close(r.done)
 	close(r.frames)
 }
@@ -323,13 +324,6 @@ func (r *runner) ready(f wire.Frame, ok bool) error {
 	}
 	r.busy = false
 	return nil
-}
-
-func cmpErr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
 }
 
 // tail keeps the end of what is written to it.

@@ -2,6 +2,7 @@ package microsandbox
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func execRequest(argv, env []string) []field {
 func (s *session) read() {
 	s.code, s.err = s.follow(bufio.NewReaderSize(s.agent.conn, 64<<10))
 	select {
-	case s.started <- cmpErr(s.err, errors.New("the box ended before the process began")):
+	case s.started <- cmp.Or(s.err, errors.New("the box ended before the process began")):
 	default:
 	}
 	s.hangUp()
@@ -115,7 +116,7 @@ func (s *session) take(m message) (code int, over bool, err error) {
 		fields, err := m.fields()
 		code, ok := fields["code"].(int64)
 		if err != nil || !ok || code > 255 {
-			return 0, true, fmt.Errorf("an exit code: %w", cmpErr(err, errProtocol))
+			return 0, true, fmt.Errorf("an exit code: %w", cmp.Or(err, errProtocol))
 		}
 		if code < 0 {
 			return killed, true, nil
@@ -151,13 +152,6 @@ func (s *session) pass(to io.Writer, m message) (code int, over bool, err error)
 type startError struct{ kind, message string }
 
 func (e *startError) Error() string { return fmt.Sprintf("%.40s: %.400s", e.kind, e.message) }
-
-func cmpErr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
-}
 
 func (s *session) Stdin() io.WriteCloser { return (*stdin)(s) }
 func (s *session) Stdout() io.Reader     { return s.outReader }
