@@ -8,8 +8,9 @@
 // Two words are kept apart throughout: an error means that the fleet could not run the program, a
 // [Verdict] means that it ran, and how that ended.
 //
-// To add a driver: implement Driver, Box and Session, and what applies of the one-method interfaces
-// below; pass executortest.TestDriver; add it to the choice of sandbox in cmd.
+// To add a driver: implement Driver, Box and Session, and what applies of the small interfaces below;
+// pass executortest.TestDriver, and TestRestored if its boxes are Checkpointers; add it to the choice of
+// sandbox in cmd.
 package executor
 
 import (
@@ -32,8 +33,8 @@ var ErrCancelled = errors.New("cancelled")
 // from the host, or by a defect of the engine. The program may be run again.
 var ErrSandboxDied = errors.New("the sandbox died")
 
-// A Driver makes sandboxes. It may also be a [Prober] and a [Sweeper]. Its methods may be called
-// from several goroutines.
+// A Driver makes sandboxes. It may also be a [Prober] or an [Inspector], a [Sweeper] and an
+// [Interpreter]. Its methods may be called from several goroutines.
 type Driver interface {
 	// Create makes a box in which nothing runs yet. After an error nothing of the box is left.
 	Create(ctx context.Context, spec Spec) (Box, error)

@@ -16,7 +16,7 @@ type PoolOptions struct {
 	MinReady      int           // unbound boxes kept ready; 3, negative: none
 	Max           int           // boxes in all, those being made and destroyed included; MinReady + max(4, processors)
 	Reuse         string        // ReuseTenant (default) or ReuseNever
-	Dir           string        // workspaces of boxes; required
+	Dir           string        // workspaces of boxes, and what boxes are restored from; required
 	Owner         string        // who sweeps what a dead process left; required, unique among the living
 	MemoryMBTotal int           // what leased boxes may use together; 0: no limit
 	DiskMB        int64         // size of each box's own disk, where we are root; 1024, negative: none

@@ -20,7 +20,7 @@ func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 }
 
 // NewPreloaded is NewSingle with modules that programs find imported. Its state is saved in dir, which is
-// not there yet, and Another restores it, where the driver can.
+// not there yet, and Another restores it, where the driver can. Empty: it is not saved.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
 	t := &template{}
 	t.checkpoint.dir, t.checkpoint.log = dir, slog.New(slog.DiscardHandler)

@@ -68,7 +68,7 @@ type Link struct {
 	Bytes int    `json:"n,omitempty"`
 }
 
-// Signal is a message without a body: go and cancel.
+// Signal is a message without a body: go and cancel, of a task; next and resume, of the runner.
 type Signal struct {
 	Type string `json:"t"`
 	Task string `json:"task"`
@@ -78,7 +78,7 @@ type Signal struct {
 type Frame struct {
 	Type string `json:"t"`
 
-	// hello
+	// warm, hello
 	Version int    `json:"version,omitempty"`
 	Python  string `json:"python,omitempty"`
 	// Interpreter is what Compiled of a later Boot is for, which the body is, unless the runner was started from it.
