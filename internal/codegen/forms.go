@@ -48,7 +48,7 @@ var numberForms = []form{
 		return isOperand(m[2]) && p.calculate("("+m[2]+") + "+m[1])
 	}},
 	{"difference", re(`(?:` + calcVerb + ` )?(?:the )?(?:absolute |positive )?difference between (-?[\d.,]+) and (-?[\d.,]+)`), readDifference},
-	{"change by", re(`(increase|increment|decrease|decrement|reduce) (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
+	{"change by", re(changeVerb + ` (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
 	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
 		if !isOperand(m[3]) {
 			return false // "multiply 3 by 2 plus 1": 9 or 7?
@@ -248,8 +248,15 @@ func readDifference(p *planner, m []string, _ clause) bool {
 
 func readChangeBy(p *planner, m []string, _ clause) bool {
 	by := map[bool]string{true: "(" + m[3] + ")", false: "(" + m[2] + ") * " + m[3] + " / 100"}[m[4] == ""]
-	operator := map[byte]string{'i': " + ", 'd': " - ", 'r': " - "}[strings.ToLower(m[1])[0]]
-	return p.calculate("(" + m[2] + ")" + operator + by)
+	return p.calculate("(" + m[2] + ") " + changeSign(m[1]) + " " + by)
+}
+
+// changeSign is the operator of a changeVerb.
+func changeSign(verb string) string {
+	if strings.HasPrefix(strings.ToLower(verb), "in") {
+		return "+"
+	}
+	return "-"
 }
 
 var skillForms = []form{

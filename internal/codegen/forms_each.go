@@ -15,27 +15,23 @@ const (
 // eachForms do one calculation with each number of a list, or ask for the weather of each place.
 var eachForms = []form{
 	{"for each", re(`for ` + eachRe + ` ` + listRe + `(?:[,:]? (.+))?`), func(p *planner, m []string, c clause) bool {
-		body := m[2]
-		if body == "" && p.at < len(p.clauses) && p.clauses[p.at].sentence == c.sentence {
-			body = p.clauses[p.at].text
-			if !p.endsSentence(p.at, c) || !p.each(m[1], body) {
-				return false
-			}
-			p.at++
-			return true
+		if m[2] != "" {
+			return p.endsSentence(p.at-1, c) && p.each(m[1], m[2])
 		}
-		return p.endsSentence(p.at-1, c) && p.each(m[1], body)
+		body, ok := p.lastClause(c)
+		if !ok || !p.each(m[1], body) {
+			return false
+		}
+		p.at++
+		return true
 	}},
 	{"for each", re(`for (?:each|every)(?: one| city| place)? (?:of|in)(?: the cities| the places)?:? (.+?(?:,? and |, ).+?)(?:,? ` + eachWeather + `)?`), func(p *planner, m []string, c clause) bool {
 		if m[2] != "" {
 			return p.endsSentence(p.at-1, c) && p.read(weatherForms, m[2]+" for "+m[1])
 		}
-		next := p.at
-		if next >= len(p.clauses) || p.clauses[next].sentence != c.sentence || !p.endsSentence(next, c) {
-			return false
-		}
-		asks := onlyWeather.FindStringSubmatch(p.clauses[next].text)
-		if asks == nil || !p.read(weatherForms, asks[1]+" for "+m[1]) {
+		body, ok := p.lastClause(c)
+		asks := onlyWeather.FindStringSubmatch(body)
+		if !ok || asks == nil || !p.read(weatherForms, asks[1]+" for "+m[1]) {
 			return false
 		}
 		p.at++
@@ -49,6 +45,14 @@ var eachForms = []form{
 const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:weather|forecast))(?: (?:for|in|of) (?:it|each|that city|the city|that place))?`
 
 var onlyWeather = regexp.MustCompile(`(?i)^` + eachWeather + `$`)
+
+// lastClause is the clause after c, if it is the last of the same sentence.
+func (p *planner) lastClause(c clause) (text string, ok bool) {
+	if p.at >= len(p.clauses) || p.clauses[p.at].sentence != c.sentence || !p.endsSentence(p.at, c) {
+		return "", false
+	}
+	return p.clauses[p.at].text, true
+}
 
 // endsSentence tells whether a clause is the last of a sentence: what follows may be done for each, or once.
 func (p *planner) endsSentence(at int, c clause) bool {

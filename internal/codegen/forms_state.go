@@ -137,8 +137,7 @@ func (p *planner) changeField(path, name, verb, by string) bool {
 	if by == "" && strings.HasSuffix(verb, "crement") {
 		by = "1"
 	}
-	sign := map[byte]string{'i': " += ", 'd': " -= ", 'r': " -= "}[verb[0]]
-	return numeral.MatchString(by) && p.assignField(path, name, sign+by)
+	return numeral.MatchString(by) && p.assignField(path, name, " "+changeSign(verb)+"= "+by)
 }
 
 // readField prints one field and makes it a part of the result. A field that is not there is an error of the program.
