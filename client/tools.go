@@ -71,13 +71,12 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 }
 
 // SearchTools finds the few tools for the given queries (20 at most, of 20,000 bytes together) as a task's description
-// does. A
-// caller that knows its steps does better with one query a step. The order depends on the queries, the
+// does. A caller that knows its steps does better with one query a step. The order depends on the queries, the
 // catalogue, the embeddings of the fleet, and on what the tenant's tasks used before.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
-	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueries {
+	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
-			Code: "bad_parameter", Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueries), Status: http.StatusBadRequest,
+			Code: "bad_parameter", Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes), Status: http.StatusBadRequest,
 			Hint: "a sentence for each step is enough",
 		}
 	}

@@ -75,8 +75,8 @@ type ToolSearch struct {
 	Degraded  string      `json:"degraded,omitempty"` // why embeddings had no part in it, when they should have
 }
 
-// MaxToolQueries bounds the queries of a search, in bytes of all together.
-const MaxToolQueries = 20_000
+// MaxToolQueryBytes bounds the queries of a search, all together.
+const MaxToolQueryBytes = 20_000
 
 // ToolGroup is the found tools of one server, best first.
 type ToolGroup struct {

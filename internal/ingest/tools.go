@@ -155,8 +155,8 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if n := len(ask.Queries); n == 0 || n > maxToolQueries || strings.TrimSpace(strings.Join(ask.Queries, "")) == "" {
 		return badParameter("q", "it says what is looked for, and may be given up to 20 times")
 	}
-	if n := len(strings.Join(ask.Queries, "")); n > schemas.MaxToolQueries {
-		return badParameter("q", fmt.Sprintf("it has %d bytes in all, more than %d: a sentence for each step is enough", n, schemas.MaxToolQueries))
+	if n := len(strings.Join(ask.Queries, "")); n > schemas.MaxToolQueryBytes {
+		return badParameter("q", fmt.Sprintf("it has %d bytes in all, more than %d: a sentence for each step is enough", n, schemas.MaxToolQueryBytes))
 	}
 	if _, err := s.readTools(r); err != nil {
 		return err
