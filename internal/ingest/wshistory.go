@@ -43,8 +43,8 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	}
 	from, err1 := s.version(r.Context(), ref, "from", q.Get("from"))
 	to, err2 := s.version(r.Context(), ref, "to", q.Get("to"))
-	if err := errors.Join(err1, err2); err != nil {
-		return cmp.Or(err1, err2)
+	if err := cmp.Or(err1, err2); err != nil {
+		return err
 	}
 	list, err := s.o.Workspaces.Diff(r.Context(), ref, from, to)
 	if err != nil {
