@@ -83,7 +83,7 @@ func clip(s string) string { return clipTo(48, s) }
 
 // clipTo is the beginning of a text on one line, of so many characters at most.
 func clipTo(width int, s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = oneLine(s)
 	if runes := []rune(s); len(runes) > width {
 		return string(runes[:width-1]) + "…"
 	}
