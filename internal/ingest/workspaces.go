@@ -117,8 +117,11 @@ func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text str
 	if text == "" {
 		return 0, nil
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
+	switch n, err := strconv.ParseInt(text, 10, 64); {
+	case err == nil && n > 0:
 		return n, nil
+	case err == nil:
+		return 0, badParameter(parameter, "generations count from 1; leave it out for the newest")
 	}
 	pins, err := s.o.Workspaces.Pins(ctx, ref)
 	if err != nil {
