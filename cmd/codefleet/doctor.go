@@ -179,18 +179,23 @@ func (p *patient) engine(ctx context.Context) finding {
 
 // hugePages looks for the setting of the host that gVisor gains most by.
 func (p *patient) hugePages(context.Context) finding {
-	const name = "huge pages"
-	state := gvisor.HugePages()
+	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
+}
+
+func hugePages(sandboxType, state string) finding {
+	const name, gain = "huge pages", "; with them gVisor is ready for the next program sooner"
 	switch {
-	case p.Execution.SandboxType == "microsandbox":
+	case sandboxType == "microsandbox":
 		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
 	case state == "":
 		return finding{name, good, "this kernel has none of 64 kB for shared memory; with them gVisor is faster", ""}
 	case state == "never" || state == "advise":
 		return finding{
-			name, warning, "of 64 kB for shared memory: " + state + "; with them gVisor is ready for the next program sooner",
+			name, warning, "of 64 kB for shared memory: " + state + gain,
 			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (keep it: a w line in /etc/tmpfiles.d)",
 		}
+	case state == "deny":
+		return finding{name, warning, "of any size for shared memory: deny" + gain, "echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor"}
 	}
 	return finding{name, good, "of 64 kB for shared memory: " + state, ""}
 }

@@ -10,18 +10,27 @@ import (
 // page faults. See https://docs.kernel.org/admin-guide/mm/transhuge.html.
 const HugePagesFile = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled"
 
-// HugePages returns what the kernel does by HugePagesFile (always, within_size, advise or never), and
-// "" where it has no such setting.
+// AllHugePagesFile is the setting for all sizes, which HugePagesFile may say to inherit; deny there is
+// never for each of them.
+const AllHugePagesFile = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+// HugePages returns what the kernel does by these files (always, within_size, advise, never, force or
+// deny), and "" where it has no such setting.
 func HugePages() string {
-	data, err := os.ReadFile(HugePagesFile)
+	size, err := os.ReadFile(HugePagesFile)
 	if err != nil {
 		return ""
 	}
-	if state := chosen(data); state != "inherit" {
+	all, _ := os.ReadFile(AllHugePagesFile) // it is there with the other
+	return effective(size, all)
+}
+
+// effective returns what holds for a size, by its setting and that for all.
+func effective(size, all []byte) string {
+	if state := chosen(size); state != "inherit" && chosen(all) != "deny" {
 		return state
 	}
-	data, _ = os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled") // it is there with the other
-	return chosen(data)
+	return chosen(all)
 }
 
 // chosen returns the word in brackets.
