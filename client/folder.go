@@ -15,29 +15,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/folder"
+	"github.com/codefleet/codefleet/internal/dirsync"
 )
 
 // What Pull and Push do with paths that were changed both here and in the workspace.
 const (
-	Refuse   = folder.Refuse   // a *ConflictError, and nothing is changed
-	KeepBoth = folder.KeepBoth // of Pull: ours keeps the name, theirs is NAME.conflict-gN beside it
-	Theirs   = folder.Theirs   // of Pull: what the workspace has replaces what is here
-	Ours     = folder.Ours     // of Push: what is here replaces what the workspace has
+	Refuse   = dirsync.Refuse   // a *ConflictError, and nothing is changed
+	KeepBoth = dirsync.KeepBoth // of Pull: ours keeps the name, theirs is NAME.conflict-gN beside it
+	Theirs   = dirsync.Theirs   // of Pull: what the workspace has replaces what is here
+	Ours     = dirsync.Ours     // of Push: what is here replaces what the workspace has
 )
 
 type (
 	// ConflictPolicy says what becomes of paths that both sides changed.
-	ConflictPolicy = folder.Policy
+	ConflictPolicy = dirsync.Policy
 	// ConflictError names the paths that both sides changed. Nothing was done.
-	ConflictError = folder.ConflictError
+	ConflictError = dirsync.ConflictError
 	// SyncReport is what Pull or Push did.
-	SyncReport = folder.Report
+	SyncReport = dirsync.Report
 	// WorkspaceFile is one path of a version. Its ETag changes with its content: the SHA-256 of that,
 	// or of the parts' of a file above 4 MiB, one after the other.
-	WorkspaceFile = folder.Entry
+	WorkspaceFile = dirsync.Entry
 	// FilePart is a piece of a large file's content.
-	FilePart = folder.Part
+	FilePart = dirsync.Part
 )
 
 // Pull brings the newest version into a directory that exists: what changed in the workspace since
@@ -65,12 +65,12 @@ func (w *Workspace) Push(ctx context.Context, dir, message string, policy Confli
 	return r, errors.Join(err, f.Close())
 }
 
-func (w *Workspace) openFolder(dir string) (*folder.Folder, error) {
+func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return nil, err
 	}
-	return folder.Open(dir, remote{w}, folder.Options{Workspace: d.base.Hostname() + "/" + w.name})
+	return dirsync.Open(dir, remote{w}, dirsync.Options{Workspace: d.base.Hostname() + "/" + w.name})
 }
 
 // remote is a workspace as package folder wants it.
@@ -81,7 +81,7 @@ func (r remote) Newest(ctx context.Context) (int64, error) {
 	return info.Generation, err
 }
 
-func (r remote) Files(ctx context.Context, generation int64) ([]folder.Entry, error) {
+func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, error) {
 	if generation == 0 {
 		return nil, nil
 	}
@@ -123,7 +123,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 // Write streams the edits as one form. It may be repeated, but is not: the next push finds out.
-func (r remote) Write(ctx context.Context, base int64, message string, edits []folder.Edit) (int64, error) {
+func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
 	boundary := multipart.NewWriter(io.Discard).Boundary()
 	q := url.Values{"base": {strconv.FormatInt(base, 10)}}
 	if message != "" {
@@ -140,7 +140,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []f
 		},
 	}, 0, decoder(&done))
 	if e, ok := errors.AsType[*APIError](err); ok && e.Code == "conflict" {
-		return 0, &folder.ConflictError{Paths: e.Paths}
+		return 0, &dirsync.ConflictError{Paths: e.Paths}
 	}
 	return done.Generation, err
 }
@@ -154,7 +154,7 @@ type otherEdit struct {
 }
 
 // writeForm writes what is no file first: a directory may have to make room for a file.
-func writeForm(to io.Writer, boundary string, edits []folder.Edit) error {
+func writeForm(to io.Writer, boundary string, edits []dirsync.Edit) error {
 	form := multipart.NewWriter(to)
 	if err := form.SetBoundary(boundary); err != nil {
 		return err
@@ -164,9 +164,9 @@ func writeForm(to io.Writer, boundary string, edits []folder.Edit) error {
 		switch {
 		case e.Remove:
 			others = append(others, otherEdit{Path: e.Path})
-		case e.Kind == folder.Dir:
+		case e.Kind == dirsync.Dir:
 			others = append(others, otherEdit{Path: e.Path, Kind: e.Kind, Mode: octal(e.Mode)})
-		case e.Kind == folder.Link:
+		case e.Kind == dirsync.Link:
 			others = append(others, otherEdit{Path: e.Path, Kind: e.Kind, Target: e.Target})
 		}
 	}
@@ -180,7 +180,7 @@ func writeForm(to io.Writer, boundary string, edits []folder.Edit) error {
 		}
 	}
 	for _, e := range edits {
-		if e.Remove || e.Kind != folder.File {
+		if e.Remove || e.Kind != dirsync.File {
 			continue
 		}
 		if err := writeFile(form, e); err != nil {
@@ -192,7 +192,7 @@ func writeForm(to io.Writer, boundary string, edits []folder.Edit) error {
 
 func octal(mode uint32) string { return "0" + strconv.FormatUint(uint64(mode), 8) }
 
-func writeFile(form *multipart.Writer, e folder.Edit) error {
+func writeFile(form *multipart.Writer, e dirsync.Edit) error {
 	name := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(e.Path)
 	header := textproto.MIMEHeader{
 		"Content-Disposition": {`form-data; name="` + name + `"; filename="content"`},

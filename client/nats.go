@@ -14,8 +14,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/refusal"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -201,7 +201,7 @@ func answer(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	e := APIError(*refusal.Of(err))
+	e := APIError(*apierror.Of(err))
 	if e.Code == "unavailable" {
 		return fmt.Errorf("ask fleet over NATS: %w", err)
 	}

@@ -1,5 +1,5 @@
 // Package plugin is how an organisation adds rules of its own to a worker: a plugin is a Go value with
-// one or more of the hooks below, and package plugin/worker runs a worker with it. What runs tools in
+// one or more of the hooks below, and package plugin/workermain runs a worker with it. What runs tools in
 // a process of its own needs no plugin: it is an MCP server (mcp_servers of the configuration).
 //
 // Hooks are called in this order in the life of a task, and the plugins of a worker in the order in

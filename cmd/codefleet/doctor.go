@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // finding is one row of doctor.
@@ -120,7 +120,7 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 
 // memory compares what there is with what as many tasks as there are slots may ask for.
 func (p *patient) memory(context.Context) finding {
-	total, most, slots := wire.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
+	total, most, slots := assembly.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
 		return finding{"memory", good, "not counted here", ""}
 	}
@@ -160,11 +160,11 @@ const tooOld = 365 * 24 * time.Hour
 
 func (p *patient) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
-	path, err := wire.Runsc(p.Config)
+	path, err := assembly.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
 		return finding{name, good, "the gVisor engine is not there, and not asked for", ""}
 	}
-	if _, other := wire.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
+	if _, other := assembly.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
 		return finding{name, warning, "the gVisor engine is not there, to be used where microsandbox does not boot", install}
 	}
 	if err != nil {
@@ -227,14 +227,14 @@ func (p *patient) microsandbox(ctx context.Context) finding {
 	if kind == "microsandbox" {
 		bad = problem
 	}
-	path, err := wire.Msb(p.Config)
+	path, err := assembly.Msb(p.Config)
 	if err != nil && kind == "auto" && p.Execution.Msb == "" {
 		return finding{name, good, "not there; where hardware virtualisation works it would make stronger sandboxes", ""}
 	}
 	if err != nil {
 		return trouble(name, bad, err)
 	}
-	driver, err := wire.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
+	driver, err := assembly.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return trouble(name, bad, err)
 	}
@@ -247,7 +247,7 @@ func (p *patient) microsandbox(ctx context.Context) finding {
 }
 
 // msbDir is that of the first worker, so that an image is fetched once for both.
-func (p *patient) msbDir() string { return filepath.Join(p.Data, "w0", wire.MsbDir) }
+func (p *patient) msbDir() string { return filepath.Join(p.Data, "w0", assembly.MsbDir) }
 
 // trouble is a finding from an error, with its reason and its fix apart where it has them.
 func trouble(name, status string, err error) finding {
@@ -267,7 +267,7 @@ func (p *patient) boot(ctx context.Context) finding {
 	}
 	defer os.RemoveAll(dir)
 	begun := time.Now()
-	box, err := wire.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
+	box, err := assembly.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return trouble(name, problem, err)
 	}

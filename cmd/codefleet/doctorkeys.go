@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/state"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // encryption says whose workspaces are encrypted, and which secrets others on this host can read.
@@ -84,7 +84,7 @@ func (p *patient) secretsInUse(ctx context.Context) []finding {
 	if err != nil {
 		return []finding{{name, warning, unknown + err.Error(), ""}}
 	}
-	look := wire.Collect(p.Config)
+	look := assembly.Collect(p.Config)
 	look.DryRun = true
 	found := map[string]state.Collected{} // by tenant
 	var out []finding
@@ -125,5 +125,5 @@ func (p *patient) workspaces() (*state.Store, error) {
 			return nil, err
 		}
 	}
-	return wire.Store(c, "", slog.New(slog.DiscardHandler))
+	return assembly.Store(c, "", slog.New(slog.DiscardHandler))
 }

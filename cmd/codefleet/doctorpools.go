@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // pools makes what the settings say of each pool, as a worker would, and boots a box of it: what is
@@ -25,13 +25,13 @@ func (p *patient) pools(ctx context.Context) []finding {
 	}
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.DiscardHandler)
-	box, err := wire.Choose(ctx, p.Config, p.msbDir(), dir, log)
+	box, err := assembly.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
 		return nil // the row of the sandbox says so
 	}
 	defer func() { _ = box.Close() }() // dir goes as a whole
 	var found []finding
-	for _, e := range (wire.Environments{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log}).List() {
+	for _, e := range (assembly.Environments{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log}).List() {
 		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
 	}
 	return found

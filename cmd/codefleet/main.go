@@ -12,9 +12,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/embedded"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // version is set at build time.
@@ -28,7 +28,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,
-		worker: wire.RunWorker,
+		worker: assembly.RunWorker,
 	}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -32,14 +32,14 @@ func (a *app) mcpCommand() *cobra.Command {
 	}
 	c.AddCommand(a.mcpConfigCommand(), a.mcpTestCommand())
 	f := c.Flags()
-	f.StringVar(&transport, "transport", "stdio", strings.Join(wire.Transports(), ", "))
+	f.StringVar(&transport, "transport", "stdio", strings.Join(assembly.Transports(), ", "))
 	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")
 	f.String("profile", "", "what clients are shown: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
-	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(wire.Transports(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(assembly.Transports(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
-		if !slices.Contains(wire.Transports(), transport) {
-			return usage("--transport %s: one of %s", transport, strings.Join(wire.Transports(), ", "))
+		if !slices.Contains(assembly.Transports(), transport) {
+			return usage("--transport %s: one of %s", transport, strings.Join(assembly.Transports(), ", "))
 		}
 		var list []config.Flag
 		for name, key := range flags {
@@ -62,16 +62,16 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if err != nil {
 		return noFleet(err)
 	}
-	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "mcp", version, a.stderr))
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp", version, a.stderr))
 	if err != nil {
 		return usage("%v", err)
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
-	err = wire.RunBridge(ctx, c, wire.BridgeRun{
-		Transport: transport, Options: wire.Bridge(c, t, version, found),
+	err = assembly.RunBridge(ctx, c, assembly.BridgeRun{
+		Transport: transport, Options: assembly.Bridge(c, t, version, found),
 		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout},
 	})
-	if errors.Is(err, wire.ErrUsage) {
+	if errors.Is(err, assembly.ErrUsage) {
 		return usage("%v", err)
 	}
 	return asked(err)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/telemetry"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // probeQueue connects to the queue that the settings name.
@@ -20,7 +20,7 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
-	o, err := wire.Jobs(c, t, "codefleet doctor")
+	o, err := assembly.Jobs(c, t, "codefleet doctor")
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
@@ -38,13 +38,13 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 // probeStore tries what the workspaces need of the object store that the settings name.
 func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	const name = "object store"
-	store, err := wire.Store(c, "", slog.New(slog.DiscardHandler))
+	store, err := assembly.Store(c, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
 	found, err := store.Probe(ctx)
 	if errors.Is(err, state.ErrUnsafe) {
-		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + wire.WaysOut(found)}
+		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + assembly.WaysOut(found)}
 	}
 	if err != nil {
 		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}

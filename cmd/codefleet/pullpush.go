@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/folder"
+	"github.com/codefleet/codefleet/internal/dirsync"
 )
 
 func (a *app) wsPullCommand() *cobra.Command {
@@ -20,7 +20,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 		Short: "Bring what changed in the workspace into a directory here",
 		Long: "Bring what changed in the workspace, since directory and workspace last met, into a directory here. What you\n" +
 			"changed stays; a file that was changed on both sides is a conflict, and nothing is done until you say which\n" +
-			"is to be kept. The directory remembers what it met in " + folder.MemoryFile + ".",
+			"is to be kept. The directory remembers what it met in " + dirsync.MemoryFile + ".",
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		policy := client.Refuse
@@ -88,8 +88,8 @@ func conflictHere(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
 		return &failure{code: exitRefused, message: few(e.Paths, len(e.Paths)) + ": changed both here and in the workspace; nothing was done", hint: hint}
 	}
-	if errors.Is(err, folder.ErrOther) {
-		return &failure{code: exitUsage, message: err.Error(), hint: "use another directory, or remove its " + folder.MemoryFile}
+	if errors.Is(err, dirsync.ErrOther) {
+		return &failure{code: exitUsage, message: err.Error(), hint: "use another directory, or remove its " + dirsync.MemoryFile}
 	}
 	if _, here := errors.AsType[*os.PathError](err); here {
 		return usage("%v", err)

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -139,7 +139,7 @@ func (r *run) startOwn(ctx context.Context) error {
 	if c.Origin("logging.level").Layer == config.LayerDefault {
 		c.Logging.Level = "ERROR" // the program's output is what counts here
 	}
-	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "run", version, r.a.stderr))
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "run", version, r.a.stderr))
 	if err != nil {
 		return usage("%v", err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/tools"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) toolsApproveCommand() *cobra.Command {
@@ -25,7 +25,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := wire.ServersDir(c)
+			dir, err := assembly.ServersDir(c)
 			if err != nil {
 				return err
 			}

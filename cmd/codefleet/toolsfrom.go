@@ -6,11 +6,11 @@ import (
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // toolsFrom says whose tools a command is about.
@@ -84,7 +84,7 @@ func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	snap, err := wire.LocalTools(ctx, c)
+	snap, err := assembly.LocalTools(ctx, c)
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
@@ -101,7 +101,7 @@ func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.LocalTools(ctx, c)
+	return assembly.LocalTools(ctx, c)
 }
 
 const unknownHint = "codefleet tools" // what to type after a name that is no tool or server

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) toolsGenerateCommand() *cobra.Command {
@@ -30,12 +30,12 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := wire.ServersDir(c)
+			dir, err := assembly.ServersDir(c)
 			if err != nil {
 				return err
 			}
 			var said lastWords
-			upstreams, err := wire.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), Said: said.hear})
+			upstreams, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), Said: said.hear})
 			if err != nil {
 				return err
 			}

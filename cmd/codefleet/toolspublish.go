@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/tools"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 func (a *app) toolsPublishCommand() *cobra.Command {
@@ -35,7 +35,7 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			}
 			out, broken, err := publish(ctx, c, version)
 			switch {
-			case errors.Is(err, wire.ErrNoBucket):
+			case errors.Is(err, assembly.ErrNoBucket):
 				return &failure{code: exitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
 			case errors.Is(err, fs.ErrNotExist) && version != "":
 				return &failure{code: exitUsage, message: "no version " + version + " was published"}
@@ -66,10 +66,10 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 	var snap *tools.Snapshot
 	var err error
 	if version != "" {
-		snap, err = wire.Republish(ctx, c, version)
+		snap, err = assembly.Republish(ctx, c, version)
 	} else {
 		var v tools.Version
-		v, snap, err = wire.Publish(ctx, c)
+		v, snap, err = assembly.Publish(ctx, c)
 		version = v.ID
 	}
 	if err != nil {

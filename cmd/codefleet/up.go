@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // flushTime bounds the sending of the last spans.
@@ -69,7 +69,7 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	if err != nil {
 		return err
 	}
-	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "up", version, a.stderr))
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "up", version, a.stderr))
 	if err != nil {
 		return usage("%v", err)
 	}

@@ -19,8 +19,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/ingest"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // version is set at build time.
@@ -33,15 +33,15 @@ func main() {
 }
 
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	p, err := wire.Open(ctx, "ingest", version, args, env, stderr, map[string]string{"http": "http.addr"})
+	p, err := assembly.Open(ctx, "ingest", version, args, env, stderr, map[string]string{"http": "http.addr"})
 	if err == nil {
 		err = errors.Join(serve(ctx, p, stdout), p.Close())
 	}
-	return wire.Exit(ctx, "ingest", err, stderr)
+	return assembly.Exit(ctx, "ingest", err, stderr)
 }
 
-func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
-	options, err := wire.Ingest(p.Config, p.Telemetry, p.Fleet)
+func serve(ctx context.Context, p *assembly.Process, stdout io.Writer) error {
+	options, err := assembly.Ingest(p.Config, p.Telemetry, p.Fleet)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func serve(ctx context.Context, p *wire.Process, stdout io.Writer) error {
 	if err := p.Connect(ctx, "ingest"); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	box, err := wire.OpenToolbox(p.Config, p.Telemetry.Logger)
+	box, err := assembly.OpenToolbox(p.Config, p.Telemetry.Logger)
 	if err == nil {
 		err = errors.Join(box.Join(p.Queue), box.Embed(p.Config))
 	}

@@ -21,10 +21,10 @@ import (
 	"syscall"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge/fixtures"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // version is set at build time.
@@ -34,7 +34,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal is the system's again
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
-	os.Exit(wire.Exit(ctx, "mcp-bridge", err, os.Stderr))
+	os.Exit(assembly.Exit(ctx, "mcp-bridge", err, os.Stderr))
 }
 
 func run(ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer) error {
@@ -52,27 +52,27 @@ func run(ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io
 		})
 	}
 	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrUsage, err)
+		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
 	}
-	if flags.NArg() > 0 || !slices.Contains(wire.Transports(), *transport) {
-		return fmt.Errorf("%w: --transport is one of %v, and there are no arguments", wire.ErrUsage, wire.Transports())
+	if flags.NArg() > 0 || !slices.Contains(assembly.Transports(), *transport) {
+		return fmt.Errorf("%w: --transport is one of %v, and there are no arguments", assembly.ErrUsage, assembly.Transports())
 	}
 	c, err := config.Load(source)
 	if err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrUsage, err)
+		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
 	}
 	found, err := client.Locate(*fleet)
 	if err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrUsage, err)
+		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
 	}
-	t, err := telemetry.Setup(ctx, wire.Telemetry(c, "mcp-bridge", version, stderr))
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp-bridge", version, stderr))
 	if err != nil {
 		return err
 	}
-	r := wire.BridgeRun{Transport: *transport, Options: wire.Bridge(c, t, version, found), Stdin: stdin, Stdout: stdout}
+	r := assembly.BridgeRun{Transport: *transport, Options: assembly.Bridge(c, t, version, found), Stdin: stdin, Stdout: stdout}
 	if *conformance {
 		r.Options.Extend = fixtures.Extension()
 	}
 	defer func() { _ = t.Shutdown(context.WithoutCancel(ctx)) }() // the last spans
-	return wire.RunBridge(ctx, c, r)
+	return assembly.RunBridge(ctx, c, r)
 }

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/codefleet/codefleet/plugin/worker"
+	"github.com/codefleet/codefleet/plugin/workermain"
 )
 
 // version is set at build time.
@@ -23,6 +23,6 @@ func main() {
 }
 
 func run(take context.Context, args, env []string, stderr io.Writer) int {
-	err := worker.Run(take, worker.Config{Args: args, Env: env, Stderr: stderr, Version: version})
-	return worker.Exit(take, err, stderr)
+	err := workermain.Run(take, workermain.Config{Args: args, Env: env, Stderr: stderr, Version: version})
+	return workermain.Exit(take, err, stderr)
 }

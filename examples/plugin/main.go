@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/plugin"
-	"github.com/codefleet/codefleet/plugin/worker"
+	"github.com/codefleet/codefleet/plugin/workermain"
 )
 
 var key = regexp.MustCompile(`\bsk-[A-Za-z0-9]{8,}`)
@@ -50,5 +50,5 @@ func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { 
 }
 
 func main() {
-	os.Exit(worker.Main(house{forbidden: []string{"fractions", "ctypes"}}))
+	os.Exit(workermain.Main(house{forbidden: []string{"fractions", "ctypes"}}))
 }

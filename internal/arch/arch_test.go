@@ -20,7 +20,6 @@ const module = "github.com/codefleet/codefleet"
 var imports = map[string][]string{
 	"schemas": nil,
 	"servers": nil,
-	"skills":  nil,
 
 	// The leaves know no other leaf.
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
@@ -29,16 +28,19 @@ var imports = map[string][]string{
 	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,
-	"internal/indent":                nil,
-	"internal/state":                 {"internal/state/ignore", "internal/indent"},
+	"internal/text":                  nil,
+	"internal/names":                 nil,
+	"internal/clock":                 nil,
+	"internal/filelock":              {"internal/clock"},
+	"internal/state":                 {"internal/state/ignore"},
 	"internal/state/ignore":          nil,
 	"internal/state/s3":              {"internal/state"},
 	"internal/state/mem":             {"internal/state"},
 	"internal/state/statetest":       {"internal/state"},
 	"internal/tools":                 {"servers"},
 	"internal/tools/mcp":             {"internal/tools"},
-	"internal/tools/pygen":           {"internal/tools", "internal/indent"},
-	"internal/tools/broker":          {"internal/tools", "internal/guardrails/..."},
+	"internal/tools/pygen":           {"internal/tools"},
+	"internal/tools/broker":          {"internal/tools"},
 	"internal/tools/builtin":         {"internal/tools"},
 	"internal/tools/registered":      {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
@@ -49,21 +51,19 @@ var imports = map[string][]string{
 	"internal/selection/eval":        {"internal/selection/..."},
 	"internal/codegen":               {"internal/tools", "internal/openai"},
 	"internal/openai":                {"internal/sse"},
-	"internal/guardrails":            {"internal/tools"},
-	"internal/guardrails/privacy":    nil,
 
-	"internal/hosts":    nil,
-	"internal/egress":   {"internal/hosts"},
-	"internal/sse":      nil,
-	"internal/packages": {"internal/executor/hostdir", "internal/image"},
-	"internal/image":    {"internal/executor/hostdir"},
+	"internal/allowlist": nil,
+	"internal/egress":    {"internal/allowlist"},
+	"internal/sse":       nil,
+	"internal/pylayer":   {"internal/executor/hostdir", "internal/image"},
+	"internal/image":     {"internal/executor/hostdir"},
 
-	"internal/statefile": {"internal/indent"},
-	"internal/folder":    {"internal/state/ignore"},
-	"internal/config":    {"internal/hosts"}, // for cmd, and what wires a whole process
-	"internal/jobs":      {"schemas", "internal/hosts"},
-	"internal/refusal":   {"schemas", "internal/jobs"},
-	"internal/pipeline":  {"schemas", "plugin", "internal/plugins", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/guardrails/...", "internal/executor", "internal/state", "internal/egress", "internal/hosts"},
+	"internal/statedoc": nil,
+	"internal/dirsync":  {"internal/state/ignore"},
+	"internal/config":   {"internal/allowlist"}, // for cmd, and what wires a whole process
+	"internal/jobs":     {"schemas", "internal/allowlist"},
+	"internal/apierror": {"schemas", "internal/jobs"},
+	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/executor", "internal/state", "internal/egress", "internal/allowlist"},
 
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
@@ -73,10 +73,10 @@ var imports = map[string][]string{
 	// The edges, which turn settings and requests into values.
 	"internal/ingest/ingesttest": {"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded", "internal/state", "internal/state/mem"},
 
-	"internal/ingest":          {"schemas", "internal/jobs", "internal/refusal", "internal/state", "internal/statefile", "internal/tools", "internal/selection"},
+	"internal/ingest":          {"schemas", "internal/jobs", "internal/apierror", "internal/state", "internal/statedoc", "internal/tools", "internal/selection"},
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
-	"internal/wire":            {"schemas", "servers", "client", "internal/..."},
+	"internal/assembly":        {"schemas", "servers", "client", "internal/..."},
 	"internal/worker":          {"schemas", "internal/..."},
 	"internal/up":              {"schemas", "client", "internal/..."},
 	"internal/bench":           {"schemas", "client", "internal/..."},
@@ -84,11 +84,11 @@ var imports = map[string][]string{
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 	"internal/up/uptest": {"client", "internal/config", "internal/jobs", "internal/telemetry", "internal/up"},
 
-	"internal/plugins": {"schemas", "plugin"},
+	"internal/pluginhost": {"schemas", "plugin"},
 
-	"client":        {"schemas", "internal/jobs", "internal/refusal", "internal/folder", "internal/tools", "internal/sse"},
-	"plugin":        {"schemas"},
-	"plugin/worker": {"schemas", "client", "plugin", "internal/..."},
+	"client":            {"schemas", "internal/jobs", "internal/apierror", "internal/dirsync", "internal/tools", "internal/sse"},
+	"plugin":            {"schemas"},
+	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
 }
 
 // homes are the heavy modules, each with the only packages that may import it. A pattern that ends
@@ -106,7 +106,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},
 	"github.com/opencontainers/image-spec/...":                  {"internal/image"},
-	"go.yaml.in/yaml/...":                                       {"internal/config", "internal/statefile"},
+	"go.yaml.in/yaml/...":                                       {"internal/config", "internal/statedoc"},
 	"github.com/joho/godotenv":                                  {"internal/config"},
 	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
 	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker", "internal/tools/pygen"},
@@ -115,6 +115,9 @@ var homes = map[string][]string{
 	"github.com/cloudevents/sdk-go/protocol/nats/...":           {},
 	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/...": {},
 }
+
+// base are small packages without state that every package may import.
+var base = []string{"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode", "internal/metrics"}
 
 // testOnly may be imported by tests of anybody, and by no program.
 var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/up/uptest", "internal/faulttest", "internal/logtest", "testing"}
@@ -184,6 +187,7 @@ func check(pkg, imported string, test bool) string {
 		if under(ours, "internal/...") {
 			return "an example uses what a user of the project can"
 		}
+	case slices.Contains(base, ours):
 	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
 	case test && (ours == "internal/logtest" || under(ours, pkg+"/...") || testFixture(pkg, ours)):
 	default:

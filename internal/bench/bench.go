@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // Options of Run. Settings and Program are required.
@@ -126,7 +126,7 @@ func (b *bench) findEngine(s scenario) error {
 	}
 	c, err := b.Settings(b.dir)
 	if err == nil {
-		b.runsc, err = wire.Runsc(c)
+		b.runsc, err = assembly.Runsc(c)
 	}
 	return err
 }

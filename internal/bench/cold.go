@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // cold measures the first result of a fleet on empty data, and the making of a sandbox, each beside
@@ -36,7 +36,7 @@ func (b *bench) cold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	driver, err := wire.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	driver, err := assembly.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
-	"github.com/codefleet/codefleet/internal/wire"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -29,7 +29,7 @@ func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run
 		return nil, nil, err
 	}
 	change(c)
-	o := wire.Telemetry(c, "bench", "", io.Discard)
+	o := assembly.Telemetry(c, "bench", "", io.Discard)
 	t, err := telemetry.Setup(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -47,7 +47,7 @@ func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run
 
 // startClient starts a fleet and a client of its first tenant; stop ends both.
 func (b *bench) startClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
-	f, end, err := b.startFleet(ctx, change, wire.RunWorker)
+	f, end, err := b.startFleet(ctx, change, assembly.RunWorker)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +89,7 @@ func (b *bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 	if err != nil {
 		return nil, nil, err
 	}
-	driver, err := wire.Driver(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
+	driver, err := assembly.Driver(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -130,21 +130,21 @@ func runDirect(ctx context.Context, l *executor.Lease) error {
 	return nil
 }
 
-// severalTenants is wire.RunWorker without its refusal to let tenants share a host whose /usr they
+// severalTenants is assembly.RunWorker without its refusal to let tenants share a host whose /usr they
 // all see: here they are one person.
 func severalTenants(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) (err error) {
-	driver, err := wire.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
+	driver, err := assembly.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
 	return worker.Run(take, work, worker.Options{
 		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
-		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: wire.Policy(c),
+		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: assembly.Policy(c),
 		Pool: executor.PoolOptions{
 			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
 			Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB,
 		},
-		Driver: driver, Join: wire.Join(c, filepath.Join(c.Data, "cache"), t, join), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Driver: driver, Join: assembly.Join(c, filepath.Join(c.Data, "cache"), t, join), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // mcp measures what the MCP bridge adds to a task, and what its clients cost it.
 func (b *bench) mcp(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, wire.RunWorker)
+	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, assembly.RunWorker)
 	if err != nil {
 		return err
 	}

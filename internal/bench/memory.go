@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // readyBoxes are what a worker keeps warm unless told otherwise.
@@ -55,7 +55,7 @@ func (b *bench) boxMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	driver, err := wire.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	driver, err := assembly.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/up"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 const (
@@ -38,7 +38,7 @@ func (b *bench) oneTenant(ctx context.Context) (err error) {
 		slots = c.Slots()
 		most = slots + readyBoxes
 		c.Execution.MaxBoxes = most
-	}, wire.RunWorker)
+	}, assembly.RunWorker)
 	if err != nil {
 		return err
 	}

@@ -14,12 +14,12 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 const (
@@ -64,7 +64,7 @@ func (b *bench) brokered(ctx context.Context) (err error) {
 			{Name: "slow", URL: url},
 		}
 		prepared = approveAll(ctx, c)
-	}, wire.RunWorker)
+	}, assembly.RunWorker)
 	if err != nil {
 		return err
 	}
@@ -232,11 +232,11 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 
 // approveAll writes the modules of the settings' MCP servers and accepts them.
 func approveAll(ctx context.Context, c *config.Config) error {
-	dir, err := wire.ServersDir(c)
+	dir, err := assembly.ServersDir(c)
 	if err != nil {
 		return err
 	}
-	m, err := wire.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+	m, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 var (
@@ -324,7 +324,7 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.oneOf(key+".priorities", p, "high", "normal", "low")
 	}
 	k.atLeast(key+".max_running", t.MaxRunning, 0)
-	if _, _, err := hosts.ParseAll(t.Network); err != nil {
+	if _, _, err := allowlist.ParseAll(t.Network); err != nil {
 		k.bad(key+".network", "%s", err)
 	}
 	for _, id := range t.Tools {

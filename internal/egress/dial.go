@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 // addressesTried bounds how many addresses of a name are tried, one after the other.
@@ -66,7 +66,7 @@ func split(target string) (host string, port int, err error) {
 	if err != nil {
 		return shown(name), 0, fmt.Errorf("%s is no port", shown(digits))
 	}
-	host, err = hosts.Canonical(name)
+	host, err = allowlist.Canonical(name)
 	if err != nil {
 		return shown(name), int(number), fmt.Errorf("%s: %w", shown(name), err)
 	}
@@ -89,7 +89,7 @@ func (p *Proxy) judge(host string, port int) *refusal {
 		if pattern.Match(host, port) {
 			return nil
 		}
-		for _, known := range hosts.Ports {
+		for _, known := range allowlist.Ports {
 			other = other || pattern.Match(host, known)
 		}
 	}

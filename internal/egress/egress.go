@@ -20,17 +20,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 // Options of New. A zero field means its default.
 type Options struct {
-	Allow       []hosts.Pattern // what may be reached; none: nothing
-	Bytes       int64           // sent and received by all connections together; 256 MiB
-	Connections int             // made in all, by the program and for it; 1,000
-	Header      time.Duration   // for a request's header to arrive; 10 s
-	Connect     time.Duration   // for a name to be resolved and a connection to be made; 10 s
-	Idle        time.Duration   // without a byte in either direction; 2 min
+	Allow       []allowlist.Pattern // what may be reached; none: nothing
+	Bytes       int64               // sent and received by all connections together; 256 MiB
+	Connections int                 // made in all, by the program and for it; 1,000
+	Header      time.Duration       // for a request's header to arrive; 10 s
+	Connect     time.Duration       // for a name to be resolved and a connection to be made; 10 s
+	Idle        time.Duration       // without a byte in either direction; 2 min
 
 	// Lookup and Dial stand in for the host's resolver and network in tests. What Lookup answers is
 	// judged all the same.

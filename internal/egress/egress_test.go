@@ -23,8 +23,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/egress"
-	"github.com/codefleet/codefleet/internal/hosts"
 )
 
 // world is an internet of one machine: names with public addresses, behind which servers of the test
@@ -104,7 +104,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 		asked:   map[string]int{},
 	}
 	for _, text := range allow {
-		p, err := hosts.Parse(text)
+		p, err := allowlist.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,13 +451,13 @@ func FuzzServe(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	pattern, err := hosts.Parse("example.com")
+	pattern, err := allowlist.Parse("example.com")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		p := egress.New(egress.Options{
-			Allow: []hosts.Pattern{pattern}, Header: 50 * time.Millisecond, Idle: 50 * time.Millisecond,
+			Allow: []allowlist.Pattern{pattern}, Header: 50 * time.Millisecond, Idle: 50 * time.Millisecond,
 			Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 				if host != "example.com" {
 					t.Errorf("%q was looked up", host)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/refusal"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -44,12 +44,12 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		return badJSON(body, err)
 	}
 	if in.Approve == nil {
-		e := refusal.New(http.StatusBadRequest, "bad_data", "the answer does not say whether the call is approved")
+		e := apierror.New(http.StatusBadRequest, "bad_data", "the answer does not say whether the call is approved")
 		e.Path, e.Hint = "/approve", `{"call": "…", "approve": true}`
 		return e
 	}
 	if len(in.Reason) > schemas.MaxReason {
-		e := refusal.New(http.StatusBadRequest, "bad_data", "a reason of %d bytes, at most %d are taken", len(in.Reason), schemas.MaxReason)
+		e := apierror.New(http.StatusBadRequest, "bad_data", "a reason of %d bytes, at most %d are taken", len(in.Reason), schemas.MaxReason)
 		e.Path = "/reason"
 		return e
 	}

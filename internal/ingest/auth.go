@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 )
 
 // Scopes of tokens.
@@ -45,14 +45,14 @@ func identityOf(ctx context.Context) identity {
 
 // authenticate finds out who asks. It compares the hashes of all tokens, each in constant time, so
 // that the time it takes tells nothing about them.
-func (s *Server) authenticate(r *http.Request) (identity, *refusal.Error) {
+func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	if len(s.o.Tokens) == 0 {
 		return everyone, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		e := refusal.New(http.StatusUnauthorized, "unauthorized", "the request carries no bearer token")
+		e := apierror.New(http.StatusUnauthorized, "unauthorized", "the request carries no bearer token")
 		e.Hint = "send the header Authorization: Bearer TOKEN; a token in the address is not read"
 		return identity{}, e
 	}
@@ -64,21 +64,21 @@ func (s *Server) authenticate(r *http.Request) (identity, *refusal.Error) {
 		}
 	}
 	if found < 0 {
-		return identity{}, refusal.New(http.StatusUnauthorized, "unauthorized", "the bearer token is not known")
+		return identity{}, apierror.New(http.StatusUnauthorized, "unauthorized", "the bearer token is not known")
 	}
 	t := s.o.Tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
 }
 
 // permit says whether id may do what scope is for.
-func permit(id identity, scope string) *refusal.Error {
+func permit(id identity, scope string) *apierror.Error {
 	if !slices.Contains(id.scopes, scope) {
-		e := refusal.New(http.StatusForbidden, "forbidden", "this token may not do that")
+		e := apierror.New(http.StatusForbidden, "forbidden", "this token may not do that")
 		e.Cause = "it does not have the scope " + scope
 		return e
 	}
 	if scope != ScopeOperator && id.tenant == "" {
-		e := refusal.New(http.StatusForbidden, "forbidden", "this token belongs to no tenant")
+		e := apierror.New(http.StatusForbidden, "forbidden", "this token belongs to no tenant")
 		e.Hint = "use a token of the tenant whose task it is"
 		return e
 	}

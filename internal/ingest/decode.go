@@ -19,7 +19,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 )
 
 // CloudEvents 1.0 over HTTP, decoded here and not by the SDK: that one compares batch media types as
@@ -46,7 +46,7 @@ const (
 
 // contentMode tells by the media type, and by nothing else where it names CloudEvents, how the
 // request carries events.
-func contentMode(h http.Header) (mode, *refusal.Error) {
+func contentMode(h http.Header) (mode, *apierror.Error) {
 	ct := h.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
 	if ct != "" && err != nil {
@@ -69,7 +69,7 @@ func contentMode(h http.Header) (mode, *refusal.Error) {
 }
 
 // decodeOne makes an event of a request in binary or structured mode.
-func decodeOne(m mode, h http.Header, body []byte) (event.Event, *refusal.Error) {
+func decodeOne(m mode, h http.Header, body []byte) (event.Event, *apierror.Error) {
 	if m == binaryMode {
 		return decodeBinary(h, body)
 	}
@@ -77,7 +77,7 @@ func decodeOne(m mode, h http.Header, body []byte) (event.Event, *refusal.Error)
 }
 
 // decodeBinary makes an event of ce- headers and a body.
-func decodeBinary(h http.Header, body []byte) (event.Event, *refusal.Error) {
+func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	attrs := make(map[string]any)
 	for key, values := range h {
 		name, ok := strings.CutPrefix(strings.ToLower(key), "ce-")
@@ -117,7 +117,7 @@ func headerValue(s string) (string, error) {
 }
 
 // decodeStructured makes an event of one JSON object.
-func decodeStructured(body []byte) (event.Event, *refusal.Error) {
+func decodeStructured(body []byte) (event.Event, *apierror.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return event.Event{}, badJSON(body, err)
@@ -145,7 +145,7 @@ func decodeStructured(body []byte) (event.Event, *refusal.Error) {
 	return build(attrs, data)
 }
 
-func structuredData(fields map[string]json.RawMessage) ([]byte, *refusal.Error) {
+func structuredData(fields map[string]json.RawMessage) ([]byte, *apierror.Error) {
 	data, plain := fields["data"]
 	encoded, coded := fields["data_base64"]
 	switch {
@@ -187,7 +187,7 @@ func scalar(raw json.RawMessage) (any, error) {
 }
 
 // decodeBatch splits a batch. Members are decoded one by one, so that a bad one spoils only itself.
-func decodeBatch(body []byte, most int) ([]json.RawMessage, *refusal.Error) {
+func decodeBatch(body []byte, most int) ([]json.RawMessage, *apierror.Error) {
 	var members []json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, badJSON(body, err)
@@ -196,13 +196,13 @@ func decodeBatch(body []byte, most int) ([]json.RawMessage, *refusal.Error) {
 		return nil, badEvent("", "the batch is null, not an array")
 	}
 	if len(members) > most {
-		return nil, refusal.New(http.StatusRequestEntityTooLarge, "too_large", "the batch has %d events, the most is %d", len(members), most)
+		return nil, apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the batch has %d events, the most is %d", len(members), most)
 	}
 	return members, nil
 }
 
 // build makes an event of attributes by name and checks it as the specification demands.
-func build(attrs map[string]any, data []byte) (event.Event, *refusal.Error) {
+func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	if len(attrs) > maxAttributes {
 		return event.Event{}, badEvent("", "the event has %d attributes, the most is %d", len(attrs), maxAttributes)
 	}
@@ -299,14 +299,14 @@ func pointerToken(s string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 }
 
-func badEvent(path, format string, args ...any) *refusal.Error {
-	e := refusal.New(http.StatusBadRequest, "bad_event", format, args...)
+func badEvent(path, format string, args ...any) *apierror.Error {
+	e := apierror.New(http.StatusBadRequest, "bad_event", format, args...)
 	e.Path = path
 	return e
 }
 
 // invalidEvent reports the first attribute, by name, that breaks the specification.
-func invalidEvent(err error) *refusal.Error {
+func invalidEvent(err error) *apierror.Error {
 	broken, ok := errors.AsType[event.ValidationError](err)
 	if !ok {
 		return badEvent("", "%v", err)
@@ -316,8 +316,8 @@ func invalidEvent(err error) *refusal.Error {
 }
 
 // badJSON says where JSON breaks, without quoting it.
-func badJSON(body []byte, err error) *refusal.Error {
-	e := refusal.New(http.StatusBadRequest, "bad_json", "the body is not the JSON that was expected")
+func badJSON(body []byte, err error) *apierror.Error {
+	e := apierror.New(http.StatusBadRequest, "bad_json", "the body is not the JSON that was expected")
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
@@ -339,11 +339,11 @@ func position(body []byte, offset int64) (line, column int) {
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-func badMediaType(ct, why string) *refusal.Error {
+func badMediaType(ct, why string) *apierror.Error {
 	if len(ct) > 100 {
 		ct = ct[:100] + "…"
 	}
-	e := refusal.New(http.StatusUnsupportedMediaType, "bad_media_type", "the media type %q cannot be used here", ct)
+	e := apierror.New(http.StatusUnsupportedMediaType, "bad_media_type", "the media type %q cannot be used here", ct)
 	e.Cause = why
 	return e
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -52,7 +52,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 // within puts the place in the data that an error names below the place that the data have in the
 // body.
 func within(err error, m mode) error {
-	e := refusal.Of(err)
+	e := apierror.Of(err)
 	if m == binaryMode || e.Code != "bad_data" && !strings.HasPrefix(e.Path, "/") {
 		return err
 	}
@@ -65,7 +65,7 @@ func within(err error, m mode) error {
 type batchItem struct {
 	Status int             `json:"status"` // as the answer to this event alone would have had
 	Record *schemas.Record `json:"record,omitempty"`
-	Error  *refusal.Error  `json:"error,omitempty"`
+	Error  *apierror.Error `json:"error,omitempty"`
 }
 
 // postBatch answers for each member in its place: 202 when all were taken, else 207. Once the queue
@@ -77,7 +77,7 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	answers := make([]batchItem, len(members))
 	status := http.StatusAccepted
-	var down *refusal.Error
+	var down *apierror.Error
 	for i, m := range members {
 		answers[i] = s.member(r.Context(), m, &down)
 		if answers[i].Error != nil {
@@ -89,7 +89,7 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 }
 
 // member takes one event of a batch, unless the queue was down for one before it.
-func (s *Server) member(ctx context.Context, body []byte, down **refusal.Error) batchItem {
+func (s *Server) member(ctx context.Context, body []byte, down **apierror.Error) batchItem {
 	if *down != nil {
 		return batchItem{Status: (*down).Status, Error: *down}
 	}
@@ -101,7 +101,7 @@ func (s *Server) member(ctx context.Context, body []byte, down **refusal.Error) 
 	if err == nil {
 		return batchItem{Status: http.StatusAccepted, Record: &rec}
 	}
-	e = refusal.Of(within(err, structuredMode))
+	e = apierror.Of(within(err, structuredMode))
 	if e.Status >= 500 {
 		s.o.Log.WarnContext(ctx, "batch not taken whole", "error", err.Error())
 		*down = e

@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 )
 
 // handler answers a request, or returns an error before it has written anything.
@@ -53,7 +53,7 @@ func (s *Server) needs(scope string, h handler) http.Handler {
 
 // fail answers with an error. What the queue did not explain is logged; the caller does not see it.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	e := refusal.Of(err)
+	e := apierror.Of(err)
 	if e.Status >= 500 && r.Context().Err() == nil { // else nobody is there to hear the answer
 		s.o.Log.WarnContext(r.Context(), "request not answered", "code", e.Code, "error", err.Error())
 	}
@@ -85,7 +85,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func (s *Server) route(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); clean != r.URL.Path && clean+"/" != r.URL.Path {
-			s.fail(w, r, refusal.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
+			s.fail(w, r, apierror.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
 			return
 		}
 		h, pattern := mux.Handler(r)
@@ -101,12 +101,12 @@ func (s *Server) route(mux *http.ServeMux) http.Handler {
 		if said.status == http.StatusMethodNotAllowed {
 			allow := said.header.Get("Allow")
 			w.Header().Set("Allow", allow)
-			e := refusal.New(http.StatusMethodNotAllowed, "method_not_allowed", "this address does not take %s", r.Method)
+			e := apierror.New(http.StatusMethodNotAllowed, "method_not_allowed", "this address does not take %s", r.Method)
 			e.Hint = "it takes " + allow
 			s.fail(w, r, e)
 			return
 		}
-		s.fail(w, r, refusal.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
+		s.fail(w, r, apierror.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
 	})
 }
 
@@ -121,13 +121,13 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !s.allowedHost(r.Host) {
-			e := refusal.New(http.StatusForbidden, "host_refused", "the Host header names another server")
+			e := apierror.New(http.StatusForbidden, "host_refused", "the Host header names another server")
 			e.Hint = "add the name to http.allowed_hosts"
 			s.fail(w, r, e)
 			return
 		}
 		if o := r.Header.Get("Origin"); o != "" && !slices.Contains(s.o.Origins, o) && o != "http://"+r.Host && o != "https://"+r.Host {
-			e := refusal.New(http.StatusForbidden, "origin_refused", "pages of this origin may not call")
+			e := apierror.New(http.StatusForbidden, "origin_refused", "pages of this origin may not call")
 			e.Hint = "add the origin to http.allowed_origins"
 			s.fail(w, r, e)
 			return
@@ -186,7 +186,7 @@ func (s *Server) recovered(w *countingWriter, r *http.Request, p any) {
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
-	s.fail(w, r, refusal.New(http.StatusInternalServerError, "internal", "this is a bug of the fleet"))
+	s.fail(w, r, apierror.New(http.StatusInternalServerError, "internal", "this is a bug of the fleet"))
 }
 
 func (s *Server) logVisit(r *http.Request, v *visit, w *countingWriter, took time.Duration) {

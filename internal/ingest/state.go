@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/state"
-	"github.com/codefleet/codefleet/internal/statefile"
+	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
 // stateOf is the state file that a request names: ?workspace=, by default main, and the path, by
@@ -23,8 +23,8 @@ func (s *Server) stateOf(r *http.Request) (state.Ref, string, error) {
 		return ref, "", err
 	}
 	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
-	if err := statefile.CheckName(name); err != nil {
-		e := refusal.New(http.StatusBadRequest, "bad_state_file", "this cannot be a state file")
+	if err := statedoc.CheckName(name); err != nil {
+		e := apierror.New(http.StatusBadRequest, "bad_state_file", "this cannot be a state file")
 		e.Cause, e.Path = err.Error(), "state_file"
 		e.Hint = "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/"
 		return ref, name, e
@@ -40,14 +40,14 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, info, err := s.o.Workspaces.Open(r.Context(), ref, 0, name)
 	if errors.Is(err, state.ErrNotFound) {
-		e := refusal.New(http.StatusNotFound, "unknown_state", "the workspace %s has no state file %s", ref.Workspace, name)
+		e := apierror.New(http.StatusNotFound, "unknown_state", "the workspace %s has no state file %s", ref.Workspace, name)
 		e.Hint = "codefleet state set writes one"
 		return e
 	}
 	if err != nil {
 		return err
 	}
-	if info.Bytes > statefile.MaxSize {
+	if info.Bytes > statedoc.MaxSize {
 		return tooLargeState(info.Bytes)
 	}
 	content, err := io.ReadAll(f)
@@ -64,10 +64,10 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if statefile.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
+	if statedoc.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/yaml")
-	} else if content, err = statefile.ToJSON(name, content); err != nil {
-		e := refusal.New(http.StatusConflict, "bad_state", "the state file %s is damaged", name)
+	} else if content, err = statedoc.ToJSON(name, content); err != nil {
+		e := apierror.New(http.StatusConflict, "bad_state", "the state file %s is damaged", name)
 		e.Cause, e.Hint = err.Error(), "a task may have written it: codefleet workspace log shows which; state set replaces it"
 		return e
 	}
@@ -76,7 +76,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 }
 
 func tooLargeState(size int64) error {
-	e := refusal.New(http.StatusRequestEntityTooLarge, "too_large", "a state file of %d bytes, the limit is %d", size, statefile.MaxSize)
+	e := apierror.New(http.StatusRequestEntityTooLarge, "too_large", "a state file of %d bytes, the limit is %d", size, statedoc.MaxSize)
 	e.Hint = "keep large data in files of the workspace, and their names in the state"
 	return e
 }
@@ -103,13 +103,13 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(data) > statefile.MaxSize {
+	if len(data) > statedoc.MaxSize {
 		return tooLargeState(int64(len(data)))
 	}
 	if data, err = stateContent(r.Header.Get("Content-Type"), name, data); err != nil {
 		return err
 	}
-	if len(data) > statefile.MaxSize { // indented it may be longer
+	if len(data) > statedoc.MaxSize { // indented it may be longer
 		return tooLargeState(int64(len(data)))
 	}
 	e.Content = bytes.NewReader(data)
@@ -129,14 +129,14 @@ func stateContent(contentType, name string, data []byte) ([]byte, error) {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case isJSON(contentType):
-		data, err = statefile.FromJSON(name, data)
-	case statefile.IsYAML(name) && strings.Contains(media, "yaml"):
-		err = statefile.CheckYAML(data)
+		data, err = statedoc.FromJSON(name, data)
+	case statedoc.IsYAML(name) && strings.Contains(media, "yaml"):
+		err = statedoc.CheckYAML(data)
 	default:
 		return nil, badMediaType(contentType, "state is JSON here, or YAML where the file is YAML")
 	}
 	if err != nil {
-		e := refusal.New(http.StatusBadRequest, "bad_state", "this cannot be the content of %s", name)
+		e := apierror.New(http.StatusBadRequest, "bad_state", "this cannot be the content of %s", name)
 		e.Cause = err.Error()
 		return nil, e
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/refusal"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -64,13 +64,13 @@ func accepted(w http.ResponseWriter, rec schemas.Record) {
 var envelope = []string{"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant"}
 
 // plainEvent makes an event of a plain task. key is the header's idempotency key, or empty.
-func plainEvent(key string, body []byte) (event.Event, *refusal.Error) {
+func plainEvent(key string, body []byte) (event.Event, *apierror.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return event.Event{}, badJSON(body, err)
 	}
 	if fields == nil {
-		return event.Event{}, refusal.New(http.StatusBadRequest, "bad_json", "the task is null, not an object")
+		return event.Event{}, apierror.New(http.StatusBadRequest, "bad_json", "the task is null, not an object")
 	}
 	attrs := map[string]any{
 		"specversion": event.CloudEventsVersionV1, "type": schemas.TypeTask, "source": "codefleet/http",
@@ -102,7 +102,7 @@ func plainEvent(key string, body []byte) (event.Event, *refusal.Error) {
 
 // identify gives the event its id: the idempotency key of the header (which the standard-to-be
 // writes in quotes) or of the body, or one that is used once.
-func identify(attrs map[string]any, key string) *refusal.Error {
+func identify(attrs map[string]any, key string) *apierror.Error {
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
 	}

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/refusal"
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -70,7 +70,7 @@ func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), 
 			taken = append(taken, places)
 			continue
 		case <-wait.C:
-			e := refusal.New(http.StatusTooManyRequests, "busy", "too many uploads are under way")
+			e := apierror.New(http.StatusTooManyRequests, "busy", "too many uploads are under way")
 			e.RetryAfter, e.Hint = 1, "try again"
 			err = e
 		case <-ctx.Done():
@@ -89,13 +89,13 @@ func (s *Server) bodyError(w http.ResponseWriter, err error) error {
 	}
 	w.Header().Set("Connection", "close") // the rest of the body is not waited for
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return refusal.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", e.Limit)
+		return apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", e.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refusal.New(http.StatusRequestTimeout, "body_timeout", "nothing of the body arrived for %s", s.o.BodyTime)
+		return apierror.New(http.StatusRequestTimeout, "body_timeout", "nothing of the body arrived for %s", s.o.BodyTime)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return refusal.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
+		return apierror.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
 	}
 	return err
 }
@@ -202,7 +202,7 @@ func unmet(err error, e state.Edit) error {
 	if !errors.Is(err, state.ErrConflict) || e.IfMatch == "" && e.IfNoneMatch == "" {
 		return err
 	}
-	r := refusal.New(http.StatusPreconditionFailed, "precondition_failed", "%s is not what the request expects it to be", e.Path)
+	r := apierror.New(http.StatusPreconditionFailed, "precondition_failed", "%s is not what the request expects it to be", e.Path)
 	r.Cause, r.Paths = "somebody else has changed it", []string{e.Path}
 	r.Hint = "read it again, and send the change of what is there now with its ETag"
 	if e.IfNoneMatch != "" {
@@ -317,7 +317,7 @@ func others(p io.Reader, yield func(state.Edit, error) bool) bool {
 	var list []otherEdit
 	data, err := io.ReadAll(io.LimitReader(p, maxEdits+1))
 	if err == nil && len(data) > maxEdits {
-		err = refusal.New(http.StatusRequestEntityTooLarge, "too_large", "the part edits is larger than %d bytes", maxEdits)
+		err = apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the part edits is larger than %d bytes", maxEdits)
 	}
 	if err == nil {
 		if bad := json.Unmarshal(data, &list); bad != nil {
@@ -352,7 +352,7 @@ func others(p io.Reader, yield func(state.Edit, error) bool) bool {
 }
 
 func named(err error, path string) error {
-	if e, ok := errors.AsType[*refusal.Error](err); ok {
+	if e, ok := errors.AsType[*apierror.Error](err); ok {
 		e.Paths = []string{strings.ToValidUTF8(path, "\ufffd")}
 	}
 	return err
@@ -367,7 +367,7 @@ func badForm(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	e := refusal.New(http.StatusBadRequest, "bad_form", "the form cannot be read")
+	e := apierror.New(http.StatusBadRequest, "bad_form", "the form cannot be read")
 	e.Cause = err.Error()
 	return e
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 // network checks the hosts that the task asks for against what its tenant may reach: each entry lies
@@ -15,11 +15,11 @@ func (o *order) network(p TenantPolicy) error {
 	}
 	for i, text := range o.task.Network.Allow {
 		at := fmt.Sprintf("/network/allow/%d", i)
-		asked, err := hosts.Parse(text)
+		asked, err := allowlist.Parse(text)
 		if err != nil {
 			return refuse("bad_data", at, "%s", err)
 		}
-		if p.AnyHost || slices.ContainsFunc(p.Network, func(open hosts.Pattern) bool { return open.Covers(asked) }) {
+		if p.AnyHost || slices.ContainsFunc(p.Network, func(open allowlist.Pattern) bool { return open.Covers(asked) }) {
 			continue
 		}
 		r := refuse("not_allowed", at, "tenant %s may not reach %s", o.tenant, asked)

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 // Options say which server a Client talks to, and as whom. URL or InProcess is required.
@@ -73,8 +73,8 @@ type TenantPolicy struct {
 	MaxMemory  int     // MiB
 	MaxCPUs    float64 //
 
-	Network []hosts.Pattern // that its tasks may ask to reach
-	AnyHost bool            // they may ask for every host
+	Network []allowlist.Pattern // that its tasks may ask to reach
+	AnyHost bool                // they may ask for every host
 }
 
 // RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,

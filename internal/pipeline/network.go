@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -18,7 +18,7 @@ func (t *task) asksFor() *schemas.Error {
 		return nil
 	}
 	var err error
-	if t.network, _, err = hosts.ParseAll(n.Allow); err != nil {
+	if t.network, _, err = allowlist.ParseAll(n.Allow); err != nil {
 		return &schemas.Error{Code: "bad_data", Message: "/network/allow: " + err.Error(), Hint: "a host is written as example.org or *.example.org"}
 	}
 	return nil

@@ -3,13 +3,13 @@ package pipeline
 import (
 	"testing"
 
-	"github.com/codefleet/codefleet/internal/hosts"
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/schemas"
 )
 
 func TestHintNetwork(t *testing.T) {
 	const noName = "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>"
-	allowed, _, err := hosts.ParseAll([]string{"example.org"})
+	allowed, _, err := allowlist.ParseAll([]string{"example.org"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/plugins"
+	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
@@ -48,7 +48,7 @@ type Stages struct {
 	Limits     func(tenant string) executor.Limits // of a task that says nothing about them
 	Log        *slog.Logger
 	Trace      trace.Tracer
-	Plugins    *plugins.Set // nil: none
+	Plugins    *pluginhost.Set // nil: none
 
 	Network egress.Options // of runs that may use it; Allow is the task's
 }

@@ -7,7 +7,7 @@ import (
 	"maps"
 
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/plugins"
+	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/plugin"
@@ -51,7 +51,7 @@ func (p *Pipeline) rewrite(ctx context.Context, t *task, refusal *schemas.Error)
 	if !changed {
 		return refusal
 	}
-	t.code, t.generatedBy = code, plugins.ByPlugin
+	t.code, t.generatedBy = code, pluginhost.ByPlugin
 	return nil
 }
 

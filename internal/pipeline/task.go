@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -39,7 +39,7 @@ type task struct {
 	result      schemas.Result
 	notes       []schemas.Finding // of plugins, on the latest run
 
-	network []hosts.Pattern // that it may reach
+	network []allowlist.Pattern // that it may reach
 }
 
 func newTask(j *jobs.Job, defaults executor.Limits) *task {

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/codefleet/codefleet/internal/indent"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // merger brings one side's changes onto a version that others made meanwhile,
@@ -195,7 +195,7 @@ func (m *merger) byKey(base, theirs, ours *entry) (*entry, error) {
 	if err != nil || len(data) >= maxBlob {
 		return nil, nil //nolint:nilerr // an ordinary conflict
 	}
-	return m.write(ours, append(indent.JSON(data, "  ", maxBlob-1), '\n'))
+	return m.write(ours, append(text.IndentJSON(data, "  ", maxBlob-1), '\n'))
 }
 
 // mergeKeys is the three-way merge of objects; false when both sides changed one

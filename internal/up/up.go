@@ -22,13 +22,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
-	"github.com/codefleet/codefleet/internal/wire"
 )
 
 // Options configure a fleet. Config, Telemetry and Worker are required.
@@ -58,8 +58,8 @@ type Fleet struct {
 	nats   *embedded.NATS
 	s3     *embedded.S3
 	queue  *jobs.Client
-	bridge *bridge.Bridge // nil: mcp.enabled is off
-	tools  *wire.Toolbox  // of the HTTP interface
+	bridge *bridge.Bridge    // nil: mcp.enabled is off
+	tools  *assembly.Toolbox // of the HTTP interface
 
 	unlock func()
 	parts  errgroup.Group          // what runs until the end
@@ -88,7 +88,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
-	if o.Config.Execution.ServersDir, err = wire.ServersDir(o.Config); err != nil { // these files, whatever was published
+	if o.Config.Execution.ServersDir, err = assembly.ServersDir(o.Config); err != nil { // these files, whatever was published
 		unlock()
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 		return err
 	}
 	f.adopt()
-	options, err := wire.Jobs(f.o.Config, f.o.Telemetry, "codefleet up")
+	options, err := assembly.Jobs(f.o.Config, f.o.Telemetry, "codefleet up")
 	if err != nil {
 		return err
 	}
@@ -282,11 +282,11 @@ func (f *Fleet) adopt() {
 
 // server is the HTTP interface, which knows the tokens of the settings and the one made here.
 func (f *Fleet) server() (*ingest.Server, error) {
-	o, err := wire.Ingest(f.o.Config, f.o.Telemetry, f.File)
+	o, err := assembly.Ingest(f.o.Config, f.o.Telemetry, f.File)
 	if err != nil {
 		return nil, err
 	}
-	if f.tools, err = wire.OpenToolbox(f.o.Config, f.o.Telemetry.Logger); err != nil {
+	if f.tools, err = assembly.OpenToolbox(f.o.Config, f.o.Telemetry.Logger); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.tools.Join(f.queue), f.tools.Embed(f.o.Config)); err != nil {
@@ -297,7 +297,7 @@ func (f *Fleet) server() (*ingest.Server, error) {
 		return ingest.New(o), nil
 	}
 	door := &bridge.InProcess{}
-	f.bridge = bridge.New(wire.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
+	f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
 		URL: "http://localhost", HTTPClient: &http.Client{Transport: door},
 	}))
 	o.MCP = f.bridge.Handler()

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/folder"
+	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
@@ -38,7 +38,7 @@ type live struct {
 	log   *slog.Logger
 
 	mu     sync.Mutex // held while the directory is looked at or written
-	folder *folder.Folder
+	folder *dirsync.Folder
 	met    int64 // the newest generation that came here
 }
 
@@ -46,16 +46,16 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
-	options := folder.Options{Memory: o.Memory, Workspace: o.Ref.String() + " " + o.Dir}
+	options := dirsync.Options{Memory: o.Memory, Workspace: o.Ref.String() + " " + o.Dir}
 	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // what comes is the person's whose directory it is
-			options.Owner = &folder.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
+			options.Owner = &dirsync.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
 		}
 	}
-	f, err := folder.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, folder.ErrOther) { // of another directory: it says nothing about this one
+	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
+	if errors.Is(err, dirsync.ErrOther) { // of another directory: it says nothing about this one
 		if err = os.Remove(o.Memory); err == nil {
-			f, err = folder.Open(o.Dir, remote{store, o.Ref}, options)
+			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
 	}
 	if err != nil {
@@ -126,8 +126,8 @@ func (l *live) follow(ctx context.Context) {
 	defer l.mu.Unlock()
 	info, err := l.store.Info(ctx, l.ref)
 	if err == nil && info.Generation != l.met {
-		var r folder.Report
-		r, err = l.folder.Pull(ctx, folder.KeepBoth)
+		var r dirsync.Report
+		r, err = l.folder.Pull(ctx, dirsync.KeepBoth)
 		l.said(ctx, r)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -136,7 +136,7 @@ func (l *live) follow(ctx context.Context) {
 }
 
 // said remembers where both sides met, and names what a person should look at.
-func (l *live) said(ctx context.Context, r folder.Report) {
+func (l *live) said(ctx context.Context, r dirsync.Report) {
 	l.met = max(l.met, r.Generation)
 	if len(r.Conflicts) > 0 {
 		l.log.WarnContext(ctx, "changed both in the live folder and by a task, both are kept", "workspace", l.ref.String(), "paths", r.Conflicts)
@@ -173,7 +173,7 @@ func (r remote) Newest(ctx context.Context) (int64, error) {
 	return info.Generation, nil
 }
 
-func (r remote) Files(ctx context.Context, generation int64) ([]folder.Entry, error) {
+func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, error) {
 	if generation == 0 {
 		return nil, nil
 	}
@@ -181,11 +181,11 @@ func (r remote) Files(ctx context.Context, generation int64) ([]folder.Entry, er
 	if err != nil {
 		return nil, err
 	}
-	out := make([]folder.Entry, len(list))
+	out := make([]dirsync.Entry, len(list))
 	for i, f := range list {
-		out[i] = folder.Entry{Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag}
+		out[i] = dirsync.Entry{Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag}
 		for _, p := range f.Parts {
-			out[i].Parts = append(out[i].Parts, folder.Part{SHA256: p.SHA256.String(), Bytes: p.Bytes})
+			out[i].Parts = append(out[i].Parts, dirsync.Part{SHA256: p.SHA256.String(), Bytes: p.Bytes})
 		}
 	}
 	return out, nil
@@ -200,25 +200,25 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 	return r.store.Read(ctx, r.ref, generation, want, func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
 }
 
-func (r remote) Write(ctx context.Context, base int64, message string, edits []folder.Edit) (int64, error) {
+func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
 	if base == 0 { // nobody has written to it, or it was deleted
 		base = state.Newest
 	}
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))
 	if e, ok := errors.AsType[*state.ConflictError](err); ok {
-		return 0, &folder.ConflictError{Paths: e.Paths}
+		return 0, &dirsync.ConflictError{Paths: e.Paths}
 	}
 	return c.Generation, err
 }
 
-func stateEdits(edits []folder.Edit) iter.Seq2[state.Edit, error] {
+func stateEdits(edits []dirsync.Edit) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) {
 		for _, e := range edits {
 			out := state.Edit{Path: e.Path, Kind: e.Kind, Mode: fs.FileMode(e.Mode), Time: e.Time, Target: e.Target}
 			if e.Remove {
 				out = state.Edit{Path: e.Path}
 			}
-			if e.Remove || e.Kind != folder.File {
+			if e.Remove || e.Kind != dirsync.File {
 				if !yield(out, nil) {
 					return
 				}

@@ -19,11 +19,11 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
-	"github.com/codefleet/codefleet/internal/hosts"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
@@ -50,7 +50,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 	t.Cleanup(srv.Close)
 	f := &fleet{events: make(chan executor.PoolEvent, 1000)}
 	policy := func(string) (jobs.TenantPolicy, bool) {
-		return jobs.TenantPolicy{Network: []hosts.Pattern{{Name: "example.com"}, {Name: "example.com", Wild: true}}}, true
+		return jobs.TenantPolicy{Network: []allowlist.Pattern{{Name: "example.com"}, {Name: "example.com", Wild: true}}}, true
 	}
 	f.Client, err = jobs.Connect(t.Context(), jobs.Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Policy: policy, Log: quiet})
 	if err != nil {

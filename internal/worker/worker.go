@@ -23,7 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
-	"github.com/codefleet/codefleet/internal/plugins"
+	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -57,8 +57,8 @@ type Options struct {
 
 	Network egress.Options // of runs that may use it
 
-	Cleaning Cleaning     // the worker's share of it; zero: none
-	Plugins  *plugins.Set // nil: none
+	Cleaning Cleaning        // the worker's share of it; zero: none
+	Plugins  *pluginhost.Set // nil: none
 }
 
 // lastMirror is how long a worker that stops waits for the mirror of its last commits; another one makes up for

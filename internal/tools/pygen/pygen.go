@@ -25,7 +25,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codefleet/codefleet/internal/indent"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -120,7 +120,7 @@ func marshal(v any) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
-	return indent.JSON(b.Bytes(), " ", mostIndented*b.Len()), err
+	return text.IndentJSON(b.Bytes(), " ", mostIndented*b.Len()), err
 }
 
 // Write brings servers/<Dir> to the package: changed files are replaced one by one, generated

@@ -1,0 +1,26 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// artifacts reads what tasks handed back out of the version of the workspace that they committed.
+type artifacts struct{ store *state.Store }
+
+func (a artifacts) Artifact(ctx context.Context, rec schemas.Record, path string) (io.ReadCloser, error) {
+	ref := state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}
+	file, _, err := a.store.OpenKept(ctx, ref, rec.Result.Workspace.Generation, path)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, errors.Join(fs.ErrNotExist, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(file), nil
+}

@@ -1,0 +1,85 @@
+package assembly
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+// Choose takes gVisor where msb is not there or of no use, says why, and never against an order.
+func TestChoose(t *testing.T) {
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "msb")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	old, crashing := script("echo msb 0.3.1"), script("kill -SEGV $$")
+	useless := script(`[ "$1" = --version ] && echo msb ` + microsandbox.Version + ` || { echo "error: CPU virtualization is not available" >&2; exit 1; }`)
+	runsc := script("echo runsc version release-20990101.0")
+	for name, test := range map[string]struct {
+		kind, msb string
+		tier      string          // empty: an error
+		reason    executor.Reason // why not microsandbox, or of the error
+	}{
+		"no msb":                 {"auto", "", "gvisor", ""},
+		"the one that is named":  {"auto", "/no/such/msb", "gvisor", executor.ReasonEngineMissing},
+		"an old one":             {"auto", old, "gvisor", executor.ReasonEngineOld},
+		"one that crashes":       {"auto", crashing, "gvisor", executor.ReasonEngineCrashed},
+		"a host that cannot":     {"auto", useless, "gvisor", executor.ReasonNoVirtual},
+		"gvisor is wanted":       {"gvisor", useless, "gvisor", ""},
+		"microsandbox is wanted": {"microsandbox", crashing, "", executor.ReasonEngineCrashed},
+		"and msb is not there":   {"microsandbox", "", "", executor.ReasonEngineMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("PATH", "/usr/bin:/bin") // where no msb is
+			c := config.Default()
+			c.Execution.SandboxType, c.Execution.Msb, c.Execution.Runsc = test.kind, test.msb, runsc
+			got, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
+			if test.tier == "" {
+				if executor.ReasonOf(err) != test.reason {
+					t.Fatalf("Choose = %v, want %s", err, test.reason)
+				}
+				return
+			}
+			if err != nil || got.Info.Tier != test.tier || executor.ReasonOf(got.Passed) != test.reason {
+				t.Fatalf("Choose = tier %s, passed %v, %v; want %s, %s", got.Info.Tier, got.Passed, err, test.tier, test.reason)
+			}
+			if err := got.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestChooseNothing(t *testing.T) {
+	c := config.Default()
+	c.Execution.Msb, c.Execution.Runsc = "/no/such/msb", "/no/such/runsc"
+	_, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if executor.ReasonOf(err) != executor.ReasonEngineMissing || !strings.Contains(err.Error(), "make build") || !strings.Contains(err.Error(), "npm install") {
+		t.Errorf("Choose = %v, want both fixes", err)
+	}
+}
+
+// A tenant that demands a stronger sandbox than there is is left to others.
+func TestMinTier(t *testing.T) {
+	c := config.Default()
+	c.Tenants = map[string]config.Tenant{"any": {}, "some": {MinTier: "gvisor"}, "strict": {MinTier: "microsandbox"}}
+	for tier, want := range map[string][]string{"gvisor": {"strict"}, "microsandbox": {}, "": {"some", "strict"}} {
+		if diff := cmp.Diff(want, unserved(c, tier)); diff != "" {
+			t.Errorf("unserved(%q) (-want +got):\n%s", tier, diff)
+		}
+	}
+	if serve := serves(c, "gvisor"); !serve("any") || !serve("unknown") || serve("strict") {
+		t.Error("serves(gvisor) is wrong")
+	}
+}

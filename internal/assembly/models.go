@@ -1,0 +1,145 @@
+package assembly
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/selection"
+)
+
+// Writers are the models of the settings that write programs: the fleet's own, nil when there is none, so that the
+// rules do; and the profiles, by name.
+func Writers(c *config.Config) (own *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
+	if c.LLM.Enabled {
+		if own, err = writer(c, modelOf(c)); err != nil {
+			return nil, nil, fmt.Errorf("llm: %w", err)
+		}
+	}
+	profiles = map[string]*codegen.Writer{}
+	for name, p := range c.LLM.Profiles {
+		if profiles[name], err = writer(c, profileOf(c, p)); err != nil {
+			return nil, nil, fmt.Errorf("llm.profiles.%s: %w", name, err)
+		}
+	}
+	return own, profiles, nil
+}
+
+func writer(c *config.Config, m chatModel) (*codegen.Writer, error) {
+	model, err := codegen.NewOpenAI(m.OpenAIOptions)
+	if err != nil {
+		return nil, err
+	}
+	return codegen.NewWriter(model, codegen.WriterOptions{MaxTokens: m.maxTokens, Timeout: c.LLM.Timeout}), nil
+}
+
+type chatModel struct {
+	codegen.OpenAIOptions
+	maxTokens int
+}
+
+const azure = "azure_openai"
+
+// modelOf is the fleet's own model.
+func modelOf(c *config.Config) chatModel {
+	l := c.LLM
+	o := codegen.OpenAIOptions{Model: l.Model, Temperature: &l.Temperature}
+	o.BaseURL, o.APIKey = endpoint(l, l.Provider)
+	if l.Provider == azure {
+		o.Deployment, o.APIVersion = cmp.Or(l.AzureDeploymentName, l.Model), l.AzureAPIVersion
+	}
+	return chatModel{o, l.MaxTokens}
+}
+
+// profileOf is one more model. The key of llm goes to the address of llm only.
+func profileOf(c *config.Config, p config.LLMProfile) chatModel {
+	l := c.LLM
+	provider := cmp.Or(p.Provider, l.Provider)
+	o := codegen.OpenAIOptions{Model: cmp.Or(p.Model, l.Model), Temperature: cmp.Or(p.Temperature, &l.Temperature), BaseURL: p.BaseURL, APIKey: string(p.APIKey)}
+	if p.BaseURL == "" {
+		address, key := endpoint(l, provider)
+		o.BaseURL, o.APIKey = address, cmp.Or(o.APIKey, key)
+	}
+	if provider == azure {
+		o.Deployment, o.APIVersion = cmp.Or(p.Model, l.AzureDeploymentName, l.Model), cmp.Or(p.APIVersion, l.AzureAPIVersion)
+	}
+	return chatModel{o, cmp.Or(p.MaxTokens, l.MaxTokens)}
+}
+
+// endpoint is the address and the key of a provider in the section llm. llm.api_key is that of llm.provider.
+func endpoint(l config.LLM, provider string) (address, key string) {
+	own := ""
+	if provider == l.Provider {
+		own = string(l.APIKey)
+	}
+	if provider == azure {
+		return l.AzureEndpoint, cmp.Or(own, string(l.AzureAPIKey))
+	}
+	return l.BaseURL, cmp.Or(own, string(l.OpenAIAPIKey))
+}
+
+// vectorsKept bounds the cache of embeddings, which is kept in memory: at 512 numbers 100 MB.
+const vectorsKept = 50_000
+
+// Embeddings are those of the settings; nil when they name no model. Vectors that are known already are in a file of
+// the data directory, for all processes of this host.
+func Embeddings(c *config.Config, log *slog.Logger) (*pipeline.Embeddings, io.Closer, error) {
+	e, l := c.Embeddings, c.LLM
+	deployment := ""
+	if e.Model == "" && l.AzureEmbedderName != "" {
+		deployment = l.AzureEmbedderName
+	}
+	if e.Model == "" && deployment == "" {
+		return nil, nopCloser{}, nil
+	}
+	provider := l.Provider
+	if deployment != "" {
+		provider = azure
+	}
+	o := selection.OpenAIOptions{Model: cmp.Or(e.Model, deployment), Dimensions: e.Dimensions, BaseURL: e.BaseURL, APIKey: string(e.APIKey)}
+	if e.BaseURL == "" {
+		address, key := endpoint(l, provider)
+		o.BaseURL, o.APIKey = address, cmp.Or(o.APIKey, key)
+	}
+	if provider == azure && e.BaseURL == "" || deployment != "" {
+		o.Deployment, o.APIVersion = o.Model, cmp.Or(l.AzureEmbedderVersion, l.AzureAPIVersion)
+	}
+	if o.Deployment != "" && o.BaseURL == "" {
+		return nil, nil, errors.New("embeddings: an Azure deployment is named, and llm.azure_endpoint is empty")
+	}
+	embedder, err := selection.NewOpenAIEmbedder(o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("embeddings: %w", err)
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, nil, err
+	}
+	cache, err := selection.OpenFileCache(filepath.Join(c.Data, "vectors"), vectorsKept)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pipeline.NewEmbeddings(embedder, selection.HybridOptions{Deadline: e.Deadline, Cache: cache}, log), cache, nil
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
+
+// dailyTokens is what a tenant may spend on models in a day; nil when nobody is limited.
+func dailyTokens(c *config.Config) func(tenant string) int {
+	limited := c.LLM.DailyTokens > 0
+	for _, t := range c.Tenants {
+		limited = limited || t.DailyTokens > 0
+	}
+	if !limited {
+		return nil
+	}
+	return func(tenant string) int { return cmp.Or(c.Tenants[tenant].DailyTokens, c.LLM.DailyTokens) }
+}

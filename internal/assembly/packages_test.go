@@ -1,0 +1,126 @@
+package assembly
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// imaged is a driver whose boxes have the Python of an image.
+type imaged struct {
+	executor.Driver
+	asked []string
+}
+
+func (d *imaged) Interpreter(_ context.Context, image string) (executor.Python, error) {
+	d.asked = append(d.asked, image)
+	if image == "python:none" {
+		return executor.Python{}, &executor.HostError{Reason: executor.ReasonImageMissing, Err: errors.New("there is no such image")}
+	}
+	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
+}
+
+// Packages for boxes that have an image's Python are those for that one, beside the image of the pool.
+func TestPackagesBesideAnImage(t *testing.T) {
+	dir := t.TempDir()
+	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp39-cp39-manylinux_2_28_x86_64"} {
+		wheel(t, dir, tag)
+	}
+	file := filepath.Join(dir, "requirements.txt")
+	if err := os.WriteFile(file, []byte("--no-index\n--find-links .\nfast\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Data = t.TempDir()
+	c.Pools = map[string]config.Pool{
+		"both":  {Image: "python:other", Requirements: file},
+		"one":   {Requirements: file},
+		"none":  {Image: "python:none", Requirements: file},
+		"image": {Image: "python:other"},
+		"file":  {Image: "packages_test.go"},
+	}
+	driver := &imaged{}
+	root := map[string]executor.Root{}
+	for _, e := range (Environments{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"}, Log: slog.New(slog.DiscardHandler)}).List() {
+		got, err := e.Prepare(t.Context())
+		if e.Name == "none" {
+			if executor.ReasonOf(err) != executor.ReasonImageMissing || !strings.HasPrefix(err.Error(), "pools.none.image: ") {
+				t.Errorf("Prepare(none) = %v", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("Prepare(%s) = %v", e.Name, err)
+		}
+		root[e.Name] = got
+	}
+	both := root["both"]
+	if both.Image != "python:other" || both.Text != "image python:other" || len(both.Mounts) != 1 || both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
+		t.Fatalf("Prepare(both) = %+v", both)
+	}
+	if diff := cmp.Diff([]string{"fast 1.0"}, both.Modules); diff != "" {
+		t.Errorf("Modules (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(both.Mounts[0].Source, "fast-cp312-cp312-manylinux_2_28_x86_64")); err != nil {
+		t.Errorf("the wheel of another Python was taken: %v", err)
+	}
+	if one := root["one"]; one.Image != "" || len(one.Mounts) != 1 || one.Mounts[0].Source != both.Mounts[0].Source {
+		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
+	}
+	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Text != "image packages_test.go" {
+		t.Errorf("Prepare(file) = %+v", file)
+	}
+	if image := root["image"]; image.Image != "python:other" || len(image.Mounts) != 0 {
+		t.Errorf("Prepare(image) = %+v", image)
+	}
+}
+
+// Under a driver whose boxes have the host's Python or a root of their own, what cannot be says so.
+func TestPackagesWithoutAPlace(t *testing.T) {
+	c := config.Default()
+	c.Data = t.TempDir()
+	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
+	c.Pools = map[string]config.Pool{"both": {Image: "/", Requirements: "r.txt"}, "one": {Requirements: "r.txt"}}
+	for _, e := range (Environments{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)}).List() {
+		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements || !strings.Contains(err.Error(), "requirements") {
+			t.Errorf("Prepare(%s) = %v", e.Name, err)
+		}
+	}
+}
+
+// wheel writes a distribution of one file that is named after what it was built for.
+func wheel(t *testing.T, dir, tag string) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(dir, "fast-1.0-"+tag+".whl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(out)
+	for path, text := range map[string]string{
+		"fast-" + tag:                 "",
+		"fast-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: fast\nVersion: 1.0\n",
+		"fast-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: " + tag + "\n",
+		"fast-1.0.dist-info/RECORD":   "fast-" + tag + ",,\n",
+	} {
+		w, err := z.Create(path)
+		if err == nil {
+			_, err = w.Write([]byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(z.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,160 @@
+package assembly_test
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// toolFleet is the HTTP interface before the tools that come with the program, and two tenants' clients.
+func toolFleet(t *testing.T, other config.Tenant) (f *ingesttest.Fleet, ours, theirs *client.Client) {
+	t.Helper()
+	c := settings(map[string]config.Tenant{"default": {}, "other": other})
+	c.Data = t.TempDir()
+	box, err := assembly.OpenToolbox(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(box.Close)
+	f = ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tools = box })
+	if err := box.Join(f.Jobs); err != nil {
+		t.Fatal(err)
+	}
+	connect := func(token string) *client.Client {
+		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return f, connect(ingesttest.Token), connect(ingesttest.Other)
+}
+
+// TestTenantsSeeWhatTheyMayCall: the list of tools, one tool, and a search.
+func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
+	_, ours, theirs := toolFleet(t, config.Tenant{Tools: []string{"calculator/*", "weather/get_weather"}})
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		client  *client.Client
+		servers []string
+		tools   int
+		query   string // finds get_forecast, for whom may see it
+	}{
+		"all":  {ours, []string{"calculator", "database", "filesystem", "weather"}, 11, "weather/get_forecast"},
+		"some": {theirs, []string{"calculator", "weather"}, 4, ""},
+	} {
+		list, err := c.client.Tools(ctx, client.ToolsOptions{Detail: client.DetailName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var servers []string
+		for _, tool := range list.Tools {
+			servers = append(servers, tool.Server)
+		}
+		if servers = slices.Compact(servers); len(list.Tools) != c.tools || !slices.Equal(servers, c.servers) {
+			t.Errorf("%s: %d tools of %v, want %d of %v", name, len(list.Tools), servers, c.tools, c.servers)
+		}
+		found, err := c.client.SearchTools(ctx, client.SearchToolsOptions{Detail: client.DetailName}, "weather forecast", "read a file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := ""
+		for _, g := range found.Servers {
+			for _, h := range g.Tools {
+				if h.ID == "weather/get_forecast" {
+					seen = h.ID
+				}
+				if !slices.Contains(c.servers, g.Server) {
+					t.Errorf("%s: a search shows %s", name, h.ID)
+				}
+			}
+			if g.Server == "weather" && name == "some" && g.More != 0 {
+				t.Errorf("%s: a search tells of %d more tools of weather, want none", name, g.More)
+			}
+		}
+		if seen != c.query || found.Available != c.tools {
+			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, seen, c.query, c.tools)
+		}
+		_, err = c.client.ReadTool(ctx, "database", "query")
+		if e, refused := errors.AsType[*client.APIError](err); name == "some" && (!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
+			t.Errorf("%s: database/query = %v", name, err)
+		}
+	}
+}
+
+// TestTenantsShareWhatTheySee: the index of a large catalogue is made once for an allow-list, not once a tenant.
+func TestTenantsShareWhatTheySee(t *testing.T) {
+	some, others := config.Tenant{Tools: []string{"calculator/*"}}, config.Tenant{Tools: []string{"weather/*"}}
+	c := settings(map[string]config.Tenant{"a": some, "b": some, "c": others, "d": {}})
+	c.Data = t.TempDir()
+	box, err := assembly.OpenToolbox(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	seen := map[string]*tools.Snapshot{}
+	for _, tenant := range []string{"a", "b", "c", "d", "nobody"} {
+		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 || len(seen["d"].Tools) != 11 || len(seen["nobody"].Tools) != 0 {
+		t.Errorf("a and b see the same: %v; a, c, d and nobody see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
+			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools), len(seen["d"].Tools), len(seen["nobody"].Tools))
+	}
+}
+
+// TestSearchKnowsTheTenantsPast: a tenant's own tasks change what it finds, and nobody else's.
+func TestSearchKnowsTheTenantsPast(t *testing.T) {
+	f, ours, theirs := toolFleet(t, config.Tenant{})
+	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board", []string{"weather/get_forecast"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Jobs.Remember("default", past); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(ingesttest.Patience); ; { // it is stored in the background
+		stored, err := f.Jobs.Remembered(t.Context(), "default", 1)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("remembered: %v, %v", stored, err)
+		}
+		if len(stored) == 1 {
+			break
+		}
+	}
+	got := map[string]string{}
+	for name, c := range map[string]*client.Client{"default": ours, "other": theirs} {
+		found, err := c.SearchTools(t.Context(), client.SearchToolsOptions{Explain: true}, "prepare the numbers of friday for our board")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = "nothing from the past"
+		for _, g := range found.Servers {
+			for _, h := range g.Tools {
+				if h.Why.History > 0 {
+					got[name] = found.Queries[0].Tools[0] + " first, from the past " + h.ID
+				}
+			}
+		}
+	}
+	want := map[string]string{"default": "weather/get_forecast first, from the past weather/get_forecast", "other": "nothing from the past"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("found (-want +got):\n%s", d)
+	}
+}

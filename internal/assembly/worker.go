@@ -1,0 +1,276 @@
+package assembly
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/pluginhost"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/worker"
+)
+
+// RunWorker is RunPlugged without plugins.
+func RunWorker(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) error {
+	return RunPlugged(take, work, c, version, join, t, ready, nil)
+}
+
+// RunPlugged runs one worker of the given settings until take ends, then lets running tasks finish
+// until work ends. It calls join once, while its first sandboxes are made; nats.* and s3.* of the
+// settings need to be there when that returns. It calls ready when a task would run at once.
+func RunPlugged(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func(), plugged *pluginhost.Set) (err error) {
+	dir, release, err := workerDir(c.Data)
+	if err != nil {
+		return err
+	}
+	defer release()
+	box, err := Choose(take, c, filepath.Join(dir, MsbDir), filepath.Join(dir, "g"), t.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	toolbox, err := OpenToolbox(c, t.Logger)
+	if err != nil {
+		return err
+	}
+	defer toolbox.Close()
+	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+		Source: toolbox.Source, Dir: filepath.Join(dir, "catalogue"), Overlay: toolbox.Overlay, Objects: toolbox.Objects, Log: t.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	upstreams, err := Upstreams(c, mcp.Options{Log: t.Logger})
+	if err != nil {
+		return err
+	}
+	defer upstreams.Close()
+	unobserve, err := observeUpstreams(t.MeterProvider.Meter("codefleet/tools"), upstreams)
+	if err != nil {
+		return err
+	}
+	defer unobserve()
+	writer, models, err := Writers(c)
+	if err != nil {
+		return err
+	}
+	embeddings, vectors, err := Embeddings(c, t.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, vectors.Close()) }()
+	joined := make(chan struct{})
+	collectImages(take, c, t.Logger)
+	var images held
+	defer images.release()
+	kinds := Environments{Config: c, Driver: box.Sandbox, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Hold: images.add, Log: t.Logger}
+	if info, pools := box.Info, kinds.hostShared(); len(pools) > 0 && len(c.Tenants) > 1 {
+		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
+			len(c.Tenants), info.Driver, info.Environment, strings.Join(pools, ", "))
+	}
+	if left := unserved(c, box.Info.Tier); len(left) > 0 {
+		t.Logger.WarnContext(take, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
+	}
+	pool := executor.PoolOptions{
+		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
+		Dir: filepath.Join(dir, "boxes"), Owner: "f", MemoryMBTotal: MemoryMBTotal(c),
+		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
+		Mounts:       []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
+		Environments: kinds.List(),
+	}
+	return worker.Run(take, work, worker.Options{
+		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
+		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
+		Serves: serves(c, box.Info.Tier),
+		Pool:   pool, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
+		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
+		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
+		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(toolbox.Joined(join), joined)),
+		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: plugged,
+		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+	})
+}
+
+// MemoryMBTotal is how much memory the tasks of a worker have together: three quarters of the host's
+// where execution.memory_mb_total does not say. 0: nobody counts.
+func MemoryMBTotal(c *config.Config) int {
+	return cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4)
+}
+
+// cleaning is a worker's share in removing what workspaces no longer need.
+func cleaning(c *config.Config) worker.Cleaning {
+	return worker.Cleaning{Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: c.Workspaces.CleanEvery, Collect: Collect(c)}
+}
+
+// Collect says what of workspaces is kept.
+func Collect(c *config.Config) state.CollectOptions {
+	w := c.Workspaces
+	retention := state.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}
+	if w.KeepDays == 0 {
+		retention.Daily = -1
+	}
+	return state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted}
+}
+
+// Join makes what a worker needs of its fleet, once connect has returned: until then the settings
+// may not say where the object store is. cache is a directory of the worker's own.
+func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error)) worker.Join {
+	return func(ctx context.Context) (*jobs.Client, *state.Store, error) {
+		queue, err := connect(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := Store(c, cache, t.Logger)
+		if err == nil {
+			err = CheckStore(ctx, c, store)
+		}
+		return queue, store, err
+	}
+}
+
+// announced is connect, and closes joined when it has succeeded.
+func announced(connect func(context.Context) (*jobs.Client, error), joined chan<- struct{}) func(context.Context) (*jobs.Client, error) {
+	return func(ctx context.Context) (*jobs.Client, error) {
+		queue, err := connect(ctx)
+		if err == nil {
+			close(joined)
+		}
+		return queue, err
+	}
+}
+
+// MsbDir is where in its directory a worker keeps what is microsandbox's, images among it.
+const MsbDir = "m"
+
+// liveFolder is the directory of the settings that is kept in step with the main workspace; nil: none.
+func liveFolder(c *config.Config) *worker.Live {
+	if c.Execution.WorkspaceDir == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(c.Execution.WorkspaceDir)
+	if err != nil {
+		dir = c.Execution.WorkspaceDir
+	}
+	return &worker.Live{Dir: dir, Memory: filepath.Join(c.Data, "live.json"), Ref: state.Ref{Tenant: config.DefaultTenant, Workspace: "main"}}
+}
+
+// workerDir takes the first directory below data that no living worker has. So a worker that starts
+// after a crash finds, and cleans, what its predecessor left. Its name is short: sockets lie below.
+func workerDir(data string) (dir string, release func(), err error) {
+	const most = 64
+	if data, err = filepath.Abs(data); err != nil { // boxes have another working directory
+		return "", nil, err
+	}
+	for i := range most {
+		dir := filepath.Join(data, "w"+strconv.Itoa(i))
+		lock, err := hostdir.Acquire(dir)
+		if errors.Is(err, hostdir.ErrLocked) {
+			continue
+		}
+		return dir, lock.Release, err
+	}
+	return "", nil, fmt.Errorf("%d workers use the data directory %s already", most, data)
+}
+
+// serves tells whose tasks may run in sandboxes of a tier.
+func serves(c *config.Config, tier string) func(tenant string) bool {
+	return func(tenant string) bool { return executor.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
+}
+
+// unserved are the tenants of the settings whose tasks may not run in sandboxes of a tier.
+func unserved(c *config.Config, tier string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Tenants)), serves(c, tier))
+}
+
+// limits are those of a tenant's tasks that say nothing about them: the fleet's, and never more than
+// the tenant's own.
+func limits(c *config.Config, tenant string) executor.Limits {
+	own, l := c.Tenants[tenant].Limits, c.Limits
+	return executor.Limits{
+		Timeout: atMost(c.Guardrails.MaxExecutionTime, own.Timeout), MemoryMB: atMost(c.Guardrails.MaxMemoryMB, own.MemoryMB),
+		CPUs: atMost(l.CPUs, own.CPUs), OutputBytes: atMost(l.OutputBytes, own.OutputBytes),
+		WorkspaceMB: atMost(l.WorkspaceMB, own.WorkspaceMB), Processes: l.Processes, OpenFiles: l.OpenFiles,
+	}
+}
+
+// atMost is v, or the limit where there is a lower one.
+func atMost[T int | int64 | float64 | time.Duration](v, limit T) T {
+	if limit > 0 && limit < v {
+		return limit
+	}
+	return v
+}
+
+// openBucket reaches a bucket of the object store of the settings.
+func openBucket(c *config.Config, bucket, prefix string) (*s3.Objects, error) {
+	return s3.Open(s3.Options{
+		Endpoint: c.S3.Endpoint, Region: c.S3.Region, Bucket: bucket, Prefix: prefix,
+		AccessKey: c.S3.AccessKey, SecretKey: string(c.S3.SecretKey),
+	})
+}
+
+// Objects is the object store of the settings, with its heads kept as they say.
+func Objects(c *config.Config) (state.Objects, error) {
+	objects, err := openBucket(c, c.S3.Bucket, c.S3.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	return withHeads(c, objects)
+}
+
+// Store is the workspace store of the settings. cache is a directory of this process, or empty.
+func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
+	objects, err := Objects(c)
+	if err != nil {
+		return nil, err
+	}
+	o := state.Options{CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}}
+	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user then
+		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
+	}
+	if c.Workspaces.Mirror != "" {
+		if o.Mirror.Target, err = mirror(c); err != nil {
+			return nil, err
+		}
+	}
+	o.Secrets = func(tenant string) state.Secrets { return secrets(c, tenant) }
+	return state.New(objects, o), nil
+}
+
+func mirror(c *config.Config) (*s3.Objects, error) {
+	bucket, prefix, err := c.Workspaces.MirrorAt()
+	if err != nil {
+		return nil, fmt.Errorf("workspaces.mirror: %w", err)
+	}
+	return openBucket(c, bucket, prefix)
+}
+
+// secrets are what a tenant's workspaces are encrypted with.
+func secrets(c *config.Config, tenant string) state.Secrets {
+	current, old := c.EncryptionOf(tenant)
+	s := state.Secrets{Current: []byte(current)}
+	for _, o := range old {
+		s.Old = append(s.Old, []byte(o))
+	}
+	return s
+}

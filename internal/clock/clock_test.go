@@ -1,0 +1,27 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		if err := clock.Sleep(t.Context(), time.Minute); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("Sleep(1m) = %v after %v", err, time.Since(start))
+		}
+		stopped := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(stopped) })
+		start = time.Now()
+		if err := clock.Sleep(ctx, time.Minute); !errors.Is(err, stopped) || time.Since(start) != time.Second {
+			t.Errorf("Sleep(1m) = %v after %v, want %v after 1s", err, time.Since(start), stopped)
+		}
+	})
+}

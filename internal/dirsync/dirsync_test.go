@@ -1,0 +1,587 @@
+package dirsync_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/dirsync"
+)
+
+// remote is a workspace in memory: content by path, "dir" entries end in /, links begin with "->".
+type remote struct {
+	versions []map[string]string
+	during   func(path string) // called before each file is handed out
+	race     func()            // called once before a write
+}
+
+func (r *remote) set(files map[string]string) {
+	if len(r.versions) == 0 {
+		r.versions = []map[string]string{{}}
+	}
+	r.versions = append(r.versions, files)
+}
+
+func (r *remote) now() map[string]string {
+	if len(r.versions) == 0 {
+		return map[string]string{}
+	}
+	return maps.Clone(r.versions[len(r.versions)-1])
+}
+
+func (r *remote) Newest(context.Context) (int64, error) { return int64(max(0, len(r.versions)-1)), nil }
+
+func entryOf(p, content string) dirsync.Entry {
+	e := dirsync.Entry{Path: p, Kind: dirsync.File, Mode: 0o644, Bytes: int64(len(content)), Time: time.Unix(1e9, 123456789).UTC()}
+	const part = 100 // bytes; larger files have parts
+	if target, ok := strings.CutPrefix(content, "->"); ok {
+		return dirsync.Entry{Path: p, Kind: dirsync.Link, Mode: 0o777, Target: target}
+	}
+	sum := sha256.Sum256([]byte(content))
+	if len(content) > part {
+		var sums []byte
+		for chunk := range slices.Chunk([]byte(content), part) {
+			sum := sha256.Sum256(chunk)
+			sums = append(sums, sum[:]...)
+			e.Parts = append(e.Parts, dirsync.Part{SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(chunk))})
+		}
+		sum = sha256.Sum256(sums)
+	}
+	e.ETag = hex.EncodeToString(sum[:])
+	return e
+}
+
+func (r *remote) Files(_ context.Context, g int64) ([]dirsync.Entry, error) {
+	var list []dirsync.Entry
+	if g == 0 {
+		return nil, nil
+	}
+	dirs := map[string]bool{}
+	for p, content := range r.versions[g] {
+		for d := path.Dir(p); d != "." && d != "/"; d = path.Dir(d) {
+			dirs[d] = true
+		}
+		if name, ok := strings.CutSuffix(p, "/"); ok {
+			dirs[name] = true
+			continue
+		}
+		list = append(list, entryOf(p, content))
+	}
+	for d := range dirs {
+		list = append(list, dirsync.Entry{Path: d, Kind: dirsync.Dir, Mode: 0o755})
+	}
+	return list, nil
+}
+
+func (r *remote) Read(_ context.Context, g int64, paths []string, fn func(string, io.Reader) error) error {
+	for _, p := range paths {
+		if r.during != nil {
+			r.during(p)
+		}
+		if err := fn(p, strings.NewReader(r.versions[g][p])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.Edit) (int64, error) {
+	if r.race != nil {
+		race := r.race
+		r.race = nil
+		race()
+	}
+	next := r.now()
+	var conflicts []string
+	for _, e := range edits {
+		was := map[string]string{}
+		if base > 0 {
+			was = r.versions[base]
+		}
+		if was[e.Path] != next[e.Path] {
+			conflicts = append(conflicts, e.Path)
+		}
+	}
+	if len(conflicts) > 0 {
+		return 0, &dirsync.ConflictError{Paths: conflicts}
+	}
+	for _, e := range edits {
+		switch {
+		case e.Remove:
+			for p := range next {
+				if p == e.Path || strings.HasPrefix(p, e.Path+"/") {
+					delete(next, p)
+				}
+			}
+		case e.Kind == dirsync.Dir:
+			next[e.Path+"/"] = ""
+		case e.Kind == dirsync.Link:
+			next[e.Path] = "->" + e.Target
+		default:
+			f, err := e.Open()
+			if err != nil {
+				return 0, err
+			}
+			data, err := io.ReadAll(f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return 0, err
+			}
+			next[e.Path] = string(data)
+		}
+	}
+	for p := range next { // a directory that has something in it is no entry of its own here
+		if strings.HasSuffix(p, "/") {
+			for q := range next {
+				if q != p && strings.HasPrefix(q, p) {
+					delete(next, p)
+				}
+			}
+		}
+	}
+	r.set(next)
+	return r.Newest(context.Background())
+}
+
+type world struct {
+	*testing.T
+	dir    string
+	remote *remote
+	folder *dirsync.Folder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, dir: t.TempDir(), remote: &remote{}}
+	w.open()
+	return w
+}
+
+// open begins anew, as another process would.
+func (w *world) open() {
+	w.Helper()
+	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "main"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.folder = f
+	w.Cleanup(func() { f.Close() })
+}
+
+func (w *world) write(p, content string) {
+	w.Helper()
+	full := filepath.Join(w.dir, p)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(content), 0o644)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) remove(p string) {
+	w.Helper()
+	if err := os.RemoveAll(filepath.Join(w.dir, p)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// files are what is in the directory, but for the memory.
+func (w *world) files() map[string]string {
+	w.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(w.dir, func(full string, d fs.DirEntry, err error) error {
+		p, _ := filepath.Rel(w.dir, full)
+		if err != nil || p == "." || p == dirsync.MemoryFile {
+			return err
+		}
+		if d.IsDir() {
+			if entries, _ := os.ReadDir(full); len(entries) == 0 {
+				got[p+"/"] = ""
+			}
+			return nil
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			target, err := os.Readlink(full)
+			got[p] = "->" + target
+			return err
+		}
+		data, err := os.ReadFile(full)
+		got[p] = string(data)
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+func (w *world) want(where string, got, want map[string]string) {
+	w.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", where, diff)
+	}
+}
+
+func (w *world) pull(p dirsync.Policy) dirsync.Report {
+	w.Helper()
+	r, err := w.folder.Pull(w.Context(), p)
+	if err != nil {
+		w.Fatalf("Pull() = %v", err)
+	}
+	return r
+}
+
+func (w *world) sync() dirsync.Report {
+	w.Helper()
+	r, err := w.folder.Sync(w.Context(), "sync")
+	if err != nil {
+		w.Fatalf("Sync() = %v", err)
+	}
+	return r
+}
+
+var large = strings.Repeat("0123456789", 35)
+
+func TestPullAndPush(t *testing.T) {
+	w := newWorld(t)
+	w.remote.set(map[string]string{"a": "1", "d/b": "2", "l": "->d/b", "large": large, "empty": "", "e/": ""})
+	r := w.pull(dirsync.Refuse)
+	if want := []string{"a", "d", "d/b", "e", "empty", "l", "large"}; !slices.Equal(slices.Sorted(slices.Values(r.Written)), want) || r.Generation != 1 {
+		t.Errorf("Pull() = %+v, want %v", r, want)
+	}
+	w.want("pulled", w.files(), w.remote.now())
+	if info, err := os.Stat(filepath.Join(w.dir, "a")); err != nil || info.ModTime().UnixNano() != 1e18+123456789 {
+		t.Errorf("time of a = %v, %v", info.ModTime(), err)
+	}
+	if dirty, err := w.folder.Dirty(); dirty || err != nil {
+		t.Errorf("Dirty() = %v, %v", dirty, err)
+	}
+	// There: a changes, d/b goes. Here: empty changes, large goes, n comes.
+	w.remote.set(map[string]string{"a": "11", "l": "->a", "large": large, "empty": "", "e/": ""})
+	w.open()
+	w.write("empty", "no more")
+	w.remove("large")
+	w.write("x/n", "new")
+	if dirty, err := w.folder.Dirty(); !dirty || err != nil {
+		t.Errorf("Dirty() = %v, %v", dirty, err)
+	}
+	w.pull(dirsync.Refuse)
+	w.want("pulled", w.files(), map[string]string{"a": "11", "l": "->a", "empty": "no more", "e/": "", "x/n": "new"})
+	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
+	if err != nil || !slices.Equal(r.Removed, []string{"large"}) || !slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
+		t.Errorf("Push() = %+v, %v", r, err)
+	}
+	w.want("pushed", w.remote.now(), w.files())
+	if r, err = w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil || r.Generation != 3 || len(r.Written) != 0 {
+		t.Errorf("Push() of nothing = %+v, %v", r, err)
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	setup := func(t *testing.T) *world {
+		t.Helper()
+		w := newWorld(t)
+		w.remote.set(map[string]string{"both": "0", "mine": "0", "theirs": "0", "rm/ours": "0", "rm/theirs": "0", "same": "0", "k": "0", "kd/x": "0"})
+		w.pull(dirsync.Refuse)
+		w.remote.set(map[string]string{"both": "theirs", "mine": "0", "theirs": "theirs", "rm/ours": "theirs", "same": "1", "k/in": "theirs", "kd": "theirs"})
+		w.write("both", "ours")
+		w.write("mine", "ours")
+		w.write("same", "1")
+		w.remove("rm/ours")
+		w.write("rm/theirs", "ours")
+		w.write("k", "ours")
+		w.write("kd/x", "ours")
+		return w
+	}
+	conflicts := []string{"both", "k", "kd/x", "rm/ours", "rm/theirs"}
+	t.Run("refuse", func(t *testing.T) {
+		w := setup(t)
+		before := w.files()
+		_, err := w.folder.Pull(t.Context(), dirsync.Refuse)
+		e, ok := errors.AsType[*dirsync.ConflictError](err)
+		if !ok || !slices.Equal(e.Paths, conflicts) {
+			t.Errorf("Pull() = %v, want conflicts %v", err, conflicts)
+		}
+		w.want("after a refusal", w.files(), before)
+		if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); !errors.As(err, &e) || len(w.remote.versions) != 3 {
+			t.Errorf("Push() = %v, want conflicts and no version", err)
+		}
+	})
+	t.Run("keep both", func(t *testing.T) {
+		w := setup(t)
+		r := w.sync()
+		for _, p := range conflicts {
+			if !slices.Contains(r.Conflicts, p) {
+				t.Errorf("conflict %s is not named in %v", p, r.Conflicts)
+			}
+		}
+		want := map[string]string{
+			"both": "ours", "both.conflict-g2": "theirs", "mine": "ours", "theirs": "theirs", "same": "1",
+			"rm/ours": "theirs", "rm/theirs": "ours", "k/in": "theirs", "k.conflict-g2": "ours", "kd/x": "ours", "kd.conflict-g2": "theirs",
+		}
+		w.want("here", w.files(), want)
+		w.want("there", w.remote.now(), want)
+		if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
+			t.Errorf("Sync() again = %+v, want nothing", r)
+		}
+	})
+	t.Run("theirs", func(t *testing.T) {
+		w := setup(t)
+		w.remove("kd") // a file comes to where our directory was
+		w.pull(dirsync.Theirs)
+		want := w.remote.now()
+		want["mine"] = "ours"
+		delete(want, "k/in")
+		got := w.files()
+		delete(got, "k/in")
+		delete(got, "k.conflict-g2")
+		w.want("here", got, want)
+	})
+	t.Run("ours", func(t *testing.T) {
+		w := newWorld(t)
+		w.remote.set(map[string]string{"f": "theirs", "only": "theirs"})
+		w.write("f", "ours")
+		if _, err := w.folder.Push(t.Context(), "", dirsync.Ours); err != nil {
+			t.Fatal(err)
+		}
+		w.want("there", w.remote.now(), map[string]string{"f": "ours", "only": "theirs"})
+	})
+}
+
+// TestPersonEditsMeanwhile: between the look at the directory and the new content, in every way in
+// which editors write.
+func TestPersonEditsMeanwhile(t *testing.T) {
+	for name, edit := range map[string]func(w *world){
+		"in place": func(w *world) { w.write("f", "person") },
+		"atomic": func(w *world) {
+			w.write("f~", "person")
+			if err := os.Rename(filepath.Join(w.dir, "f~"), filepath.Join(w.dir, "f")); err != nil {
+				w.Fatal(err)
+			}
+		},
+		"append": func(w *world) {
+			out, err := os.OpenFile(filepath.Join(w.dir, "f"), os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				w.Fatal(err)
+			}
+			_, err = out.WriteString("person")
+			if err = errors.Join(err, out.Close()); err != nil {
+				w.Fatal(err)
+			}
+		},
+		"a directory": func(w *world) { w.remove("f"); w.write("f/in", "person") },
+		"removed":     func(w *world) { w.remove("f") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.remote.set(map[string]string{"f": "0"})
+			w.pull(dirsync.Refuse)
+			w.remote.set(map[string]string{"f": "task", "new": "task"})
+			w.remote.during = func(p string) {
+				if p == "f" {
+					edit(w)
+				} else {
+					w.write("new", "person")
+				}
+			}
+			r := w.pull(dirsync.KeepBoth)
+			w.remote.during = nil
+			if !slices.Contains(r.Conflicts, "f") || !slices.Contains(r.Conflicts, "new") {
+				t.Errorf("conflicts = %v, want f and new", r.Conflicts)
+			}
+			got := w.files()
+			if got["f.conflict-g2"] != "task" || got["new"] != "person" || got["new.conflict-g2"] != "task" {
+				t.Errorf("files = %v, want the task's beside the person's", got)
+			}
+			if all := fmt.Sprint(slices.Sorted(maps.Values(got))); name != "removed" && strings.Count(all, "person") != 2 {
+				t.Errorf("files = %v: the person's edit is lost", got)
+			}
+			for p := range got {
+				if strings.Contains(p, "codefleet-tmp") {
+					t.Errorf("left over: %s", p)
+				}
+			}
+			w.sync()
+			w.want("there", w.remote.now(), w.files())
+		})
+	}
+}
+
+func TestWhoIsFaster(t *testing.T) {
+	w := newWorld(t)
+	w.remote.set(map[string]string{"f": "0", "d/x": "0"})
+	w.pull(dirsync.Refuse)
+	w.write("f", "person")
+	w.remove("d")
+	w.remote.race = func() { w.remote.set(map[string]string{"f": "task", "d/x": "0", "d/y": "task"}) }
+	r := w.sync()
+	if !slices.Contains(r.Conflicts, "f") {
+		t.Errorf("Sync() = %+v, want the conflict f", r)
+	}
+	want := map[string]string{"f": "person", "f.conflict-g2": "task", "d/y": "task"}
+	w.want("here", w.files(), want)
+	w.want("there", w.remote.now(), want)
+}
+
+func TestNothingLeadsOut(t *testing.T) {
+	w := newWorld(t)
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("safe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A link that somebody here made, where the workspace has a directory or file.
+	for _, link := range []string{"dir", "file"} {
+		if err := os.Symlink(filepath.Dir(outside), filepath.Join(w.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write(".git/config", "mine")
+	w.remote.set(map[string]string{
+		"abs": "->/etc/passwd", "up": "->../x", "in": "->fine", "fine": "1", "dir/outside": "task", "file": "task",
+		".git/config": "task", ".git/hooks/post-checkout": "task", "sub/.git/config": "task",
+		"bad\u202ename": "1", "ctl\x07": "1", "../outside": "1", "/outside": "1", "x/../../outside": "1", "": "1",
+	})
+	r := w.pull(dirsync.KeepBoth)
+	got := w.files()
+	for _, p := range []string{"abs", "up", "bad\u202ename", "../outside", ".git/hooks/post-checkout", "sub/.git/config"} {
+		if _, ok := got[p]; ok {
+			t.Errorf("%q came here", p)
+		}
+	}
+	if got["in"] != "->fine" || got[".git/config"] != "mine" || got["dir/outside"] != "task" {
+		t.Errorf("files = %v", got)
+	}
+	if !slices.Contains(r.Skipped, "abs") || !slices.Contains(r.Skipped, "bad\u202ename") {
+		t.Errorf("skipped = %q", r.Skipped)
+	}
+	if data, err := os.ReadFile(outside); string(data) != "safe" || err != nil {
+		t.Errorf("outside = %q, %v", data, err)
+	}
+}
+
+func TestWhatArrivesIsVerified(t *testing.T) {
+	for _, sent := range []string{"", "short", "larger than it should be", "wrong!"} {
+		w := newWorld(t)
+		w.remote.set(map[string]string{"f": "right!"})
+		liar := &lying{remote: w.remote, content: sent}
+		f, err := dirsync.Open(w.dir, liar, dirsync.Options{Workspace: "main"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Pull(t.Context(), dirsync.Refuse); err == nil {
+			t.Errorf("Pull() of %q: no error", sent)
+		}
+		f.Close()
+		w.want("after "+sent, w.files(), map[string]string{})
+	}
+}
+
+type lying struct {
+	*remote
+	content string
+}
+
+func (l *lying) Read(_ context.Context, _ int64, paths []string, fn func(string, io.Reader) error) error {
+	return fn(paths[0], strings.NewReader(l.content))
+}
+
+func TestExcludedAndOdd(t *testing.T) {
+	w := newWorld(t)
+	for _, p := range []string{"node_modules/x", "a/__pycache__/y", ".workspaceignore", "no.log", "servers/s.py", "client/c", "yes"} {
+		w.write(p, "*.log\n")
+	}
+	w.write("new\nline", "1")
+	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want("there", w.remote.now(), map[string]string{"a/": "", ".workspaceignore": "*.log\n", "yes": "*.log\n"})
+	if want := []string{"client", "new\nline", "servers"}; !slices.Equal(slices.Sorted(slices.Values(r.Skipped)), want) {
+		t.Errorf("skipped = %q, want %q", r.Skipped, want)
+	}
+}
+
+func TestOtherWorkspace(t *testing.T) {
+	w := newWorld(t)
+	w.remote.set(map[string]string{"f": "1"})
+	w.pull(dirsync.Refuse)
+	if _, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"}); !errors.Is(err, dirsync.ErrOther) {
+		t.Errorf("Open() for another workspace = %v, want %v", err, dirsync.ErrOther)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, dirsync.MemoryFile), bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open() // a broken memory is none
+	if r := w.pull(dirsync.Refuse); len(r.Conflicts) != 0 {
+		t.Errorf("Pull() without a memory = %+v", r)
+	}
+}
+
+// TestNothingIsLost lets both sides change at random; whatever a person wrote last is somewhere.
+func TestNothingIsLost(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(t)
+		names := []string{"a", "b", "d/a", "d/b", "d/e/f", "b/x"}
+		for round := range 6 {
+			edits := []string{}
+			for i := range 3 {
+				p := names[rng.IntN(len(names))]
+				text := fmt.Sprintf("person %d.%d", round, i)
+				full := filepath.Join(w.dir, p)
+				if rng.IntN(4) == 0 {
+					_ = os.Remove(full)
+					continue
+				}
+				if os.MkdirAll(filepath.Dir(full), 0o755) == nil && os.WriteFile(full, []byte(text), 0o600) == nil {
+					edits = append(edits, full+"\x00"+text)
+				}
+			}
+			next := w.remote.now()
+			p := names[rng.IntN(len(names))]
+			for q := range next {
+				if strings.HasPrefix(q, p+"/") || strings.HasPrefix(p, q+"/") {
+					delete(next, q)
+				}
+			}
+			if next[p] = fmt.Sprintf("task %d", round); rng.IntN(4) == 0 {
+				delete(next, p)
+			}
+			w.remote.set(next)
+			last := map[string]string{} // a later edit replaces an earlier one
+			for _, e := range edits {
+				full, text, _ := strings.Cut(e, "\x00")
+				if data, err := os.ReadFile(full); err == nil && string(data) == text {
+					last[full] = text
+				}
+			}
+			w.sync()
+			got := w.files()
+			for full, text := range last {
+				if !slices.Contains(slices.Collect(maps.Values(got)), text) {
+					t.Fatalf("seed %d, round %d: %q of %s is lost in %v", seed, round, text, full, got)
+				}
+			}
+			there := w.remote.now() // which, unlike a real one, forgets directories that get empty
+			for _, side := range []map[string]string{there, got} {
+				maps.DeleteFunc(side, func(p, _ string) bool { return strings.HasSuffix(p, "/") })
+			}
+			if diff := cmp.Diff(there, got); diff != "" {
+				t.Fatalf("seed %d, round %d: the sides differ (-there +here):\n%s", seed, round, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,18 @@
+// Package names holds the grammars of names that travel through the whole fleet, each once.
+package names
+
+import "regexp"
+
+// SlugPattern is the grammar of tenants, workspaces, sessions and pools.
+const SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
+
+var (
+	slug   = regexp.MustCompile(SlugPattern)
+	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+)
+
+// IsSlug reports whether s may name a tenant, workspace, session or pool.
+func IsSlug(s string) bool { return slug.MatchString(s) }
+
+// IsTaskID reports whether s has the form of a task id: 26 characters of lower-case base32.
+func IsTaskID(s string) bool { return taskID.MatchString(s) }

@@ -1,0 +1,28 @@
+package names_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/names"
+)
+
+func TestIsSlug(t *testing.T) {
+	for s, want := range map[string]bool{
+		"a": true, "0-b": true, strings.Repeat("x", 63): true,
+		"": false, "-a": false, "A": false, "a/b": false, "a\n": false, strings.Repeat("x", 64): false,
+	} {
+		if got := names.IsSlug(s); got != want {
+			t.Errorf("IsSlug(%q) = %v, want %v", s, got, want)
+		}
+	}
+}
+
+func TestIsTaskID(t *testing.T) {
+	id := "abcdefghijklmnopqrstuvwxyz"
+	for s, want := range map[string]bool{id: true, id[:25] + "7": true, id[:25]: false, id + "a": false, id[:25] + "1": false, id[:25] + "A": false} {
+		if got := names.IsTaskID(s); got != want {
+			t.Errorf("IsTaskID(%q) = %v, want %v", s, got, want)
+		}
+	}
+}

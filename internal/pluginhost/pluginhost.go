@@ -1,0 +1,257 @@
+// Package pluginhost calls the hooks of a worker's plugins: in order, each with a deadline, and so that
+// no panic and no error goes further than package plugin says. It knows the public types and no stage.
+// The key type is Set.
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/plugin"
+)
+
+// Set is the plugins of a worker. A nil one has none. It is safe for concurrent use.
+type Set struct {
+	log     *slog.Logger
+	members []*member
+}
+
+// New returns the set of the given plugins. A plugin that has no hook, or a method with the name of
+// one and another signature, is refused: it would be passed over in silence.
+func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
+	s := &Set{log: log}
+	seen := map[string]bool{}
+	for _, p := range list {
+		if p == nil || p.Name() == "" || seen[p.Name()] {
+			return nil, fmt.Errorf("plugin %T: it needs a name that no other plugin has", p)
+		}
+		seen[p.Name()] = true
+		if _, err := hooks(p); err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", p.Name(), err)
+		}
+		s.members = append(s.members, &member{plugin: p})
+	}
+	return s, nil
+}
+
+// Hooks lists the hooks of each plugin, in order, for a log: "name: validate, result".
+func (s *Set) Hooks() (list []string) {
+	for _, m := range s.all() {
+		names, _ := hooks(m.plugin) // New has looked
+		list = append(list, m.plugin.Name()+": "+strings.Join(names, ", "))
+	}
+	return list
+}
+
+func hooks(p plugin.Plugin) (names []string, err error) {
+	_, selects := p.(plugin.Selector)
+	_, generates := p.(plugin.Generator)
+	_, validates := p.(plugin.Validator)
+	_, calls := p.(plugin.Caller)
+	_, results := p.(plugin.Resulter)
+	for _, h := range []struct {
+		method string
+		has    bool
+	}{{"Select", selects}, {"Generate", generates}, {"Validate", validates}, {"Call", calls}, {"Result", results}} {
+		if h.has {
+			names = append(names, strings.ToLower(h.method))
+			continue
+		}
+		if _, named := reflect.TypeOf(p).MethodByName(h.method); named {
+			return nil, fmt.Errorf("its method %s does not have the signature of the hook", h.method)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%T has none of the hooks; perhaps they are methods of *%[1]T", p)
+	}
+	return names, nil
+}
+
+func (s *Set) all() []*member {
+	if s == nil {
+		return nil
+	}
+	return s.members
+}
+
+// have reports whether a plugin has the hook H.
+func have[H any](s *Set) bool {
+	return slices.ContainsFunc(s.all(), func(m *member) bool { _, ok := m.plugin.(H); return ok })
+}
+
+// Selects reports whether Select would ask anybody. So do the others of their hooks.
+func (s *Set) Selects() bool { return have[plugin.Selector](s) }
+
+// Generates is Selects of generate.
+func (s *Set) Generates() bool { return have[plugin.Generator](s) }
+
+// Validates is Selects of validate.
+func (s *Set) Validates() bool { return have[plugin.Validator](s) }
+
+// Calls is Selects of call.
+func (s *Set) Calls() bool { return have[plugin.Caller](s) }
+
+// Results is Selects of result.
+func (s *Set) Results() bool { return have[plugin.Resulter](s) }
+
+// Select returns the tools that the plugins leave selected, those that are not available left out.
+func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
+	available := make(map[string]bool, len(in.Available))
+	for _, tool := range in.Available {
+		available[tool.ID()] = true
+	}
+	for _, m := range s.all() {
+		p, ok := m.plugin.(plugin.Selector)
+		if !ok {
+			continue
+		}
+		given := plugin.Selection{Available: slices.Clone(in.Available), Selected: slices.Clone(in.Selected)}
+		ids, err := run(ctx, s, m, "select", t, func(ctx context.Context) ([]string, error) { return p.Select(ctx, t, given) })
+		if err != nil {
+			continue // it is in the log, and the selection stays as it was
+		}
+		in.Selected = []string{}
+		for _, id := range ids {
+			switch {
+			case !available[id]:
+				s.log.WarnContext(ctx, "plugin selected a tool that the task may not use", "plugin", m.plugin.Name(), "task_id", t.ID, "tool", id)
+			case !slices.Contains(in.Selected, id):
+				in.Selected = append(in.Selected, id)
+			}
+		}
+	}
+	return in.Selected
+}
+
+// Generate returns the program that the plugins leave, and changed when it is another one.
+func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
+	for _, m := range s.all() {
+		p, ok := m.plugin.(plugin.Generator)
+		if !ok {
+			continue
+		}
+		given := d
+		given.Tools = slices.Clone(d.Tools)
+		code, err := run(ctx, s, m, "generate", t, func(ctx context.Context) (string, error) { return p.Generate(ctx, t, given) })
+		if err == nil && code != "" && code != d.Code { // an error is in the log
+			d.Code, d.By, changed = code, ByPlugin, true
+		}
+	}
+	return d.Code, changed
+}
+
+// ByPlugin is the value of a result's generated_by for a program of a plugin.
+const ByPlugin = "plugin"
+
+// Validate returns the first refusal, or the first error.
+func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*plugin.Refusal, error) {
+	for _, m := range s.all() {
+		p, ok := m.plugin.(plugin.Validator)
+		if !ok {
+			continue
+		}
+		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Validate(ctx, t, in) })
+		if r := refused(err); r != nil {
+			return r, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// Call returns the arguments that the plugins leave, the first refusal, or the first error.
+func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, *plugin.Refusal, error) {
+	for _, m := range s.all() {
+		p, ok := m.plugin.(plugin.Caller)
+		if !ok {
+			continue
+		}
+		given := c
+		given.Args = bytes.Clone(c.Args)
+		args, err := run(ctx, s, m, "call", t, func(ctx context.Context) (json.RawMessage, error) {
+			args, err := p.Call(ctx, t, given)
+			if err == nil && args != nil && !object(args) {
+				err = errors.New("the arguments are no JSON object")
+			}
+			return args, err
+		})
+		if r := refused(err); r != nil {
+			return nil, r, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if args != nil {
+			c.Args = args
+		}
+	}
+	return c.Args, nil, nil
+}
+
+func object(args json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	return json.Unmarshal(args, &members) == nil && members != nil
+}
+
+// Result returns what the plugins leave of a result. After an error nothing of it may be shown.
+func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugin.Result, error) {
+	for _, m := range s.all() {
+		p, ok := m.plugin.(plugin.Resulter)
+		if !ok {
+			continue
+		}
+		given := r
+		given.Value, given.Labels, given.Notes = bytes.Clone(r.Value), maps.Clone(r.Labels), slices.Clone(r.Notes)
+		if given.Labels == nil {
+			given.Labels = map[string]string{}
+		}
+		if r.Error != nil {
+			e := *r.Error
+			given.Error = &e
+		}
+		left, err := run(ctx, s, m, "result", t, func(ctx context.Context) (plugin.Result, error) {
+			if err := p.Result(ctx, t, &given); err != nil {
+				return given, err
+			}
+			return given, check(&given, r)
+		})
+		if err != nil {
+			return plugin.Result{}, err
+		}
+		r = left
+	}
+	return r, nil
+}
+
+// check finds what would break the result's schema.
+func check(left *plugin.Result, was plugin.Result) error {
+	left.Status = was.Status
+	left.Output, left.Stderr = strings.ToValidUTF8(left.Output, "�"), strings.ToValidUTF8(left.Stderr, "�")
+	if len(left.Value) == 0 {
+		left.Value = nil // null
+	}
+	switch {
+	case left.Value != nil && !json.Valid(left.Value):
+		return errors.New("the value is no JSON")
+	case (left.Error == nil) != (was.Error == nil):
+		return errors.New("the error was taken away, or made")
+	}
+	for i, n := range left.Notes {
+		if n.Level == "" {
+			left.Notes[i].Level = "info"
+		} else if n.Level != "info" && n.Level != "warning" {
+			return fmt.Errorf("the level %q of a note is neither info nor warning", n.Level)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// A plugin for each hook, made of a function.
+type (
+	selector  func(context.Context, plugin.Selection) ([]string, error)
+	generator func(context.Context, plugin.Draft) (string, error)
+	validator func(context.Context) error
+	caller    func(context.Context, plugin.Call) (json.RawMessage, error)
+	resulter  func(context.Context, *plugin.Result) error
+	misspelt  struct{}
+	hookless  struct{}
+	second    struct{ validator }
+)
+
+func (selector) Name() string  { return "selector" }
+func (generator) Name() string { return "generator" }
+func (validator) Name() string { return "validator" }
+func (caller) Name() string    { return "caller" }
+func (resulter) Name() string  { return "resulter" }
+func (misspelt) Name() string  { return "misspelt" }
+func (hookless) Name() string  { return "hookless" }
+func (second) Name() string    { return "second" }
+
+func (f selector) Select(ctx context.Context, _ plugin.Task, s plugin.Selection) ([]string, error) {
+	return f(ctx, s)
+}
+
+func (f generator) Generate(ctx context.Context, _ plugin.Task, d plugin.Draft) (string, error) {
+	return f(ctx, d)
+}
+
+func (f validator) Validate(ctx context.Context, _ plugin.Task, _ plugin.Program) error {
+	return f(ctx)
+}
+
+func (f caller) Call(ctx context.Context, _ plugin.Task, c plugin.Call) (json.RawMessage, error) {
+	return f(ctx, c)
+}
+
+func (f resulter) Result(ctx context.Context, _ plugin.Task, r *plugin.Result) error {
+	return f(ctx, r)
+}
+func (misspelt) Validate(plugin.Program) error { return nil }
+
+func set(t *testing.T, log *bytes.Buffer, list ...plugin.Plugin) *Set {
+	t.Helper()
+	s, err := New(slog.New(slog.NewTextHandler(log, nil)), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNew(t *testing.T) {
+	allow := validator(func(context.Context) error { return nil })
+	for name, c := range map[string]struct {
+		list []plugin.Plugin
+		want string
+	}{
+		"twice":       {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
+		"nil":         {[]plugin.Plugin{nil}, "needs a name"},
+		"signature":   {[]plugin.Plugin{misspelt{}}, "plugin misspelt: its method Validate does not have the signature of the hook"},
+		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: plugins.hookless has none of the hooks"},
+		"two of them": {[]plugin.Plugin{allow, second{allow}}, ""},
+	} {
+		_, err := New(slog.New(slog.DiscardHandler), c.list...)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: New = %v, want %q", name, err, c.want)
+		}
+	}
+	var log bytes.Buffer
+	s := set(t, &log, allow, second{allow})
+	if diff := cmp.Diff([]string{"validator: validate", "second: validate"}, s.Hooks()); diff != "" {
+		t.Error(diff)
+	}
+	if !s.Validates() || s.Calls() || s.Results() || s.Selects() || s.Generates() || (*Set)(nil).Validates() {
+		t.Error("the set has other hooks than its plugins")
+	}
+}
+
+// Whatever goes wrong in a hook is an error that says so, and nothing of the plugin's own words: those
+// are in the log.
+func TestGuards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			hook         validator
+			want, logged string
+			after        time.Duration
+		}{
+			"error":   {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
+			"panic":   {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
+			"exit":    {func(context.Context) error { runtime.Goexit(); return nil }, "its goroutine ended without an answer", "without an answer", 0},
+			"late":    {func(ctx context.Context) error { <-ctx.Done(); return nil }, "no answer in time", "no answer", plugin.Deadline},
+			"typed 0": {func(context.Context) error { var r *plugin.Refusal; return r }, "it failed", "", 0},
+		} {
+			var log bytes.Buffer
+			s := set(t, &log, c.hook)
+			began := time.Now()
+			refusal, err := s.Validate(t.Context(), plugin.Task{ID: "t1"}, plugin.Program{})
+			if refusal != nil || err == nil || !strings.Contains(err.Error(), "plugin validator: validate: "+c.want) || strings.Contains(err.Error(), "4711") {
+				t.Errorf("%s: Validate = %v, %v, want %q", name, refusal, err, c.want)
+			}
+			if !strings.Contains(log.String(), c.logged) || !strings.Contains(log.String(), "task_id=t1") {
+				t.Errorf("%s: log %s, want %q and the task", name, log.String(), c.logged)
+			}
+			if got := time.Since(began); got != c.after {
+				t.Errorf("%s: after %v, want %v", name, got, c.after)
+			}
+		}
+	})
+}
+
+// A plugin that never returns holds a bounded number of goroutines, and loses its say when they are used up.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		var log bytes.Buffer
+		s := set(t, &log, validator(func(context.Context) error { <-free; return nil }))
+		for range maxRunning {
+			if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errLate) {
+				t.Fatalf("Validate = %v, want %v", err, errLate)
+			}
+		}
+		began := time.Now()
+		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errFull) || time.Since(began) != 0 {
+			t.Errorf("Validate = %v after %v, want %v at once", err, time.Since(began), errFull)
+		}
+		close(free)
+		synctest.Wait()
+		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); err != nil {
+			t.Errorf("Validate = %v after the plugin came back", err)
+		}
+	})
+}
+
+func TestRefusal(t *testing.T) {
+	var log bytes.Buffer
+	no := &plugin.Refusal{Code: "no", Message: "not here"}
+	s := set(t, &log, validator(func(context.Context) error { return no }),
+		second{func(context.Context) error { t.Error("asked after a refusal"); return nil }})
+	if got, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); got != no || err != nil {
+		t.Errorf("Validate = %v, %v, want %v", got, err, no)
+	}
+	if log.Len() > 0 {
+		t.Errorf("a refusal is a decision, no failure: %s", log.String())
+	}
+}
+
+func TestSelect(t *testing.T) {
+	in := plugin.Selection{Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}}, Selected: []string{"a/x"}}
+	for name, c := range map[string]struct {
+		hook selector
+		want []string
+	}{
+		"another":     {func(context.Context, plugin.Selection) ([]string, error) { return []string{"a/y", "a/x", "a/y"}, nil }, []string{"a/y", "a/x"}},
+		"not allowed": {func(context.Context, plugin.Selection) ([]string, error) { return []string{"b/z", "a/y"}, nil }, []string{"a/y"}},
+		"none":        {func(context.Context, plugin.Selection) ([]string, error) { return nil, nil }, []string{}},
+		"error": {func(_ context.Context, s plugin.Selection) ([]string, error) {
+			s.Selected[0] = "changed"
+			return nil, errors.New("no")
+		}, []string{"a/x"}},
+		"panic": {func(context.Context, plugin.Selection) ([]string, error) { panic("no") }, []string{"a/x"}},
+	} {
+		var log bytes.Buffer
+		if diff := cmp.Diff(c.want, set(t, &log, c.hook).Select(t.Context(), plugin.Task{}, in)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestGenerate(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook    generator
+		want    string
+		changed bool
+	}{
+		"another": {func(_ context.Context, d plugin.Draft) (string, error) { return "# ours\n" + d.Code, nil }, "# ours\n1", true},
+		"left":    {func(context.Context, plugin.Draft) (string, error) { return "", nil }, "1", false},
+		"error":   {func(context.Context, plugin.Draft) (string, error) { return "2", errors.New("no") }, "1", false},
+		"panic":   {func(context.Context, plugin.Draft) (string, error) { panic("no") }, "1", false},
+	} {
+		var log bytes.Buffer
+		if code, changed := set(t, &log, c.hook).Generate(t.Context(), plugin.Task{}, plugin.Draft{Code: "1", By: "rules"}); code != c.want || changed != c.changed {
+			t.Errorf("%s: Generate = %q, %v, want %q, %v", name, code, changed, c.want, c.changed)
+		}
+	}
+}
+
+func TestCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook    caller
+		want    string
+		refused string
+		failed  string
+	}{
+		"changed":  {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`{"a":2}`), nil }, want: `{"a":2}`},
+		"left":     {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return nil, nil }, want: `{"a":1}`},
+		"in place": {hook: func(_ context.Context, c plugin.Call) (json.RawMessage, error) { c.Args[5] = '7'; return nil, nil }, want: `{"a":1}`},
+		"refused": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
+			return nil, &plugin.Refusal{Message: "no"}
+		}, refused: "no"},
+		"no object": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`null`), nil }, failed: "it failed"},
+		"no JSON":   {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`{`), nil }, failed: "it failed"},
+		"panic":     {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") }, failed: "it panicked"},
+	} {
+		var log bytes.Buffer
+		args, refusal, err := set(t, &log, c.hook).Call(t.Context(), plugin.Task{}, plugin.Call{Args: json.RawMessage(`{"a":1}`)})
+		if string(args) != c.want || (refusal != nil) != (c.refused != "") || (err != nil) != (c.failed != "") {
+			t.Errorf("%s: Call = %s, %v, %v", name, args, refusal, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), c.failed) {
+			t.Errorf("%s: Call = %v, want %q", name, err, c.failed)
+		}
+	}
+}
+
+func TestResult(t *testing.T) {
+	was := plugin.Result{Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret", Error: &schemas.Error{Code: "exception", Message: "secret"}}
+	for name, c := range map[string]struct {
+		hook resulter
+		want plugin.Result
+		ok   bool
+	}{
+		"redacted": {func(_ context.Context, r *plugin.Result) error {
+			r.Status, r.Value, r.Output, r.Error.Message = schemas.Succeeded, json.RawMessage{}, "\xff", "-"
+			r.Labels["a"], r.Notes = "b", []schemas.Finding{{Rule: "pii"}}
+			return nil
+		}, plugin.Result{
+			Status: schemas.Failed, Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
+			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
+		}, true},
+		"no JSON":  {func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil }, plugin.Result{}, false},
+		"no error": {func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil }, plugin.Result{}, false},
+		"other level": {func(_ context.Context, r *plugin.Result) error {
+			r.Notes = []schemas.Finding{{Level: "refused"}}
+			return nil
+		}, plugin.Result{}, false},
+		"error": {func(context.Context, *plugin.Result) error { return errors.New("no") }, plugin.Result{}, false},
+		"panic": {func(_ context.Context, r *plugin.Result) error { r.Error.Message = "half"; panic("no") }, plugin.Result{}, false},
+	} {
+		var log bytes.Buffer
+		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, was)
+		if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != c.ok {
+			t.Errorf("%s: Result: %v\n%s", name, err, diff)
+		}
+	}
+	if was.Error.Message != "secret" {
+		t.Error("a plugin changed what it was not given")
+	}
+}

@@ -1,0 +1,131 @@
+package pylayer_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/pylayer"
+)
+
+// bucket is the fleet's, in memory.
+type bucket struct {
+	mu   sync.Mutex
+	data map[string][]byte
+}
+
+func (b *bucket) Get(_ context.Context, key string) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	data, ok := b.data[key]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	}
+	return data, nil
+}
+
+func (b *bucket) Put(_ context.Context, key string, data []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data[key] = slices.Clone(data)
+	return nil
+}
+
+// A second host has no need of pip, nor of what it would install from, and gets the same files.
+func TestLayerFromTheBucket(t *testing.T) {
+	first := options(t, "greeting==1.2\n")
+	kept := &bucket{data: map[string][]byte{}}
+	first.Objects = kept
+	built, err := pylayer.Build(t.Context(), first)
+	if err != nil || built.From != "pip" {
+		t.Fatalf("Build = %+v, %v, want it from pip", built, err)
+	}
+	second := first
+	second.Dir = filepath.Join(t.TempDir(), "p")
+	wheels, err := filepath.Glob(filepath.Join(filepath.Dir(first.Requirements), "*.whl"))
+	if err != nil || len(wheels) == 0 {
+		t.Fatal(wheels, err)
+	}
+	for _, w := range wheels {
+		if err := os.Remove(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fetched, err := pylayer.Build(t.Context(), second)
+	if err != nil || fetched.From != "bucket" {
+		t.Fatalf("Build of another host = %+v, %v, want it from the bucket", fetched, err)
+	}
+	if d := cmp.Diff(files(t, built.Dir), files(t, fetched.Dir)); d != "" {
+		t.Errorf("another host has (-first +second):\n%s", d)
+	}
+	if again, err := pylayer.Build(t.Context(), second); err != nil || again.From != "host" {
+		t.Errorf("Build again = %+v, %v, want it from the host", again, err)
+	}
+}
+
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		info, _ := d.Info()
+		found[strings.TrimPrefix(path, dir)] = fmt.Sprint(info.Mode(), string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// What the bucket holds is used only when it is what its name says; else pip installs as if there were none.
+func TestLayerThatTheBucketBroke(t *testing.T) {
+	for name, spoil := range map[string]func(map[string][]byte){
+		"other bytes":  func(d map[string][]byte) { each(d, false, func(key string) { d[key] = []byte("theirs") }) },
+		"part missing": func(d map[string][]byte) { each(d, false, func(key string) { delete(d, key) }) },
+		"no list":      func(d map[string][]byte) { each(d, true, func(key string) { d[key] = []byte("[") }) },
+		"no parts":     func(d map[string][]byte) { each(d, true, func(key string) { d[key] = []byte("{}") }) },
+		"a path": func(d map[string][]byte) {
+			each(d, true, func(key string) { d[key] = []byte(`{"parts":["../HEAD"]}`) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, "greeting==1.2\n")
+			kept := &bucket{data: map[string][]byte{}}
+			o.Objects = kept
+			if _, err := pylayer.Build(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			spoil(kept.data)
+			o.Dir = filepath.Join(t.TempDir(), "p")
+			layer, err := pylayer.Build(t.Context(), o)
+			if err != nil || layer.From != "pip" || len(layer.Names) != 1 {
+				t.Errorf("Build = %+v, %v, want it from pip", layer, err)
+			}
+			if entries, err := os.ReadDir(o.Dir); err != nil || len(entries) != 1 {
+				t.Errorf("left in the directory: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// each calls change for the lists, or for the parts.
+func each(data map[string][]byte, lists bool, change func(key string)) {
+	for _, key := range slices.Collect(maps.Keys(data)) {
+		if strings.HasSuffix(key, ".json") == lists {
+			change(key)
+		}
+	}
+}

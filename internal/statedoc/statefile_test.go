@@ -1,0 +1,85 @@
+package statedoc_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/statedoc"
+)
+
+func TestCheckName(t *testing.T) {
+	for _, name := range []string{"state.json", "my_state.json", "a-b.yaml", "x.yml", "state/results.json", "state/a/b.yaml"} {
+		if err := statedoc.CheckName(name); err != nil {
+			t.Errorf("CheckName(%q) = %v", name, err)
+		}
+	}
+	for _, name := range []string{
+		"", ".", "..", "../state.json", "state/../../x.json", "/etc/x.json", "a/../state.json", "state//x.json", "./state.json",
+		"sessions/x.json", "state.txt", "state", ".json", "state/.json", "st\x00ate.json", "st\nate.json", "stаte.json", // the last a is Cyrillic
+		"..／state.json", `..\state.json`, strings.Repeat("n", 300) + ".json", "%2e%2e/state.json", "..json/../x.json",
+	} {
+		if err := statedoc.CheckName(name); !errors.Is(err, statedoc.ErrName) {
+			t.Errorf("CheckName(%q) = %v, want it refused", name, err)
+		}
+	}
+}
+
+func TestYAMLAndBack(t *testing.T) {
+	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,"empty":"","map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
+	text, err := statedoc.FromJSON("x.yaml", []byte(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := statedoc.ToJSON("x.yaml", text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	var want, got any
+	if err := errors.Join(json.Unmarshal([]byte(state), &want), json.Unmarshal(back, &got)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("came back as %s, want %s; the YAML is\n%s", back, state, text)
+	}
+	if !strings.Contains(string(text), "12345678901234567890123") || !strings.Contains(string(text), "2.50") {
+		t.Errorf("numbers changed in\n%s", text)
+	}
+	indented, err := statedoc.FromJSON("x.json", []byte(`{"a":1.0}`))
+	if want := "{\n  \"a\": 1.0\n}\n"; err != nil || string(indented) != want {
+		t.Errorf("FromJSON(x.json) = %q, %v, want %q", indented, err, want)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for _, data := range []string{"", "[]", "1", "{}{}", "{", `"x"`, "null"} {
+		if _, err := statedoc.FromJSON("x.json", []byte(data)); err == nil {
+			t.Errorf("FromJSON(%q): no error", data)
+		}
+	}
+	bomb := new(strings.Builder)
+	bomb.WriteString("a: &a [x,x,x,x,x,x,x,x,x]\n")
+	for _, c := range "bcdefghij" {
+		fmt.Fprintf(bomb, "%c: &%[1]c [%s*%c]\n", c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 8), c-1)
+	}
+	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", bomb.String()} {
+		if err := statedoc.CheckYAML([]byte(text)); err == nil {
+			t.Errorf("CheckYAML(%.40q): no error", text)
+		}
+	}
+}
+
+func FuzzToJSON(f *testing.F) {
+	f.Add([]byte("a: 1"))
+	f.Add([]byte(`{"a": [1, null, "x"]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, name := range []string{"x.json", "x.yaml"} {
+			if out, err := statedoc.ToJSON(name, data); err == nil && !json.Valid(out) {
+				t.Errorf("ToJSON(%s, %q) = %q, not JSON", name, data, out)
+			}
+		}
+	})
+}

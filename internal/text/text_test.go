@@ -1,0 +1,79 @@
+package text_test
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+func TestTruncate(t *testing.T) {
+	for _, c := range []struct {
+		s          string
+		limit      int
+		start, end string
+	}{
+		{"short", 5, "short", "short"},
+		{"longer", 5, "lo…", "…er"},
+		{"aé漢字b", 8, "aé…", "…字b"},
+		{"long", 3, "…", "…"},
+		{"long", 2, "", ""},
+	} {
+		if got := text.Truncate(c.s, c.limit); got != c.start {
+			t.Errorf("Truncate(%q, %d) = %q, want %q", c.s, c.limit, got, c.start)
+		}
+		if got := text.TruncateStart(c.s, c.limit); got != c.end {
+			t.Errorf("TruncateStart(%q, %d) = %q, want %q", c.s, c.limit, got, c.end)
+		}
+	}
+}
+
+func FuzzTruncate(f *testing.F) {
+	f.Add("aé漢字b", 4)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		for _, got := range []string{text.Truncate(s, limit), text.TruncateStart(s, limit)} {
+			if limit >= 0 && len(got) > limit || utf8.ValidString(s) && !utf8.ValidString(got) {
+				t.Errorf("Truncate(%q, %d) = %q", s, limit, got)
+			}
+		}
+	})
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ttext\n":  "plain\ttext\n",
+		"a\u200bb\u202e": "a<U+200B>b<U+202E>",
+		"\x1b[31m":       "<U+001B>[31m",
+		"bad\xff":        "bad<U+FFFD>",
+	} {
+		if got := text.Printable(in); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got := text.OneLine("  a\n\tb  c "); got != "a b c" {
+		t.Errorf("OneLine() = %q", got)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"queue.attempts", "queue.ack_wait", "limits.cpus"}
+	for name, want := range map[string]string{"queue.atempts": "queue.attempts", "QUEUE.ack_wiat": "queue.ack_wait", "elsewhere": ""} {
+		if got := text.Nearest(name, known, 2); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "abc", 3}, {"kitten", "sitting", 3}, {"ab", "ba", 1}, {"é", "e", 1}, {"same", "same", 0}} {
+		if got := text.Distance(c.a, c.b); got != c.want {
+			t.Errorf("Distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// Package workermain runs a worker of one's own: the project's, with plugins. It has the same settings,
+// sandboxes and guarantees, and joins the same fleets.
+package workermain
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pluginhost"
+	"github.com/codefleet/codefleet/plugin"
+)
+
+// Config is where a worker has its settings from.
+type Config struct {
+	Args    []string  // as of bin/worker: --config FILE, --fleet FILE, --nats URL; without the program's name
+	Env     []string  // "CODEFLEET_…=value"; os.Environ() for those of the process
+	Stderr  io.Writer // of the log and of usage; nil: none
+	Version string    // shown in the fleet's lists; empty: "dev"
+}
+
+// Main is the main of such a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or SIGTERM,
+// lets running tasks end, and returns the exit code: 0 when it was asked to end, 2 for usage and
+// configuration, 1 for the rest. The second signal ends the process at once.
+func Main(plugins ...plugin.Plugin) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal is the system's again
+	env := os.Environ()          //nolint:forbidigo // it is a main for others
+	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
+}
+
+// Exit prints what Run ended with and returns the exit code for it, as Main does.
+func Exit(ctx context.Context, err error, stderr io.Writer) int {
+	return assembly.Exit(ctx, "worker", err, stderr)
+}
+
+// Run runs a worker until ctx ends; then it takes no more tasks, and lets those that it has end within
+// worker.drain of the settings. The plugins are asked in the order given. One without a hook, or
+// without a name of its own, is an error before anything is begun.
+func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
+	if c.Stderr == nil {
+		c.Stderr = io.Discard
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	p, err := assembly.Open(ctx, "worker", c.Version, c.Args, c.Env, c.Stderr, nil)
+	if err != nil {
+		return err
+	}
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	context.AfterFunc(ctx, func() { time.AfterFunc(p.Config.Worker.Drain, cut) })
+	return errors.Join(serve(ctx, work, p, c.Version, list), p.Close())
+}
+
+func serve(take, work context.Context, p *assembly.Process, version string, list []plugin.Plugin) error {
+	log := p.Telemetry.Logger
+	set, err := pluginhost.New(log, list...)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 {
+		log.InfoContext(take, "plugins", "hooks", set.Hooks())
+	}
+	if err := p.ServeHealth(work); err != nil {
+		return err
+	}
+	join := func(ctx context.Context) (*jobs.Client, error) {
+		store, err := assembly.Store(p.Config, "", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		found, err := store.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		log.InfoContext(ctx, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
+		err = p.Connect(ctx, "worker")
+		return p.Queue, err
+	}
+	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
+	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
+	return assembly.RunPlugged(take, work, p.Config, version, join, p.Telemetry, ready, set)
+}

@@ -1,0 +1,289 @@
+package workermain_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/up"
+	"github.com/codefleet/codefleet/internal/up/uptest"
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/plugin/workermain"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	os.Exit(m.Run())
+}
+
+// fleet is a fleet without a worker of its own.
+type fleet struct {
+	client *client.Client
+	file   string   // its fleet.json
+	env    []string // of a worker that joins it
+}
+
+func startFleet(t *testing.T) fleet {
+	t.Helper()
+	runsc := executortest.Runsc(t)
+	f, c := uptest.Start(t, up.Options{Config: uptest.Config(t)})
+	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	return fleet{c, uptest.File(t, f), []string{
+		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
+	}}
+}
+
+// trial does in each hook what the label of that name asks for.
+type trial struct {
+	mu   sync.Mutex
+	seen map[string]int // results by task
+}
+
+func (*trial) Name() string { return "trial" }
+
+func (*trial) Select(_ context.Context, t plugin.Task, s plugin.Selection) ([]string, error) {
+	switch t.Data.Labels["select"] {
+	case "panic":
+		panic("select")
+	case "add":
+		return []string{"no/tool", "calculator/add"}, nil
+	}
+	return s.Selected, nil
+}
+
+func (*trial) Generate(_ context.Context, t plugin.Task, d plugin.Draft) (string, error) {
+	switch t.Data.Labels["generate"] {
+	case "error":
+		return "", errors.New("generate")
+	case "41":
+		return "from servers.calculator import add\nadd(40, 1)  # " + d.By, nil
+	}
+	return "", nil
+}
+
+func (*trial) Validate(_ context.Context, t plugin.Task, p plugin.Program) error {
+	switch t.Data.Labels["validate"] {
+	case "panic":
+		panic("validate")
+	case "refuse":
+		return &plugin.Refusal{Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name, Hint: "do without", Line: p.Calls[0].Line}
+	}
+	return nil
+}
+
+func (*trial) Call(_ context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, error) {
+	switch t.Data.Labels["call"] {
+	case "refuse":
+		return nil, &plugin.Refusal{Message: "no sums today"}
+	case "panic":
+		panic("call")
+	case "change":
+		return json.RawMessage(`{"a": 40, "b": 2}`), nil
+	case "bad":
+		return json.RawMessage(`{"a": "forty", "b": 2}`), nil
+	}
+	return nil, nil
+}
+
+func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[t.ID]++
+	switch how := t.Data.Labels["result"]; {
+	case how == "panic", how == "once" && p.seen[t.ID] == 1:
+		panic("result")
+	case how == "redact":
+		r.Output = strings.ReplaceAll(r.Output, "4711", "****")
+		r.Value = json.RawMessage(`"****"`)
+		r.Labels["redacted"], r.Labels["result"] = "yes", "redacted"
+		r.Notes = append(r.Notes, schemas.Finding{Rule: "numbers", Message: "one redacted"})
+	}
+	return nil
+}
+
+const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\ntry:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
+
+// Each hook through a whole fleet: what it may do, and what its panic or error does to the task, and to
+// no other.
+func TestHooks(t *testing.T) {
+	f := startFleet(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	ended := make(chan error, 1)
+	p := &trial{seen: map[string]int{}}
+	go func() {
+		ended <- workermain.Run(ctx, workermain.Config{Args: []string{"--fleet", f.file}, Env: f.env, Stderr: &log}, p)
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the worker ended with %v\n%s", err, log.String())
+		}
+		if !strings.Contains(log.String(), "trial: select, generate, validate, call, result") {
+			t.Errorf("the log does not name the hooks:\n%s", log.String())
+		}
+	})
+	describe := "add 5 and 3"
+	for _, c := range []struct {
+		hook, how string
+		task      client.Task
+		problem   func(r client.Result) string
+	}{
+		{"validate", "refuse", client.Task{Code: "import os\n\nos.system('true')"}, func(r client.Result) string {
+			want := &schemas.Error{Code: "no_os", Message: "not os.system", Hint: "do without", Line: 3}
+			return cmp.Diff(want, r.Error) + unless(r.Status == schemas.Blocked, "want blocked")
+		}},
+		{"validate", "panic", client.Task{Code: "1"}, func(r client.Result) string {
+			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
+				unless(r.Error != nil && strings.Contains(r.Error.Message+r.Error.Cause, "plugin trial: validate: it panicked"), "want the plugin named")
+		}},
+		{"call", "change", client.Task{Code: sum}, called("42", true)},
+		{"call", "bad", client.Task{Code: sum}, called("/a: got string, want number", false)},
+		{"call", "refuse", client.Task{Code: sum}, called("no sums today", false)},
+		{"call", "panic", client.Task{Code: sum}, called("plugin trial: call: it panicked", false)},
+		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(r client.Result) string {
+			return cmp.Diff("pin ****\n", r.Output) + cmp.Diff(`"****"`, string(r.Result)) +
+				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
+				cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails)
+		}},
+		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"}, func(r client.Result) string {
+			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
+				unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
+		}},
+		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}}, func(r client.Result) string {
+			return called("42", true)(r) + unless(r.Attempt == 2 && len(r.Tools.Calls) == 1 && r.Tools.Calls[0].Replayed, "want the changed call replayed in run 2")
+		}},
+		{"select", "add", client.Task{Description: describe}, func(r client.Result) string {
+			return cmp.Diff([]string{"calculator/add"}, r.Tools.Selected)
+		}},
+		{"select", "panic", client.Task{Description: describe}, func(r client.Result) string {
+			return unless(len(r.Tools.Selected) > 0 && r.Status == schemas.Succeeded, "want success with the fleet's own tools")
+		}},
+		{"generate", "41", client.Task{Description: describe}, func(r client.Result) string {
+			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"), "want the draft of the rules known")
+		}},
+		{"generate", "41", client.Task{Description: "frobnicate the quux"}, written("41", "plugin")}, // the rules have none
+		{"generate", "error", client.Task{Description: describe}, written("8", "rules")},
+	} {
+		t.Run(c.hook+" "+c.how, func(t *testing.T) {
+			if c.task.Labels == nil {
+				c.task.Labels = map[string]string{}
+			}
+			c.task.Labels[c.hook] = c.how
+			c.task.Retry = &schemas.Retry{BackoffS: 0.01}
+			r := ask(t, f.client, c.task)
+			if problem := c.problem(r); problem != "" {
+				t.Errorf("%s\nrun %d: %s with %s by %s, calls %+v: %+v", problem, r.Attempt, r.Status, r.Result, r.GeneratedBy, r.Tools.Calls, r.Error)
+			}
+		})
+	}
+}
+
+func unless(ok bool, problem string) string {
+	if ok {
+		return ""
+	}
+	return problem + "\n"
+}
+
+// called checks a program's value, and that its one call is on record with that outcome.
+func called(value string, ok bool) func(client.Result) string {
+	return func(r client.Result) string {
+		return unless(r.Status == schemas.Succeeded && strings.Contains(string(r.Result), value), "want "+value) +
+			unless(len(r.Tools.Calls) == 1 && r.Tools.Calls[0].OK == ok, fmt.Sprintf("want one call, ok %v", ok))
+	}
+}
+
+func written(value, by string) func(client.Result) string {
+	return func(r client.Result) string {
+		return unless(string(r.Result) == value && r.GeneratedBy == by, "want "+value+" by "+by)
+	}
+}
+
+// ask runs a task to its end. Nothing that it shows on the way may have 4711 in it.
+func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	rec, err := c.Submit(ctx, client.Submission{Task: task})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	rec, err = c.Watch(ctx, rec.TaskID, 0, func(e client.Event) error {
+		if e.Stream == "stdout" {
+			shown.WriteString(e.Text)
+		}
+		if strings.Contains(e.Text, "4711") {
+			t.Errorf("shown live: %q", e.Text)
+		}
+		return nil
+	})
+	if err != nil || rec.Result == nil {
+		t.Fatalf("Watch = %+v, %v", rec, err)
+	}
+	if shown.String() != rec.Result.Output {
+		t.Errorf("shown live: %q, want what is on record: %q", shown.String(), rec.Result.Output)
+	}
+	return *rec.Result
+}
+
+// The example, built and run as its reader would.
+func TestExample(t *testing.T) {
+	f := startFleet(t)
+	program := filepath.Join(t.TempDir(), "plugin")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/plugin").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	var log bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, "--fleet", f.file)
+	cmd.Env, cmd.Stderr = f.env, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := ask(t, f.client, client.Task{Code: "from fractions import Fraction\nstr(Fraction(1, 3))"})
+	if r.Status != schemas.Blocked || r.Error == nil || r.Error.Code != "import_refused" || r.Error.Line != 1 {
+		t.Errorf("%s, %+v, want blocked: import_refused, line 1", r.Status, r.Error)
+	}
+	r = ask(t, f.client, client.Task{Code: "print('sk-abcdefgh12')\n6*7"})
+	if string(r.Result) != "42" || r.Labels["house-rules"] != "2026-1" || r.Output != "[key]\n" {
+		t.Errorf("%s with labels %v and output %q, want 42, the label and no key", r.Result, r.Labels, r.Output)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the worker ended with %v\n%s", err, log.String())
+	}
+}
+
+// A plugin that would be passed over in silence is an error before anything begins.
+func TestHookless(t *testing.T) {
+	err := workermain.Run(t.Context(), workermain.Config{Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()}}, nameless{})
+	if err == nil || !strings.Contains(err.Error(), "it needs a name") {
+		t.Errorf("Run = %v, want that it needs a name", err)
+	}
+}
+
+type nameless struct{}
+
+func (nameless) Name() string { return "" }
