@@ -47,8 +47,6 @@ var imports = map[string][]string{
 	"internal/selection":             {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
 	"internal/selection/text":        nil,
 	"internal/selection/gloss":       nil,
-	"internal/selection/gloss/gen":   {"internal/selection/..."},
-	"internal/selection/eval":        {"internal/selection/..."},
 	"internal/codegen":               {"internal/tools", "internal/openai"},
 	"internal/openai":                {"internal/sse"},
 
@@ -79,7 +77,7 @@ var imports = map[string][]string{
 	"internal/assembly":        {"schemas", "servers", "client", "internal/..."},
 	"internal/worker":          {"schemas", "internal/..."},
 	"internal/up":              {"schemas", "client", "internal/..."},
-	"internal/bench":           {"schemas", "client", "internal/..."},
+	"internal/bench":           {"schemas", "client", "internal/...", "test/selectioneval"},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 	"internal/up/uptest": {"client", "internal/config", "internal/jobs", "internal/telemetry", "internal/up"},
@@ -89,6 +87,10 @@ var imports = map[string][]string{
 	"client":            {"schemas", "internal/jobs", "internal/apierror", "internal/dirsync", "internal/tools", "internal/sse"},
 	"plugin":            {"schemas"},
 	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
+
+	// Programs that only this project runs. No binary of the product contains them.
+	"test/selectioneval": {"internal/selection", "internal/selection/text"},
+	"test/glossgen":      {"internal/selection/gloss", "internal/selection/text"},
 }
 
 // homes are the heavy modules, each with the only packages that may import it. A pattern that ends
@@ -101,6 +103,7 @@ var homes = map[string][]string{
 	"github.com/versity/versitygw/...":                          {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures"},
 	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge", "internal/bridge/fixtures"},
+	"gonum.org/v1/gonum/...":                                    {"test/glossgen"},
 	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
@@ -188,6 +191,8 @@ func check(pkg, imported string, test bool) string {
 			return "an example uses what a user of the project can"
 		}
 	case slices.Contains(base, ours):
+	case free(pkg) && under(ours, "test/..."):
+		return "it does not ship"
 	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
 	case test && (ours == "internal/logtest" || under(ours, pkg+"/...") || testFixture(pkg, ours)):
 	default:

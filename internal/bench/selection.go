@@ -10,19 +10,19 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/pipeline"
-	"github.com/codefleet/codefleet/internal/selection/eval"
+	"github.com/codefleet/codefleet/test/selectioneval"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // goal is what a data set's local ranking, and the ranking with history, should reach. Zero: no goal.
 type goal struct {
 	metric         string
-	of             func(eval.Metrics) float64
+	of             func(selectioneval.Metrics) float64
 	local, history float64
 }
 
-func recall5(m eval.Metrics) float64  { return m.Recall5 }
-func recall10(m eval.Metrics) float64 { return m.Recall10 }
+func recall5(m selectioneval.Metrics) float64  { return m.Recall5 }
+func recall10(m selectioneval.Metrics) float64 { return m.Recall10 }
 
 // goals by the name of the data set. They were set for the whole of each; a part of it, with few questions, has a wide
 // margin: 20 questions move by 5 points with each.
@@ -61,7 +61,7 @@ func (b *bench) selection(ctx context.Context) error {
 
 func (b *bench) dataSets(ctx context.Context) error {
 	b.Progress("selection: data sets in " + b.Data)
-	report, err := eval.Run(ctx, b.Data, 10_000, 50_000)
+	report, err := selectioneval.Run(ctx, b.Data, 10_000, 50_000)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (b *bench) dataSets(ctx context.Context) error {
 
 // shown measures what a program's writer gets to see for each question: as for a task, so clause by clause and cut off.
 func (b *bench) shown() error {
-	sets, err := eval.LoadAll(b.Data)
+	sets, err := selectioneval.LoadAll(b.Data)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (b *bench) shown() error {
 }
 
 // catalogueOf is a data set's catalogue as a fleet would have it.
-func catalogueOf(set eval.Set) *tools.Snapshot {
+func catalogueOf(set selectioneval.Set) *tools.Snapshot {
 	var list []tools.Tool
 	for _, t := range set.Tools {
 		properties, names := map[string]any{}, []string{}
@@ -134,16 +134,16 @@ func catalogueOf(set eval.Set) *tools.Snapshot {
 	return tools.NewSnapshot(list)
 }
 
-func row(name, tools, questions string, c eval.Columns) []string {
+func row(name, tools, questions string, c selectioneval.Columns) []string {
 	out := []string{name, tools, questions}
-	for _, m := range []eval.Metrics{c.Local, c.History, c.Hybrid} {
+	for _, m := range []selectioneval.Metrics{c.Local, c.History, c.Hybrid} {
 		out = append(out, fmt.Sprintf("%.1f", 100*m.Recall5), fmt.Sprintf("%.1f", 100*m.Recall10))
 	}
 	return out
 }
 
 // holdAgainst holds a set's figures against its goals.
-func (b *bench) holdAgainst(s eval.SetReport) {
+func (b *bench) holdAgainst(s selectioneval.SetReport) {
 	for _, g := range goals[s.Name] {
 		b.atLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
 		if g.history > 0 {
@@ -159,7 +159,7 @@ func (b *bench) holdAgainst(s eval.SetReport) {
 func percent(share float64) float64 { return math.Round(1000*share) / 10 }
 
 // scales are N11: everything on, at 10,000 and 50,000 tools.
-func (b *bench) scales(all []eval.Scale) {
+func (b *bench) scales(all []selectioneval.Scale) {
 	targets := []float64{5, 20}
 	for i, s := range all {
 		name := fmt.Sprintf("select of %d tools", s.Tools)

@@ -11,5 +11,5 @@
 // who may call what is the broker's affair.
 //
 // Where things are: text (terms), gloss (vectors), index.go (BM25F), rank.go (the sum of signals), select.go (cut-off,
-// groups, confidence), history.go, hybrid.go and openai.go (embeddings), lint.go, eval (measurement).
+// groups, confidence), history.go, hybrid.go and openai.go (embeddings), lint.go; test/selectioneval measures it over data sets.
 package selection

@@ -1,4 +1,4 @@
-// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (see gen and LICENSE.wordnet).
+// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (see test/glossgen and LICENSE.wordnet).
 // They know that a sofa is near a couch; they need neither network nor model and cost 2.5 MB of the binary.
 // On their own they rank badly: they help a lexical ranking.
 package gloss

@@ -1,7 +1,7 @@
 // Command gen computes the word vectors that package gloss embeds, from the glosses of WordNet 3.0:
 //
 //	apt-get download wordnet-base && dpkg -x wordnet-base_*.deb wn
-//	go run ./internal/selection/gloss/gen -wordnet wn/usr/share/wordnet -out internal/selection/gloss/vectors.bin
+//	go run ./test/glossgen -wordnet wn/usr/share/wordnet -out internal/selection/gloss/vectors.bin
 //
 // Method: co-occurrence of stems within a window in each synset's words and gloss, positive pointwise mutual
 // information, a randomised eigendecomposition of rank 100, eight bits a number. The seed is fixed, so the same

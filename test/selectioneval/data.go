@@ -1,9 +1,9 @@
-// Package eval measures the selection over data sets of tools and questions.
+// Package selectioneval measures the selection over data sets of tools and questions.
 //
 // A data set is a directory with catalogue.jsonl {server, tool, description, params, …} and queries.jsonl {id, query,
 // relevant, groups?, grades?}. Run measures every data set below a directory. Whatever is named here measures; nothing
 // in package selection knows any set.
-package eval
+package selectioneval
 
 import (
 	"bufio"
