@@ -169,8 +169,10 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// free are packages outside of the table: programs, and what a user of the project would write.
-func free(pkg string) bool { return pkg == "." || under(pkg, "cmd/...") || under(pkg, "examples/...") }
+// free are packages outside of the table: programs, what a user of the project would write, and tools of ours.
+func free(pkg string) bool {
+	return pkg == "." || under(pkg, "cmd/...") || under(pkg, "examples/...") || under(pkg, "test/...")
+}
 
 func check(pkg, imported string, test bool) string {
 	ours, isOurs := strings.CutPrefix(imported, module+"/")

@@ -1,0 +1,97 @@
+// Command measure prints the structure of a checkout of this repository in numbers, so that a change of
+// structure can be compared with what was there before:
+//
+//	go run ./test/measure            the table of this checkout
+//	go run ./test/measure DIR…       one column for each checkout, the oldest first
+//
+// It parses the files (go/parser) and asks `go list` which packages the shipped programs contain; it
+// compiles nothing. Test files, test-only packages, examples and generated files are not counted.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	dirs := os.Args[1:]
+	if len(dirs) == 0 {
+		dirs = []string{"."}
+	}
+	if err := run(dirs, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "measure:", err)
+		os.Exit(1)
+	}
+}
+
+// row is one measure; of returns its value for a checkout.
+type row struct {
+	name string
+	of   func(*checkout) string
+}
+
+func rows() []row {
+	list := []row{
+		{"code lines of the product", func(c *checkout) string { return fmt.Sprint(c.codeLines()) }},
+		{"packages of the product", func(c *checkout) string { return fmt.Sprint(len(c.packages)) }},
+		{"imports of our packages by the assembly", func(c *checkout) string { return fmt.Sprint(c.fanOut("assembly", "wire")) }},
+		{"largest options struct, fields", func(c *checkout) string { return c.largestOptions() }},
+		{"exported methods of state.Store", func(c *checkout) string { return fmt.Sprint(c.methods("internal/state", "Store")) }},
+		{"lines of a function, p50 / p90", func(c *checkout) string { return c.functionLines() }},
+		{"Go lines over 120 columns, tests included", func(c *checkout) string { return fmt.Sprint(c.wideLines()) }},
+		{"words with several meanings", func(c *checkout) string { return c.ambiguousWords() }},
+	}
+	for _, pkg := range []string{"jobs", "ingest", "bridge", "state"} {
+		list = append(list, row{"references upward within internal/" + pkg, func(c *checkout) string { return c.upward("internal/" + pkg) }})
+	}
+	return list
+}
+
+func run(dirs []string, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "measure\t"+strings.Join(dirs, "\t"))
+	var checkouts []*checkout
+	for _, dir := range dirs {
+		c, err := load(dir)
+		if err != nil {
+			return fmt.Errorf("read checkout %s: %w", dir, err)
+		}
+		checkouts = append(checkouts, c)
+	}
+	for _, r := range rows() {
+		line := r.name
+		for _, c := range checkouts {
+			line += "\t" + r.of(c)
+		}
+		fmt.Fprintln(w, line)
+	}
+	return w.Flush()
+}
+
+// product lists the packages of ours that the shipped programs and the public packages contain.
+func product(dir string) ([]listed, error) {
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module",
+		"./cmd/...", "./client", "./plugin/...")
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	data, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var list []listed
+	for dec := json.NewDecoder(strings.NewReader(string(data))); ; {
+		var l listed
+		if err := dec.Decode(&l); err == io.EOF {
+			return list, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(l.ImportPath, module) {
+			list = append(list, l)
+		}
+	}
+}
