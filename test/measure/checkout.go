@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -18,8 +19,10 @@ import (
 const module = "github.com/codefleet/codefleet"
 
 type listed struct {
-	ImportPath, Dir  string
-	GoFiles, Imports []string
+	ImportPath string   `json:"ImportPath"`
+	Dir        string   `json:"Dir"`
+	GoFiles    []string `json:"GoFiles"`
+	Imports    []string `json:"Imports"`
 }
 
 // checkout is the product's packages of one checkout, parsed.
@@ -41,8 +44,8 @@ type file struct {
 	fset *token.FileSet
 }
 
-func load(dir string) (*checkout, error) {
-	list, err := product(dir)
+func load(ctx context.Context, dir string) (*checkout, error) {
+	list, err := product(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -205,15 +208,15 @@ func (c *checkout) functionLines() string {
 
 // wideLines counts the lines of all Go files of the checkout that exceed 120 columns, a tab being four.
 func (c *checkout) wideLines() int {
-	n := 0
-	_ = filepath.WalkDir(c.dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && name != c.dir && strings.HasPrefix(d.Name(), ".") {
-			return filepath.SkipDir
+	n, tree := 0, os.DirFS(c.dir)
+	_ = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		src, err := os.ReadFile(name)
+		src, err := fs.ReadFile(tree, name)
 		for s := bufio.NewScanner(bytes.NewReader(src)); s.Scan(); {
 			if len([]rune(strings.ReplaceAll(s.Text(), "\t", "    "))) > 120 {
 				n++

@@ -9,11 +9,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -23,7 +26,7 @@ func main() {
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
-	if err := run(dirs, os.Stdout); err != nil {
+	if err := run(context.Background(), dirs, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(1)
 	}
@@ -37,13 +40,13 @@ type row struct {
 
 func rows() []row {
 	list := []row{
-		{"code lines of the product", func(c *checkout) string { return fmt.Sprint(c.codeLines()) }},
-		{"packages of the product", func(c *checkout) string { return fmt.Sprint(len(c.packages)) }},
-		{"imports of our packages by the assembly", func(c *checkout) string { return fmt.Sprint(c.fanOut("assembly", "wire")) }},
+		{"code lines of the product", func(c *checkout) string { return strconv.Itoa(c.codeLines()) }},
+		{"packages of the product", func(c *checkout) string { return strconv.Itoa(len(c.packages)) }},
+		{"imports of our packages by the assembly", func(c *checkout) string { return strconv.Itoa(c.fanOut("assembly", "wire")) }},
 		{"largest options struct, fields", func(c *checkout) string { return c.largestOptions() }},
-		{"exported methods of state.Store", func(c *checkout) string { return fmt.Sprint(c.methods("internal/state", "Store")) }},
+		{"exported methods of state.Store", func(c *checkout) string { return strconv.Itoa(c.methods("internal/state", "Store")) }},
 		{"lines of a function, p50 / p90", func(c *checkout) string { return c.functionLines() }},
-		{"Go lines over 120 columns, tests included", func(c *checkout) string { return fmt.Sprint(c.wideLines()) }},
+		{"Go lines over 120 columns, tests included", func(c *checkout) string { return strconv.Itoa(c.wideLines()) }},
 		{"words with several meanings", func(c *checkout) string { return c.ambiguousWords() }},
 	}
 	for _, pkg := range []string{"jobs", "ingest", "bridge", "state"} {
@@ -52,30 +55,30 @@ func rows() []row {
 	return list
 }
 
-func run(dirs []string, out io.Writer) error {
+func run(ctx context.Context, dirs []string, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "measure\t"+strings.Join(dirs, "\t"))
 	var checkouts []*checkout
 	for _, dir := range dirs {
-		c, err := load(dir)
+		c, err := load(ctx, dir)
 		if err != nil {
 			return fmt.Errorf("read checkout %s: %w", dir, err)
 		}
 		checkouts = append(checkouts, c)
 	}
 	for _, r := range rows() {
-		line := r.name
+		cells := []string{r.name}
 		for _, c := range checkouts {
-			line += "\t" + r.of(c)
+			cells = append(cells, r.of(c))
 		}
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	return w.Flush()
 }
 
 // product lists the packages of ours that the shipped programs and the public packages contain.
-func product(dir string) ([]listed, error) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module",
+func product(ctx context.Context, dir string) ([]listed, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports",
 		"./cmd/...", "./client", "./plugin/...")
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	data, err := cmd.Output()
@@ -85,9 +88,10 @@ func product(dir string) ([]listed, error) {
 	var list []listed
 	for dec := json.NewDecoder(strings.NewReader(string(data))); ; {
 		var l listed
-		if err := dec.Decode(&l); err == io.EOF {
+		switch err := dec.Decode(&l); {
+		case errors.Is(err, io.EOF):
 			return list, nil
-		} else if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		if strings.HasPrefix(l.ImportPath, module) {
