@@ -16,15 +16,15 @@ import (
 type (
 	// Approval is a tool call that waits for somebody's word, or had it, as a task's record has it.
 	Approval = schemas.Approval
-	// Waiting is an Approval that is pending, and whose it is.
-	Waiting = schemas.Waiting
+	// PendingApproval is an Approval that is pending, and whose it is.
+	PendingApproval = schemas.PendingApproval
 	// Answer is what somebody says of calls that wait.
 	Answer = schemas.Answer
 )
 
 // Approvals returns the tool calls of the tenant's tasks that wait for somebody's word (the policy
 // approve of the fleet's settings), the oldest first.
-func (c *Client) Approvals(ctx context.Context) ([]Waiting, error) { return c.door.approvals(ctx) }
+func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) { return c.door.approvals(ctx) }
 
 // Answer says yes or no to a tool call of a task that waits, or to all that wait, and returns the task's
 // record after. The first answer counts: a later one is an *APIError with the code "already_answered";
@@ -56,8 +56,8 @@ func (w wait) query() url.Values {
 	return q
 }
 
-func (d *httpDoor) approvals(ctx context.Context) ([]Waiting, error) {
-	var list []Waiting
+func (d *httpDoor) approvals(ctx context.Context) ([]PendingApproval, error) {
+	var list []PendingApproval
 	return list, d.json(ctx, &list, call{path: []string{"v1", "approvals"}})
 }
 
@@ -72,7 +72,7 @@ func (d *httpDoor) answer(ctx context.Context, id string, a Answer) (Record, err
 	})
 }
 
-func (d *natsDoor) approvals(ctx context.Context) ([]Waiting, error) {
+func (d *natsDoor) approvals(ctx context.Context) ([]PendingApproval, error) {
 	list, err := d.jobs.Waiting(ctx, d.tenant)
 	return list, final(answer(err))
 }

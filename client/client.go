@@ -76,7 +76,7 @@ type door interface {
 	// watch returns the final record.
 	watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error)
 	cancel(ctx context.Context, id string) (Record, error)
-	approvals(ctx context.Context) ([]Waiting, error)
+	approvals(ctx context.Context) ([]PendingApproval, error)
 	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, limit int) ([]DeadTask, error)

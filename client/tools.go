@@ -28,8 +28,8 @@ type (
 	ToolGroup = schemas.ToolGroup
 	// ToolQuery says how well one query was understood.
 	ToolQuery = schemas.ToolQuery
-	// ToolFind is one found tool.
-	ToolFind = schemas.ToolFind
+	// ToolMatch is one found tool.
+	ToolMatch = schemas.ToolMatch
 )
 
 // Detail says how much of each tool an answer carries.

@@ -47,8 +47,8 @@ func (r Record) Pending(now time.Time) (list []Approval) {
 	return list
 }
 
-// Waiting is a call that waits for somebody's word, and whose it is.
-type Waiting struct {
+// PendingApproval is a call that waits for somebody's word, and whose it is.
+type PendingApproval struct {
 	TaskID    string `json:"task_id"`
 	Workspace string `json:"workspace"`
 	Session   string `json:"session,omitempty"`

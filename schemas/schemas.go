@@ -8,8 +8,9 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // Types of the CloudEvents that the fleet takes and emits.
@@ -30,15 +31,13 @@ const (
 //go:embed *.json
 var files embed.FS
 
-var name = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
-// CheckName says what is wrong with the name of a tenant, workspace, session or pool, or nil.
-// what is the word for it in the error, as in "tenant".
-func CheckName(what, s string) error {
-	if name.MatchString(s) {
+// CheckName returns an error unless s may name a tenant, workspace, session or pool. kind is the word
+// for it in the error, as in "tenant".
+func CheckName(kind, s string) error {
+	if names.IsSlug(s) {
 		return nil
 	}
-	return fmt.Errorf("%s %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", what, s)
+	return fmt.Errorf("%s %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", kind, s)
 }
 
 // Status is where a task stands.

@@ -81,12 +81,12 @@ const MaxToolQueryBytes = 20_000
 // ToolGroup is the found tools of one server, best first.
 type ToolGroup struct {
 	Server string     `json:"server"`
-	Tools  []ToolFind `json:"tools"`
+	Tools  []ToolMatch `json:"tools"`
 	More   int        `json:"more"` // other tools of this server
 }
 
-// ToolFind is one found tool.
-type ToolFind struct {
+// ToolMatch is one found tool.
+type ToolMatch struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
 	Score       float64      `json:"score"` // next to the best tool of its query, which has 1

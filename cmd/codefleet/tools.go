@@ -105,11 +105,11 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 
 // showFound prints the tools, the best first of whatever server; full says how each is called.
 func showFound(w io.Writer, found client.ToolSearch, full bool) {
-	var all []client.ToolFind
+	var all []client.ToolMatch
 	for _, g := range found.Servers {
 		all = append(all, g.Tools...)
 	}
-	slices.SortStableFunc(all, func(a, b client.ToolFind) int { return cmp.Compare(b.Score, a.Score) })
+	slices.SortStableFunc(all, func(a, b client.ToolMatch) int { return cmp.Compare(b.Score, a.Score) })
 	for _, t := range all {
 		first, rest, _ := strings.Cut(t.Description, "\n")
 		row(w, fmt.Sprintf("%.2f", t.Score), t.ID, first)

@@ -65,7 +65,7 @@ func serve(ctx context.Context, p *assembly.Process, stdout io.Writer) error {
 	defer box.Close()
 	options.Jobs, options.Tools = p.Queue, box
 	scheme := "http"
-	if options.TLS != nil {
+	if options.Access.TLS != nil {
 		scheme = "https"
 	}
 	fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())

@@ -183,7 +183,7 @@ func TestIntegrationConformance(t *testing.T) {
 		}
 		t.Skip("it needs the conformance suite from npm: make test-integration")
 	}
-	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) { o.Tokens = nil })
+	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tokens = nil })
 	url, _ := start(t, f.URL, "--conformance-fixtures")
 	bin := filepath.Join(npm, "node_modules/.bin")
 	suite := func(args ...string) string {

@@ -117,9 +117,9 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		}
 		files = artifacts{store}
 	}
+	access := ingest.Access{Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf}
 	return ingest.Options{
-		Workspaces: store, StateFile: c.Execution.State.StateFile,
-		Artifacts: files, Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf,
+		Workspaces: store, StateFile: c.Execution.State.StateFile, Artifacts: files, Access: access,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }

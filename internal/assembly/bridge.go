@@ -19,7 +19,8 @@ import (
 func Bridge(c *config.Config, t *telemetry.Telemetry, version string, f client.Options) bridge.Options {
 	return bridge.Options{
 		Fleet: f, Version: version, Profile: c.MCP.Profile,
-		Wait: c.MCP.Wait, MaxWait: c.MCP.MaxWait, MaxOutput: c.MCP.MaxOutput, Rate: c.MCP.Rate, Concurrent: c.MCP.Concurrent,
+		Wait: c.MCP.Wait, MaxWait: c.MCP.MaxWait, MaxOutput: c.MCP.MaxOutput,
+		Limits: bridge.Limits{Rate: c.MCP.Rate, Concurrent: c.MCP.Concurrent},
 		Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, AuthServers: c.MCP.AuthorizationServers,
 		Log: t.Logger,
 	}

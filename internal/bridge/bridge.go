@@ -49,10 +49,7 @@ type Options struct {
 	MaxWait   time.Duration // the longest wait that a caller may ask for; default 45 s: clients give up after 60
 	MaxOutput int           // bytes of one answer; what is longer is linked to; default 20,000
 
-	// Limits over HTTP, for each tenant: requests a second (default 500), requests at once, not
-	// counting idle streams (default 512), and bytes of a request's body (default 4 MiB).
-	Rate, Concurrent int
-	MaxBody          int64
+	Limits    Limits
 	// Hosts and Origins are accepted in these headers beside the address itself and loopback names.
 	Hosts, Origins []string
 	// AuthServers are OAuth servers that issue tokens of this fleet, for clients that ask.
@@ -62,6 +59,13 @@ type Options struct {
 	Extend *Extension
 
 	Log *slog.Logger // default: nothing is logged
+}
+
+// Limits bound the requests of each tenant over HTTP. Zero fields have the defaults.
+type Limits struct {
+	Rate       int   // requests per second; default 500
+	Concurrent int   // requests in progress, without idle streams; default 512
+	Body       int64 // bytes of a request body; default 4 MiB
 }
 
 // Extension is what a server has besides: the fixtures of conformance tests.
@@ -95,9 +99,9 @@ func New(o Options) *Bridge {
 	o.MaxWait = cmp.Or(o.MaxWait, 45*time.Second)
 	o.Wait = min(o.Wait, o.MaxWait)
 	o.MaxOutput = cmp.Or(o.MaxOutput, 20_000)
-	o.Rate = cmp.Or(o.Rate, 500)
-	o.Concurrent = cmp.Or(o.Concurrent, 512)
-	o.MaxBody = cmp.Or(o.MaxBody, mcp.DefaultMaxRequestBodyBytes)
+	o.Limits.Rate = cmp.Or(o.Limits.Rate, 500)
+	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, 512)
+	o.Limits.Body = cmp.Or(o.Limits.Body, mcp.DefaultMaxRequestBodyBytes)
 	o.Fleet.RetryFor = cmp.Or(o.Fleet.RetryFor, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -197,7 +197,7 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 }
 
 // show is a tool as a program calls it.
-func show(server string, t client.ToolFind, level client.Detail) toolFound {
+func show(server string, t client.ToolMatch, level client.Detail) toolFound {
 	line := strings.TrimSpace(t.Description)
 	if level == client.DetailDescription {
 		return toolFound{Description: strings.TrimSpace(t.Signature + "  # " + line)}

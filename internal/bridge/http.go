@@ -61,14 +61,14 @@ func (p *principal) door(profile string) *door {
 	}
 	get := func(*http.Request) *mcp.Server { return s }
 	o := mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes:        p.b.o.MaxBody,
+		MaxRequestBodyBytes:        p.b.o.Limits.Body,
 		DisableLocalhostProtection: true, // Host was checked, against more names
 		SessionTimeout:             sessionIdle, EventStore: mcp.NewMemoryEventStore(nil),
 	}
 	d := &door{b: p.b, stateful: mcp.NewStreamableHTTPHandler(get, &o)}
 	o.Stateless, o.EventStore, o.PropagateRequestCancellation = true, nil, true
 	d.modern = mcp.NewStreamableHTTPHandler(get, &o)
-	d.sse = mcp.NewSSEHandler(get, &mcp.SSEOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: p.b.o.MaxBody})
+	d.sse = mcp.NewSSEHandler(get, &mcp.SSEOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: p.b.o.Limits.Body})
 	p.doors[profile] = d
 	return d
 }
@@ -147,13 +147,13 @@ func (b *Bridge) readBody(w http.ResponseWriter, r *http.Request) bool {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(pieceTime))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, b.o.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, b.o.Limits.Body))
 	_ = rc.SetReadDeadline(time.Time{}) // it would end a call that waits, too
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		status, text := http.StatusBadRequest, "the body did not arrive whole"
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			status, text = http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", b.o.MaxBody)
+			status, text = http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", b.o.Limits.Body)
 		}
 		http.Error(w, text, status)
 		return false

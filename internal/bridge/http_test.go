@@ -201,7 +201,7 @@ func TestReplicas(t *testing.T) {
 // TestBadRequests: what is wrong gets the protocol's own codes, and the bridge lives.
 func TestBadRequests(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	url := serve(t, f, func(o *bridge.Options) { o.MaxBody = 10_000 })
+	url := serve(t, f, func(o *bridge.Options) { o.Limits.Body = 10_000 })
 	huge := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + strings.Repeat("x", 20_000) + `"}}`
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}`
 	for name, c := range map[string]struct {
@@ -235,7 +235,7 @@ func TestFlood(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const ping = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	t.Run("rate", func(t *testing.T) {
-		url := serve(t, f, func(o *bridge.Options) { o.Rate = 1 })
+		url := serve(t, f, func(o *bridge.Options) { o.Limits.Rate = 1 })
 		var refused http.Header
 		for range 4 {
 			if status, _, header := post(t, url, ingesttest.Token, "", "", ping); status == 429 {
@@ -250,7 +250,7 @@ func TestFlood(t *testing.T) {
 		}
 	})
 	t.Run("at once", func(t *testing.T) {
-		url := serve(t, f, func(o *bridge.Options) { o.Concurrent = 1 })
+		url := serve(t, f, func(o *bridge.Options) { o.Limits.Concurrent = 1 })
 		cs := dial(t, streamable(url, ingesttest.Token), "")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -315,7 +315,7 @@ func TestGuard(t *testing.T) {
 // TestNoTokenBeyondLoopback: a fleet that asks for no token does so on loopback only; so does its
 // bridge.
 func TestNoTokenBeyondLoopback(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tokens = nil })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tokens = nil })
 	for addr, want := range map[string]int{"127.0.0.1:0": 200, "0.0.0.0:0": 401} {
 		b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
 		url := strings.Replace(listen(t, b, addr), "[::]", "127.0.0.1", 1)

@@ -24,9 +24,9 @@ func (b *Bridge) limit(tenant string) *tenantLimit {
 	l := b.limits[tenant] // as many as there are tenants
 	if l == nil {
 		l = &tenantLimit{
-			rate:    rate.NewLimiter(rate.Limit(b.o.Rate), 2*b.o.Rate),
-			calls:   make(chan struct{}, b.o.Concurrent),
-			streams: make(chan struct{}, streamsPerCall*b.o.Concurrent),
+			rate:    rate.NewLimiter(rate.Limit(b.o.Limits.Rate), 2*b.o.Limits.Rate),
+			calls:   make(chan struct{}, b.o.Limits.Concurrent),
+			streams: make(chan struct{}, streamsPerCall*b.o.Limits.Concurrent),
 		}
 		b.limits[tenant] = l
 	}

@@ -41,7 +41,7 @@ func searchable(t *testing.T, found client.ToolSearch) (o bridge.Options, asked 
 // TestSearch: what is found stands by server, and how sure that is beside it.
 func TestSearch(t *testing.T) {
 	type m = map[string]any
-	mail := client.ToolGroup{Server: "mail", Tools: []client.ToolFind{{Tool: "send", Signature: "send(to: str)", Description: "Send a mail."}}}
+	mail := client.ToolGroup{Server: "mail", Tools: []client.ToolMatch{{Tool: "send", Signature: "send(to: str)", Description: "Send a mail."}}}
 	unsure := client.ToolSearch{
 		Servers: []client.ToolGroup{mail}, Degraded: "embeddings: no answer within 1s",
 		Queries: []client.ToolQuery{{Confidence: 0.25, UnmatchedTerms: []string{"zeppelin"}}},
@@ -72,7 +72,7 @@ func TestSearch(t *testing.T) {
 func TestSearchSeveral(t *testing.T) {
 	type m = map[string]any
 	found := client.ToolSearch{
-		Servers: []client.ToolGroup{{Server: "mail", Tools: []client.ToolFind{{Tool: "send"}, {Tool: "read"}}}},
+		Servers: []client.ToolGroup{{Server: "mail", Tools: []client.ToolMatch{{Tool: "send"}, {Tool: "read"}}}},
 		Queries: []client.ToolQuery{
 			{Query: "send a mail", Tools: []string{"mail/send"}, Confidence: 0.9, UnmatchedTerms: []string{"x"}},
 			{Query: "read mail", Tools: []string{"mail/read", "mail/send"}, Confidence: 0.4, UnmatchedTerms: []string{"y", "x"}},

@@ -12,7 +12,7 @@ import (
 
 // getApprovals lists the tool calls of the tenant's tasks that wait for somebody's word.
 func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	list, err := s.o.Jobs.Waiting(ctx, identityOf(ctx).tenant)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	if !taskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	id := identityOf(ctx)
 	rec, err := s.o.Jobs.Answer(ctx, id.tenant, r.PathValue("id"), id.name, in.Answer)

@@ -46,7 +46,7 @@ func identityOf(ctx context.Context) identity {
 // authenticate finds out who asks. It compares the hashes of all tokens, each in constant time, so
 // that the time it takes tells nothing about them.
 func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
-	if len(s.o.Tokens) == 0 {
+	if len(s.o.Access.Tokens) == 0 {
 		return everyone, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -58,15 +58,15 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	found := -1
-	for i := range s.o.Tokens {
-		if subtle.ConstantTimeCompare(sum[:], s.o.Tokens[i].SHA256[:]) == 1 {
+	for i := range s.o.Access.Tokens {
+		if subtle.ConstantTimeCompare(sum[:], s.o.Access.Tokens[i].SHA256[:]) == 1 {
 			found = i
 		}
 	}
 	if found < 0 {
 		return identity{}, apierror.New(http.StatusUnauthorized, "unauthorized", "the bearer token is not known")
 	}
-	t := s.o.Tokens[found]
+	t := s.o.Access.Tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
 }
 

@@ -19,7 +19,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, apierror.New(http.StatusUnsupportedMediaType, "bad_media_type", "compressed bodies are not taken")
 	}
-	if r.ContentLength > s.o.MaxBody {
+	if r.ContentLength > s.o.Limits.Body {
 		return nil, s.bodyTooLarge()
 	}
 	body, err := io.ReadAll(r.Body)
@@ -33,13 +33,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 		return nil, s.bodyTooLarge()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, apierror.New(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in %s", s.o.BodyTime)
+		return nil, apierror.New(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in %s", s.o.Limits.BodyTime)
 	}
 	return nil, apierror.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
 }
 
 func (s *Server) bodyTooLarge() error {
-	e := apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", s.o.MaxBody)
+	e := apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", s.o.Limits.Body)
 	e.Hint = "hand large files over through the workspace"
 	return e
 }
@@ -71,7 +71,7 @@ func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.
 	if err != nil || d < 0 {
 		return 0, nil, badParameter("wait", "it is a duration, as in wait=30s")
 	}
-	return min(d, s.o.MaxWait), done, nil
+	return min(d, s.o.Limits.Wait), done, nil
 }
 
 // limitOf reads ?limit=.

@@ -71,7 +71,7 @@ type batchItem struct {
 // postBatch answers for each member in its place: 202 when all were taken, else 207. Once the queue
 // is away, the rest is not tried.
 func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) error {
-	members, e := decodeBatch(body, s.o.MaxBatch)
+	members, e := decodeBatch(body, s.o.Limits.Batch)
 	if e != nil {
 		return e
 	}
@@ -125,7 +125,7 @@ func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, er
 			ev.SetExtension(name, value)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
 	defer cancel()
 	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
 }

@@ -115,9 +115,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Deadlines are not supported by every ResponseWriter; without them nothing is lost.
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(s.o.MaxWait + s.o.BodyTime))
+		_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.Wait + s.o.Limits.BodyTime))
 		if r.ContentLength != 0 { // even of a request that is refused, the server reads some more
-			_ = rc.SetReadDeadline(time.Now().Add(s.o.BodyTime))
+			_ = rc.SetReadDeadline(time.Now().Add(s.o.Limits.BodyTime))
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !s.allowedHost(r.Host) {
@@ -126,15 +126,15 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, e)
 			return
 		}
-		if o := r.Header.Get("Origin"); o != "" && !slices.Contains(s.o.Origins, o) && o != "http://"+r.Host && o != "https://"+r.Host {
+		if o := r.Header.Get("Origin"); o != "" && !slices.Contains(s.o.Access.Origins, o) && o != "http://"+r.Host && o != "https://"+r.Host {
 			e := apierror.New(http.StatusForbidden, "origin_refused", "pages of this origin may not call")
 			e.Hint = "add the origin to http.allowed_origins"
 			s.fail(w, r, e)
 			return
 		}
-		limit := s.o.MaxBody
+		limit := s.o.Limits.Body
 		if isUpload(r) {
-			limit = s.o.MaxUpload
+			limit = s.o.Limits.Upload
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		next.ServeHTTP(w, r)

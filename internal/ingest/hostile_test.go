@@ -66,7 +66,7 @@ func TestManyRanges(t *testing.T) {
 
 // Uploads of one tenant that never end leave places to the others.
 func TestSlowUploadsOfOneTenant(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.QueueTime = 100 * time.Millisecond })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond })
 	for i := range 16 {
 		body, w := io.Pipe()
 		t.Cleanup(func() { _ = w.CloseWithError(io.ErrUnexpectedEOF) })

@@ -50,41 +50,54 @@ import (
 
 // Options configure a Server. Jobs is required.
 type Options struct {
-	Jobs *jobs.Client
-	// Tokens that are accepted. None at all switches authentication off: everybody is the tenant
-	// "default", and Serve listens on loopback addresses only.
-	Tokens []Token
-	// Hosts are further names under which the server is reached. Loopback names and IP addresses
-	// always are accepted; any other name in the Host header may be the work of a hostile page that
-	// had its own name resolved to this address.
-	Hosts []string
-	// Origins are the web origins ("https://console.example.org") whose pages may call.
-	Origins []string
-	// Artifacts serves the files of tasks; nil: there are none.
-	Artifacts Artifacts
-	// Tools is the catalogue; nil: there is none.
-	Tools Tools
-	// Workspaces are the files of the tenants; nil: there are none to be had here.
-	Workspaces *state.Store
-	// StateFile is the state file of a caller who names none; default state.json.
-	StateFile string
-	// Metrics serves /metrics; nil: there is none.
-	Metrics http.Handler
-	// MCP serves the MCP bridge at its own paths and asks for tokens itself; nil: there is none.
-	MCP http.Handler
-	TLS *tls.Config
+	Jobs       *jobs.Client
+	Workspaces *state.Store // nil: workspaces and state documents are not served
+	Artifacts  Artifacts    // nil: artifacts are not served
+	Tools      Tools        // nil: the catalogue is not served
+	Metrics    http.Handler // serves /metrics; nil: it does not exist
+	MCP        http.Handler // serves the paths of the MCP bridge and authenticates itself; nil: they do not exist
 
-	MaxBody   int64         // bytes of a request's body; default 32 MiB and some for the envelope
-	MaxUpload int64         // bytes of a request with files for a workspace; default 6 GiB
-	MaxBatch  int           // events in a batch; default 1,000
-	MaxWait   time.Duration // the longest ?wait=; longer ones are cut to it; default 60 s
-	QueueTime time.Duration // for the queue to answer; default 15 s
-	Heartbeat time.Duration // between comments on a silent event stream; default 15 s
-	BodyTime  time.Duration // for a request's body to arrive, and for an answer to be taken; default 60 s
-	Grace     time.Duration // for requests to finish after the end was asked for; default 10 s
+	Access    Access
+	Limits    Limits
+	StateFile string // the state document of requests that do not name one; default state.json
 
 	Log    *slog.Logger // default slog.Default()
 	Tracer trace.Tracer // nil: no spans
+}
+
+// Access says who may send requests, and how.
+type Access struct {
+	// Tokens are the accepted bearer tokens. Without any, authentication is off: every caller is the
+	// tenant "default", and Serve accepts loopback addresses only.
+	Tokens []Token
+	// Hosts are accepted in the Host header, besides loopback names and IP addresses. Any other name may
+	// belong to a hostile page that resolves its own name to this address (DNS rebinding).
+	Hosts []string
+	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
+	Origins []string
+	TLS     *tls.Config // nil: HTTP without encryption
+}
+
+// Limits bound requests. Zero fields have the defaults.
+type Limits struct {
+	Body   int64 // bytes of a request body; default 32 MiB and 64 KiB for the envelope
+	Upload int64 // bytes of a request with files for a workspace; default 6 GiB
+	Batch  int   // events in a batch; default 1,000
+
+	Wait      time.Duration // a longer ?wait= is shortened to this; default 60 s
+	QueueTime time.Duration // for the queue to respond; default 15 s
+	BodyTime  time.Duration // to receive a request body, and to send a response; default 60 s
+	Heartbeat time.Duration // between comments on an idle event stream; default 15 s
+	Grace     time.Duration // for requests to finish once the server drains; default 10 s
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Body: cmp.Or(l.Body, jobs.MaxData+64<<10), Upload: cmp.Or(l.Upload, 6<<30), Batch: cmp.Or(l.Batch, 1000),
+		Wait: cmp.Or(l.Wait, 60*time.Second), QueueTime: cmp.Or(l.QueueTime, 15*time.Second),
+		BodyTime: cmp.Or(l.BodyTime, 60*time.Second), Heartbeat: cmp.Or(l.Heartbeat, 15*time.Second),
+		Grace: cmp.Or(l.Grace, 10*time.Second),
+	}
 }
 
 // Server answers requests. It is safe for concurrent use.
@@ -99,15 +112,8 @@ type Server struct {
 
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
-	o.MaxBody = cmp.Or(o.MaxBody, jobs.MaxData+64<<10)
-	o.MaxUpload = cmp.Or(o.MaxUpload, 6<<30)
+	o.Limits = o.Limits.withDefaults()
 	o.StateFile = cmp.Or(o.StateFile, "state.json")
-	o.MaxBatch = cmp.Or(o.MaxBatch, 1000)
-	o.MaxWait = cmp.Or(o.MaxWait, 60*time.Second)
-	o.QueueTime = cmp.Or(o.QueueTime, 15*time.Second)
-	o.Heartbeat = cmp.Or(o.Heartbeat, 15*time.Second)
-	o.BodyTime = cmp.Or(o.BodyTime, 60*time.Second)
-	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Tracer == nil {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
@@ -132,7 +138,7 @@ var errOpen = errors.New("beyond loopback a token is required: configure tenants
 // finish, waiters with what they have, and returns nil; it returns an error when they did not finish
 // within Grace, or when ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	if len(s.o.Tokens) == 0 && !loopback(ln.Addr()) {
+	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
 	}
 	srv := &http.Server{
@@ -140,12 +146,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		TLSConfig:         s.o.TLS,
+		TLSConfig:         s.o.Access.TLS,
 		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() {
-		if s.o.TLS != nil {
+		if s.o.Access.TLS != nil {
 			ended <- srv.ServeTLS(ln, "", "")
 		} else {
 			ended <- srv.Serve(ln)
@@ -157,7 +163,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.Drain()
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Limits.Grace)
 	defer cancel()
 	err := srv.Shutdown(grace)
 	if err != nil {
@@ -218,5 +224,5 @@ func (s *Server) allowedHost(host string) bool {
 		return false
 	}
 	name := u.Hostname()
-	return name == "localhost" || net.ParseIP(name) != nil || slices.Contains(s.o.Hosts, name) || slices.Contains(s.o.Hosts, host)
+	return name == "localhost" || net.ParseIP(name) != nil || slices.Contains(s.o.Access.Hosts, name) || slices.Contains(s.o.Access.Hosts, host)
 }

@@ -138,7 +138,7 @@ func TestEventsInThreeModes(t *testing.T) {
 }
 
 func TestBatchAnswersForEachMember(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.MaxBatch = 4 })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.Batch = 4 })
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
 	good := fmt.Sprintf(event, "1", `{"code":"print a"}`)
 	bad := fmt.Sprintf(event, "2", `{"code":"print b","limits":{"timeout_s":-1}}`)

@@ -46,7 +46,7 @@ func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cache-Control", "private, no-store")
 	w.WriteHeader(http.StatusOK)
-	if n, err := io.Copy(&slowWriter{w, http.NewResponseController(w), s.o.BodyTime}, f); err != nil || n != a.Bytes {
+	if n, err := io.Copy(&slowWriter{w, http.NewResponseController(w), s.o.Limits.BodyTime}, f); err != nil || n != a.Bytes {
 		s.o.Log.WarnContext(r.Context(), "artifact not sent whole", "task_id", rec.TaskID, "sent", n, "of", a.Bytes, "error", err)
 		panic(http.ErrAbortHandler) // half a file must not look like a whole one
 	}
@@ -95,7 +95,7 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	dead, err := s.o.Jobs.Dead(ctx, identityOf(ctx).tenant, limit)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	workers, err := s.o.Jobs.Workers(ctx)
 	if err != nil {

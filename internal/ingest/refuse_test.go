@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 
 func TestKnownHostsAndOrigins(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
-		o.Hosts, o.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
+		o.Access.Hosts, o.Access.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
 	})
 	for _, host := range []string{"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7"} {
 		if resp, got := ask(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
@@ -163,7 +163,7 @@ func TestBacklogFull(t *testing.T) {
 }
 
 func TestQueueAway(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.QueueTime = 300 * time.Millisecond })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond })
 	if resp, got := ask(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
 		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
 	}
@@ -223,7 +223,7 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 
 func TestSlowBody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	addr, _ := serve(t, f, ingest.Options{BodyTime: 50 * time.Millisecond})
+	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond}})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestSlowBody(t *testing.T) {
 
 func TestWaitOutlivesTheTimeForABody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	addr, _ := serve(t, f, ingest.Options{BodyTime: 50 * time.Millisecond, MaxWait: 300 * time.Millisecond})
+	addr, _ := serve(t, f, ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}})
 	start := time.Now()
 	resp, err := http.Post("http://"+addr+"/v1/tasks?wait=1h", "application/json", strings.NewReader(`{"code":"block"}`))
 	if err != nil {
@@ -326,7 +326,8 @@ func TestWithTokensAnyAddressWillDo(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	o := ingest.Options{Tokens: []ingest.Token{{SHA256: sha256.Sum256([]byte("x"))}}, Log: slog.New(slog.DiscardHandler)}
+	o := ingest.Options{Log: slog.New(slog.DiscardHandler)}
+	o.Access.Tokens = []ingest.Token{{SHA256: sha256.Sum256([]byte("x"))}}
 	if err := ingest.New(o).Serve(ctx, anyAddress{ln}); err != nil {
 		t.Errorf("Serve = %v, want nil", err)
 	}

@@ -46,8 +46,8 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 
-	out := newStream(w, s.o.BodyTime)
-	defer out.beat(ctx, s.o.Heartbeat, cancel)()
+	out := newStream(w, s.o.Limits.BodyTime)
+	defer out.beat(ctx, s.o.Limits.Heartbeat, cancel)()
 	err := s.o.Jobs.Watch(ctx, tenant, id, from, func(seq uint64, p schemas.Progress) error {
 		return out.send(strconv.FormatUint(seq, 10), "progress", p)
 	})

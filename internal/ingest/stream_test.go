@@ -113,7 +113,7 @@ func TestEventStream(t *testing.T) {
 }
 
 func TestEventStreamIsLiveAndHasAHeart(t *testing.T) {
-	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) { o.Heartbeat = 10 * time.Millisecond })
+	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) { o.Limits.Heartbeat = 10 * time.Millisecond })
 	r := submit(t, f, "", `{"code":"block"}`)
 	_, lines := follow(t, f, r.TaskID, "")
 	beats, blocking := 0, false
@@ -141,7 +141,7 @@ func TestEventStreamIsLiveAndHasAHeart(t *testing.T) {
 
 // TestReadersThatLeave opens streams and drops them; none may stay behind on the server.
 func TestReadersThatLeave(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Heartbeat = 5 * time.Millisecond })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.Heartbeat = 5 * time.Millisecond })
 	r := submit(t, f, "", `{"code":"block"}`)
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())

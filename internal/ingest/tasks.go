@@ -153,7 +153,7 @@ func (s *Server) await(ctx context.Context, id string, wait time.Duration, done 
 }
 
 func (s *Server) record(ctx context.Context, id string) (schemas.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
 	defer cancel()
 	return s.o.Jobs.Record(ctx, identityOf(ctx).tenant, id)
 }
@@ -168,7 +168,7 @@ func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	if !taskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	rec, err := s.o.Jobs.Cancel(ctx, identityOf(ctx).tenant, r.PathValue("id"))
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 			o.Status = append(o.Status, st)
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	list, err := s.o.Jobs.List(ctx, identityOf(ctx).tenant, o)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	if task != "" && !taskID(task) {
 		return badParameter("task", "it is the id of a task, 26 letters and digits")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.QueueTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	list, err := s.o.Jobs.AuditTrail(ctx, identityOf(ctx).tenant, jobs.AuditOptions{Task: task, Limit: limit})
 	if err != nil {

@@ -178,9 +178,9 @@ func FoundTools(r selection.Response) schemas.ToolSearch {
 		out.Queries = append(out.Queries, schemas.ToolQuery(q))
 	}
 	for _, g := range r.Servers {
-		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolFind{}, More: g.More}
+		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolMatch{}, More: g.More}
 		for _, h := range g.Tools {
-			find := schemas.ToolFind{ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description}
+			find := schemas.ToolMatch{ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description}
 			if h.Why != nil {
 				why := schemas.ToolReasons(*h.Why)
 				find.Why = &why

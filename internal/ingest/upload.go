@@ -45,9 +45,9 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, ref state.Ref, o
 	}
 	defer leave()
 	rc := http.NewResponseController(w)
-	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&slowReader{r.Body, rc, s.o.BodyTime}))
+	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&slowReader{r.Body, rc, s.o.Limits.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
-	_ = rc.SetWriteDeadline(time.Now().Add(s.o.BodyTime)) // the upload may have taken its time
+	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the upload may have taken its time
 	return done, s.bodyError(w, err)
 }
 
@@ -56,7 +56,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, ref state.Ref, o
 func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), err error) {
 	kept, _ := s.uploadsOf.LoadOrStore(tenant, make(chan struct{}, mostUploads/2)) // as many as there are tenants
 	own, _ := kept.(chan struct{})
-	wait := time.NewTimer(s.o.QueueTime)
+	wait := time.NewTimer(s.o.Limits.QueueTime)
 	defer wait.Stop()
 	var taken []chan struct{}
 	leave = func() {
@@ -92,7 +92,7 @@ func (s *Server) bodyError(w http.ResponseWriter, err error) error {
 		return apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", e.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return apierror.New(http.StatusRequestTimeout, "body_timeout", "nothing of the body arrived for %s", s.o.BodyTime)
+		return apierror.New(http.StatusRequestTimeout, "body_timeout", "nothing of the body arrived for %s", s.o.Limits.BodyTime)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return apierror.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")

@@ -303,7 +303,7 @@ func untar(t *testing.T, data []byte) map[string]string {
 func TestWorkspaceRefusals(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Workspaces = state.New(mem.New(), state.Options{Quota: state.Quota{Bytes: 1000, Depth: 5}})
-		o.MaxUpload = 5000
+		o.Limits.Upload = 5000
 	})
 	want(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
 	long := strings.Repeat("n", 300)

@@ -80,7 +80,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 	if strings.Count(r.Header.Get("Range"), ",") >= mostRanges {
 		r.Header.Del("Range")
 	}
-	http.ServeContent(patiently(w, s.o.BodyTime), r, "", info.Time, f)
+	http.ServeContent(patiently(w, s.o.Limits.BodyTime), r, "", info.Time, f)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := patiently(w, s.o.BodyTime)
+	out := patiently(w, s.o.Limits.BodyTime)
 	write := s.writeTar
 	if format == "zip" {
 		write = s.writeZip

@@ -114,7 +114,7 @@ func askedSubject(tenant string) string { return "asked." + tenant + "." }
 
 // Waiting returns the calls of a tenant's tasks that wait for somebody's word, those that were asked
 // for first at the beginning.
-func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.Waiting, error) {
+func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.Waiting,
 	if err != nil {
 		return nil, fmt.Errorf("list calls that wait for approval: %w", err)
 	}
-	var all []schemas.Waiting
+	var all []schemas.PendingApproval
 	now := time.Now()
 	for _, id := range ids[max(0, len(ids)-maxListed):] {
 		e, err := c.find(ctx, tenant, id)
@@ -143,10 +143,10 @@ func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.Waiting,
 			return nil, fmt.Errorf("list calls that wait for approval: %w", err)
 		}
 		for _, a := range e.Pending(now) {
-			all = append(all, schemas.Waiting{TaskID: e.TaskID, Workspace: e.Workspace, Session: e.Session, Approval: a})
+			all = append(all, schemas.PendingApproval{TaskID: e.TaskID, Workspace: e.Workspace, Session: e.Session, Approval: a})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b schemas.Waiting) int { return a.AskedAt.Compare(b.AskedAt) })
+	slices.SortStableFunc(all, func(a, b schemas.PendingApproval) int { return a.AskedAt.Compare(b.AskedAt) })
 	return all, nil
 }
 

@@ -43,7 +43,7 @@ func asks(ctx context.Context, j *Job) (*schemas.Result, error) {
 }
 
 // waits returns what waits in the task, once it is n calls.
-func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.Waiting) {
+func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.PendingApproval) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls that wait", n), func() error {
 		all, err := f.Waiting(t.Context(), "acme")

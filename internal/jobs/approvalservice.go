@@ -24,7 +24,7 @@ type approvalAsk struct {
 
 // approvalReply is what it gets.
 type approvalReply struct {
-	Waiting []schemas.Waiting `json:"waiting,omitempty"`
+	Waiting []schemas.PendingApproval `json:"waiting,omitempty"`
 	Record  *schemas.Record   `json:"record,omitempty"`
 	Code    string            `json:"code,omitempty"` // of answerCodes, unknown_task, or unavailable
 	Message string            `json:"message,omitempty"`
@@ -127,7 +127,7 @@ func (c *Client) askFleet(ctx context.Context, tenant string, q approvalAsk) (re
 	return reply, nil
 }
 
-func (c *Client) remoteWaiting(ctx context.Context, tenant string) ([]schemas.Waiting, error) {
+func (c *Client) remoteWaiting(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
 	reply, err := c.askFleet(ctx, tenant, approvalAsk{})
 	return reply.Waiting, err
 }

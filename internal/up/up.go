@@ -296,13 +296,13 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if !f.o.Config.MCP.Enabled {
 		return ingest.New(o), nil
 	}
-	door := &bridge.InProcess{}
+	transport := &bridge.InProcess{}
 	f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
-		URL: "http://localhost", HTTPClient: &http.Client{Transport: door},
+		URL: "http://localhost", HTTPClient: &http.Client{Transport: transport},
 	}))
 	o.MCP = f.bridge.Handler()
 	server := ingest.New(o)
-	door.Handler = server.Handler()
+	transport.Handler = server.Handler()
 	return server, nil
 }
 

@@ -73,15 +73,18 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	user := f.NATS.Fleet()
 	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
 	f.Objects = mem.New()
-	door := ingest.Options{Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"}, Tokens: []ingest.Token{
-		{Name: "default", SHA256: sha256.Sum256([]byte(Token)), Tenant: "default", Scopes: []string{"submit", "read", "approve", "operator"}},
-		{Name: "other", SHA256: sha256.Sum256([]byte(Other)), Tenant: "other", Scopes: []string{"submit", "read", "approve"}},
-		{Name: "agent", SHA256: sha256.Sum256([]byte(Agent)), Tenant: "default", Scopes: []string{"submit", "read"}},
-		{Name: "reader", SHA256: sha256.Sum256([]byte(ReadOnly)), Tenant: "default", Scopes: []string{"read"}},
-		{Name: "operator", SHA256: sha256.Sum256([]byte(Operator)), Scopes: []string{"operator"}},
-	}}
+	options := ingest.Options{
+		Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"},
+		Access: ingest.Access{Tokens: []ingest.Token{
+			token("default", Token, "default", "submit", "read", "approve", "operator"),
+			token("other", Other, "other", "submit", "read", "approve"),
+			token("agent", Agent, "default", "submit", "read"),
+			token("reader", ReadOnly, "default", "read"),
+			token("operator", Operator, "", "operator"),
+		}},
+	}
 	if change != nil {
-		change(&door, &queue)
+		change(&options, &queue)
 	}
 	if f.Jobs, err = jobs.Connect(tb.Context(), queue); err != nil {
 		tb.Fatal(err)
@@ -93,13 +96,17 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	if workers > 0 {
 		f.work(tb, workers)
 	}
-	door.Jobs = f.Jobs
-	f.Ingest = ingest.New(door)
+	options.Jobs = f.Jobs
+	f.Ingest = ingest.New(options)
 	f.HTTP = httptest.NewServer(f.Ingest.Handler())
 	tb.Cleanup(f.HTTP.Close)
 	tb.Cleanup(f.Ingest.Drain)
 	f.URL = f.HTTP.URL
 	return f
+}
+
+func token(name, secret, tenant string, scopes ...string) ingest.Token {
+	return ingest.Token{Name: name, SHA256: sha256.Sum256([]byte(secret)), Tenant: tenant, Scopes: scopes}
 }
 
 func (f *Fleet) work(tb testing.TB, slots int) {
