@@ -20,7 +20,7 @@ type Worker struct {
 	Busy    int            `json:"busy"`
 	State   string         `json:"state"`             // running | draining
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
-	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, leased, max
+	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, acquired, max
 	Extra   map[string]any `json:"extra,omitempty"`
 
 	Environments []Environment `json:"environments,omitempty"`
@@ -32,7 +32,7 @@ type Environment struct {
 	Name     string         `json:"name"`
 	What     string         `json:"what,omitempty"`     // empty until it was prepared
 	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
-	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, leased, waiting, waiting_memory (those of them for which there is no memory)
+	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, acquired, waiting, waiting_memory (those of them for which there is no memory)
 	MadeMS   float64        `json:"made_ms,omitempty"`  // what it took to make the last box
 	Restored bool           `json:"restored,omitempty"` // that box was restored from the state of an earlier one, not booted
 	Error    string         `json:"error,omitempty"`    // why it has no boxes

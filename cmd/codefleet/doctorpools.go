@@ -70,7 +70,7 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 		return trouble(name, problem, err)
 	}
 	texts := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))}
-	for _, what := range []string{root.Text, root.Added, strings.Join(root.Modules, ", ")} {
+	for _, what := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
 		if what != "" {
 			texts = append(texts, clip(what))
 		}

@@ -217,9 +217,9 @@ func showPools(w io.Writer, p pools) {
 		row(w, b.Pool, b.Queued, b.Running, oldest, "", "")
 	}
 	row(w)
-	row(w, "WORKER", "WARMING", "READY", "BOUND", "LEASED", "MAX")
+	row(w, "WORKER", "WARMING", "READY", "BOUND", "ACQUIRED", "MAX")
 	for _, b := range p.Boxes {
-		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["leased"], b.Boxes["max"])
+		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["acquired"], b.Boxes["max"])
 	}
 	row(w)
 	row(w, "WORKER", "POOLS", "READY", "WAITING", "ENVIRONMENT")

@@ -99,7 +99,7 @@ func (e Environments) image(ctx context.Context, root executor.Root, key, name s
 		if _, err := driver.Interpreter(ctx, name); err != nil {
 			return root, fmt.Errorf("%s: %w", key, err)
 		}
-		root.Image, root.Text = name, "image "+shown(name)
+		root.Image, root.Description = name, "image "+shown(name)
 		return root, nil
 	}
 	unpacked, err := image.Unpack(ctx, image.Options{Path: name, Dir: imagesDir(e.Config), MaxMB: e.Config.Execution.MaxImageMB})
@@ -111,9 +111,9 @@ func (e Environments) image(ctx context.Context, root executor.Root, key, name s
 	} else {
 		unpacked.Release()
 	}
-	root.Image, root.Text = unpacked.Dir, "image "+shown(name)
+	root.Image, root.Description = unpacked.Dir, "image "+shown(name)
 	if unpacked.Digest != "" {
-		root.Text += " " + unpacked.Digest[:len("sha256:")+12]
+		root.Description += " " + unpacked.Digest[:len("sha256:")+12]
 	}
 	return root, nil
 }

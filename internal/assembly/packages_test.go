@@ -65,7 +65,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		root[e.Name] = got
 	}
 	both := root["both"]
-	if both.Image != "python:other" || both.Text != "image python:other" || len(both.Mounts) != 1 || both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
+	if both.Image != "python:other" || both.Description != "image python:other" || len(both.Mounts) != 1 || both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
 		t.Fatalf("Prepare(both) = %+v", both)
 	}
 	if diff := cmp.Diff([]string{"fast 1.0"}, both.Modules); diff != "" {
@@ -77,7 +77,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	if one := root["one"]; one.Image != "" || len(one.Mounts) != 1 || one.Mounts[0].Source != both.Mounts[0].Source {
 		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
 	}
-	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Text != "image packages_test.go" {
+	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Description != "image packages_test.go" {
 		t.Errorf("Prepare(file) = %+v", file)
 	}
 	if image := root["image"]; image.Image != "python:other" || len(image.Mounts) != 0 {

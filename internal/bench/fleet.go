@@ -119,7 +119,7 @@ func (b *bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 }
 
 // runDirect runs the program in a box of a pool.
-func runDirect(ctx context.Context, l *executor.Lease) error {
+func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
 	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: program}, executor.Hooks{})
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func (b *bench) boxMemory(ctx context.Context) (err error) {
 	}
 	b.add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
 	for _, box := range kept.boxes[1:] {
-		stater, ok := box.(executor.Stater)
+		stater, ok := box.(executor.StatsReporter)
 		if !ok {
 			return fmt.Errorf("boxes of %T do not know what they use", driver)
 		}

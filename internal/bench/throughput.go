@@ -56,7 +56,7 @@ func (b *bench) oneTenant(ctx context.Context) (err error) {
 
 	fleet := rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
 	direct := rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
-		l, err := pool.Lease(ctx, executor.Key{Tenant: "bench"}, executor.Limits{})
+		l, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 		if err != nil {
 			return err
 		}

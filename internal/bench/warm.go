@@ -140,7 +140,7 @@ func (b *bench) overhead(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPool()) }()
-	lease, err := pool.Lease(ctx, executor.Key{Tenant: "bench"}, executor.Limits{})
+	lease, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 	if err != nil {
 		return err
 	}

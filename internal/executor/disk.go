@@ -16,32 +16,32 @@ var ErrDiskFull = errors.New("no space left on the disk of the worker's host")
 const hostReserve = 8 << 20
 
 // CheckDisk finds out whether what was written to the box's workspace is there to stay; if not, the
-// error is ErrDiskFull and the box must be burned.
+// error is ErrDiskFull and the box must be discarded.
 //
 // A box's disk is a file with holes on the host's disk. Where that is full the kernel takes what is
 // written all the same and loses it later, and only a flush tells. So the box's disk is flushed when
 // the host has less room than the box might take; otherwise this costs a microsecond.
-func (l *Lease) CheckDisk() error {
-	if !l.box.disk {
+func (a *AcquiredBox) CheckDisk() error {
+	if !a.box.hasDisk {
 		return nil // writes fail by themselves
 	}
-	p := l.pool
+	p := a.pool
 	free, err := hostdir.Free(p.workspaces())
 	if err != nil || free >= p.opts.DiskMB<<20 {
 		return nil //nolint:nilerr // nobody knows, as before
 	}
-	if err := hostdir.Flush(l.box.dir); err != nil {
-		return fmt.Errorf("box %s: %w: %w", l.box.id, ErrDiskFull, err)
+	if err := hostdir.Flush(a.box.dir); err != nil {
+		return fmt.Errorf("box %s: %w: %w", a.box.id, ErrDiskFull, err)
 	}
 	return nil
 }
 
 // DiskMB is the size of the box's own disk in MiB; 0 when its workspace lies on the host's.
-func (l *Lease) DiskMB() int64 {
-	if !l.box.disk {
+func (a *AcquiredBox) DiskMB() int64 {
+	if !a.box.hasDisk {
 		return 0
 	}
-	return l.pool.opts.DiskMB
+	return a.pool.opts.DiskMB
 }
 
 // onFullDisk says so when it is a full disk that a box could not be made for.

@@ -26,12 +26,12 @@ type Environment struct {
 
 // Root is what the boxes of an environment are made from.
 type Root struct {
-	Image   string   // of Spec; empty: the driver's own
-	Mounts  []Mount  // beside those of the pool
-	Preload []string // Python modules that programs find imported
-	Text    string   // of Image, for people; empty: the driver's own
-	Added   string   // what Mounts add to it, for people; may be empty
-	Modules []string // distributions with their versions, beside Python's own modules
+	Image       string   // of Spec; empty: the driver's own
+	Mounts      []Mount  // beside those of the pool
+	Preload     []string // Python modules that programs find imported
+	Description string   // of Image, for people; empty: the driver's own
+	Added       string   // what Mounts add to it, for people; may be empty
+	Modules     []string // distributions with their versions, beside Python's own modules
 }
 
 // environment is an Environment and what the pool knows of it. Its fields below mu's belong to
@@ -43,8 +43,8 @@ type environment struct {
 	preparing chan struct{} // full while somebody prepares it
 	root      *Root         // once it is prepared; written with preparing and Pool.mu held
 
-	trouble trouble
-	last    made // the last box
+	failures failures
+	last     made // the last box
 }
 
 // made is how a box was made.
@@ -57,8 +57,8 @@ func newEnvironments(o PoolOptions) []*environment {
 	list := make([]*environment, len(o.Environments))
 	for i, e := range o.Environments {
 		list[i] = &environment{Environment: e, preparing: make(chan struct{}, 1)}
-		list[i].template.checkpoint.dir = filepath.Join(o.checkpoints(), strconv.Itoa(i))
-		list[i].template.checkpoint.log = o.Log.With("environment", e.Name)
+		list[i].template.snapshot.dir = filepath.Join(o.snapshots(), strconv.Itoa(i))
+		list[i].template.snapshot.log = o.Log.With("environment", e.Name)
 	}
 	return list
 }
@@ -108,7 +108,7 @@ func (p *Pool) infoOf(e *environment) Info {
 	if e.root == nil {
 		return info
 	}
-	info.Environment = cmp.Or(e.root.Text, info.Environment)
+	info.Environment = cmp.Or(e.root.Description, info.Environment)
 	if e.root.Image != "" {
 		info.MultiTenant = info.ImageMultiTenant
 	}
@@ -120,16 +120,16 @@ func (p *Pool) infoOf(e *environment) Info {
 
 // EnvironmentStats is the part of one environment in a pool.
 type EnvironmentStats struct {
-	Name                          string
-	Text                          string // what it is; empty until it is prepared
-	Modules                       []string
-	Warming, Ready, Bound, Leased int
-	Waiting                       int    // leases
-	WaitingMemory                 int    // those of them for which there is no memory
-	LastError                     string // why no box of it could be made; empty once one was
-	LastReason                    Reason
-	Made                          time.Duration // what the last box took; 0: none was made yet
-	Restored                      bool          // it was restored from a checkpoint, not booted
+	Name                            string
+	Description                     string // what it is; empty until it is prepared
+	Modules                         []string
+	Warming, Ready, Bound, Acquired int
+	Waiting                         int    // leases
+	WaitingMemory                   int    // those of them for which there is no memory
+	LastError                       string // why no box of it could be made; empty once one was
+	LastReason                      Reason
+	CreateTime                      time.Duration // what the last box took; 0: none was made yet
+	Restored                        bool          // it was restored from a checkpoint, not booted
 }
 
 // Environments counts the pool's boxes by environment, in the order of its options.
@@ -140,21 +140,21 @@ func (p *Pool) Environments() []EnvironmentStats {
 	for i, e := range p.envs {
 		s := &list[i]
 		s.Name = e.Name
-		s.Made, s.Restored = e.last.took, e.last.restored
+		s.CreateTime, s.Restored = e.last.took, e.last.restored
 		if e.root != nil {
-			s.Text, s.Modules = p.infoOf(e).Environment, e.root.Modules
+			s.Description, s.Modules = p.infoOf(e).Environment, e.root.Modules
 		}
-		s.Warming, s.Ready, s.Bound, s.Leased = p.countOf(e, warming), p.countOf(e, ready), p.countOf(e, bound), p.countOf(e, leased)
+		s.Warming, s.Ready, s.Bound, s.Acquired = p.countOf(e, warming), p.countOf(e, ready), p.countOf(e, bound), p.countOf(e, acquired)
 		for _, w := range p.waiting {
 			if w.env == e {
 				s.Waiting++
-				if w.short {
+				if w.lacksMemory {
 					s.WaitingMemory++
 				}
 			}
 		}
-		if e.trouble.err != nil {
-			s.LastError, s.LastReason = e.trouble.err.Error(), ReasonOf(e.trouble.err)
+		if e.failures.err != nil {
+			s.LastError, s.LastReason = e.failures.err.Error(), ReasonOf(e.failures.err)
 		}
 	}
 	return list
@@ -171,4 +171,4 @@ func (p *Pool) countOf(e *environment, s boxState) int {
 }
 
 // paused is how much longer no box of the environment is to be made.
-func (e *environment) paused(now time.Time) time.Duration { return max(0, e.trouble.until.Sub(now)) }
+func (e *environment) paused(now time.Time) time.Duration { return max(0, e.failures.until.Sub(now)) }

@@ -17,13 +17,13 @@ func kinds() []Environment {
 	return []Environment{
 		{Name: "default", MinReady: 1},
 		{Name: "science", MinReady: 2, Prepare: func(context.Context) (Root, error) {
-			return Root{Image: "/images/science", Text: "image science", Added: "packages", Modules: []string{"numpy 2"}}, nil
+			return Root{Image: "/images/science", Description: "image science", Added: "packages", Modules: []string{"numpy 2"}}, nil
 		}},
 	}
 }
 
-func (tp *testPool) leaseOf(environment, tenant string) *Lease {
-	l, err := tp.Lease(tp.t.Context(), Key{Tenant: tenant, Environment: environment}, Limits{})
+func (tp *testPool) leaseOf(environment, tenant string) *AcquiredBox {
+	l, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant, Environment: environment}, Limits{}, nil)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestEnvironmentsShareThePlaces(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{Max: 2, Environments: []Environment{{Name: "a", MinReady: 2}, {Name: "b", MinReady: -1}}})
 		tp.warm()
 		l := tp.leaseOf("b", "x")
-		if s := tp.Stats(); s.Warming+s.Ready+s.Bound+s.Leased+s.Burning > 2 {
+		if s := tp.Stats(); s.Warming+s.Ready+s.Bound+s.Acquired+s.Destroying > 2 {
 			t.Errorf("more boxes than places: %+v", s)
 		}
 		l.Release()
@@ -99,11 +99,11 @@ func TestEnvironmentThatIsMended(t *testing.T) {
 		}})
 		tp.warm()
 		var unavailable *UnavailableError
-		_, err := tp.Lease(t.Context(), Key{Tenant: "a", Environment: "science"}, Limits{})
+		_, err := tp.Acquire(t.Context(), Key{Tenant: "a", Environment: "science"}, Limits{}, nil)
 		if !errors.As(err, &unavailable) || ReasonOf(err) != ReasonRequirements {
 			t.Errorf("lease of what cannot be prepared = %v", err)
 		}
-		if e := tp.Environments()[1]; e.LastReason != ReasonRequirements || e.Text != "" {
+		if e := tp.Environments()[1]; e.LastReason != ReasonRequirements || e.Description != "" {
 			t.Errorf("environment in trouble: %+v", e)
 		}
 		if s := tp.Stats(); s.LastReason != ReasonRequirements {
@@ -131,13 +131,13 @@ func TestEnvironmentThatIsMendedWithoutWarmBoxes(t *testing.T) {
 			return Root{}, errors.New("not yet")
 		}}}})
 		for range givingUp {
-			if _, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{}); err == nil {
+			if _, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{}, nil); err == nil {
 				t.Error("a lease of what cannot be prepared")
 			}
 		}
 		mended.Store(true)
 		wait(longPause)
-		tp.lease("a").Release()
+		tp.acquire("a").Release()
 		tp.finish()
 	})
 }

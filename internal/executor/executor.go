@@ -40,8 +40,8 @@ type Driver interface {
 	Create(ctx context.Context, spec Spec) (Box, error)
 }
 
-// A Box is one sandbox. It may also be a [Limiter], a [Stater], a [Coroner], a [Checkpointer] and a
-// [Guester].
+// A Box is one sandbox. It may also be a [Limiter], a [StatsReporter], a [OOMReporter], a [Snapshotter] and a
+// [GuestReporter].
 type Box interface {
 	// Exec starts argv in the box, with the environment of the box's Spec. The context bounds the
 	// start alone; the process lives until it ends or the box is destroyed.
@@ -99,22 +99,22 @@ type Limiter interface {
 	Limit(ctx context.Context, limits Limits) error
 }
 
-// A Stater is a Box that knows what it uses.
-type Stater interface {
+// A StatsReporter is a Box that knows what it uses.
+type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// A Coroner is a Box that knows whether it died because its outer memory limit was reached. Without
+// A OOMReporter is a Box that knows whether it died because its outer memory limit was reached. Without
 // it, exit code 137 of the runner is taken as that.
-type Coroner interface {
+type OOMReporter interface {
 	OutOfMemory() bool
 }
 
-// A Checkpointer is a Box that can start with the processes of another box in it, as they once were.
-type Checkpointer interface {
+// A Snapshotter is a Box that can start with the processes of another box in it, as they once were.
+type Snapshotter interface {
 	// Checkpoint saves what runs in the box into dir, which it makes, and lets it run on. After an error
 	// the box is to be destroyed, and dir removed.
-	Checkpoint(ctx context.Context, dir string) error
+	Snapshot(ctx context.Context, dir string) error
 
 	// Restore takes the place of the first Exec, of the same argv: the session is that of the process
 	// which was started so in the box that was saved. The Spec of both boxes must be equal, but for
@@ -123,8 +123,8 @@ type Checkpointer interface {
 	Restore(ctx context.Context, dir string, argv []string) (Session, error)
 }
 
-// A Guester is a Box whose inside differs from [DefaultGuest].
-type Guester interface {
+// A GuestReporter is a Box whose inside differs from [DefaultGuest].
+type GuestReporter interface {
 	Guest() Guest
 }
 
@@ -141,7 +141,7 @@ type Guest struct {
 	UID       int      // user and group of the program; no other process may have it
 }
 
-// DefaultGuest is the inside of a box that is no [Guester].
+// DefaultGuest is the inside of a box that is no [GuestReporter].
 func DefaultGuest() Guest {
 	return Guest{
 		Python:    "/usr/bin/python3",

@@ -194,7 +194,7 @@ func (tp *testPool) finish() {
 func oneTenantEach(events []PoolEvent) error {
 	tenant := map[string]string{}
 	for _, e := range events {
-		if e.What != "leased" {
+		if e.What != "acquired" {
 			continue
 		}
 		if before, ok := tenant[e.BoxID]; ok && before != e.Tenant {
@@ -205,9 +205,9 @@ func oneTenantEach(events []PoolEvent) error {
 	return nil
 }
 
-func (tp *testPool) lease(tenant string) *Lease {
+func (tp *testPool) acquire(tenant string) *AcquiredBox {
 	tp.t.Helper()
-	l, err := tp.Lease(tp.t.Context(), Key{Tenant: tenant}, Limits{})
+	l, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant}, Limits{}, nil)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
@@ -217,13 +217,13 @@ func (tp *testPool) lease(tenant string) *Lease {
 // pending is a lease that is being waited for.
 type pending struct {
 	mu    sync.Mutex
-	lease *Lease
+	lease *AcquiredBox
 	err   error
 	over  bool
 }
 
 // result is what the lease came to so far.
-func (w *pending) result() (l *Lease, err error, done bool) {
+func (w *pending) result() (l *AcquiredBox, err error, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lease, w.err, w.over
@@ -237,7 +237,7 @@ func (w *pending) done() bool {
 func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
 	w := &pending{}
 	go func() {
-		l, err := tp.Lease(ctx, Key{Tenant: tenant, Environment: tenant}, limits) // the first, where none is called so
+		l, err := tp.Acquire(ctx, Key{Tenant: tenant, Environment: tenant}, limits, nil) // the first, where none is called so
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.lease, w.err, w.over = l, err, true

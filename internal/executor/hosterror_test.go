@@ -42,7 +42,7 @@ func TestReasonOf(t *testing.T) {
 			t.Errorf("ReasonOf(%v) = %q, want %q", c.err, got, c.want)
 		}
 	}
-	if got, want := (&UnavailableError{Attempts: 3, Err: broken}).Error(), "no box could be made in 3 attempts (engine_crashed): it crashed; mend it"; got != want {
+	if got, want := (&UnavailableError{Attempts: 3, Err: broken}).Error(), "no box could be created in 3 attempts (engine_crashed): it crashed; mend it"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // never serves another: it is burned instead, when it breaks, when its tree is in
 // doubt, when it idled for long, or when somebody else needs its place.
 //
-// Everything that changes the pool goes through settle, under one mutex: it hands
+// Everything that changes the pool goes through schedule, under one mutex: it hands
 // boxes to waiting leases in the order in which they came. Only Run makes and
 // destroys boxes, and waits for all that it has started.
 type Pool struct {
@@ -33,7 +33,7 @@ type Pool struct {
 	mu       sync.Mutex
 	boxes    map[int]*pooledBox // by slot; what is being destroyed still has its slot
 	doomed   []*pooledBox       // burned, and not yet handed to Run's destroyers
-	waiting  []*waiter          // in order of arrival
+	waiting  []*request         // in order of arrival
 	memoryMB int                // leased
 	closed   error              // why leases are refused: ErrPoolClosed, and the reason where there is one
 	info     Info
@@ -54,47 +54,29 @@ type Key struct {
 	Environment string // by name; boxes of different environments are not exchanged
 }
 
-// PoolEvent is one step in the life of a box: "created", "leased", "ran", "released",
-// "burned", "evicted", "destroyed".
+// PoolEvent is one step in the life of a box: "created", "acquired", "ran", "released",
+// "discarded", "evicted", "destroyed".
 type PoolEvent struct {
 	What, BoxID, Tenant, Task string
 }
 
 // PoolStats counts boxes by what they do now, and what has happened so far.
 type PoolStats struct {
-	Warming, Ready, Bound, Leased, Burning, Max int
-	Waiting                                     int // leases that wait for a box
-	MemoryMB, MemoryMBTotal                     int // leased, and the limit
+	Warming, Ready, Bound, Acquired, Destroying, Max int
+	Waiting                                          int // leases that wait for a box
+	MemoryMB, MemoryMBTotal                          int // leased, and the limit
 
-	Created, CreateErrors, Burned, Evicted, Died uint64
-	Restored                                     uint64 // of those created: from a checkpoint, not by a boot
-	Leases, ColdLeases                           uint64
-	Waited                                       time.Duration // by all leases together
+	Created, CreateErrors, Discarded, Evicted, Died uint64
+	Restored                                        uint64 // of those created: from a checkpoint, not by a boot
+	Acquires, ColdAcquires                          uint64
+	Waited                                          time.Duration // by all leases together
 
 	LastError  string // why no box of an environment could be made; empty once one was
 	LastReason Reason // the same in a word
 }
 
-var (
-	// ErrPoolClosed is returned by leases of a pool whose Run has ended.
-	ErrPoolClosed = errors.New("the pool is closed")
-
-	// ErrTooLarge is returned by a lease that no box of this pool could ever serve.
-	ErrTooLarge = errors.New("more than this pool has")
-)
-
-// UnavailableError is returned by a lease while boxes cannot be made. The pool tries
-// again by itself; so may the caller, later.
-type UnavailableError struct {
-	Attempts int   // failed in a row
-	Err      error // of the last one
-}
-
-func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("no box could be made in %d attempts (%s): %v", e.Attempts, ReasonOf(e.Err), e.Err)
-}
-
-func (e *UnavailableError) Unwrap() error { return e.Err }
+// ErrPoolClosed is returned by Acquire of a pool whose Run has ended.
+var ErrPoolClosed = errors.New("the pool is closed")
 
 // boxRunner is what a pool needs of a runner.
 type boxRunner interface {
@@ -154,8 +136,8 @@ func (p *Pool) Stats() PoolStats {
 	s.Max, s.Waiting = p.opts.Max, len(p.waiting)
 	s.MemoryMB, s.MemoryMBTotal = p.memoryMB, p.opts.MemoryMBTotal
 	for _, e := range p.envs {
-		if e.trouble.err != nil {
-			s.LastError, s.LastReason = e.trouble.err.Error(), ReasonOf(e.trouble.err)
+		if e.failures.err != nil {
+			s.LastError, s.LastReason = e.failures.err.Error(), ReasonOf(e.failures.err)
 			break
 		}
 	}
@@ -167,18 +149,18 @@ func (p *Pool) Stats() PoolStats {
 			s.Ready++
 		case bound:
 			s.Bound++
-		case leased:
-			s.Leased++
-		case burning:
-			s.Burning++
+		case acquired:
+			s.Acquired++
+		case destroying:
+			s.Destroying++
 		}
 	}
 	return s
 }
 
-// Kept are the tenants for whom a box is idle, when there is none for anybody else unless one of those
+// WarmTenants are the tenants for whom a box is idle, when there is none for anybody else unless one of those
 // is destroyed; nil otherwise.
-func (p *Pool) Kept() map[string]bool {
+func (p *Pool) WarmTenants() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.boxes) < p.opts.Max || p.opts.Reuse == ReuseNever {
@@ -280,10 +262,10 @@ func (p *Pool) prove(ctx context.Context) error {
 	return nil
 }
 
-// act starts what settle finds to do and returns a timer for the next time to look.
+// act starts what schedule finds to do and returns a timer for the next time to look.
 func (p *Pool) act(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	p.mu.Lock()
-	create, next := p.settle()
+	create, next := p.schedule()
 	doomed := p.doomed
 	p.doomed = nil
 	var begun []*pooledBox
@@ -303,8 +285,8 @@ func (p *Pool) act(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	return time.After(next)
 }
 
-// kick lets Run look again.
-func (p *Pool) kick() {
+// wakeRun lets Run look again.
+func (p *Pool) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -322,7 +304,7 @@ func (p *Pool) shut(reason error) {
 	p.waiting = nil
 	for _, b := range p.boxes {
 		if b.state != warming { // whoever makes it sees that the pool is closed
-			p.burn(b)
+			p.discard(b)
 		}
 	}
 }

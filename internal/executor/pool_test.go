@@ -17,7 +17,7 @@ import (
 
 // counts is the part of the statistics that says where boxes are.
 func counts(s PoolStats) [5]int {
-	return [5]int{s.Warming, s.Ready, s.Bound, s.Leased, s.Burning}
+	return [5]int{s.Warming, s.Ready, s.Bound, s.Acquired, s.Destroying}
 }
 
 // warm waits until every box is made that is to be kept ready; time is synctest's.
@@ -83,7 +83,7 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 3})
 		tp.warm()
-		l := tp.lease("a")
+		l := tp.acquire("a")
 		first := l.BoxID()
 		if l.Boot() != "warm" {
 			t.Errorf("Boot = %q, want warm", l.Boot())
@@ -92,18 +92,18 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Release()
-		l = tp.lease("a")
+		l = tp.acquire("a")
 		if _, err := os.Stat(ghost(l.Dir())); l.BoxID() != first || err != nil {
 			t.Errorf("second lease: box %s, %v; want box %s with its workspace", l.BoxID(), err, first)
 		}
 		l.Release()
 		l.Release() // does nothing
-		other := tp.lease("b")
+		other := tp.acquire("b")
 		if _, err := os.Stat(ghost(other.Dir())); other.BoxID() == first || err == nil {
 			t.Errorf("lease of another tenant: box %s, workspace %v", other.BoxID(), err)
 		}
 		other.Release()
-		network, err := tp.Lease(t.Context(), Key{Tenant: "a", Network: "example.org"}, Limits{})
+		network, err := tp.Acquire(t.Context(), Key{Tenant: "a", Network: "example.org"}, Limits{}, nil)
 		if err != nil || network.BoxID() == first {
 			t.Errorf("lease of another network: box %s, %v", network.BoxID(), err)
 		}
@@ -115,10 +115,10 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 func TestReuseNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2, Reuse: ReuseNever})
-		l := tp.lease("a")
+		l := tp.acquire("a")
 		first := l.BoxID()
 		l.Release()
-		l = tp.lease("a")
+		l = tp.acquire("a")
 		if l.BoxID() == first {
 			t.Error("a box was used twice")
 		}
@@ -130,12 +130,12 @@ func TestReuseNever(t *testing.T) {
 func TestLeasesAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
-		held := tp.lease("a")
+		held := tp.acquire("a")
 		var queue []*pending
 		for _, tenant := range []string{"b", "a", "c", "b"} {
 			queue = append(queue, tp.begin(t.Context(), tenant, Limits{}))
 		}
-		if s := tp.Stats(); s.Waiting != 4 || s.Leased != 1 {
+		if s := tp.Stats(); s.Waiting != 4 || s.Acquired != 1 {
 			t.Errorf("Stats = %+v, want four leases to wait", s)
 		}
 		for i := range queue {
@@ -158,19 +158,19 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: -1, Max: 3})
 		ids := map[string]string{}
 		for _, tenant := range []string{"old", "middle", "new"} {
-			l := tp.lease(tenant)
+			l := tp.acquire(tenant)
 			ids[tenant] = l.BoxID()
 			wait(time.Second)
 			l.Release()
 		}
-		l := tp.lease("other")
+		l := tp.acquire("other")
 		if got, want := tp.story("evicted"), "evicted "+ids["old"]; got != want {
 			t.Errorf("story = %q, want %q", got, want)
 		}
 		if l.Boot() != "cold" {
 			t.Errorf("Boot = %q, want cold", l.Boot())
 		}
-		if again := tp.lease("new"); again.BoxID() != ids["new"] {
+		if again := tp.acquire("new"); again.BoxID() != ids["new"] {
 			t.Errorf("box of the newest tenant = %s, want %s", again.BoxID(), ids["new"])
 		}
 		tp.finish()
@@ -185,19 +185,19 @@ func TestKeptTenants(t *testing.T) {
 		kept := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			got := slices.Sorted(maps.Keys(tp.Kept()))
+			got := slices.Sorted(maps.Keys(tp.WarmTenants()))
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: Kept = %v, want %v", when, got, want)
 			}
 		}
 		kept("a box is ready")
-		a := tp.lease("a")
+		a := tp.acquire("a")
 		kept("a leased")
 		a.Release()
 		kept("there is room for a box")
 		tp.warm()
 		kept("a box is ready beside that of a")
-		b := tp.lease("b")
+		b := tp.acquire("b")
 		kept("b leased", "a")
 		b.Release()
 		kept("both idle", "a", "b")
@@ -210,7 +210,7 @@ func TestMemoryIsAdmitted(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 4, MemoryMBTotal: 1000})
 		tp.warm()
-		if _, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 1001}); !errors.Is(err, ErrTooLarge) {
+		if _, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 1001}, nil); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("Lease of more than there is = %v, want ErrTooLarge", err)
 		}
 		first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
@@ -251,7 +251,7 @@ func TestWaitIsTold(t *testing.T) {
 			told := make(chan Wait, 8)
 			second := make(chan error, 1)
 			go func() {
-				l, err := tp.LeaseTelling(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { told <- w })
+				l, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { told <- w })
 				if err == nil {
 					l.Release()
 				}
@@ -297,7 +297,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		host.failCreate = nil
 		host.mu.Unlock()
 		wait(longPause)
-		if l := tp.lease("a"); l.Boot() != "warm" {
+		if l := tp.acquire("a"); l.Boot() != "warm" {
 			t.Errorf("Boot after recovery = %q", l.Boot())
 		}
 		if s := tp.Stats(); s.LastError != "" || s.LastReason != "" {
@@ -312,9 +312,9 @@ func TestRefillKeepsOutOfTheWay(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 8})
 		tp.warm()
-		var held []*Lease
+		var held []*AcquiredBox
 		for _, tenant := range []string{"a", "b", "c"} {
-			held = append(held, tp.lease(tenant))
+			held = append(held, tp.acquire(tenant))
 		}
 		wait(patience - 10*time.Millisecond)
 		if got := counts(tp.Stats()); got != [5]int{0, 0, 0, 3, 0} {
@@ -340,7 +340,7 @@ func TestIdleBoxesMakeRoom(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 3, IdleTTL: time.Minute})
 		tp.warm()
 		for _, tenant := range []string{"a", "b", "c"} {
-			tp.lease(tenant).Release()
+			tp.acquire(tenant).Release()
 			wait(time.Second)
 		}
 		if got := counts(tp.Stats()); got != [5]int{0, 0, 3, 0, 0} {
@@ -365,7 +365,7 @@ func TestDeadBoxesAreReplaced(t *testing.T) {
 			t.Errorf("Stats = %+v, want one dead and one ready box", s)
 		}
 		host.boxes["w0"].silent = true // ended, but nobody has noticed
-		if l := tp.lease("a"); l.Boot() != "cold" {
+		if l := tp.acquire("a"); l.Boot() != "cold" {
 			t.Errorf("Boot = %q, want cold: the ready box was dead", l.Boot())
 		}
 		if s := tp.Stats(); s.Died != 2 {
@@ -392,15 +392,15 @@ func TestRunOutcomes(t *testing.T) {
 				tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 				tp.warm()
 				host.boxes["w0"].play = test.play
-				l := tp.lease("a")
+				l := tp.acquire("a")
 				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, test.err) {
 					t.Errorf("Run = %v, want %v", err, test.err)
 				}
 				l.Release()
-				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, ErrLeaseOver) {
-					t.Errorf("Run after Release = %v, want ErrLeaseOver", err)
+				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, ErrReleased) {
+					t.Errorf("Run after Release = %v, want ErrReleased", err)
 				}
-				if again := tp.lease("a"); (again.BoxID() == l.BoxID()) != test.reuse {
+				if again := tp.acquire("a"); (again.BoxID() == l.BoxID()) != test.reuse {
 					t.Errorf("box used again: %v, want %v", again.BoxID() == l.BoxID(), test.reuse)
 				}
 				tp.finish()
@@ -420,7 +420,7 @@ func TestReleaseWhileAProgramRuns(t *testing.T) {
 			<-box.end
 			return Verdict{}, errors.New("box is gone")
 		}
-		l := tp.lease("a")
+		l := tp.acquire("a")
 		ended := make(chan error, 1)
 		go func() {
 			_, err := l.Run(t.Context(), Program{}, Hooks{})
@@ -431,39 +431,35 @@ func TestReleaseWhileAProgramRuns(t *testing.T) {
 		if err := <-ended; err == nil {
 			t.Error("Run succeeded in a box that was destroyed")
 		}
-		if s := tp.Stats(); s.Burned != 1 {
+		if s := tp.Stats(); s.Discarded != 1 {
 			t.Errorf("Stats = %+v, want the box burned", s)
 		}
 		tp.finish()
 	})
 }
 
-type closeCounter struct{ closed *int }
-
-func (c closeCounter) Close() error { *c.closed++; return nil }
-
-func TestMemoryDiesWithTheBox(t *testing.T) {
-	for name, end := range map[string]func(tp *testPool, l *Lease){
-		"burned":              func(_ *testPool, l *Lease) { l.Burn() },
-		"died idle":           func(tp *testPool, l *Lease) { l.Release(); tp.host.boxes["w0"].die() },
-		"pool stopped":        func(tp *testPool, l *Lease) { l.Release(); tp.stop() },
-		"pool stopped before": func(tp *testPool, l *Lease) { tp.stop(); synctest.Wait(); l.Release() },
+func TestOnDestroy(t *testing.T) {
+	for name, end := range map[string]func(tp *testPool, l *AcquiredBox){
+		"discarded":           func(_ *testPool, l *AcquiredBox) { l.Discard() },
+		"died idle":           func(tp *testPool, l *AcquiredBox) { l.Release(); tp.host.boxes["w0"].die() },
+		"pool stopped":        func(tp *testPool, l *AcquiredBox) { l.Release(); tp.stop() },
+		"pool stopped before": func(tp *testPool, l *AcquiredBox) { tp.stop(); synctest.Wait(); l.Release() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
-				l := tp.lease("a")
+				l := tp.acquire("a")
 				closed := 0
-				*l.Memory() = closeCounter{&closed}
+				l.OnDestroy(func() error { closed++; return nil })
 				l.Release()
-				l = tp.lease("a")
-				if _, kept := (*l.Memory()).(closeCounter); !kept || closed != 0 {
-					t.Errorf("memory of a bound box is kept: %v, closed %d times", kept, closed)
+				l = tp.acquire("a")
+				if closed != 0 {
+					t.Errorf("OnDestroy function of a bound box called %d times", closed)
 				}
 				end(tp, l)
 				wait(time.Second)
 				if closed != 1 {
-					t.Errorf("memory of a box that is gone was closed %d times, want once", closed)
+					t.Errorf("OnDestroy function of a destroyed box called %d times, want once", closed)
 				}
 				tp.finish()
 			})
@@ -481,7 +477,7 @@ func TestLeaseLimitsRule(t *testing.T) {
 			got = p.Limits
 			return Verdict{}, nil
 		}
-		l, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10})
+		l, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -499,7 +495,7 @@ func TestLeaseLimitsRule(t *testing.T) {
 func TestLeaseThatStopsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
-		held := tp.lease("a")
+		held := tp.acquire("a")
 		enough := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		first := tp.begin(ctx, "b", Limits{})
@@ -527,15 +523,15 @@ func TestBoxThatCannotBeLimited(t *testing.T) {
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 2})
 		tp.warm()
 		host.failLimit = errors.New("cgroup is gone")
-		if _, err := tp.Lease(t.Context(), Key{Tenant: "a"}, Limits{}); !errors.Is(err, host.failLimit) {
-			t.Errorf("Lease = %v, want the limiter's error", err)
+		if _, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{}, nil); !errors.Is(err, host.failLimit) {
+			t.Errorf("Acquire = %v, want the limiter's error", err)
 		}
 		host.mu.Lock()
 		host.failLimit = nil
 		host.mu.Unlock()
-		tp.lease("a")
-		if s := tp.Stats(); s.Burned != leaseTries {
-			t.Errorf("burned = %d, want %d", s.Burned, leaseTries)
+		tp.acquire("a")
+		if s := tp.Stats(); s.Discarded != limitAttempts {
+			t.Errorf("burned = %d, want %d", s.Discarded, limitAttempts)
 		}
 		tp.finish()
 	})
@@ -545,14 +541,14 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 1})
-		l := tp.lease("a")
+		l := tp.acquire("a")
 		host.mu.Lock()
 		host.failClose = 2
 		host.mu.Unlock()
-		l.Burn()
+		l.Discard()
 		next := tp.begin(t.Context(), "b", Limits{})
 		wait(destroyPause)
-		if next.done() || tp.Stats().Burning != 1 {
+		if next.done() || tp.Stats().Destroying != 1 {
 			t.Errorf("served before the box was gone: %v, %+v", next.done(), tp.Stats())
 		}
 		wait(2 * destroyPause)
@@ -567,7 +563,7 @@ func TestStopEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		l := tp.lease("a")
+		l := tp.acquire("a")
 		waiting := tp.begin(t.Context(), "b", Limits{})
 		tp.finish()
 		synctest.Wait()
@@ -575,10 +571,10 @@ func TestStopEndsEverything(t *testing.T) {
 			t.Errorf("lease that waited = %v, want ErrPoolClosed", waiting.err)
 		}
 		l.Release()
-		if _, err := tp.Lease(t.Context(), Key{}, Limits{}); !errors.Is(err, ErrPoolClosed) {
+		if _, err := tp.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) {
 			t.Errorf("Lease afterwards = %v, want ErrPoolClosed", err)
 		}
-		if diff := cmp.Diff(PoolStats{Max: 1, Created: 1, Burned: 1, Leases: 1, ColdLeases: 1}, tp.Stats(), cmpopts.IgnoreFields(PoolStats{}, "Waited")); diff != "" {
+		if diff := cmp.Diff(PoolStats{Max: 1, Created: 1, Discarded: 1, Acquires: 1, ColdAcquires: 1}, tp.Stats(), cmpopts.IgnoreFields(PoolStats{}, "Waited")); diff != "" {
 			t.Errorf("Stats (-want +got):\n%s", diff)
 		}
 	})
@@ -593,8 +589,8 @@ func TestRunNeedsItsDriver(t *testing.T) {
 	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "install runsc") {
 		t.Errorf("Run = %v, want the driver's advice", err)
 	}
-	if _, err := p.Lease(t.Context(), Key{}, Limits{}); !errors.Is(err, ErrPoolClosed) || !strings.Contains(err.Error(), "install runsc") {
-		t.Errorf("Lease = %v, want ErrPoolClosed and the reason", err)
+	if _, err := p.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) || !strings.Contains(err.Error(), "install runsc") {
+		t.Errorf("Acquire = %v, want ErrPoolClosed and the reason", err)
 	}
 }
 

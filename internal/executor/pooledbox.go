@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,30 +20,30 @@ const (
 	warming boxState = iota
 	ready            // and unbound
 	bound            // idle
-	leased
-	burning
+	acquired
+	destroying
 )
 
 // pooledBox is a box and what the pool knows of it. Its mutable fields belong to
 // Pool.mu; box, runner, dir and disk are set before it is ready.
 type pooledBox struct {
-	id     string // never used again
-	env    *environment
-	slot   int // names it to the driver; used again when it is gone
-	state  boxState
-	key    Key       // of every lease it ever had
-	used   time.Time // begun, made, leased or given back
-	cold   bool      // the lease that has it waited for it to be made
-	dir    string    // host directory of its workspace
-	disk   bool      // which is a disk of its own
-	runner boxRunner
-	took   time.Duration // to make, without its workspace
+	id      string // never used again
+	env     *environment
+	slot    int // names it to the driver; used again when it is gone
+	state   boxState
+	key     Key       // of every lease it ever had
+	used    time.Time // begun, made, leased or given back
+	cold    bool      // the lease that has it waited for it to be made
+	dir     string    // host directory of its workspace
+	hasDisk bool      // which is a disk of its own
+	runner  boxRunner
+	took    time.Duration // to make, without its workspace
 
 	memoryMB int // leased
 	box      Box
 
-	memory any  // of its users; the lease's while held, else the pool's
-	held   bool // by a lease that is not over
+	onDestroy []func() error
+	inUse     bool // from assignment until Release or Discard, even if the pool discards it meanwhile
 }
 
 // workspaceMode are the permissions of a box's workspace when a program begins.
@@ -77,9 +76,9 @@ func (p *Pool) make(ctx context.Context, b *pooledBox, work *sync.WaitGroup) {
 	}
 	p.mu.Lock()
 	p.madeOrNot(ctx, b, err)
-	p.settle()
+	p.schedule()
 	p.mu.Unlock()
-	p.kick()
+	p.wakeRun()
 	if err == nil {
 		work.Go(func() { p.watch(b) })
 	}
@@ -99,8 +98,8 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 			p.unable = err
 		}
 		p.stats.CreateErrors++
-		b.env.trouble.add(err, time.Now())
-		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "environment", b.env.Name, "attempts", b.env.trouble.attempts, "reason", ReasonOf(err), "error", err)
+		b.env.failures.add(err, time.Now())
+		p.log.WarnContext(ctx, "box could not be made", "box", b.id, "environment", b.env.Name, "attempts", b.env.failures.attempts, "reason", ReasonOf(err), "error", err)
 		return
 	}
 	p.stats.Created++
@@ -108,11 +107,11 @@ func (p *Pool) madeOrNot(ctx context.Context, b *pooledBox, err error) {
 	if b.env.last.restored {
 		p.stats.Restored++
 	}
-	b.env.trouble = trouble{}
+	b.env.failures = failures{}
 	b.state, b.used = ready, time.Now()
 	p.trace("created", b, "")
 	if p.closed != nil {
-		p.burn(b)
+		p.discard(b)
 		return
 	}
 	p.pace.since = time.Time{}
@@ -148,7 +147,7 @@ func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runnerEnv(),
 	}
 	err = p.boot(ctx, b, spec, root.Preload)
-	if _, again := errors.AsType[*checkpointError](err); again { // there is none any more
+	if _, again := errors.AsType[*snapshotError](err); again { // there is none any more
 		err = p.boot(ctx, b, spec, root.Preload)
 	}
 	return err
@@ -174,11 +173,11 @@ func (p *Pool) watch(b *pooledBox) {
 	defer p.mu.Unlock()
 	if b.state == ready || b.state == bound {
 		if b.state == ready && b.runner.restored() { // so it was no program's doing
-			b.env.template.checkpoint.failed(errors.New("a restored box died before its first program"))
+			b.env.template.snapshot.failed(errors.New("a restored box died before its first program"))
 		}
 		p.stats.Died++
-		p.burn(b)
-		p.settle()
+		p.discard(b)
+		p.schedule()
 	}
 }
 
@@ -202,9 +201,9 @@ func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 	p.mu.Lock()
 	delete(p.boxes, b.slot)
 	p.trace("destroyed", b, "")
-	p.settle()
+	p.schedule()
 	p.mu.Unlock()
-	p.kick()
+	p.wakeRun()
 }
 
 func (p *Pool) destroyOnce(ctx context.Context, b *pooledBox) error {
@@ -213,20 +212,28 @@ func (p *Pool) destroyOnce(ctx context.Context, b *pooledBox) error {
 	if err := b.runner.close(ctx); err != nil {
 		return err
 	}
-	return errors.Join(p.forget(b), p.removeWorkspace(b))
+	return errors.Join(p.callOnDestroy(b), p.removeWorkspace(b))
 }
 
-// forget closes what the users of a burned box remember of it: an open directory would
-// keep its disk mounted for ever. A lease that is not over does so at its end.
-func (p *Pool) forget(b *pooledBox) error {
+// callOnDestroy runs the functions registered with OnDestroy, once, when the box is being destroyed and is
+// no longer in use. A box in use is left to its Release.
+func (p *Pool) callOnDestroy(b *pooledBox) error {
 	p.mu.Lock()
-	var memory any
-	if !b.held && b.state == burning {
-		memory, b.memory = b.memory, nil
+	var funcs []func() error
+	if !b.inUse && b.state == destroying {
+		funcs, b.onDestroy = b.onDestroy, nil
 	}
 	p.mu.Unlock()
-	if closer, ok := memory.(io.Closer); ok {
-		return closer.Close()
+	var errs []error
+	for _, f := range funcs {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+func (b *pooledBox) limit(ctx context.Context, limits Limits) error {
+	if limiter, ok := b.box.(Limiter); ok {
+		return limiter.Limit(ctx, limits)
 	}
 	return nil
 }
@@ -235,11 +242,11 @@ func (p *Pool) forget(b *pooledBox) error {
 func (p *Pool) workspaces() string { return filepath.Join(p.opts.Dir, p.opts.Owner, "ws") }
 
 // checkpoints is where the pool keeps what its boxes are restored from.
-func (o PoolOptions) checkpoints() string { return filepath.Join(o.Dir, o.Owner, "saved") }
+func (o PoolOptions) snapshots() string { return filepath.Join(o.Dir, o.Owner, "saved") }
 
 // sweepFiles removes workspaces and checkpoints of a dead predecessor, and makes room for ours.
 func (p *Pool) sweepFiles() error {
-	for dir, mode := range map[string]os.FileMode{p.workspaces(): 0o711, p.opts.checkpoints(): 0o700} {
+	for dir, mode := range map[string]os.FileMode{p.workspaces(): 0o711, p.opts.snapshots(): 0o700} {
 		if err := hostdir.Remove(dir); err != nil {
 			return fmt.Errorf("sweep what boxes left: %w", err)
 		}
@@ -281,7 +288,7 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	if use := p.diskState(); use != disksOff {
 		err := hostdir.NewDisk(ctx, filepath.Join(home, "disk"), dir, p.opts.DiskMB, uid, uid)
 		if err == nil {
-			b.disk = true
+			b.hasDisk = true
 			p.setDiskMode(disksOn)
 			return os.Chmod(dir, workspaceMode)
 		}

@@ -56,7 +56,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 	tp := runPool(t, host, opts)
 	var waiting []*pending
 	var cancels []context.CancelFunc
-	var held []*Lease
+	var held []*AcquiredBox
 	for _, s := range steps {
 		switch s.What {
 		case "lease":
@@ -69,7 +69,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 			}
 			l := held[s.Which%len(held)]
 			if s.What == "burn" {
-				l.Burn()
+				l.Discard()
 			}
 			l.Release()
 		case "kill":
@@ -93,7 +93,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 		}
 		held = held[:0]
 		for _, w := range waiting {
-			if l, err, done := w.result(); done && err == nil && !l.isOver() {
+			if l, err, done := w.result(); done && err == nil && !l.isReleased() {
 				held = append(held, l)
 			}
 		}
@@ -124,7 +124,7 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 	for _, e := range tp.envs {
 		all += e.MinReady
 	}
-	if s := tp.Stats(); s.Leased != 0 || s.MemoryMB != 0 || s.Ready < all && s.Ready+s.Bound < s.Max {
+	if s := tp.Stats(); s.Acquired != 0 || s.MemoryMB != 0 || s.Ready < all && s.Ready+s.Bound < s.Max {
 		return fmt.Errorf("a pool at rest has %+v", s)
 	}
 	tp.finish()
@@ -133,7 +133,7 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 
 func promises(tp *testPool, opts PoolOptions) error {
 	s := tp.Stats()
-	if boxes := s.Warming + s.Ready + s.Bound + s.Leased + s.Burning; boxes > opts.Max {
+	if boxes := s.Warming + s.Ready + s.Bound + s.Acquired + s.Destroying; boxes > opts.Max {
 		return fmt.Errorf("%d boxes, at most %d are allowed: %+v", boxes, opts.Max, s)
 	}
 	if opts.MemoryMBTotal > 0 && s.MemoryMB > opts.MemoryMBTotal {

@@ -50,23 +50,23 @@ func runnerEnv() []string { return wire.Env() }
 // A template is what an environment's first boxes give to those made after them, taken before they ran
 // any program. The zero value is empty.
 type template struct {
-	compiled   compiled
-	checkpoint checkpoint
+	compiled compiled
+	snapshot snapshot
 }
 
 // startRunner starts the runner in the box and returns when it has a child waiting for a program.
 // preload names modules that each program finds imported already. After an error the box is
-// destroyed; when that is a *checkpointError, another box may fare better.
+// destroyed; when that is a *snapshotError, another box may fare better.
 func startRunner(ctx context.Context, box Box, preload []string, template *template) (*runner, error) {
-	from := template.checkpoint.origin(box, preload)
+	from := template.snapshot.origin(box, preload)
 	if from != restored {
 		return start(ctx, box, preload, template, from)
 	}
-	limited, cancel := context.WithTimeout(ctx, checkpointWait)
+	limited, cancel := context.WithTimeout(ctx, snapshotWait)
 	defer cancel()
 	r, err := start(limited, box, preload, template, from)
 	if err != nil {
-		err = template.checkpoint.blame(ctx, err)
+		err = template.snapshot.blame(ctx, err)
 	}
 	return r, err
 }
@@ -82,13 +82,13 @@ func start(ctx context.Context, box Box, preload []string, template *template, f
 		done:    make(chan struct{}),
 	}
 	r.kill = sync.OnceValue(r.destroy)
-	if g, ok := box.(Guester); ok {
+	if g, ok := box.(GuestReporter); ok {
 		r.guest = g.Guest()
 	}
 	var err error
 	argv := wire.Argv(r.guest.Python)
-	if saver, ok := box.(Checkpointer); ok && from == restored {
-		r.session, err = saver.Restore(ctx, template.checkpoint.dir, argv)
+	if saver, ok := box.(Snapshotter); ok && from == restored {
+		r.session, err = saver.Restore(ctx, template.snapshot.dir, argv)
 	} else {
 		r.session, err = box.Exec(ctx, argv)
 	}
@@ -139,7 +139,7 @@ func (r *runner) greet(ctx context.Context, template *template) error {
 		if _, err := r.hear(ctx, "warm", template); err != nil {
 			return err
 		}
-		if err := template.checkpoint.save(ctx, r.box); err != nil {
+		if err := template.snapshot.save(ctx, r.box); err != nil {
 			_ = r.kill() // close tells
 			return err
 		}

@@ -23,7 +23,7 @@ func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 // not there yet, and Another restores it, where the driver can. Empty: it is not saved.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
 	t := &template{}
-	t.checkpoint.dir, t.checkpoint.log = dir, slog.New(slog.DiscardHandler)
+	t.snapshot.dir, t.snapshot.log = dir, slog.New(slog.DiscardHandler)
 	return newSingle(ctx, driver, spec, preload, t)
 }
 

@@ -114,7 +114,7 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 		return v.end(Failed, t.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
-	if _, ok := r.box.(Coroner); r.destroyed() || ok && r.guest.Split { // out of the program's reach
+	if _, ok := r.box.(OOMReporter); r.destroyed() || ok && r.guest.Split { // out of the program's reach
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.note())
 	}
 	return v.end(Failed, &Failure{Code: CodeSandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
@@ -135,7 +135,7 @@ func (t *task) broken(err error) Verdict {
 }
 
 func (r *runner) outOfMemory() bool {
-	if c, ok := r.box.(Coroner); ok {
+	if c, ok := r.box.(OOMReporter); ok {
 		return c.OutOfMemory()
 	}
 	return r.code == exitKilled

@@ -71,19 +71,19 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 	if !f.sandboxed {
 		t.Skip("no gVisor here: plain processes see each other")
 	}
-	leases := filepath.Join(f.dir, "leases")
+	trace := filepath.Join(f.dir, "boxes.trace")
 	const slots = 3
-	w := f.work(t, slots, "REUSE="+reuse, "LEASES="+leases)
+	w := f.work(t, slots, "REUSE="+reuse, "TRACE="+trace)
 	boxes := slots + 2 // all bound to somebody
 	if reuse == executor.ReuseNever {
 		boxes = 1 // that is ready
 	}
 	first := max(6, min(count/4, 3*tenants)) // what is made once is there after these
 	f.runNosy(t, 0, first, tenants)
-	atRest(t, leases, boxes)
+	atRest(t, trace, boxes)
 	before := f.inUse(t, w)
 	f.runNosy(t, first, count, tenants)
-	atRest(t, leases, boxes)
+	atRest(t, trace, boxes)
 	var after use
 	eventually(t, "rest", func(context.Context) error {
 		if after = f.inUse(t, w); after.exceeds(before) {
@@ -92,27 +92,27 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 		return nil
 	})
 	t.Logf("in use after %d tasks %+v, after all %+v", first, before, after)
-	checkLeases(t, leases, reuse, count)
+	checkAcquires(t, trace, reuse, count)
 }
 
-// atRest waits until there are so many boxes, by the record, and all that were burned are gone.
-func atRest(t *testing.T, leases string, boxes int) {
+// atRest waits until there are so many boxes, by the record, and all that were discarded are gone.
+func atRest(t *testing.T, trace string, boxes int) {
 	t.Helper()
 	eventually(t, "rest", func(context.Context) error {
-		live, burned := 0, 0
-		for _, e := range events(t, leases) {
+		live, discarded := 0, 0
+		for _, e := range events(t, trace) {
 			switch e.What {
 			case "created":
 				live++
-			case "burned":
-				burned++
+			case "discarded":
+				discarded++
 			case "destroyed":
 				live--
-				burned--
+				discarded--
 			}
 		}
-		if live != boxes || burned != 0 {
-			return fmt.Errorf("%d boxes, %d of them burned, want %d", live, burned, boxes)
+		if live != boxes || discarded != 0 {
+			return fmt.Errorf("%d boxes, %d of them discarded, want %d", live, discarded, boxes)
 		}
 		return nil
 	})
@@ -211,27 +211,27 @@ func directories(dir string, depth int) int {
 	return n
 }
 
-// checkLeases reads the worker's record of leases.
-func checkLeases(t *testing.T, path, reuse string, tasks int) {
+// checkAcquires reads the worker's trace of its pool.
+func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 	t.Helper()
-	served, leases, ran := map[string]string{}, map[string]int{}, 0
+	served, acquires, ran := map[string]string{}, map[string]int{}, 0
 	for _, e := range events(t, path) {
 		switch e.What {
-		case "leased":
+		case "acquired":
 			if was, ok := served[e.BoxID]; ok && was != e.Tenant {
 				t.Errorf("box %s served %s and %s", e.BoxID, was, e.Tenant)
 			}
 			served[e.BoxID] = e.Tenant
-			leases[e.BoxID]++
+			acquires[e.BoxID]++
 		case "ran":
 			ran++
 		}
 	}
 	most := 0
-	for box, n := range leases {
+	for box, n := range acquires {
 		most = max(most, n)
 		if reuse == executor.ReuseNever && n > 1 {
-			t.Errorf("box %s was leased %d times", box, n)
+			t.Errorf("box %s was acquired %d times", box, n)
 		}
 	}
 	if ran < tasks {

@@ -131,7 +131,7 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer closeTools()
-	trace, closeTrace, err := recordLeases(faulttest.Getenv("LEASES"))
+	trace, closeTrace, err := traceBoxes(faulttest.Getenv("TRACE"))
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,8 @@ func workerRole(ctx context.Context, ready func()) error {
 	return closeDriver()
 }
 
-// recordLeases writes what happens to boxes to a file, one JSON object a line; to none: nothing.
-func recordLeases(path string) (trace func(executor.PoolEvent), stop func(), err error) {
+// traceBoxes writes what happens to boxes to a file, one JSON object a line; to none: nothing.
+func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err error) {
 	if path == "" {
 		return nil, func() {}, nil
 	}

@@ -18,20 +18,20 @@ func isFull(err error) bool {
 		errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// roomless explains an error of a full disk, and leaves others as they are. lease is that of the box,
+// roomless explains an error of a full disk, and leaves others as they are. box is that of the box,
 // or nil when there is none. The host's disk is the fleet's matter: the task is tried again, perhaps
 // on a worker with more room. What does not fit on the box's own disk fits on none, and ends the task
 // with a result.
-func (p *Pipeline) roomless(ctx context.Context, t *task, lease *executor.Lease, err error) error {
+func (p *Pipeline) roomless(ctx context.Context, t *task, box *executor.AcquiredBox, err error) error {
 	if !isFull(err) {
 		return err
 	}
 	p.Store.MakeRoom(ctx)
-	if lease != nil && !errors.Is(err, executor.ErrDiskFull) {
-		if full := lease.CheckDisk(); full == nil && lease.DiskMB() > 0 {
+	if box != nil && !errors.Is(err, executor.ErrDiskFull) {
+		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
 			return &schemas.Error{
 				Code:    executor.CodeWorkspace,
-				Message: fmt.Sprintf("the workspace and the files of the task do not fit on the sandbox's disk of %d MiB", lease.DiskMB()),
+				Message: fmt.Sprintf("the workspace and the files of the task do not fit on the sandbox's disk of %d MiB", box.DiskMB()),
 				Hint:    "remove files (codefleet workspace ls -r, codefleet workspace rm), or raise limits.workspace_mb",
 			}
 		}

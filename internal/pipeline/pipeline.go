@@ -57,6 +57,7 @@ type Stages struct {
 type Pipeline struct {
 	Stages
 	sets    toolsets
+	trees   trees
 	schemas *broker.Schemas
 }
 
@@ -128,54 +129,54 @@ func (p *Pipeline) applied(ctx context.Context, t *task) (*schemas.Result, error
 	return p.committedBefore(ctx, t, *c)
 }
 
-// attempt leases a box, checks the workspace out, runs the program and commits what it changed. It
+// attempt acquires a box, checks the workspace out, runs the program and commits what it changed. It
 // reports a conflict when the task has to run again on what others committed meanwhile.
 func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflict bool, err error) {
-	lease, err := p.lease(ctx, t)
+	box, err := p.acquire(ctx, t)
 	if err != nil {
 		return false, p.roomless(ctx, t, nil, err)
 	}
-	defer lease.Release()
-	tree, err := p.checkout(ctx, t, lease)
+	defer box.Release()
+	tree, err := p.checkout(ctx, t, box)
 	if err != nil {
-		return false, p.burn(lease, p.roomless(ctx, t, lease, err))
+		return false, p.discard(box, p.roomless(ctx, t, box, err))
 	}
 	calls, err := p.calls(ctx, t, tree)
 	if err != nil {
-		return false, p.burn(lease, err)
+		return false, p.discard(box, err)
 	}
-	verdict, err := p.run(ctx, t, lease, calls)
+	verdict, err := p.run(ctx, t, box, calls)
 	err = errors.Join(err, closeCalls(ctx, calls))
 	if err != nil {
-		return false, p.burn(lease, err)
+		return false, p.discard(box, err)
 	}
 	t.take(verdict)
 	p.hintModules(t)
 	t.hintNetwork()
 	t.called(calls)
 	if err := p.review(ctx, t); err != nil {
-		return false, p.burn(lease, err)
+		return false, p.discard(box, err)
 	}
 	if t.commits() {
-		if err = lease.CheckDisk(); err == nil {
+		if err = box.CheckDisk(); err == nil {
 			conflict, err = p.commit(ctx, t, tree, keepBoth)
 		}
 		if err != nil {
-			return false, p.burn(lease, p.roomless(ctx, t, lease, err))
+			return false, p.discard(box, p.roomless(ctx, t, box, err))
 		}
 	}
 	if conflict || !t.commits() {
-		p.revert(ctx, t, lease, tree)
+		p.revert(ctx, t, box, tree)
 	}
 	return conflict, nil
 }
 
-func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) {
+func (p *Pipeline) acquire(ctx context.Context, t *task) (*executor.AcquiredBox, error) {
 	defer t.clock(&t.timing.SandboxWait)()
-	ctx, span := p.Trace.Start(ctx, "sandbox.lease")
+	ctx, span := p.Trace.Start(ctx, "sandbox.acquire")
 	defer span.End()
 	told := false
-	lease, err := p.Pool.LeaseTelling(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits, func(w executor.Wait) {
+	box, err := p.Pool.Acquire(ctx, executor.Key{Tenant: t.ref.Tenant, Network: t.reach(), Environment: t.job.Record.Pool}, t.limits, func(w executor.Wait) {
 		told = true
 		what := schemas.WaitsForSandbox
 		if w == executor.WaitMemory {
@@ -194,12 +195,12 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 		return nil, jobs.NotYet(fmt.Errorf("the pool %s has no sandboxes on this worker (%s): codefleet pool says why", t.job.Record.Pool, executor.ReasonOf(err)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lease a sandbox: %w", orCause(ctx, err))
+		return nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err))
 	}
-	info := lease.Info()
-	t.environment = lease.Environment()
+	info := box.Info()
+	t.environment = box.Environment()
 	if want := t.job.Task.MinTier; !executor.TierSatisfies(info.Tier, want) {
-		lease.Release()
+		box.Release()
 		return nil, &schemas.Error{
 			Code: "tier_unavailable", Message: "the task asks for " + want + ", and this worker has " + info.Tier,
 			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
@@ -207,9 +208,9 @@ func (p *Pipeline) lease(ctx context.Context, t *task) (*executor.Lease, error) 
 	}
 	t.result.Sandbox = schemas.Sandbox{
 		Driver: info.Driver, EngineVersion: info.EngineVersion, Tier: info.Tier,
-		Limits: info.Limits, Environment: info.Environment, Boot: lease.Boot(),
+		Limits: info.Limits, Environment: info.Environment, Boot: box.Boot(),
 	}
-	return lease, nil
+	return box, nil
 }
 
 // waitsFor tells people what keeps the task; empty: nothing any more. It goes on if they cannot be told.
@@ -222,11 +223,11 @@ func (p *Pipeline) waitsFor(ctx context.Context, t *task, what string) {
 	}
 }
 
-func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease) (*state.Tree, error) {
+func (p *Pipeline) checkout(ctx context.Context, t *task, box *executor.AcquiredBox) (*state.Tree, error) {
 	defer t.clock(&t.timing.Checkout)()
 	ctx, span := p.Trace.Start(ctx, "workspace.checkout")
 	defer span.End()
-	tree, err := p.tree(lease, t.ref)
+	tree, err := p.trees.open(p.Store, box, t.ref)
 	if err != nil {
 		return nil, err
 	}
@@ -242,38 +243,10 @@ func (p *Pipeline) checkout(ctx context.Context, t *task, lease *executor.Lease)
 	if err := t.placeFiles(tree); err != nil {
 		return nil, err
 	}
-	return tree, lease.CheckDisk()
+	return tree, box.CheckDisk()
 }
 
-// heldTree is what a box remembers of the workspace in its directory, so that the next task there
-// checks out by difference.
-type heldTree struct {
-	ref  state.Ref
-	tree *state.Tree
-}
-
-// Close lets go of the directory; the pool calls it when the box is gone.
-func (h heldTree) Close() error { return h.tree.Close() }
-
-func (p *Pipeline) tree(lease *executor.Lease, ref state.Ref) (*state.Tree, error) {
-	memory := lease.Memory()
-	if held, ok := (*memory).(heldTree); ok {
-		if held.ref == ref {
-			return held.tree, nil
-		}
-		if err := held.tree.Close(); err != nil {
-			return nil, err
-		}
-	}
-	tree, err := p.Store.Tree(lease.Dir(), ref)
-	if err != nil {
-		return nil, err
-	}
-	*memory = heldTree{ref, tree}
-	return tree, nil
-}
-
-func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, calls *broker.Execution) (executor.Verdict, error) {
+func (p *Pipeline) run(ctx context.Context, t *task, box *executor.AcquiredBox, calls *broker.Execution) (executor.Verdict, error) {
 	defer t.clock(&t.timing.Run)()
 	ctx, span := p.Trace.Start(ctx, "sandbox.run")
 	defer span.End()
@@ -291,7 +264,7 @@ func (p *Pipeline) run(ctx context.Context, t *task, lease *executor.Lease, call
 	defer p.openNetwork(t, &hooks)()
 	hooks.Check = p.validator(running, t, &undecided)
 	t.deadline = time.Now().Add(t.limits.OrDefaults().Timeout)
-	verdict, err := lease.Run(running, t.program(), hooks)
+	verdict, err := box.Run(running, t.program(), hooks)
 	if err = errors.Join(err, undecided); err != nil {
 		return verdict, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
@@ -322,18 +295,18 @@ func (p *Pipeline) commit(ctx context.Context, t *task, tree *state.Tree, keepBo
 	return false, p.committed(ctx, t, c)
 }
 
-// revert brings the box's tree back to what was checked out; a tree that cannot be is burned.
-func (p *Pipeline) revert(ctx context.Context, t *task, lease *executor.Lease, tree *state.Tree) {
+// revert brings the box's tree back to what was checked out; a tree that cannot be is discarded.
+func (p *Pipeline) revert(ctx context.Context, t *task, box *executor.AcquiredBox, tree *state.Tree) {
 	defer t.clock(&t.timing.Commit)()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer stop()
 	if err := p.Store.Revert(ctx, tree); err != nil {
-		p.Log.WarnContext(ctx, "workspace not reverted, box burned", "box", lease.BoxID(), "error", err)
-		lease.Burn()
+		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", box.BoxID(), "error", err)
+		box.Discard()
 	}
 }
 
-func (p *Pipeline) burn(lease *executor.Lease, err error) error {
-	lease.Burn()
+func (p *Pipeline) discard(box *executor.AcquiredBox, err error) error {
+	box.Discard()
 	return err
 }

@@ -68,7 +68,7 @@ func TestOneTrace(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"sandbox.lease", "sandbox.run", "task.publish", "task.queue", "task.run", "workspace.checkout", "workspace.commit"}
+	want := []string{"sandbox.acquire", "sandbox.run", "task.publish", "task.queue", "task.run", "workspace.checkout", "workspace.commit"}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(want, name) })
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("spans of the task's trace %s (-want +got):\n%s", rec.TraceID, d)

@@ -170,7 +170,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
 		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
-		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store), Kept: pool.Kept,
+		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store), Kept: pool.WarmTenants,
 	})
 	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
 	warming.Go(func() { o.pin(take, "") })
@@ -217,14 +217,14 @@ func info(version string, pool *executor.Pool) schemas.Worker {
 			"limits": box.Limits, "environment": box.Environment, "multi_tenant": box.MultiTenant,
 		},
 		Boxes: map[string]int{
-			"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "leased": s.Leased,
+			"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "acquired": s.Acquired,
 			"waiting": s.Waiting, "max": s.Max,
 		},
 	}
 	for _, e := range pool.Environments() {
 		out.Environments = append(out.Environments, schemas.Environment{
-			Name: e.Name, What: e.Text, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason), Restored: e.Restored, MadeMS: float64(e.Made.Microseconds()) / 1000,
-			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased, "waiting": e.Waiting, "waiting_memory": e.WaitingMemory},
+			Name: e.Name, What: e.Description, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason), Restored: e.Restored, MadeMS: float64(e.CreateTime.Microseconds()) / 1000,
+			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "acquired": e.Acquired, "waiting": e.Waiting, "waiting_memory": e.WaitingMemory},
 		})
 	}
 	if s.LastError != "" {
@@ -247,23 +247,23 @@ func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error)
 		s := pool.Stats()
 		for _, e := range pool.Environments() {
 			name := attribute.String("environment", e.Name)
-			for state, n := range map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "leased": e.Leased} {
+			for state, n := range map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "acquired": e.Acquired} {
 				o.ObserveInt64(boxes, int64(n), metric.WithAttributes(name, attribute.String("state", state)))
 			}
 			for what, n := range map[executor.Wait]int{executor.WaitSandbox: e.Waiting - e.WaitingMemory, executor.WaitMemory: e.WaitingMemory} {
 				o.ObserveInt64(waiting, int64(n), metric.WithAttributes(name, attribute.String("for", string(what))))
 			}
-			if e.Made > 0 {
+			if e.CreateTime > 0 {
 				how := map[bool]string{false: "booted", true: "restored"}[e.Restored]
-				o.ObserveFloat64(made, e.Made.Seconds(), metric.WithAttributes(name, attribute.String("how", how)))
+				o.ObserveFloat64(made, e.CreateTime.Seconds(), metric.WithAttributes(name, attribute.String("how", how)))
 			}
 			if e.LastReason != "" {
 				o.ObserveInt64(trouble, 1, metric.WithAttributes(name, attribute.String("reason", string(e.LastReason))))
 			}
 		}
 		for event, n := range map[string]uint64{
-			"created": s.Created, "restored": s.Restored, "create_error": s.CreateErrors, "burned": s.Burned, "evicted": s.Evicted,
-			"died": s.Died, "leased": s.Leases, "leased_cold": s.ColdLeases,
+			"created": s.Created, "restored": s.Restored, "create_error": s.CreateErrors, "discarded": s.Discarded, "evicted": s.Evicted,
+			"died": s.Died, "acquired": s.Acquires, "acquired_cold": s.ColdAcquires,
 		} {
 			o.ObserveInt64(events, int64(n), metric.WithAttributes(attribute.String("event", event)))
 		}

@@ -268,7 +268,7 @@ func testStreams(t *testing.T, newDriver newDriver) {
 		}
 	})
 	python := executor.DefaultGuest().Python
-	if g, ok := made.(executor.Guester); ok {
+	if g, ok := made.(executor.GuestReporter); ok {
 		python = g.Guest().Python
 	}
 	const echo = `

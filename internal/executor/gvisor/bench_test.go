@@ -108,7 +108,7 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 		b.Fatal(err)
 	}
 	m.made = ms(began)
-	stater := spy.boxes[len(spy.boxes)-1].(executor.Stater)
+	stater := spy.boxes[len(spy.boxes)-1].(executor.StatsReporter)
 	stats := func() executor.Stats {
 		stats, err := stater.Stats(b.Context())
 		if err != nil {
@@ -154,7 +154,7 @@ func BenchmarkChangeOfTenants(b *testing.B) {
 			group.SetLimit(3)
 			for i := range 12 {
 				group.Go(func() error {
-					l, err := p.Lease(b.Context(), executor.Key{Tenant: strconv.Itoa(i)}, executor.Limits{})
+					l, err := p.Acquire(b.Context(), executor.Key{Tenant: strconv.Itoa(i)}, executor.Limits{}, nil)
 					if err != nil {
 						return err
 					}
@@ -186,8 +186,8 @@ func (d bootOnly) Create(ctx context.Context, spec executor.Spec) (executor.Box,
 	return struct {
 		executor.Box
 		executor.Limiter
-		executor.Guester
-	}{box, box.(executor.Limiter), box.(executor.Guester)}, nil
+		executor.GuestReporter
+	}{box, box.(executor.Limiter), box.(executor.GuestReporter)}, nil
 }
 
 // benchPreload are the modules of CODEFLEET_BENCH_PRELOAD, or some of Python's own that take long.
@@ -206,7 +206,7 @@ func BenchmarkWarmRun(b *testing.B) {
 			for b.Loop() {
 				<-time.After(gap)
 				began := time.Now()
-				l := lease(b, p, "tenant", executor.Limits{})
+				l := acquire(b, p, "tenant", executor.Limits{})
 				if v := run(b, l, "print(6*7)"); v.Output != "42\n" {
 					b.Fatalf("%+v", v)
 				}
@@ -249,7 +249,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 		}
 		var cgroups float64
 		for _, box := range spy.boxes {
-			stats, err := box.(executor.Stater).Stats(b.Context())
+			stats, err := box.(executor.StatsReporter).Stats(b.Context())
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -32,7 +32,7 @@ const destroyGrace = time.Second
 // destroyPause is between looks for a sandbox to kill, which may not have begun yet.
 const destroyPause = 50 * time.Millisecond
 
-// box is one sandbox. Besides executor.Box it is a Limiter, Stater, Coroner and Guester.
+// box is one sandbox. Besides executor.Box it is a Limiter, StatsReporter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	owner  *owner

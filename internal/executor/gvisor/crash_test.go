@@ -47,7 +47,7 @@ func ownBoxes(dir string) error {
 	failed := make(chan error, 1)
 	go func() { failed <- p.Run(context.Background()) }()
 	for _, code := range []string{"print(1)", "while True: pass"} {
-		l, err := p.Lease(context.Background(), executor.Key{Tenant: code}, executor.Limits{})
+		l, err := p.Acquire(context.Background(), executor.Key{Tenant: code}, executor.Limits{}, nil)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run after the crash = %v", err)
 	}
-	l := lease(t, p, "next", executor.Limits{})
+	l := acquire(t, p, "next", executor.Limits{})
 	if v := run(t, l, "import os; print(os.listdir('/workspace'))"); v.Output != "[]\n" {
 		t.Errorf("first program of the next worker = %+v, want an empty workspace", v)
 	}

@@ -203,7 +203,7 @@ func TestMemoryWall(t *testing.T) {
 	if exit != 137 {
 		t.Errorf("exit code of a memory hog = %d, want 137 (%s)", exit, stderr)
 	}
-	if !box.(executor.Coroner).OutOfMemory() {
+	if !box.(executor.OOMReporter).OutOfMemory() {
 		t.Error("OutOfMemory = false after the box was killed for its memory")
 	}
 }
@@ -220,7 +220,7 @@ func TestCPULimit(t *testing.T) {
 	began := time.Now()
 	python(t, box, "import time; t = time.monotonic()\nwhile time.monotonic() < t + 1: pass")
 	elapsed := time.Since(began)
-	stats, err := box.(executor.Stater).Stats(t.Context())
+	stats, err := box.(executor.StatsReporter).Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

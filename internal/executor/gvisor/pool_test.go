@@ -24,7 +24,7 @@ func TestPoolRunsPrograms(t *testing.T) {
 	if info := p.Info(); info.Driver != "gvisor" {
 		t.Errorf("Info = %+v", info)
 	}
-	l := lease(t, p, "a", executor.Limits{})
+	l := acquire(t, p, "a", executor.Limits{})
 	first := l.BoxID()
 	if l.Boot() != "warm" {
 		t.Errorf("Boot = %q, want warm", l.Boot())
@@ -39,23 +39,23 @@ func TestPoolRunsPrograms(t *testing.T) {
 		t.Errorf("file of the program on the host = %q, %v", data, err)
 	}
 	l.Release()
-	l = lease(t, p, "a", executor.Limits{})
+	l = acquire(t, p, "a", executor.Limits{})
 	if got := run(t, l, "print(open('f').read())"); l.BoxID() != first || got.Output != "kept\n" {
 		t.Errorf("second task of the tenant: box %s, %+v; want box %s and its file", l.BoxID(), got, first)
 	}
 	l.Release()
-	l = lease(t, p, "b", executor.Limits{})
+	l = acquire(t, p, "b", executor.Limits{})
 	if got := run(t, l, "import os; print(os.listdir())"); l.BoxID() == first || got.Output != "[]\n" {
 		t.Errorf("task of another tenant: box %s, %+v; want a new box and an empty workspace", l.BoxID(), got)
 	}
 	run(t, l, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); os.chmod('locked', 0)")
-	l.Burn() // removes that too, or the pool would end with an error
+	l.Discard() // removes that too, or the pool would end with an error
 	l.Release()
 }
 
 func TestWorkspaceLimit(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 2, DiskMB: 32})
-	l := lease(t, p, "a", executor.Limits{WorkspaceMB: 32})
+	l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
 	v := run(t, l, `
 import errno
 try:
@@ -71,7 +71,7 @@ except OSError as e: print(errno.errorcode[e.errno])
 		t.Errorf("filling the workspace = %+v, want %s", v, executor.CodeWorkspace)
 	}
 	l.Release()
-	l = lease(t, p, "b", executor.Limits{})
+	l = acquire(t, p, "b", executor.Limits{})
 	if v := run(t, l, "print(1)"); v.Output != "1\n" {
 		t.Errorf("next task = %+v", v)
 	}
@@ -81,13 +81,13 @@ except OSError as e: print(errno.errorcode[e.errno])
 // A program that takes its workspace's permissions away does not take the next one's.
 func TestLockedWorkspaceIsUnlocked(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
-	l := lease(t, p, "a", executor.Limits{})
+	l := acquire(t, p, "a", executor.Limits{})
 	box := l.BoxID()
 	if v := run(t, l, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
 		t.Errorf("locking itself out = %+v", v)
 	}
 	l.Release()
-	l = lease(t, p, "a", executor.Limits{})
+	l = acquire(t, p, "a", executor.Limits{})
 	if v := run(t, l, "open('f', 'w').write('x')\nprint('in')"); v.Output != "in\n" || l.BoxID() != box {
 		t.Errorf("next task in box %s = %+v, want it to run in %s", l.BoxID(), v, box)
 	}
@@ -103,7 +103,7 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	const fill = "for i in range(20):\n    with open(f'%d-{i}', 'wb', 0) as f: f.write(bytes(1 << 20))\nprint('written')"
 	box := ""
 	for i := range 3 {
-		l := lease(t, p, "a", executor.Limits{WorkspaceMB: 32})
+		l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
 		if i > 0 && l.BoxID() != box {
 			t.Fatalf("task %d is in box %s, want %s", i, l.BoxID(), box)
 		}
@@ -123,7 +123,7 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 // A smaller limit than the box's disk is watched.
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
-	l := lease(t, p, "a", executor.Limits{WorkspaceMB: 8})
+	l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
 	v := run(t, l, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
 	if v.Status != executor.Failed || v.Error.Code != executor.CodeWorkspace || !v.Dirty {
 		t.Errorf("verdict = %+v, want %s", v, executor.CodeWorkspace)
@@ -166,7 +166,7 @@ func TestBoxDies(t *testing.T) {
 	killBox(t, "w0") // idle
 	await("destroyed")
 	await("created")
-	l := lease(t, p, "a", executor.Limits{})
+	l := acquire(t, p, "a", executor.Limits{})
 	if v := run(t, l, "print(1)"); v.Output != "1\n" {
 		t.Errorf("after the death of an idle box: %+v", v)
 	}
@@ -180,8 +180,8 @@ func TestBoxDies(t *testing.T) {
 		t.Errorf("death of a leased box = %+v, want a failure and a dirty box", v)
 	}
 	l.Release()
-	await("burned")
-	l = lease(t, p, "a", executor.Limits{})
+	await("discarded")
+	l = acquire(t, p, "a", executor.Limits{})
 	if v := run(t, l, "print(2)"); v.Output != "2\n" {
 		t.Errorf("after the death of a leased box: %+v", v)
 	}
@@ -204,7 +204,7 @@ func TestStopWhileMaking(t *testing.T) {
 			t.Errorf("Run stopped after %v = %v", delay, err)
 		}
 		stop()
-		if _, err := p.Lease(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}); !errors.Is(err, executor.ErrPoolClosed) {
+		if _, err := p.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil); !errors.Is(err, executor.ErrPoolClosed) {
 			t.Errorf("Lease of a stopped pool = %v, want ErrPoolClosed", err)
 		}
 	}
@@ -236,13 +236,13 @@ func TestNothingLeaks(t *testing.T) {
 	p := startPool(t, d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: dir, DiskMB: 32})
 	var before usage
 	for i := range boxes {
-		l := lease(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
+		l := acquire(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
 		for range 200 / boxes {
 			if v := run(t, l, "print(1)"); v.Output != "1\n" {
 				t.Fatalf("run %d = %+v", i, v)
 			}
 		}
-		l.Burn()
+		l.Discard()
 		if i == 1 {
 			before = settled(t, p, dir)
 		}
@@ -250,7 +250,7 @@ func TestNothingLeaks(t *testing.T) {
 	if after := settled(t, p, dir); after != before {
 		t.Errorf("after %d boxes in use %+v, want %+v as after the first", boxes, after, before)
 	}
-	if s := p.Stats(); s.Burned != uint64(boxes) || s.Died != 0 {
+	if s := p.Stats(); s.Discarded != uint64(boxes) || s.Died != 0 {
 		t.Errorf("Stats = %+v, want %d burned and none died", s, boxes)
 	}
 }
@@ -261,7 +261,7 @@ func settled(t *testing.T, p *executor.Pool, dir string) usage {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s := p.Stats(); s.Ready == 1 && s.Burning+s.Warming+s.Leased == 0 {
+		if s := p.Stats(); s.Ready == 1 && s.Destroying+s.Warming+s.Acquired == 0 {
 			return measure(t, dir)
 		}
 		select {

@@ -159,16 +159,16 @@ func startPool(tb testing.TB, d executor.Driver, opts executor.PoolOptions) *exe
 	return p
 }
 
-func lease(tb testing.TB, p *executor.Pool, tenant string, limits executor.Limits) *executor.Lease {
+func acquire(tb testing.TB, p *executor.Pool, tenant string, limits executor.Limits) *executor.AcquiredBox {
 	tb.Helper()
-	l, err := p.Lease(tb.Context(), executor.Key{Tenant: tenant}, limits)
+	l, err := p.Acquire(tb.Context(), executor.Key{Tenant: tenant}, limits, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return l
 }
 
-func run(tb testing.TB, l *executor.Lease, code string) executor.Verdict {
+func run(tb testing.TB, l *executor.AcquiredBox, code string) executor.Verdict {
 	tb.Helper()
 	v, err := l.Run(tb.Context(), executor.Program{TaskID: "task", Code: code}, executor.Hooks{})
 	if err != nil {

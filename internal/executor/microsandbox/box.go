@@ -20,7 +20,7 @@ import (
 // destroyWait bounds how long the end of a sandbox may take.
 const destroyWait = time.Minute
 
-// box is one sandbox. Besides executor.Box it is a Limiter, Stater, Coroner, Guester and Pinger.
+// box is one sandbox. Besides executor.Box it is a Limiter, StatsReporter, OOMReporter, GuestReporter and Pinger.
 type box struct {
 	driver *Driver
 	spec   executor.Spec

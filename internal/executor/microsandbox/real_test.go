@@ -89,7 +89,7 @@ func TestRealProbe(t *testing.T) {
 // run runs a program in a box as root and returns what it prints, or fails the test.
 func run(t *testing.T, box executor.Box, code string) string {
 	t.Helper()
-	s, err := box.Exec(t.Context(), []string{box.(executor.Guester).Guest().Python, "-I", "-S", "-c", code})
+	s, err := box.Exec(t.Context(), []string{box.(executor.GuestReporter).Guest().Python, "-I", "-S", "-c", code})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type savedBox struct {
 	saved    int
 }
 
-func (b *savedBox) Checkpoint(_ context.Context, dir string) error {
+func (b *savedBox) Snapshot(_ context.Context, dir string) error {
 	b.saved++
 	return errors.Join(os.Mkdir(dir, 0o700), b.err)
 }
@@ -30,7 +30,7 @@ func (b *savedBox) Restore(context.Context, string, []string) (Session, error) {
 
 func (b *savedBox) Stats(context.Context) (Stats, error) { return Stats{MemoryMB: b.memoryMB}, nil }
 
-func TestCheckpoint(t *testing.T) {
+func TestSnapshot(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		box     *savedBox
@@ -47,7 +47,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "saved")
-				cp := &checkpoint{dir: dir, log: slog.New(slog.DiscardHandler)}
+				cp := &snapshot{dir: dir, log: slog.New(slog.DiscardHandler)}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.cancel {
@@ -61,7 +61,7 @@ func TestCheckpoint(t *testing.T) {
 				if !errors.Is(err, c.wantErr) {
 					t.Errorf("save = %v, want %v", err, c.wantErr)
 				}
-				if _, blamed := errors.AsType[*checkpointError](err); blamed != (err != nil && !c.cancel) {
+				if _, blamed := errors.AsType[*snapshotError](err); blamed != (err != nil && !c.cancel) {
 					t.Errorf("save = %#v, want it marked unless the pool is over", err)
 				}
 				if got := cp.origin(c.box, preload); got != c.then || c.box.saved != c.saved {
@@ -76,7 +76,7 @@ func TestCheckpoint(t *testing.T) {
 				if _, err := os.Stat(dir); !c.cancel && !os.IsNotExist(err) {
 					t.Errorf("files after a failure: %v, want none", err)
 				}
-				<-time.After(checkpointPause)
+				<-time.After(snapshotPause)
 				if got := cp.origin(c.box, preload); !c.cancel && got != saved {
 					t.Errorf("origin of a box after the pause = %v, want %v", got, saved)
 				}
@@ -87,7 +87,7 @@ func TestCheckpoint(t *testing.T) {
 
 func TestNoCheckpoint(t *testing.T) {
 	with := func(dir string, box Box, preload ...string) origin {
-		return (&checkpoint{dir: dir}).origin(box, preload)
+		return (&snapshot{dir: dir}).origin(box, preload)
 	}
 	if got := with("d", &savedBox{}, "x"); got != saved {
 		t.Errorf("origin = %v, want %v", got, saved)

@@ -47,7 +47,7 @@ func needsRoot(t *testing.T) {
 // once leases a box for a tenant, runs code in it and gives it back.
 func once(t *testing.T, p *executor.Pool, tenant, code string) executor.Verdict {
 	t.Helper()
-	l := lease(t, p, tenant, executor.Limits{})
+	l := acquire(t, p, tenant, executor.Limits{})
 	defer l.Release()
 	return run(t, l, code)
 }
@@ -82,7 +82,7 @@ func TestPoolRestoresBoxes(t *testing.T) {
 	if s := p.Stats(); s.Created != 3 || s.Restored != 2 {
 		t.Errorf("Stats = %+v, want 3 boxes created, 2 of them restored", s)
 	}
-	if e := p.Environments()[0]; !e.Restored || e.Made <= 0 {
+	if e := p.Environments()[0]; !e.Restored || e.CreateTime <= 0 {
 		t.Errorf("Environments = %+v, want the last box restored", e)
 	}
 	if after := savedFiles(t, filepath.Dir(left)); after != before {
@@ -173,7 +173,7 @@ func (s spying) Create(ctx context.Context, spec executor.Spec) (executor.Box, e
 }
 
 // An engine that cannot save, or not restore, makes boxes all the same.
-func TestEngineThatCannotCheckpoint(t *testing.T) {
+func TestEngineThatCannotSnapshot(t *testing.T) {
 	for _, command := range []string{"checkpoint", "restore"} {
 		t.Run(command, func(t *testing.T) {
 			dir, l := shortDir(t), &logtest.Log{}
@@ -207,7 +207,7 @@ func TestWallsOfARestoredBox(t *testing.T) {
 		t.Skip("this host has no cgroups for us")
 	}
 	once(t, p, "a", "print(1)")
-	l := lease(t, p, "b", executor.Limits{MemoryMB: 64})
+	l := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
 	v := run(t, l, "import os, time\nfor _ in range(12):\n  if not os.fork():\n    x = bytearray(50 << 20); time.sleep(60)\ntime.sleep(60)")
 	if v.Error == nil || v.Error.Code != executor.CodeMemory {
 		t.Errorf("twelve times 50 MB: %+v, want %s", v, executor.CodeMemory)

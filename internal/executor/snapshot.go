@@ -17,28 +17,28 @@ import (
 // of the first such box of an environment, saved once its runner has imported them, before it has
 // forked for any program. Whatever goes wrong with it, boxes are booted again. The zero value is one
 // that is never to be had.
-type checkpoint struct {
+type snapshot struct {
 	dir string // where its files are to be; its parent is there
 	log *slog.Logger
 
 	mu    sync.Mutex
-	state checkpointState
+	state snapshotState
 	until time.Time // none is taken before, after a failure
 }
 
-type checkpointState int
+type snapshotState int
 
 const (
-	noCheckpoint checkpointState = iota
+	noSnapshot snapshotState = iota
 	beingSaved
 	isSaved
 )
 
 const (
-	checkpointPause  = 10 * time.Minute // after a failure: what it was may have been mended
-	checkpointWait   = 20 * time.Second // for a box to be saved, and for one to be restored
-	maxCheckpointMB  = 1024             // that a saved box holds
-	checkpointOfFree = 0.25             // of what is free on the disk, at most
+	snapshotPause  = 10 * time.Minute // after a failure: what it was may have been mended
+	snapshotWait   = 20 * time.Second // for a box to be saved, and for one to be restored
+	maxSnapshotMB  = 1024             // that a saved box holds
+	snapshotOfFree = 0.25             // of what is free on the disk, at most
 )
 
 // origin is where the state of a box comes from.
@@ -51,8 +51,8 @@ const (
 )
 
 // origin says how a box is to start.
-func (c *checkpoint) origin(box Box, preload []string) origin {
-	if _, ok := box.(Checkpointer); !ok || len(preload) == 0 || c.dir == "" {
+func (c *snapshot) origin(box Box, preload []string) origin {
+	if _, ok := box.(Snapshotter); !ok || len(preload) == 0 || c.dir == "" {
 		return booted
 	}
 	c.mu.Lock()
@@ -68,12 +68,12 @@ func (c *checkpoint) origin(box Box, preload []string) origin {
 }
 
 // due tells whether one is to be taken; c.mu is held.
-func (c *checkpoint) due() bool { return c.state == noCheckpoint && !time.Now().Before(c.until) }
+func (c *snapshot) due() bool { return c.state == noSnapshot && !time.Now().Before(c.until) }
 
 // save takes the checkpoint of a box, unless another box was first. The error means that the box is in
 // doubt.
-func (c *checkpoint) save(ctx context.Context, box Box) error {
-	saver, ok := box.(Checkpointer)
+func (c *snapshot) save(ctx context.Context, box Box) error {
+	saver, ok := box.(Snapshotter)
 	c.mu.Lock()
 	due := ok && c.due()
 	if due {
@@ -88,9 +88,9 @@ func (c *checkpoint) save(ctx context.Context, box Box) error {
 		return nil
 	}
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, checkpointWait)
+	limited, cancel := context.WithTimeout(ctx, snapshotWait)
 	defer cancel()
-	if err := saver.Checkpoint(limited, c.dir); err != nil {
+	if err := saver.Snapshot(limited, c.dir); err != nil {
 		return c.blame(ctx, err)
 	}
 	c.mu.Lock()
@@ -101,8 +101,8 @@ func (c *checkpoint) save(ctx context.Context, box Box) error {
 }
 
 // fits tells whether the disk has room for the state of a box, and to spare.
-func (c *checkpoint) fits(ctx context.Context, box Box) error {
-	stater, ok := box.(Stater)
+func (c *snapshot) fits(ctx context.Context, box Box) error {
+	stater, ok := box.(StatsReporter)
 	if !ok {
 		return nil
 	}
@@ -114,33 +114,33 @@ func (c *checkpoint) fits(ctx context.Context, box Box) error {
 	if err != nil {
 		return err
 	}
-	if room := min(maxCheckpointMB, checkpointOfFree*float64(free>>20)); stats.MemoryMB > room {
+	if room := min(maxSnapshotMB, snapshotOfFree*float64(free>>20)); stats.MemoryMB > room {
 		return fmt.Errorf("a box holds %.0f MB, and there is room for %.0f", stats.MemoryMB, room)
 	}
 	return nil
 }
 
 // failed gives the checkpoint up for a while, and says why.
-func (c *checkpoint) failed(err error) {
+func (c *snapshot) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == noCheckpoint {
+	if c.state == noSnapshot {
 		return
 	}
-	c.state, c.until = noCheckpoint, time.Now().Add(checkpointPause)
-	c.log.Warn("boxes are booted for a while, not restored", "pause", checkpointPause, "error", errors.Join(err, os.RemoveAll(c.dir)))
+	c.state, c.until = noSnapshot, time.Now().Add(snapshotPause)
+	c.log.Warn("boxes are booted for a while, not restored", "pause", snapshotPause, "error", errors.Join(err, os.RemoveAll(c.dir)))
 }
 
 // blame gives the checkpoint up for the error of a box, unless the making of that box was cancelled.
-func (c *checkpoint) blame(ctx context.Context, err error) error {
+func (c *snapshot) blame(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
 	c.failed(err)
-	return &checkpointError{err}
+	return &snapshotError{err}
 }
 
-// checkpointError is why a box could not be made that was to be saved or restored.
-type checkpointError struct{ error }
+// snapshotError is why a box could not be made that was to be saved or restored.
+type snapshotError struct{ error }
 
-func (e *checkpointError) Unwrap() error { return e.error }
+func (e *snapshotError) Unwrap() error { return e.error }

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// waiter is a lease that waits for a box. Exactly one answer is sent.
-type waiter struct {
-	env      *environment
-	key      Key
-	memoryMB int
-	since    time.Time
-	short    bool        // of memory: there is no room yet for what it asks
-	answer   chan answer // room for one
+// request is a lease that waits for a box. Exactly one answer is sent.
+type request struct {
+	env         *environment
+	key         Key
+	memoryMB    int
+	since       time.Time
+	lacksMemory bool               // as of the last schedule
+	result      chan acquireResult // buffered
 }
 
-type answer struct {
+type acquireResult struct {
 	box *pooledBox
 	err error
 }
 
-func (w *waiter) refuse(err error) { w.answer <- answer{err: err} }
+func (w *request) refuse(err error) { w.result <- acquireResult{err: err} }
 
-// trouble remembers failures to make a box, to slow down and to say why.
-type trouble struct {
+// failures remembers failures to make a box, to slow down and to say why.
+type failures struct {
 	attempts int
 	err      error
 	until    time.Time
@@ -42,7 +42,7 @@ const (
 	givingUp = 3
 )
 
-func (t *trouble) add(err error, now time.Time) {
+func (t *failures) add(err error, now time.Time) {
 	t.attempts++
 	if errors.Is(err, context.DeadlineExceeded) { // leases have waited enough
 		t.attempts = max(t.attempts, givingUp)
@@ -107,7 +107,7 @@ func sooner(a, b time.Duration) time.Duration {
 // parallel is how many boxes are made at once: it takes a processor to boot one.
 func parallel() int { return max(2, runtime.NumCPU()) }
 
-// settle gives boxes to waiting leases, first come, first served, and returns of which
+// schedule gives boxes to waiting leases, first come, first served, and returns of which
 // environments to make boxes now, and after which time to look again (0: when something
 // happens). It may be called whenever anything has changed; p.mu is held.
 //
@@ -116,32 +116,32 @@ func parallel() int { return max(2, runtime.NumCPU()) }
 // on that of the longest idle box of somebody else. What one counts on is not there
 // for those behind it. A lease for whose memory there is no room yet holds up those
 // behind it: otherwise small tasks would starve large ones.
-func (p *Pool) settle() (create []*environment, next time.Duration) {
+func (p *Pool) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
-	coming, freeing := map[*environment]int{}, p.count(burning)
+	coming, freeing := map[*environment]int{}, p.count(destroying)
 	for _, e := range p.envs {
 		coming[e] = p.countOf(e, warming)
 	}
 	free := p.opts.Max - len(p.boxes)
 	kept := p.waiting[:0]
 	for i, w := range p.waiting {
-		w.short = p.opts.MemoryMBTotal > 0 && p.memoryMB+w.memoryMB > p.opts.MemoryMBTotal
-		if w.short {
+		w.lacksMemory = p.opts.MemoryMBTotal > 0 && p.memoryMB+w.memoryMB > p.opts.MemoryMBTotal
+		if w.lacksMemory {
 			for _, behind := range p.waiting[i:] {
-				behind.short = true
+				behind.lacksMemory = true
 			}
 			kept = append(kept, p.waiting[i:]...)
 			break
 		}
-		b, trouble := p.pick(w), w.env.trouble
+		b, failures := p.pick(w), w.env.failures
 		switch {
 		case b != nil:
 			p.lend(b, w, now)
 			continue
 		case coming[w.env] > 0:
 			coming[w.env]--
-		case trouble.attempts >= givingUp && (w.env.paused(now) > 0 || p.countOf(w.env, warming) > 0 || slices.Contains(create, w.env)) && p.countOf(w.env, leased) == 0: // the next attempt may be its own
-			w.refuse(&UnavailableError{Attempts: trouble.attempts, Err: trouble.err})
+		case failures.attempts >= givingUp && (w.env.paused(now) > 0 || p.countOf(w.env, warming) > 0 || slices.Contains(create, w.env)) && p.countOf(w.env, acquired) == 0: // the next attempt may be its own
+			w.refuse(&UnavailableError{Attempts: failures.attempts, Err: failures.err})
 			continue
 		case free > 0:
 			free--
@@ -186,13 +186,13 @@ func (p *Pool) refill(now time.Time, create []*environment, coming map[*environm
 		var n int
 		booting, _ := p.booting(now)
 		making := booting + len(create)
-		n, next = p.pace.allowed(now, making, p.count(leased))
+		n, next = p.pace.allowed(now, making, p.count(acquired))
 		if p.stats.Created == 0 { // the first one soon, rather than several together later
 			n = min(n, max(0, 1-making))
 		}
 		ahead := p.ahead(now, lacking, min(n, free))
 		create = append(create, ahead...)
-		if n > len(ahead) && len(ahead) < all && p.count(burning) == 0 {
+		if n > len(ahead) && len(ahead) < all && p.count(destroying) == 0 {
 			next = p.reclaim(now)
 		}
 	}
@@ -254,12 +254,12 @@ func (p *Pool) reclaim(now time.Time) time.Duration {
 func (p *Pool) evict(b *pooledBox) {
 	p.stats.Evicted++
 	p.trace("evicted", b, "")
-	p.burn(b)
+	p.discard(b)
 }
 
 // pick returns a live idle box for a lease: one that is bound to its key, the most
 // recently used, or an unbound one. Dead ones that it comes across are burned.
-func (p *Pool) pick(w *waiter) *pooledBox {
+func (p *Pool) pick(w *request) *pooledBox {
 	for {
 		var best *pooledBox
 		for _, b := range p.boxes {
@@ -274,27 +274,27 @@ func (p *Pool) pick(w *waiter) *pooledBox {
 			return best
 		}
 		p.stats.Died++
-		p.burn(best)
+		p.discard(best)
 	}
 }
 
-func (p *Pool) lend(b *pooledBox, w *waiter, now time.Time) {
+func (p *Pool) lend(b *pooledBox, w *request, now time.Time) {
 	b.cold = b.used.After(w.since) && b.state == ready
-	b.state, b.key, b.used = leased, w.key, now
-	b.memoryMB, b.held = w.memoryMB, true
+	b.state, b.key, b.used = acquired, w.key, now
+	b.memoryMB, b.inUse = w.memoryMB, true
 	p.memoryMB += w.memoryMB
 	p.pace.busy = now
-	p.stats.Leases++
+	p.stats.Acquires++
 	p.stats.Waited += now.Sub(w.since)
 	if b.cold {
-		p.stats.ColdLeases++
+		p.stats.ColdAcquires++
 	}
-	p.trace("leased", b, "")
-	w.answer <- answer{box: b}
+	p.trace("acquired", b, "")
+	w.result <- acquireResult{box: b}
 }
 
-// giveBack takes a box from its lease; p.mu is held.
-func (p *Pool) giveBack(b *pooledBox) {
+// unassign takes a box from its lease; p.mu is held.
+func (p *Pool) unassign(b *pooledBox) {
 	b.used = time.Now()
 	p.pace.busy = b.used
 	p.memoryMB -= b.memoryMB
@@ -302,19 +302,19 @@ func (p *Pool) giveBack(b *pooledBox) {
 	b.state = bound
 }
 
-// burn takes a box out of use for good; Run destroys it. p.mu is held.
-func (p *Pool) burn(b *pooledBox) {
-	if b.state == burning {
+// discard takes a box out of use for good; Run destroys it. p.mu is held.
+func (p *Pool) discard(b *pooledBox) {
+	if b.state == destroying {
 		return
 	}
-	if b.state == leased {
-		p.giveBack(b)
+	if b.state == acquired {
+		p.unassign(b)
 	}
-	b.state = burning
-	p.stats.Burned++
+	b.state = destroying
+	p.stats.Discarded++
 	p.doomed = append(p.doomed, b)
-	p.trace("burned", b, "")
-	p.kick()
+	p.trace("discarded", b, "")
+	p.wakeRun()
 }
 
 // victim is the box whose place a lease of an environment may have: the longest idle one, else one of
@@ -352,8 +352,8 @@ func (p *Pool) count(s boxState) int {
 	return n
 }
 
-// withdraw takes a waiter out of the queue; false: it has been answered. p.mu is held.
-func (p *Pool) withdraw(w *waiter) bool {
+// removeRequest takes a request out of the queue; false: it has been answered. p.mu is held.
+func (p *Pool) removeRequest(w *request) bool {
 	i := slices.Index(p.waiting, w)
 	if i < 0 {
 		return false

@@ -14,7 +14,7 @@ import (
 type restorable struct{ *box }
 
 // Checkpoint saves the sandbox into the directory, which only we may read, and lets it run on.
-func (b restorable) Checkpoint(ctx context.Context, dir string) error {
+func (b restorable) Snapshot(ctx context.Context, dir string) error {
 	if err := b.checkpoint(ctx, dir); err != nil {
 		return fmt.Errorf("save gvisor box %s: %w", b.spec.Name, err)
 	}

@@ -1,0 +1,130 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrTooLarge is returned by Acquire when the request exceeds what the pool has in all.
+var ErrTooLarge = errors.New("more than this pool has")
+
+// UnavailableError is returned by Acquire while boxes cannot be created. The pool keeps trying; the
+// caller may retry later.
+type UnavailableError struct {
+	Attempts int   // consecutive failures
+	Err      error // the last failure
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("no box could be created in %d attempts (%s): %v", e.Attempts, ReasonOf(e.Err), e.Err)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Wait is what a request waits for.
+type Wait string
+
+// What requests wait for.
+const (
+	WaitSandbox Wait = "sandbox" // every box is acquired, or the next one is being created
+	WaitMemory  Wait = "memory"  // acquired boxes use up PoolOptions.MemoryMBTotal
+)
+
+// longWait is how long a request waits before Acquire reports it.
+const longWait = time.Second
+
+// limitAttempts bounds on how many boxes Acquire tries to set the limits.
+const limitAttempts = 3
+
+// Acquire waits for a box that is bound to the key, or for an unbound one, and sets its outer limits.
+// Requests are served in order of arrival. If onWait is not nil, Acquire calls it after the first second
+// of waiting, and again whenever it waits for something else.
+//
+// The error is ErrTooLarge, an *UnavailableError, ErrPoolClosed, the driver's error if limits could not
+// be set, or the cause of the context's end.
+func (p *Pool) Acquire(ctx context.Context, key Key, limits Limits, onWait func(Wait)) (*AcquiredBox, error) {
+	limits = limits.OrDefaults()
+	if total := p.opts.MemoryMBTotal; total > 0 && limits.MemoryMB > total {
+		return nil, fmt.Errorf("acquire box: %d MB of memory is %w: %d MB", limits.MemoryMB, ErrTooLarge, total)
+	}
+	env := p.environment(key.Environment)
+	key.Environment = env.Name
+	var err error
+	for range limitAttempts {
+		var b *pooledBox
+		if b, err = p.wait(ctx, env, key, limits, onWait); err != nil {
+			return nil, fmt.Errorf("acquire box: %w", err)
+		}
+		a := &AcquiredBox{pool: p, box: b, limits: limits, cold: b.cold}
+		if err = b.limit(ctx, limits); err == nil {
+			return a, nil
+		}
+		a.Discard()
+	}
+	return nil, fmt.Errorf("acquire box: %w", err)
+}
+
+// wait queues a request and waits until the scheduler serves it.
+func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limits, onWait func(Wait)) (*pooledBox, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r := &request{env: env, key: key, memoryMB: limits.MemoryMB, since: time.Now(), result: make(chan acquireResult, 1)}
+	p.mu.Lock()
+	if p.closed != nil {
+		p.mu.Unlock()
+		return nil, p.closed
+	}
+	p.waiting = append(p.waiting, r)
+	p.schedule()
+	p.mu.Unlock()
+	p.wakeRun()
+	tick := time.NewTicker(longWait)
+	defer tick.Stop()
+	var reported Wait
+	for {
+		select {
+		case result := <-r.result:
+			return result.box, result.err
+		case <-ctx.Done():
+			return nil, p.abandon(ctx, r)
+		case <-tick.C:
+			if now := p.waitOf(r); onWait != nil && now != reported {
+				reported = now
+				onWait(now)
+			}
+		}
+	}
+}
+
+func (p *Pool) waitOf(r *request) Wait {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.lacksMemory {
+		return WaitMemory
+	}
+	return WaitSandbox
+}
+
+// abandon removes a request whose context has ended, and returns the cause. A box that the scheduler
+// assigned in the same moment is returned to the pool.
+func (p *Pool) abandon(ctx context.Context, r *request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.removeRequest(r) {
+		if result := <-r.result; result.box != nil {
+			result.box.inUse = false
+			if result.box.state == acquired {
+				p.unassign(result.box)
+			}
+		}
+	}
+	p.schedule()
+	p.wakeRun()
+	if err := r.env.failures.err; err != nil {
+		return fmt.Errorf("%w; boxes cannot be created: %w", context.Cause(ctx), err)
+	}
+	return context.Cause(ctx)
+}
