@@ -73,11 +73,11 @@ func (d *httpDoor) answer(ctx context.Context, id string, a Answer) (Record, err
 }
 
 func (d *natsDoor) approvals(ctx context.Context) ([]PendingApproval, error) {
-	list, err := d.jobs.Waiting(ctx, d.tenant)
+	list, err := d.jobs.PendingApprovals(ctx, d.tenant)
 	return list, final(answer(err))
 }
 
 func (d *natsDoor) answer(ctx context.Context, id string, a Answer) (Record, error) {
-	r, err := d.jobs.Answer(ctx, d.tenant, id, d.user, a)
+	r, err := d.jobs.AnswerApproval(ctx, d.tenant, id, d.user, a)
 	return r, final(answer(err))
 }

@@ -34,14 +34,12 @@ func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
 		return nil, err
 	}
 	c, err := jobs.Connect(ctx, jobs.Options{
-		URL:       o.URL,
-		Name:      cmp.Or(o.Source, "codefleet/client"),
-		User:      o.NATSUser,
-		Password:  o.NATSPassword,
-		Token:     o.Token,
-		CredsFile: o.NATSCredentials,
-		TLS:       o.TLS,
-		Producer:  !o.NATSFleet,
+		Server: jobs.Server{URL: o.URL, TLS: o.TLS},
+		Credentials: jobs.Credentials{
+			User: o.NATSUser, Password: o.NATSPassword, Token: o.Token, CredsFile: o.NATSCredentials,
+		},
+		Name:     cmp.Or(o.Source, "codefleet/client"),
+		Producer: !o.NATSFleet,
 	})
 	if err != nil {
 		return nil, err
@@ -163,7 +161,7 @@ func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	if !d.all {
 		return nil, httpOnly()
 	}
-	found, err := d.jobs.Dead(ctx, d.tenant, limit)
+	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
 	return found, final(answer(err))
 }
 

@@ -214,10 +214,10 @@ type served struct {
 func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []byte {
 	a := s.answer(ctx, name, data)
 	out, err := encode(a)
-	if err == nil && len(out) <= jobs.MaxAnswer {
+	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	a = tools.OfferAnswer{Code: tools.OfferLarge, Error: fmt.Sprintf("the answer has %d bytes, more than %d", len(out), jobs.MaxAnswer)}
+	a = tools.OfferAnswer{Code: tools.OfferLarge, Error: fmt.Sprintf("the answer has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
 	if err != nil {
 		a = tools.OfferAnswer{Code: tools.OfferFailed, Error: "the answer is no JSON: " + err.Error()}
 	}

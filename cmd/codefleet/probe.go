@@ -26,7 +26,7 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	}
 	q, err := jobs.Connect(ctx, o)
 	switch {
-	case errors.Is(err, jobs.ErrServerOld):
+	case errors.Is(err, jobs.ErrServerTooOld):
 		return finding{name, problem, err.Error(), "upgrade it to " + jobs.MinServer + " or newer"}
 	case err != nil:
 		return finding{name, problem, fmt.Sprintf("nats.url does not answer: %v", err), "is the address right (codefleet config show), and the server running?"}

@@ -77,7 +77,7 @@ func Of(err error) *Error {
 			Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no such task",
 			Hint: "ended tasks are kept for some days only",
 		}
-	case errors.Is(err, jobs.ErrOtherData):
+	case errors.Is(err, jobs.ErrKeyReused):
 		return &Error{
 			Status: http.StatusConflict, Code: "other_data", Message: "this source and key were used for another task",
 			Hint: "use a new id or idempotency key for a new task",
@@ -102,7 +102,7 @@ func Of(err error) *Error {
 // ofAnswer is the refusal of an answer for a tool call that does not wait for it.
 func ofAnswer(a *jobs.AnswerError) *Error {
 	e := New(http.StatusConflict, jobs.AnswerCode(a), "%s", a.Message)
-	if errors.Is(a, jobs.ErrUnknownCall) {
+	if errors.Is(a, jobs.ErrApprovalNotFound) {
 		e.Status, e.Hint = http.StatusNotFound, "GET /v1/approvals (codefleet approvals) lists what waits"
 	}
 	return e

@@ -131,10 +131,11 @@ func Jobs(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Options, 
 		return jobs.Options{}, fmt.Errorf("nats: %w", err)
 	}
 	return jobs.Options{
-		URL: c.NATS.URL, Name: name,
-		User: c.NATS.User, Password: string(c.NATS.Password), Token: string(c.NATS.Token), CredsFile: c.NATS.Creds,
-		TLS: conf, AnyServer: c.NATS.AllowOldServer, AnyInbox: !c.Auth.Enabled,
-		AckWait: c.Queue.AckWait, Policy: Policy(c),
+		Server: jobs.Server{URL: c.NATS.URL, TLS: conf, AnyVersion: c.NATS.AllowOldServer},
+		Credentials: jobs.Credentials{
+			User: c.NATS.User, Password: string(c.NATS.Password), Token: string(c.NATS.Token), CredsFile: c.NATS.Creds,
+		},
+		Name: name, AckWait: c.Queue.AckWait, AnyInbox: !c.Auth.Enabled, Policy: Policy(c),
 		Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/jobs"), Meter: t.MeterProvider.Meter("codefleet/jobs"),
 	}, nil
 }

@@ -94,7 +94,7 @@ func hostLock(c *config.Config) func(context.Context) (func(), error) {
 }
 
 // openHeads connects to the queue, for the life of the process.
-func openHeads(c *config.Config) (*jobs.Heads, error) {
+func openHeads(c *config.Config) (*jobs.HeadBucket, error) {
 	ctx := context.Background() // of the process; each request has its own
 	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})
 	if err != nil {
@@ -108,7 +108,7 @@ func openHeads(c *config.Config) (*jobs.Heads, error) {
 	if err != nil {
 		return nil, err
 	}
-	heads, err := client.Heads(ctx)
+	heads, err := client.OpenHeadBucket(ctx)
 	if err != nil {
 		client.Close()
 	}
@@ -120,10 +120,10 @@ type natsHeads struct {
 	config *config.Config
 
 	mu   sync.Mutex
-	open *jobs.Heads
+	open *jobs.HeadBucket
 }
 
-func (n *natsHeads) connect() (*jobs.Heads, error) {
+func (n *natsHeads) connect() (*jobs.HeadBucket, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open != nil {
@@ -141,7 +141,7 @@ func (n *natsHeads) Get(ctx context.Context, key, version string) (state.Object,
 	}
 	h, err := heads.Get(ctx, key)
 	switch {
-	case errors.Is(err, jobs.ErrNoHead):
+	case errors.Is(err, jobs.ErrHeadNotFound):
 		return state.Object{}, fmt.Errorf("%w: %w", state.ErrNotFound, err)
 	case err != nil:
 		return state.Object{}, temporary(err)
@@ -163,7 +163,7 @@ func (n *natsHeads) CompareAndSwap(ctx context.Context, key, version string, dat
 		}
 	}
 	revision, err = heads.Swap(ctx, key, revision, data)
-	if errors.Is(err, jobs.ErrHeadStale) {
+	if errors.Is(err, jobs.ErrHeadConflict) {
 		return "", fmt.Errorf("%w: %w", state.ErrConflict, err)
 	}
 	if err != nil {

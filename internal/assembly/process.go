@@ -53,7 +53,7 @@ func (p *Process) Connect(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
-	o.WaitForServer = true
+	o.Server.Wait = true
 	if p.Queue, err = jobs.Connect(ctx, o); err != nil {
 		return fmt.Errorf("connect to the queue: %w", err)
 	}

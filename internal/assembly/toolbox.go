@@ -196,9 +196,9 @@ func sendCalls(queue *jobs.Client) registered.Send {
 	return func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error) {
 		answer, err := queue.CallTool(ctx, tenant, jobs.ToolName{Server: server, Tool: tool}, data)
 		switch {
-		case errors.Is(err, jobs.ErrNobody):
+		case errors.Is(err, jobs.ErrNoResponders):
 			err = fmt.Errorf("%w: %w", registered.ErrNobody, err)
-		case errors.Is(err, jobs.ErrLeaving):
+		case errors.Is(err, jobs.ErrToolDraining):
 			err = fmt.Errorf("%w: %w", registered.ErrAgain, err)
 		}
 		return answer, err

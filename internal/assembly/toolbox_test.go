@@ -126,11 +126,11 @@ func TestSearchKnowsTheTenantsPast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Jobs.Remember("default", past); err != nil {
+	if err := f.Jobs.AppendHistory("default", past); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(ingesttest.Patience); ; { // it is stored in the background
-		stored, err := f.Jobs.Remembered(t.Context(), "default", 1)
+		stored, err := f.Jobs.History(t.Context(), "default", 1)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("remembered: %v, %v", stored, err)
 		}

@@ -91,8 +91,10 @@ func s3Role(ctx context.Context, ready func()) error {
 // connect reaches the queue of the fleet that the variables of this process describe.
 func connect(ctx context.Context, addr string) (*jobs.Client, error) {
 	return jobs.Connect(ctx, jobs.Options{
-		URL: "nats://" + addr, User: embedded.FleetUser, Password: password, WaitForServer: true,
-		AckWait: ackWait, History: 1000, Log: quiet(),
+		Server:      jobs.Server{URL: "nats://" + addr, Wait: true},
+		Credentials: jobs.Credentials{User: embedded.FleetUser, Password: password},
+		Storage:     jobs.Storage{Revisions: 1000},
+		AckWait:     ackWait, Log: quiet(),
 	})
 }
 

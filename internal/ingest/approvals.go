@@ -14,7 +14,7 @@ import (
 func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
-	list, err := s.o.Jobs.Waiting(ctx, identityOf(ctx).tenant)
+	list, err := s.o.Jobs.PendingApprovals(ctx, identityOf(ctx).tenant)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	id := identityOf(ctx)
-	rec, err := s.o.Jobs.Answer(ctx, id.tenant, r.PathValue("id"), id.name, in.Answer)
+	rec, err := s.o.Jobs.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Answer)
 	if err != nil {
 		return err
 	}

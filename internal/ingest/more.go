@@ -97,7 +97,7 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
-	dead, err := s.o.Jobs.Dead(ctx, identityOf(ctx).tenant, limit)
+	dead, err := s.o.Jobs.DeadLetters(ctx, identityOf(ctx).tenant, limit)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func TestWebHookHandshake(t *testing.T) {
 }
 
 func TestBacklogFull(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(_ *ingest.Options, o *jobs.Options) { o.MaxBacklog = 2 })
+	f := ingesttest.Start(t, 0, func(_ *ingest.Options, o *jobs.Options) { o.Storage.MaxBacklog = 2 })
 	for i := range 2 {
 		submit(t, f, "", fmt.Sprintf(`{"code":"print %d"}`, i))
 	}

@@ -21,15 +21,15 @@ import (
 
 // Errors of Answer, beside ErrUnknownTask. AnswerError wraps one of them.
 var (
-	ErrUnknownCall = errors.New("no such call waits for approval")
-	ErrAnswered    = errors.New("the call has its answer")                       // somebody was first
-	ErrNotWaiting  = errors.New("the call does not wait for an answer any more") // too late
+	ErrApprovalNotFound = errors.New("no such call waits for approval")
+	ErrAlreadyAnswered  = errors.New("the call has its answer")                       // somebody was first
+	ErrNotPending       = errors.New("the call does not wait for an answer any more") // too late
 )
 
 // AnswerError says why an answer was not taken, in words for whoever gave it.
 type AnswerError struct {
 	Message string
-	Err     error // ErrUnknownCall, ErrAnswered or ErrNotWaiting
+	Err     error // ErrApprovalNotFound, ErrAlreadyAnswered or ErrNotPending
 }
 
 func (e *AnswerError) Error() string { return e.Message }
@@ -41,15 +41,15 @@ const (
 	maxListed  = 500 // tasks that Waiting looks at
 )
 
-// ErrManyWait is returned by Ask when too many calls of the task wait already.
-var ErrManyWait = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
+// ErrTooManyPending is returned by RequestApproval when too many calls of the task wait already.
+var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
 
-// Ask puts a call of this run before whoever may approve it, and returns what they said: an Approval
+// RequestApproval puts a call of this run before whoever may approve it, and returns what they said: an Approval
 // that is approved or denied, or, when nobody answered before q.ExpiresAt, expired. A call that has its
 // answer, from an earlier run of the task or for all calls of its tool, is not asked for again. Of q
 // everything up to ArgsBytes, and ExpiresAt, is the caller's. When ctx ends, the call goes on waiting,
 // for the next run of the task. ErrLeaseLost when the task is no longer this worker's.
-func (j *Job) Ask(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {
+func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {
 	r := j.r
 	c, heard := r.w.c, make(chan *nats.Msg, 64)
 	sub, err := c.nc.ChanSubscribe("notify."+r.tenant+"."+r.id, heard)
@@ -68,7 +68,7 @@ func (j *Job) Ask(ctx context.Context, q schemas.Approval) (schemas.Approval, er
 		return q, fmt.Errorf("ask for approval: %w", err)
 	}
 	if full {
-		return q, ErrManyWait
+		return q, ErrTooManyPending
 	}
 	if now.State != schemas.ApprovalPending {
 		return now, nil
@@ -112,9 +112,9 @@ func (c *Client) point(ctx context.Context, tenant, id string, d time.Duration) 
 
 func askedSubject(tenant string) string { return "asked." + tenant + "." }
 
-// Waiting returns the calls of a tenant's tasks that wait for somebody's word, those that were asked
+// PendingApprovals returns the calls of a tenant's tasks that wait for somebody's word, those that were asked
 // for first at the beginning.
-func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
+func (c *Client) PendingApprovals(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
@@ -150,10 +150,10 @@ func (c *Client) Waiting(ctx context.Context, tenant string) ([]schemas.PendingA
 	return all, nil
 }
 
-// Answer says yes or no to a call of a task that waits, or to all that wait, on behalf of by, and
+// AnswerApproval says yes or no to a call of a task that waits, or to all that wait, on behalf of by, and
 // returns the task's record after. The first answer counts; the same one given again by the same is no
 // error. ErrUnknownTask, or an *AnswerError.
-func (c *Client) Answer(ctx context.Context, tenant, id, by string, a schemas.Answer) (schemas.Record, error) {
+func (c *Client) AnswerApproval(ctx context.Context, tenant, id, by string, a schemas.Answer) (schemas.Record, error) {
 	if c.opts.Producer {
 		return c.remoteAnswer(ctx, tenant, id, by, a)
 	}
@@ -259,13 +259,13 @@ func (e *entry) answer(a schemas.Answer, by string, now time.Time) (changed bool
 			}
 		}
 		if !changed {
-			return false, &AnswerError{"no call of this task waits for approval", ErrUnknownCall}
+			return false, &AnswerError{"no call of this task waits for approval", ErrApprovalNotFound}
 		}
 		return true, nil
 	}
 	i := e.call(a.Call)
 	if i < 0 {
-		return false, &AnswerError{"no call of this task waits for approval under that name", ErrUnknownCall}
+		return false, &AnswerError{"no call of this task waits for approval under that name", ErrApprovalNotFound}
 	}
 	switch q := &e.Approvals[i]; {
 	case q.State == schemas.ApprovalApproved || q.State == schemas.ApprovalDenied:
@@ -273,11 +273,11 @@ func (e *entry) answer(a schemas.Answer, by string, now time.Time) (changed bool
 		if same { // sent twice
 			return false, nil
 		}
-		return false, &AnswerError{fmt.Sprintf("the call was %s already, by %s at %s", q.State, q.By, q.AnsweredAt.Format(time.RFC3339)), ErrAnswered}
+		return false, &AnswerError{fmt.Sprintf("the call was %s already, by %s at %s", q.State, q.By, q.AnsweredAt.Format(time.RFC3339)), ErrAlreadyAnswered}
 	case q.State == schemas.ApprovalWithdrawn || e.Status.Terminal():
-		return false, &AnswerError{fmt.Sprintf("the call does not wait any more: its task is %s", e.Status), ErrNotWaiting}
+		return false, &AnswerError{fmt.Sprintf("the call does not wait any more: its task is %s", e.Status), ErrNotPending}
 	case q.State == schemas.ApprovalExpired || !now.Before(q.ExpiresAt):
-		return false, &AnswerError{"the call does not wait any more: nobody answered until " + q.ExpiresAt.Format(time.RFC3339), ErrNotWaiting}
+		return false, &AnswerError{"the call does not wait any more: nobody answered until " + q.ExpiresAt.Format(time.RFC3339), ErrNotPending}
 	default:
 		decide(q, a, by, now)
 		return true, nil

@@ -33,7 +33,7 @@ func asks(ctx context.Context, j *Job) (*schemas.Result, error) {
 		if call == "x" {
 			d = 50 * time.Millisecond
 		}
-		a, err := j.Ask(ctx, question(call, d))
+		a, err := j.RequestApproval(ctx, question(call, d))
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func asks(ctx context.Context, j *Job) (*schemas.Result, error) {
 func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.PendingApproval) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls that wait", n), func() error {
-		all, err := f.Waiting(t.Context(), "acme")
+		all, err := f.PendingApprovals(t.Context(), "acme")
 		list = nil
 		for _, w := range all {
 			if w.TaskID == id {
@@ -63,7 +63,7 @@ func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.PendingApp
 
 func (f *fleet) answer(t *testing.T, id, call string, approve bool) {
 	t.Helper()
-	if _, err := f.Answer(t.Context(), "acme", id, "alice", schemas.Answer{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
+	if _, err := f.AnswerApproval(t.Context(), "acme", id, "alice", schemas.Answer{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +78,7 @@ func TestApprovals(t *testing.T) {
 	}
 	refused := func(what string, tenant, id string, a schemas.Answer, by string, want error) {
 		t.Helper()
-		if _, err := f.Answer(t.Context(), tenant, id, by, a); !errors.Is(err, want) {
+		if _, err := f.AnswerApproval(t.Context(), tenant, id, by, a); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
@@ -87,15 +87,15 @@ func TestApprovals(t *testing.T) {
 	refused("another tenant", "other", rec.TaskID, first, "eve", ErrUnknownTask)
 	refused("unknown task", "acme", unknown, first, "alice", ErrUnknownTask)
 	refused("no task id", "acme", "../../x", first, "alice", ErrUnknownTask)
-	refused("unknown call", "acme", rec.TaskID, schemas.Answer{Call: "zzzzzzzzzz"}, "alice", ErrUnknownCall)
-	if list, err := f.Waiting(t.Context(), "other"); err != nil || len(list) != 0 {
+	refused("unknown call", "acme", rec.TaskID, schemas.Answer{Call: "zzzzzzzzzz"}, "alice", ErrApprovalNotFound)
+	if list, err := f.PendingApprovals(t.Context(), "other"); err != nil || len(list) != 0 {
 		t.Errorf("another tenant sees %+v, %v", list, err)
 	}
 
 	f.answer(t, rec.TaskID, "a", true)
 	f.answer(t, rec.TaskID, "a", true) // sent twice
-	refused("the second answer", "acme", rec.TaskID, schemas.Answer{Call: w.Call}, "bob", ErrAnswered)
-	refused("the same of another", "acme", rec.TaskID, first, "bob", ErrAnswered)
+	refused("the second answer", "acme", rec.TaskID, schemas.Answer{Call: w.Call}, "bob", ErrAlreadyAnswered)
+	refused("the same of another", "acme", rec.TaskID, first, "bob", ErrAlreadyAnswered)
 	f.waits(t, rec.TaskID, 1)
 	f.answer(t, rec.TaskID, "b", false)
 	end := f.end(t, rec.TaskID)
@@ -112,8 +112,8 @@ func TestApprovals(t *testing.T) {
 	if diff := cmp.Diff([]string{"a approved alice", "b denied alice", "x expired "}, states); diff != "" {
 		t.Errorf("the record after (-want +got):\n%s", diff)
 	}
-	refused("too late", "acme", rec.TaskID, schemas.Answer{Call: "xxxxxxxxxx", Approve: true}, "alice", ErrNotWaiting)
-	refused("all, of none", "acme", rec.TaskID, schemas.Answer{Approve: true}, "alice", ErrUnknownCall)
+	refused("too late", "acme", rec.TaskID, schemas.Answer{Call: "xxxxxxxxxx", Approve: true}, "alice", ErrNotPending)
+	refused("all, of none", "acme", rec.TaskID, schemas.Answer{Approve: true}, "alice", ErrApprovalNotFound)
 	f.waits(t, rec.TaskID, 0)
 }
 
@@ -131,7 +131,7 @@ func TestCancelWhileACallWaits(t *testing.T) {
 		t.Errorf("cancelled while it waited: %s, %+v", end.Status, end.Approvals)
 	}
 	f.waits(t, rec.TaskID, 0)
-	if _, err := f.Answer(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotWaiting) {
+	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotPending) {
 		t.Errorf("an answer after that: %v", err)
 	}
 }
@@ -157,7 +157,7 @@ func TestApprovalsOutliveARun(t *testing.T) {
 				}
 			}
 		}()
-		_, err := j.Ask(ctx, question("a", time.Minute))
+		_, err := j.RequestApproval(ctx, question("a", time.Minute))
 		cancel(lost)
 		<-heard
 		return nil, errors.Join(err, lost)
@@ -185,7 +185,7 @@ func TestApproveAllOfTool(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: asks})
 	rec := f.submit(t, "1", `{"code":"a b c"}`)
 	f.waits(t, rec.TaskID, 1)
-	if _, err := f.Answer(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Approve: true, AllOfTool: true}); err != nil {
+	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Approve: true, AllOfTool: true}); err != nil {
 		t.Fatal(err)
 	}
 	if end := f.end(t, rec.TaskID); end.Result.Output != "approved alice; approved alice; approved alice" || len(end.Approvals) != 1 {
@@ -204,26 +204,26 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 	users.acme.opts.Producer, users.other.opts.Producer = true, true
 	rec := f.submit(t, "1", `{"code":"a"}`)
 	f.waits(t, rec.TaskID, 1)
-	list, err := users.acme.Waiting(t.Context(), "acme")
+	list, err := users.acme.PendingApprovals(t.Context(), "acme")
 	if err != nil || len(list) != 1 || list[0].TaskID != rec.TaskID {
 		t.Fatalf("what waits, as its tenant sees it: %+v, %v", list, err)
 	}
-	if list, err := users.other.Waiting(t.Context(), "other"); err != nil || len(list) != 0 {
+	if list, err := users.other.PendingApprovals(t.Context(), "other"); err != nil || len(list) != 0 {
 		t.Errorf("as another sees it: %+v, %v", list, err)
 	}
 	yes := schemas.Answer{Call: list[0].Call, Approve: true}
-	if _, err := users.other.Answer(t.Context(), "other", rec.TaskID, "eve", yes); !errors.Is(err, ErrUnknownTask) {
+	if _, err := users.other.AnswerApproval(t.Context(), "other", rec.TaskID, "eve", yes); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("the answer of another tenant: %v, want %v", err, ErrUnknownTask)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := users.other.Answer(short, "acme", rec.TaskID, "eve", yes); err == nil || errors.Is(err, ErrUnknownTask) {
+	if _, err := users.other.AnswerApproval(short, "acme", rec.TaskID, "eve", yes); err == nil || errors.Is(err, ErrUnknownTask) {
 		t.Errorf("the answer of another in the tenant's name: %v, want that nobody hears it", err)
 	}
-	if _, err := users.acme.Answer(t.Context(), "acme", rec.TaskID, "al\x1b\nice", yes); err != nil {
+	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "al\x1b\nice", yes); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := users.acme.Answer(t.Context(), "acme", rec.TaskID, "bob", schemas.Answer{Call: yes.Call}); !errors.Is(err, ErrAnswered) {
+	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "bob", schemas.Answer{Call: yes.Call}); !errors.Is(err, ErrAlreadyAnswered) {
 		t.Errorf("a second answer: %v", err)
 	}
 	if end := f.end(t, rec.TaskID); end.Result.Output != "approved nats/alice" {

@@ -32,7 +32,7 @@ type approvalReply struct {
 
 // answerCodes are the names of errors on the wire.
 var answerCodes = map[string]error{
-	"unknown_task": ErrUnknownTask, "unknown_approval": ErrUnknownCall, "already_answered": ErrAnswered, "approval_over": ErrNotWaiting,
+	"unknown_task": ErrUnknownTask, "unknown_approval": ErrApprovalNotFound, "already_answered": ErrAlreadyAnswered, "approval_over": ErrNotPending,
 }
 
 // AnswerCode is the stable name of an error of Answer; empty for any other.
@@ -73,10 +73,10 @@ func (c *Client) answerTenant(tenant string, q approvalAsk) (reply approvalReply
 	defer cancel()
 	var err error
 	if q.Answer == nil {
-		reply.Waiting, err = c.Waiting(ctx, tenant)
+		reply.Waiting, err = c.PendingApprovals(ctx, tenant)
 	} else {
 		var rec schemas.Record
-		if rec, err = c.Answer(ctx, tenant, q.TaskID, natsUser(q.By), *q.Answer); err == nil {
+		if rec, err = c.AnswerApproval(ctx, tenant, q.TaskID, natsUser(q.By), *q.Answer); err == nil {
 			reply.Record = &rec
 		}
 	}

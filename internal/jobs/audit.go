@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Audit appends an entry to its tenant's audit. It is durable when Audit returns; one that is repeated
+// AppendAudit appends an entry to its tenant's audit. It is durable when Audit returns; one that is repeated
 // after an error may be there twice. Entries are kept for 90 days.
-func (c *Client) Audit(ctx context.Context, e schemas.AuditEntry) error {
+func (c *Client) AppendAudit(ctx context.Context, e schemas.AuditEntry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("write to the audit: %w", err)

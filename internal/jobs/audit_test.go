@@ -18,7 +18,7 @@ func TestAudit(t *testing.T) {
 		{Tenant: "acme", TaskID: "a", Tool: "4"},
 		{Tenant: "acme", TaskID: "a", Tool: "4"},
 	} {
-		if err := f.Audit(t.Context(), e); err != nil {
+		if err := f.AppendAudit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func BenchmarkTask(b *testing.B) {
 			worker := f
 			if tcp {
 				opts := f.opts
-				opts.InProcess, opts.URL = nil, f.srv.URL()
+				opts.Server = Server{URL: f.srv.URL()}
 				f = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
 				worker = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
 			}

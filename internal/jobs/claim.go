@@ -30,7 +30,7 @@ func (w *Worker) handle(work context.Context, d *delivery, later func(lane, time
 			later(d.lane, giveBackDelay)
 		}
 	case r != nil:
-		defer r.dropAhead()
+		defer r.release()
 		r.execute(work)
 	}
 }
@@ -51,7 +51,7 @@ func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.D
 	r := &run{w: w, d: d, later: later, order: order{lane: d.lane, ev: ev, data: ev.Data()}}
 	defer func() {
 		if claimed == nil {
-			r.dropAhead()
+			r.release()
 		}
 	}()
 	refused, err := w.open(ctx, &r.order)
@@ -117,7 +117,7 @@ func (w *Worker) fetchData(ctx context.Context, o *order) error {
 // or has ended, in which case its result is announced again.
 func (r *run) read(ctx context.Context) (mine bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
-	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.opts.Replicas > 1 {
+	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.opts.Storage.Replicas > 1 {
 		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // an old record must not cost a task
 	}
 	switch {
@@ -220,7 +220,7 @@ func (r *run) begin(ctx context.Context) error {
 		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return uncounted(a.Outcome) })
 		e.Attempts = slices.Delete(e.Attempts, max(0, i), max(0, i)+1)
 	}
-	r.lookAhead(ctx)
+	r.prepare(ctx)
 	err := r.w.c.swap(ctx, &e)
 	if errors.Is(err, errAmbiguous) {
 		if fresh, readErr := r.w.c.loadLeader(ctx, r.tenant, r.id); readErr != nil {

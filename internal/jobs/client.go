@@ -26,8 +26,8 @@ type Client struct {
 
 const (
 	defaultAckWait = 30 * time.Second
-	// RecordsKept is how long a terminal record is kept, where Options do not say otherwise.
-	RecordsKept      = 7 * 24 * time.Hour
+	// DefaultRetention is how long a terminal record is kept, where Options do not say otherwise.
+	DefaultRetention = 7 * 24 * time.Hour
 	defaultBacklog   = 100_000
 	requestTimeout   = 10 * time.Second // of one request: a cluster elects a leader within it
 	reconnectWait    = 100 * time.Millisecond
@@ -36,22 +36,17 @@ const (
 
 func (o Options) withDefaults() Options {
 	o.Name = cmp.Or(o.Name, "codefleet")
-	if o.InboxPrefix == "" {
-		o.InboxPrefix = "_INBOX"
-		if o.User != "" {
-			o.InboxPrefix += "." + o.User
-		}
-	}
 	o.AckWait = cmp.Or(o.AckWait, defaultAckWait)
-	o.Retention = cmp.Or(o.Retention, RecordsKept)
-	o.MaxBacklog = cmp.Or(o.MaxBacklog, defaultBacklog)
-	o.Replicas = cmp.Or(o.Replicas, 1)
-	o.History = cmp.Or(o.History, 1)
+	s := &o.Storage
+	s.Retention = cmp.Or(s.Retention, DefaultRetention)
+	s.MaxBacklog = cmp.Or(s.MaxBacklog, defaultBacklog)
+	s.Replicas = cmp.Or(s.Replicas, 1)
+	s.Revisions = cmp.Or(s.Revisions, 1)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }
 
-// Connect reaches the server and checks its version (ErrServerOld). It does not create streams: see
+// Connect reaches the server and checks its version (ErrServerTooOld). It does not create streams: see
 // Provision. A connection that breaks later is made again for as long as the client is open.
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	opts = opts.withDefaults()
@@ -61,11 +56,11 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		return nil, err
 	}
 	if c.nc, err = c.dial(ctx); err != nil {
-		return nil, fmt.Errorf("connect to NATS %s: %w", opts.URL, err)
+		return nil, fmt.Errorf("connect to NATS %s: %w", opts.Server.URL, err)
 	}
-	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.AnyServer {
+	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.Server.AnyVersion {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: %s runs %s, at least %s is needed", ErrServerOld, opts.URL, v, MinServer)
+		return nil, fmt.Errorf("%w: %s runs %s, at least %s is needed", ErrServerTooOld, opts.Server.URL, v, MinServer)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		c.nc.Close()
@@ -77,11 +72,11 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	options := c.natsOptions()
 	for {
-		nc, err := nats.Connect(c.opts.URL, options...)
-		if err == nil || !c.opts.WaitForServer || errors.Is(err, nats.ErrAuthorization) {
+		nc, err := nats.Connect(c.opts.Server.URL, options...)
+		if err == nil || !c.opts.Server.Wait || errors.Is(err, nats.ErrAuthorization) {
 			return nc, err
 		}
-		c.opts.Log.InfoContext(ctx, "waiting for NATS", "url", c.opts.URL, "error", err)
+		c.opts.Log.InfoContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
 		if !sleep(ctx, time.Second) {
 			return nil, errors.Join(err, context.Cause(ctx))
 		}
@@ -89,10 +84,14 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 }
 
 func (c *Client) natsOptions() []nats.Option {
-	o, log := c.opts, c.opts.Log
+	o, auth, log := c.opts, c.opts.Credentials, c.opts.Log
+	inboxes := "_INBOX"
+	if auth.User != "" {
+		inboxes += "." + auth.User
+	}
 	options := []nats.Option{
 		nats.Name(o.Name),
-		nats.CustomInboxPrefix(o.InboxPrefix),
+		nats.CustomInboxPrefix(inboxes),
 		nats.PermissionErrOnSubscribe(true),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(reconnectDelay),
@@ -108,21 +107,21 @@ func (c *Client) natsOptions() []nats.Option {
 			log.WarnContext(context.Background(), "NATS connection", "error", err)
 		}),
 	}
-	if o.InProcess != nil {
-		options = append(options, nats.InProcessServer(o.InProcess))
+	if o.Server.InProcess != nil {
+		options = append(options, nats.InProcessServer(o.Server.InProcess))
 	}
 	switch {
-	case o.CredsFile != "":
-		options = append(options, nats.UserCredentials(o.CredsFile))
-	case o.NKeyFile != "":
-		options = append(options, nkeyOption(o.NKeyFile))
-	case o.Token != "":
-		options = append(options, nats.Token(o.Token))
-	case o.User != "":
-		options = append(options, nats.UserInfo(o.User, o.Password))
+	case auth.CredsFile != "":
+		options = append(options, nats.UserCredentials(auth.CredsFile))
+	case auth.NKeyFile != "":
+		options = append(options, nkeyOption(auth.NKeyFile))
+	case auth.Token != "":
+		options = append(options, nats.Token(auth.Token))
+	case auth.User != "":
+		options = append(options, nats.UserInfo(auth.User, auth.Password))
 	}
-	if o.TLS != nil {
-		options = append(options, nats.Secure(o.TLS))
+	if o.Server.TLS != nil {
+		options = append(options, nats.Secure(o.Server.TLS))
 	}
 	return options
 }

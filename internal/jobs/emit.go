@@ -99,8 +99,8 @@ func (c *Client) bury(ctx context.Context, l lane, key, task string, header nats
 	return nil
 }
 
-// Dead returns the tenant's dead letters, newest first. limit 0 means 100.
-func (c *Client) Dead(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
+// DeadLetters returns the tenant's dead letters, newest first. limit 0 means 100.
+func (c *Client) DeadLetters(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}

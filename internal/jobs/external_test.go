@@ -35,10 +35,13 @@ func TestExternalNATS(t *testing.T) {
 		TrustedOperators: accounts.operators, AccountResolver: accounts.resolver, SystemAccount: accounts.system,
 	})
 	trusting := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority}
-	use(t, jobs.Options{URL: url, CredsFile: creds, TLS: trusting})
-	refused(t, jobs.Options{URL: url, CredsFile: creds}, "certificate")
-	refused(t, jobs.Options{URL: url, TLS: trusting}, "Authorization Violation")
-	refused(t, jobs.Options{URL: url, TLS: trusting, CredsFile: filepath.Join(t.TempDir(), "none.creds")}, "none.creds")
+	options := func(credentials jobs.Credentials, conf *tls.Config) jobs.Options {
+		return jobs.Options{Server: jobs.Server{URL: url, TLS: conf}, Credentials: credentials}
+	}
+	use(t, options(jobs.Credentials{CredsFile: creds}, trusting))
+	refused(t, options(jobs.Credentials{CredsFile: creds}, nil), "certificate")
+	refused(t, options(jobs.Credentials{}, trusting), "Authorization Violation")
+	refused(t, options(jobs.Credentials{CredsFile: filepath.Join(t.TempDir(), "none.creds")}, trusting), "none.creds")
 }
 
 func TestExternalNATSWithNKey(t *testing.T) {
@@ -47,9 +50,9 @@ func TestExternalNATSWithNKey(t *testing.T) {
 	if err := os.WriteFile(file, seed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url := startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})
-	use(t, jobs.Options{URL: url, NKeyFile: file})
-	refused(t, jobs.Options{URL: url, User: "somebody", Password: "else"}, "Authorization Violation")
+	at := jobs.Server{URL: startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})}
+	use(t, jobs.Options{Server: at, Credentials: jobs.Credentials{NKeyFile: file}})
+	refused(t, jobs.Options{Server: at, Credentials: jobs.Credentials{User: "unknown", Password: "wrong"}}, "Authorization Violation")
 }
 
 func startExternal(t *testing.T, o *server.Options) (url string) {

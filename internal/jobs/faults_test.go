@@ -50,8 +50,10 @@ func natsRole(ctx context.Context, ready func()) error {
 
 func faultClient(ctx context.Context, addr string) (*Client, error) {
 	return Connect(ctx, Options{
-		URL: "nats://" + addr, User: "fleet", Password: "f", WaitForServer: true,
-		AckWait: faultAckWait, History: 1000, Log: quiet,
+		Server:      Server{URL: "nats://" + addr, Wait: true},
+		Credentials: Credentials{User: "fleet", Password: "f"},
+		Storage:     Storage{Revisions: 1000},
+		AckWait:     faultAckWait, Log: quiet,
 	})
 }
 

@@ -81,7 +81,7 @@ func (f *feed) dispatch(take, work context.Context) {
 	for take.Err() == nil || free < f.w.opts.Slots {
 		var again <-chan time.Time
 		for free > 0 && take.Err() == nil {
-			l, ok, wait := ring.next(time.Now(), f.w.kept())
+			l, ok, wait := ring.next(time.Now(), f.w.warmTenants())
 			if !ok {
 				if wait > 0 {
 					again = time.After(wait)

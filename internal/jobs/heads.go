@@ -13,16 +13,16 @@ import (
 
 const bucketHeads = "HEADS"
 
-// Errors of Heads that callers branch on.
+// Errors of HeadBucket that callers branch on.
 var (
-	ErrNoHead    = errors.New("no such head")
-	ErrHeadStale = errors.New("head has another revision") // somebody else changed it first
+	ErrHeadNotFound = errors.New("no such head")
+	ErrHeadConflict = errors.New("head has another revision") // somebody else changed it first
 )
 
-// Heads is a bucket of small values that are changed by compare-and-swap: the heads of workspaces
+// HeadBucket is a bucket of small values that are changed by compare-and-swap: the heads of workspaces
 // whose object store has no conditional writes. Keys are parts of letters, digits, - and _, joined by /.
 // Methods may be called at the same time.
-type Heads struct{ kv jetstream.KeyValue }
+type HeadBucket struct{ kv jetstream.KeyValue }
 
 // Head is one value.
 type Head struct {
@@ -32,26 +32,26 @@ type Head struct {
 	Modified time.Time
 }
 
-// Heads opens the bucket, on disk, and makes it where it does not exist.
-func (c *Client) Heads(ctx context.Context) (*Heads, error) {
+// OpenHeadBucket opens the bucket, on disk, and makes it where it does not exist.
+func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	kv, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketHeads, Description: "newest versions of workspaces", History: 1,
-		Storage: jetstream.FileStorage, Replicas: c.opts.Replicas,
+		Storage: jetstream.FileStorage, Replicas: c.opts.Storage.Replicas,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("provision bucket %s: %w", bucketHeads, err)
 	}
-	return &Heads{kv}, nil
+	return &HeadBucket{kv}, nil
 }
 
 // The server's wildcards work on parts that dots separate.
 func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
-// Get returns ErrNoHead where there is none.
-func (h *Heads) Get(ctx context.Context, key string) (Head, error) {
+// Get returns ErrHeadNotFound where there is none.
+func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
 	e, err := h.kv.Get(ctx, headToken(key))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Head{}, fmt.Errorf("head %s: %w", key, ErrNoHead)
+		return Head{}, fmt.Errorf("head %s: %w", key, ErrHeadNotFound)
 	}
 	if err != nil {
 		return Head{}, fmt.Errorf("head %s: %w", key, err)
@@ -60,8 +60,8 @@ func (h *Heads) Get(ctx context.Context, key string) (Head, error) {
 }
 
 // Swap writes a head if its revision is still the given one, or if there is none and that is 0, and
-// returns the new revision. After any other error than ErrHeadStale it may have happened.
-func (h *Heads) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+// returns the new revision. After any other error than ErrHeadConflict it may have happened.
+func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
 	var next uint64
 	var err error
 	if revision == 0 {
@@ -70,7 +70,7 @@ func (h *Heads) Swap(ctx context.Context, key string, revision uint64, data []by
 		next, err = h.kv.Update(ctx, headToken(key), data, revision)
 	}
 	if errors.Is(err, jetstream.ErrKeyExists) || isWrongRevision(err) {
-		return 0, fmt.Errorf("head %s: %w", key, ErrHeadStale)
+		return 0, fmt.Errorf("head %s: %w", key, ErrHeadConflict)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("head %s: %w", key, err)
@@ -84,7 +84,7 @@ func isWrongRevision(err error) bool {
 }
 
 // List returns the heads whose keys begin with prefix, in the order of keys.
-func (h *Heads) List(ctx context.Context, prefix string) ([]Head, error) {
+func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 	filter := ">"
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		filter = headToken(prefix[:i+1]) + ">"
@@ -115,7 +115,7 @@ func (h *Heads) List(ctx context.Context, prefix string) ([]Head, error) {
 }
 
 // Delete removes a head; one that does not exist counts as removed.
-func (h *Heads) Delete(ctx context.Context, key string) error {
+func (h *HeadBucket) Delete(ctx context.Context, key string) error {
 	if err := h.kv.Purge(ctx, headToken(key)); err != nil {
 		return fmt.Errorf("head %s: %w", key, err)
 	}

@@ -13,30 +13,30 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Memory is one thing that is remembered of a tenant's tasks; Seq orders all of them.
-type Memory struct {
+// HistoryEntry is one thing that is remembered of a tenant's tasks; Seq orders all of them.
+type HistoryEntry struct {
 	Seq  uint64
 	Data []byte
 }
 
-// MaxMemory is the largest memory that Remember takes, in bytes.
-const MaxMemory = 32 << 10
+// MaxHistoryEntry is the largest memory that Remember takes, in bytes.
+const MaxHistoryEntry = 32 << 10
 
-// Remember keeps data for the tenant, beside what is remembered already: the last 500 for 90 days. It does not wait
+// AppendHistory keeps data for the tenant, beside what is remembered already: the last 500 for 90 days. It does not wait
 // for the server, so it may be lost.
-func (c *Client) Remember(tenant string, data []byte) error {
-	if len(data) > MaxMemory {
-		return fmt.Errorf("remember for %s: %d bytes, at most %d are kept", tenant, len(data), MaxMemory)
+func (c *Client) AppendHistory(tenant string, data []byte) error {
+	if len(data) > MaxHistoryEntry {
+		return fmt.Errorf("remember for %s: %d bytes, at most %d are kept", tenant, len(data), MaxHistoryEntry)
 	}
 	return c.nc.Publish(historySubject(tenant), data)
 }
 
-// Remembered returns what is remembered of the tenant from a sequence on, oldest first.
-func (c *Client) Remembered(ctx context.Context, tenant string, from uint64) ([]Memory, error) {
-	var out []Memory
+// History returns what is remembered of the tenant from a sequence on, oldest first.
+func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]HistoryEntry, error) {
+	var out []HistoryEntry
 	err := c.from(ctx, streamHistory, historySubject(tenant), from, func(m *nats.Msg) error {
 		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-		out = append(out, Memory{seq, m.Data})
+		out = append(out, HistoryEntry{seq, m.Data})
 		return err
 	})
 	if err != nil {

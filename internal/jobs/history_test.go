@@ -10,32 +10,32 @@ import (
 func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	f := newFleet(t)
 	for i := range historyPerTenant + 3 {
-		if err := f.Remember("acme", fmt.Appendf(nil, "%d", i)); err != nil {
+		if err := f.AppendHistory("acme", fmt.Appendf(nil, "%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Remember("other", []byte("secret")); err != nil {
+	if err := f.AppendHistory("other", []byte("secret")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Remember("acme", make([]byte, MaxMemory+1)); err == nil {
+	if err := f.AppendHistory("acme", make([]byte, MaxHistoryEntry+1)); err == nil {
 		t.Error("a memory above the limit was taken")
 	}
-	all := awaitMemories(t, f, "acme", func(all []Memory) bool {
+	all := awaitMemories(t, f, "acme", func(all []HistoryEntry) bool {
 		return len(all) == historyPerTenant && string(all[0].Data) == "3"
 	})
 	last := all[len(all)-1]
-	rest, err := f.Remembered(t.Context(), "acme", last.Seq)
+	rest, err := f.History(t.Context(), "acme", last.Seq)
 	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
 		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
 	}
-	awaitMemories(t, f, "other", func(all []Memory) bool { return len(all) == 1 && string(all[0].Data) == "secret" })
+	awaitMemories(t, f, "other", func(all []HistoryEntry) bool { return len(all) == 1 && string(all[0].Data) == "secret" })
 }
 
 // awaitMemories reads a tenant's until they are as wanted: what is remembered is stored in the background.
-func awaitMemories(t *testing.T, f *fleet, tenant string, good func([]Memory) bool) []Memory {
+func awaitMemories(t *testing.T, f *fleet, tenant string, good func([]HistoryEntry) bool) []HistoryEntry {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		all, err := f.Remembered(t.Context(), tenant, 1)
+		all, err := f.History(t.Context(), tenant, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,9 @@ func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	}
 	t.Cleanup(srv.Close)
 	opts := Options{
-		InProcess: srv.InProcess(), User: srv.Fleet().User, Password: srv.Fleet().Password,
-		AckWait: 10 * time.Second, Log: quiet,
+		Server:      Server{InProcess: srv.InProcess()},
+		Credentials: Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
+		AckWait:     10 * time.Second, Log: quiet,
 	}
 	for _, f := range change {
 		f(&opts)
@@ -212,8 +213,8 @@ func TestSubmitAgain(t *testing.T) {
 		t.Errorf("Submit again = %+v, want %+v", again, first)
 	}
 	other, err := f.Submit(t.Context(), "acme", taskEvent("1", `{"code":"y"}`))
-	if !errors.Is(err, ErrOtherData) || other.TaskID != first.TaskID {
-		t.Errorf("Submit other data = %+v, %v, want the first and %v", other, err, ErrOtherData)
+	if !errors.Is(err, ErrKeyReused) || other.TaskID != first.TaskID {
+		t.Errorf("Submit other data = %+v, %v, want the first and %v", other, err, ErrKeyReused)
 	}
 	key := f.submit(t, "2", `{"code":"x"}`, "idempotencykey", "1")
 	if key.TaskID != first.TaskID {

@@ -12,9 +12,9 @@ import (
 // journalRef is the header that says where an entry is that is too large for a message.
 const journalRef = "Codefleet-Ref"
 
-// Note writes an entry of a task's journal. It is durable when Note returns; a later entry of the
+// PutJournal writes an entry of a task's journal. It is durable when Note returns; a later entry of the
 // same key replaces an earlier one. Both may be repeated. Entries are kept for a week.
-func (c *Client) Note(ctx context.Context, tenant, task, key string, data []byte) error {
+func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data []byte) error {
 	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
 	msg.Data = data
 	if len(data) > inlineMax {
@@ -31,8 +31,8 @@ func (c *Client) Note(ctx context.Context, tenant, task, key string, data []byte
 	return nil
 }
 
-// Notes returns the latest entry of every key of a task's journal, in the order of writing.
-func (c *Client) Notes(ctx context.Context, tenant, task string) ([][]byte, error) {
+// Journal returns the latest entry of every key of a task's journal, in the order of writing.
+func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, error) {
 	var all []*nats.Msg
 	err := c.from(ctx, streamJournal, journalSubject(tenant, task)+"*", 1, func(m *nats.Msg) error {
 		all = append(all, m)

@@ -18,11 +18,11 @@ func TestJournal(t *testing.T) {
 		{"acme", "t1", "a", "answered"},
 		{"acme", "t1", "a", "answered"},
 	} {
-		if err := f.Note(t.Context(), n.tenant, n.task, n.key, []byte(n.data)); err != nil {
+		if err := f.PutJournal(t.Context(), n.tenant, n.task, n.key, []byte(n.data)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	notes, err := f.Notes(t.Context(), "acme", "t1")
+	notes, err := f.Journal(t.Context(), "acme", "t1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestJournal(t *testing.T) {
 	if d := cmp.Diff([]string{large, "answered"}, got); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
 	}
-	if none, err := f.Notes(t.Context(), "acme", "t3"); err != nil || len(none) != 0 {
+	if none, err := f.Journal(t.Context(), "acme", "t3"); err != nil || len(none) != 0 {
 		t.Errorf("notes of a task without any = %q, %v", none, err)
 	}
 }

@@ -127,7 +127,7 @@ func (l *lease) beat() error {
 		return err
 	}
 	rec, err := l.w.c.load(ctx, l.r.tenant, l.r.id)
-	if err == nil && (rec.Run != l.number || rec.Worker != l.w.opts.Name) && l.w.c.opts.Replicas > 1 {
+	if err == nil && (rec.Run != l.number || rec.Worker != l.w.opts.Name) && l.w.c.opts.Storage.Replicas > 1 {
 		rec, err = l.w.c.loadLeader(ctx, l.r.tenant, l.r.id)
 	}
 	switch {

@@ -14,36 +14,18 @@ import (
 	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
-// Options say which server a Client talks to, and as whom. URL or InProcess is required.
+// Options configure a Client. Server is required.
 type Options struct {
-	URL       string                     // nats://host:port, tls://…, ws://…; several with commas
-	InProcess nats.InProcessConnProvider // an embedded server, instead of URL
-	Name      string                     // of the connection, for the server's logs; default "codefleet"
+	Server      Server
+	Credentials Credentials
+	Storage     Storage
+	Name        string        // of the connection, for the server's logs; default "codefleet"
+	AckWait     time.Duration // a worker loses its task after this long without a heartbeat; default 30 s
+	AnyInbox    bool          // accept any subject below _INBOX as replyto: authentication is off
 
-	// One of: user and password, token, a .creds file, an nkey seed file. None: no authentication.
-	User, Password string
-	Token          string
-	CredsFile      string
-	NKeyFile       string
-	TLS            *tls.Config
-	InboxPrefix    string // default "_INBOX.<User>", or "_INBOX" without a user
-
-	// WaitForServer makes Connect try until its context ends instead of once: for a worker that
-	// starts before its server.
-	WaitForServer bool
-
-	AckWait    time.Duration // a worker silent for this long has lost its task; default 30 s
-	Retention  time.Duration // how long a terminal record is kept; default 7 days
-	MaxBacklog int64         // queued tasks per pool, priority and tenant, then ErrBacklogFull; default 100,000
-	Replicas   int           // of each stream; default 1
-	History    int64         // versions of each record to keep, for audits; default 1
-	AnyServer  bool          // accept servers older than MinServer
-	AnyInbox   bool          // allow any _INBOX.> as replyto: authentication is off
-
-	// Producer is for a tenant's own user, which may publish its tasks and read its records and
-	// nothing else. Submit then leaves the record to the worker that takes the task, data are
-	// limited to what one message holds, and Record and Wait take a missing record for a task that
-	// nobody has taken yet.
+	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks and read its
+	// records. Submit then leaves the record to the worker that claims the task and limits the data to one
+	// message; Record and Wait take a missing record for a task that is not claimed yet.
 	Producer bool
 
 	Policy Policy       // what Submit refuses before it queues; nil: nothing but bad events
@@ -52,12 +34,38 @@ type Options struct {
 	Meter  metric.Meter // nil: none
 }
 
+// Server says how to reach the NATS server. URL or InProcess is required.
+type Server struct {
+	URL        string                     // nats://host:port, tls://…, ws://…; several with commas
+	InProcess  nats.InProcessConnProvider // an embedded server, instead of URL
+	TLS        *tls.Config
+	Wait       bool // Connect tries until its context ends instead of once: for a worker that starts first
+	AnyVersion bool // accept servers older than MinServer
+}
+
+// Credentials authenticate a Client: a user and password, a token, a .creds file or an nkey seed file. The
+// zero value does not authenticate.
+type Credentials struct {
+	User, Password string
+	Token          string
+	CredsFile      string
+	NKeyFile       string
+}
+
+// Storage configures the streams that Provision creates.
+type Storage struct {
+	Retention  time.Duration // of a terminal record; default DefaultRetention
+	MaxBacklog int64         // queued tasks per pool, priority and tenant, then ErrBacklogFull; default 100,000
+	Replicas   int           // of each stream; default 1
+	Revisions  int64         // of each record that are kept, for audits; default 1
+}
+
 // Errors that callers branch on.
 var (
-	ErrUnknownTask = errors.New("unknown task")
-	ErrBacklogFull = errors.New("backlog of the tenant is full")       // try again later
-	ErrOtherData   = errors.New("task id is taken by another event")   // Submit: same source and key, different data
-	ErrServerOld   = errors.New("NATS server is older than supported") // see MinServer
+	ErrUnknownTask  = errors.New("unknown task")
+	ErrBacklogFull  = errors.New("backlog of the tenant is full")       // try again later
+	ErrKeyReused    = errors.New("task id is taken by another event")   // Submit: same source and key, different data
+	ErrServerTooOld = errors.New("NATS server is older than supported") // see MinServer
 )
 
 // Policy says what a tenant may do. The second result is false for a tenant nobody knows.

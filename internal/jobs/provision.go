@@ -36,14 +36,14 @@ func (c *Client) Provision(ctx context.Context) error {
 	}
 	_, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketWorkers, Description: "workers that are alive", Storage: jetstream.MemoryStorage,
-		TTL: presenceTTL, History: 1, Replicas: c.opts.Replicas,
+		TTL: presenceTTL, History: 1, Replicas: c.opts.Storage.Replicas,
 	})
 	if err != nil {
 		return fmt.Errorf("provision bucket %s: %w", bucketWorkers, err)
 	}
 	_, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
 		Bucket: bucketObjects, Description: "task data and results too large for a message",
-		TTL: c.opts.Retention + 24*time.Hour, Storage: jetstream.FileStorage, Replicas: c.opts.Replicas,
+		TTL: c.opts.Storage.Retention + 24*time.Hour, Storage: jetstream.FileStorage, Replicas: c.opts.Storage.Replicas,
 	})
 	if err != nil {
 		return fmt.Errorf("provision bucket %s: %w", bucketObjects, err)
@@ -57,13 +57,13 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name: streamTasks, Description: "tasks to do, removed when settled",
 		Subjects: []string{"tasks.*.*.*"}, Retention: jetstream.WorkQueuePolicy,
-		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: c.opts.MaxBacklog,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: c.opts.Storage.MaxBacklog,
 		MaxConsumers: maxConsumers, Duplicates: dedupeWindow, AllowDirect: true,
 		// Rings the bell for whoever published it, after it is stored.
 		RePublish: &jetstream.RePublish{Source: "tasks.>", Destination: "wake.>", HeadersOnly: true},
 	}, {
 		Name: streamRecords, Description: "one record per task, the truth about it",
-		Subjects: []string{recordPrefix + ">"}, MaxMsgsPerSubject: c.opts.History, Discard: jetstream.DiscardNew,
+		Subjects: []string{recordPrefix + ">"}, MaxMsgsPerSubject: c.opts.Storage.Revisions, Discard: jetstream.DiscardNew,
 		AllowMsgTTL: true, AllowRollup: true, DenyDelete: true, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: recordPrefix + ">", Destination: "notify.>"},
 	}, {
@@ -84,7 +84,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 		Subjects: []string{"asked.*.*"}, MaxAge: journalKept, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 	}, {
 		Name: streamHistory, Description: "which tools the tasks of a tenant used, not synced",
-		Subjects: []string{"history.*"}, MaxAge: historyKept, MaxMsgsPerSubject: historyPerTenant, MaxMsgSize: MaxMemory + 1024,
+		Subjects: []string{"history.*"}, MaxAge: historyKept, MaxMsgsPerSubject: historyPerTenant, MaxMsgSize: MaxHistoryEntry + 1024,
 		AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
 	}, {
 		Name: streamSpent, Description: "tokens of language models, by tenant and day",
@@ -96,7 +96,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}}
 	for i := range all {
 		all[i].Storage = jetstream.FileStorage
-		all[i].Replicas = c.opts.Replicas
+		all[i].Replicas = c.opts.Storage.Replicas
 	}
 	return all
 }

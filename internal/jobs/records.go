@@ -112,7 +112,7 @@ func (c *Client) swap(ctx context.Context, e *entry) error {
 	msg := nats.NewMsg(recordSubject(e.Tenant, e.TaskID))
 	msg.Data = data
 	if e.Status.Terminal() {
-		msg.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(max(1, int64(c.opts.Retention/time.Second)), 10)+"s")
+		msg.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(max(1, int64(c.opts.Storage.Retention/time.Second)), 10)+"s")
 	}
 	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(e.rev))
 	if err == nil {
@@ -220,7 +220,7 @@ func (c *Client) find(ctx context.Context, tenant, id string) (entry, error) {
 		return entry{}, ErrUnknownTask
 	}
 	e, err := c.load(ctx, tenant, id)
-	if errors.Is(err, ErrUnknownTask) && c.opts.Replicas > 1 && !c.opts.Producer {
+	if errors.Is(err, ErrUnknownTask) && c.opts.Storage.Replicas > 1 && !c.opts.Producer {
 		e, err = c.loadLeader(ctx, tenant, id)
 	}
 	return e, err

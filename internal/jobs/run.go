@@ -26,8 +26,9 @@ type run struct {
 
 	mu      sync.Mutex // SaveProgram is called from the handler, on any goroutine
 	rec     entry
-	claimed bool // the record says that this worker runs it
-	ahead   *ahead
+	claimed bool    // the record says that this worker runs it
+	handler Handler // of Prepare; nil: the worker's
+	stop    func()  // ends what Prepare began; nil: nothing was begun
 }
 
 // Job is one run of one task, for its Handler.
@@ -42,42 +43,18 @@ type Job struct {
 	emit    sync.Mutex
 }
 
-// ahead is what is done beside a claim.
-type ahead struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed when value is there
-	value  any
-}
-
-// lookAhead begins what is done beside the claim, once.
-func (r *run) lookAhead(ctx context.Context) {
-	if r.w.opts.Ahead == nil || r.ahead != nil || r.rec.Run > 0 {
-		return
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	a, rec := &ahead{cancel: cancel, done: make(chan struct{})}, r.rec.Record
-	r.ahead = a
-	go func() { // dropAhead waits for it
-		defer close(a.done)
-		a.value = r.w.opts.Ahead(ctx, rec)
-	}()
-}
-
-// dropAhead ends what is done beside the claim and waits for it.
-func (r *run) dropAhead() {
-	if r.ahead != nil {
-		r.ahead.cancel()
-		<-r.ahead.done
+// prepare calls Prepare before the first claim of a task, once however often the claim is tried.
+func (r *run) prepare(ctx context.Context) {
+	if r.w.opts.Prepare != nil && r.stop == nil && r.rec.Run == 0 {
+		r.handler, r.stop = r.w.opts.Prepare(ctx, r.rec.Record)
 	}
 }
 
-// Ahead waits for what WorkerOptions.Ahead returned beside the claim; nil when it was not called.
-func (j *Job) Ahead() any {
-	if j.r == nil || j.r.ahead == nil {
-		return nil
+// release ends what Prepare began.
+func (r *run) release() {
+	if r.stop != nil {
+		r.stop()
 	}
-	<-j.r.ahead.done
-	return j.r.ahead.value
 }
 
 // execute calls the handler under a lease and settles what comes of it.
@@ -87,7 +64,7 @@ func (r *run) execute(work context.Context) {
 	defer context.AfterFunc(work, func() { cancel(ErrDraining) })()
 	if !r.rec.ExpiresAt.IsZero() {
 		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, r.rec.ExpiresAt, ErrDeadline)
+		ctx, stop = context.WithDeadlineCause(ctx, r.rec.ExpiresAt, ErrExpired)
 		defer stop()
 	}
 	ctx, span := r.startSpan(ctx)
@@ -102,7 +79,7 @@ func (r *run) execute(work context.Context) {
 	l := r.w.hold(r, cancel)
 	job := &Job{Task: r.task, Record: r.rec.Record, Event: r.ev, FirstClaim: r.rec.StartedAt, r: r}
 	began := time.Now()
-	result, err := r.w.call(ctx, job)
+	result, err := r.handle(ctx, job)
 	tel.run.Record(ctx, time.Since(began).Seconds(), pool)
 	cause := context.Cause(ctx)
 	if l.overdue() {
@@ -131,15 +108,20 @@ func (r *run) startSpan(ctx context.Context) (context.Context, trace.Span) {
 	return r.w.c.tel.Start(ctx, "task.run", trace.WithSpanKind(trace.SpanKindConsumer), about) //nolint:spancheck // the caller ends it
 }
 
-// call runs the handler. A panic is an error of the fleet.
-func (w *Worker) call(ctx context.Context, j *Job) (result *schemas.Result, err error) {
+// handle calls the handler. A panic is an error of the fleet.
+func (r *run) handle(ctx context.Context, j *Job) (result *schemas.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.log.ErrorContext(ctx, "handler panicked", "task", j.r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.w.log.ErrorContext(ctx, "handler panicked",
+				"task", r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			result, err = nil, fmt.Errorf("handler panicked: %v", p)
 		}
 	}()
-	result, err = w.opts.Handler(ctx, j)
+	handler := r.handler
+	if handler == nil {
+		handler = r.w.opts.Handler
+	}
+	result, err = handler(ctx, j)
 	if err == nil && result == nil {
 		err = errors.New("handler returned neither a result nor an error")
 	}
@@ -211,9 +193,9 @@ func (j *Job) SaveProgram(ctx context.Context, code, by string) error {
 	return nil
 }
 
-// WaitsFor writes into the record what the task waits for, for people to see; empty: it goes on. The
+// SetWaitsFor writes into the record what the task waits for, for people to see; empty: it goes on. The
 // task's end empties it. ErrLeaseLost when the task is no longer this worker's.
-func (j *Job) WaitsFor(ctx context.Context, what string) error {
+func (j *Job) SetWaitsFor(ctx context.Context, what string) error {
 	if err := j.r.update(ctx, func(e *entry) { e.WaitsFor = what }); err != nil {
 		return fmt.Errorf("say what the task waits for: %w", err)
 	}

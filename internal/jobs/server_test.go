@@ -61,7 +61,10 @@ func TestServerForgetsDuplicates(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer srv.Close()
-		c, err := Connect(t.Context(), Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Log: quiet})
+		c, err := Connect(t.Context(), Options{
+			Server:      Server{InProcess: srv.InProcess()},
+			Credentials: Credentials{User: user.User, Password: user.Password}, Log: quiet,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,29 +16,31 @@ import (
 
 // Outcomes of an attempt beside the terminal statuses.
 const (
-	outcomeLost    = "lost"
-	outcomeError   = "error"
-	outcomeDrained = "drained"
-	outcomeNotYet  = "unavailable" // the worker has nothing to run it with
+	outcomeLost        = "lost"
+	outcomeError       = "error"
+	outcomeDrained     = "drained"
+	outcomeUnavailable = "unavailable" // the worker has nothing to run it with
 )
 
 // uncounted tells whether an attempt with this outcome is none of the task's.
-func uncounted(outcome string) bool { return outcome == outcomeDrained || outcome == outcomeNotYet }
+func uncounted(outcome string) bool {
+	return outcome == outcomeDrained || outcome == outcomeUnavailable
+}
 
-// NotYet marks an error of the fleet before anything of the task began, which another worker, or this
-// one later, may not have: the task waits, for as long as it takes, and no attempt of it is used up.
-func NotYet(err error) error { return &notYetError{err} }
+// Unavailable marks an error that occurred before anything of the task began and that another worker, or
+// this one later, may not meet. The task is requeued until a run can begin; such runs are no attempts.
+func Unavailable(err error) error { return &unavailableError{err} }
 
-type notYetError struct{ err error }
+type unavailableError struct{ err error }
 
-func (e *notYetError) Error() string { return e.err.Error() }
-func (e *notYetError) Unwrap() error { return e.err }
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
 
 const (
-	defaultBackoff = time.Second
-	maxBackoff     = 10 * time.Minute
-	maxNotYet      = 30 * time.Second
-	shortDelay     = time.Second // up to which a retry keeps its place below the tenant's cap
+	defaultBackoff      = time.Second
+	maxBackoff          = 10 * time.Minute
+	maxUnavailableDelay = 30 * time.Second
+	shortDelay          = time.Second // up to which a retry keeps its place below the tenant's cap
 )
 
 // settle brings the end of a run on record: the result, or another attempt. It does nothing when the
@@ -78,18 +80,18 @@ func (r *run) resultOf(cause, err error) *schemas.Result {
 	switch {
 	case errors.Is(cause, ErrCancelled):
 		return r.blank(schemas.Cancelled, errorCancelled())
-	case errors.Is(cause, ErrDeadline):
+	case errors.Is(cause, ErrExpired):
 		return r.blank(schemas.Expired, errorExpired())
 	case errors.Is(cause, ErrDraining):
 		return nil
 	case errors.As(err, &permanent):
 		return r.blank(schemas.Dead, &schemas.Error{Code: "fleet_error", Message: "the fleet could not run the task", Cause: err.Error()})
-	case isNotYet(err):
+	case isUnavailable(err):
 		return nil
 	case r.attempts() >= r.maxAttempts():
 		e := r.errorDead()
-		if known, ok := errors.AsType[*explainedError](err); ok {
-			e = &known.explain
+		if known, ok := errors.AsType[*detailedError](err); ok {
+			e = &known.details
 		}
 		e.Cause = err.Error()
 		return r.blank(schemas.Dead, e)
@@ -110,8 +112,8 @@ func errorText(e *schemas.Error) string {
 
 // again puts a task back after an error of the fleet, or uncounted after a cut by shutdown.
 func (r *run) again(ctx context.Context, l *lease, cause, err error) error {
-	if isNotYet(err) && !errors.Is(cause, ErrDraining) {
-		return r.retryIn(ctx, l, r.notYet(), outcomeNotYet, err.Error())
+	if isUnavailable(err) && !errors.Is(cause, ErrDraining) {
+		return r.retryIn(ctx, l, r.unavailableDelay(), outcomeUnavailable, err.Error())
 	}
 	if !errors.Is(cause, ErrDraining) {
 		return r.retry(ctx, l, outcomeError, err.Error())
@@ -174,21 +176,21 @@ func (r *run) backoff() time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads attempts, hides nothing
 }
 
-func isNotYet(err error) bool {
-	_, ok := errors.AsType[*notYetError](err)
+func isUnavailable(err error) bool {
+	_, ok := errors.AsType[*unavailableError](err)
 	return ok
 }
 
-// notYet is how long to wait for what the worker does not have: longer with each time in a row.
-func (r *run) notYet() time.Duration {
+// unavailableDelay is how long to wait for what the worker does not have: longer with each time in a row.
+func (r *run) unavailableDelay() time.Duration {
 	n := 0
 	for _, a := range slices.Backward(r.rec.Attempts) {
-		if a.Outcome != outcomeNotYet && a.Outcome != "" { // the last one has none yet
+		if a.Outcome != outcomeUnavailable && a.Outcome != "" { // the last one has none yet
 			break
 		}
 		n++
 	}
-	d := min(maxNotYet, doubled(defaultBackoff, n))
+	d := min(maxUnavailableDelay, doubled(defaultBackoff, n))
 	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads attempts, hides nothing
 }
 

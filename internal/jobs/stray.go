@@ -19,7 +19,7 @@ const sweepMost = 100
 // or one that is closed to the tenant. To refuse a task every worker is good enough, and nobody may serve that pool.
 func (w *Worker) serves(l lane) bool {
 	if slices.Contains(w.opts.Pools, l.pool) {
-		return w.opts.Serves == nil || w.opts.Serves(l.tenant)
+		return w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant)
 	}
 	if w.opts.Policy == nil {
 		return false

@@ -29,7 +29,7 @@ const (
 //
 // It is idempotent for the life of the record: the same tenant, source and key (idempotencykey, or
 // else id) is the same task, whatever has become of it. When the data differ the record of the first
-// is returned with ErrOtherData. Other errors: *RefusedError, ErrBacklogFull, or the connection's;
+// is returned with ErrKeyReused. Other errors: *RefusedError, ErrBacklogFull, or the connection's;
 // after the latter the task may or may not be queued, and Submit may be called again.
 // Data above 256 KiB travels through the object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
@@ -108,7 +108,7 @@ func (c *Client) existing(ctx context.Context, rec entry) (schemas.Record, error
 	}
 	whole, err := c.whole(ctx, found)
 	if err == nil && found.DataHash != rec.DataHash {
-		err = fmt.Errorf("%w: task %s", ErrOtherData, rec.TaskID)
+		err = fmt.Errorf("%w: task %s", ErrKeyReused, rec.TaskID)
 	}
 	return whole, err
 }

@@ -55,15 +55,15 @@ func TestTraceContext(t *testing.T) {
 func TestConnectErrors(t *testing.T) {
 	f := newFleet(t)
 	opts := f.opts
-	opts.InProcess, opts.URL, opts.Password = nil, f.srv.URL(), "wrong"
+	opts.Server, opts.Credentials.Password = Server{URL: f.srv.URL()}, "wrong"
 	if c, err := Connect(t.Context(), opts); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("Connect with a wrong password = %v, %v", c, err)
 	}
-	opts.URL = "nats://127.0.0.1:1"
+	opts.Server.URL = "nats://127.0.0.1:1"
 	if c, err := Connect(t.Context(), opts); !errors.Is(err, nats.ErrNoServers) {
 		t.Errorf("Connect to nobody = %v, %v", c, err)
 	}
-	opts.WaitForServer = true
+	opts.Server.Wait = true
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if c, err := Connect(ctx, opts); !errors.Is(err, context.DeadlineExceeded) {

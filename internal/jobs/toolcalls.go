@@ -24,10 +24,10 @@ import (
 const (
 	// OfferEvery is how often a process says what it serves.
 	OfferEvery = 3 * time.Second
-	// MaxOffer bounds what one process says, in bytes.
-	MaxOffer = 256 << 10
-	// MaxAnswer bounds what a tool answers, in bytes.
-	MaxAnswer = 1 << 20
+	// MaxToolOffer bounds what one process says, in bytes.
+	MaxToolOffer = 256 << 10
+	// MaxToolResponse bounds what a tool answers, in bytes.
+	MaxToolResponse = 1 << 20
 
 	toolQueue     = "tools"             // the group of those that serve the same tool
 	timeoutHeader = "Codefleet-Timeout" // of a call: milliseconds for which the answer is waited for
@@ -38,8 +38,8 @@ const (
 
 // Errors of CallTool. The call was not made.
 var (
-	ErrNobody  = errors.New("no process serves the tool")
-	ErrLeaving = errors.New("the process that was asked stops to serve the tool") // another may: ask again
+	ErrNoResponders = errors.New("no process serves the tool")
+	ErrToolDraining = errors.New("the process that was asked stops to serve the tool") // another may: ask again
 )
 
 // ToolName is a tool that a process serves. Server and Tool are letters, digits, - and _.
@@ -66,7 +66,7 @@ func (n ToolName) check() error {
 func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe("offer.*.*", func(m *nats.Msg) {
 		words := strings.Split(m.Subject, ".")
-		if len(words) == 3 && schemas.CheckName("tenant", words[1]) == nil && len(m.Data) <= MaxOffer {
+		if len(words) == 3 && schemas.CheckName("tenant", words[1]) == nil && len(m.Data) <= MaxToolOffer {
 			fn(words[1], words[2], m.Data)
 		}
 	})
@@ -80,10 +80,10 @@ func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (sto
 }
 
 // CallTool calls a tool of a tenant's process and returns the answer's bytes, whatever they are. It
-// waits for as long as ctx does. The error is ErrNobody or ErrLeaving, or the call may have been made.
+// waits for as long as ctx does. The error is ErrNoResponders or ErrToolDraining, or the call may have been made.
 func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, data []byte) ([]byte, error) {
 	if err := name.check(); err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrNobody, err)
+		return nil, fmt.Errorf("%w (%w)", ErrNoResponders, err)
 	}
 	msg := nats.NewMsg(name.subject(tenant))
 	msg.Data = data
@@ -93,16 +93,16 @@ func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, dat
 	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, ErrNobody
+		return nil, ErrNoResponders
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("%w (the arguments are too large for one message)", ErrNobody)
+		return nil, fmt.Errorf("%w (the arguments are too large for one message)", ErrNoResponders)
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, fmt.Errorf("call a tool of a process: %w", err)
 	}
 	if answer.Header.Get(leavingHeader) != "" {
-		return nil, ErrLeaving
+		return nil, ErrToolDraining
 	}
 	return answer.Data, nil
 }
@@ -121,8 +121,8 @@ type ToolService struct {
 // or ten seconds later. Calls wait for a free place; several processes that serve the same tool share
 // its calls.
 func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
-	if len(s.Offer) > MaxOffer {
-		return nil, fmt.Errorf("serve tools: what is said of them has %d bytes, more than %d: register them in smaller groups", len(s.Offer), MaxOffer)
+	if len(s.Offer) > MaxToolOffer {
+		return nil, fmt.Errorf("serve tools: what is said of them has %d bytes, more than %d: register them in smaller groups", len(s.Offer), MaxToolOffer)
 	}
 	if s.Concurrency == 0 {
 		s.Concurrency = serveDefault

@@ -30,7 +30,9 @@ func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 	dial = func(user string) *Client {
 		t.Helper()
 		u := users[user]
-		c, err := Connect(t.Context(), Options{URL: srv.URL(), User: u.User, Password: u.Password, Log: quiet})
+		c, err := Connect(t.Context(), Options{
+			Server: Server{URL: srv.URL()}, Credentials: Credentials{User: u.User, Password: u.Password}, Log: quiet,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +60,8 @@ var find = ToolName{"crm", "find"}
 
 func TestToolCalls(t *testing.T) {
 	f, dial := newTwo(t)
-	if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("x")); !errors.Is(err, ErrNobody) {
-		t.Errorf("call of a tool that nobody serves = %v, want %v", err, ErrNobody)
+	if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("x")); !errors.Is(err, ErrNoResponders) {
+		t.Errorf("call of a tool that nobody serves = %v, want %v", err, ErrNoResponders)
 	}
 	var first, second atomic.Int32
 	count := func(n *atomic.Int32) func(context.Context, []byte) []byte {
@@ -86,13 +88,13 @@ func TestToolCalls(t *testing.T) {
 	// One stops: no call is lost, and all go to the other.
 	stop()
 	for range 20 {
-		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrLeaving) {
+		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolDraining) {
 			t.Errorf("call after one process stopped = %v", err)
 		}
 	}
 	// The tool of that name of another tenant is another one.
-	if _, err := f.fleet.CallTool(t.Context(), "other", find, nil); !errors.Is(err, ErrNobody) {
-		t.Errorf("call of another tenant = %v, want %v", err, ErrNobody)
+	if _, err := f.fleet.CallTool(t.Context(), "other", find, nil); !errors.Is(err, ErrNoResponders) {
+		t.Errorf("call of another tenant = %v, want %v", err, ErrNoResponders)
 	}
 }
 
@@ -111,7 +113,7 @@ func TestToolCallLimits(t *testing.T) {
 		case "release":
 			<-release
 		case "large":
-			return make([]byte, MaxAnswer+1<<20)
+			return make([]byte, MaxToolResponse+1<<20)
 		}
 		return []byte("done")
 	})
@@ -129,19 +131,19 @@ func TestToolCallLimits(t *testing.T) {
 	if got, err := f.fleet.CallTool(ctx, "acme", find, []byte("large")); err == nil {
 		t.Errorf("an answer over the limit = %d bytes, want an error", len(got))
 	}
-	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNobody) {
-		t.Errorf("arguments over the limit = %v, want %v: it was not sent", err, ErrNobody)
+	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNoResponders) {
+		t.Errorf("arguments over the limit = %v, want %v: it was not sent", err, ErrNoResponders)
 	}
 	for _, bad := range []ToolName{{"crm", "a.b"}, {"crm", "*"}, {">", "find"}, {"", "find"}, {"crm", strings.Repeat("x", 65)}, {"crm", "a b"}} {
-		if _, err := f.fleet.CallTool(t.Context(), "acme", bad, nil); !errors.Is(err, ErrNobody) {
-			t.Errorf("CallTool(%q) = %v, want %v", bad, err, ErrNobody)
+		if _, err := f.fleet.CallTool(t.Context(), "acme", bad, nil); !errors.Is(err, ErrNoResponders) {
+			t.Errorf("CallTool(%q) = %v, want %v", bad, err, ErrNoResponders)
 		}
 		if stop, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Tools: []ToolName{bad}}); err == nil {
 			stop()
 			t.Errorf("ServeTools(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Offer: make([]byte, MaxOffer+1)}); err == nil {
+	if _, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Offer: make([]byte, MaxToolOffer+1)}); err == nil {
 		t.Error("an offer over the limit was taken")
 	}
 	close(release)

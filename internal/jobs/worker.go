@@ -21,11 +21,11 @@ import (
 var (
 	ErrCancelled = errors.New("cancelled by its owner")
 	ErrLeaseLost = errors.New("lease lost")
-	ErrDeadline  = errors.New("expiry time passed")
+	ErrExpired   = errors.New("expiry time passed")
 	ErrDraining  = errors.New("worker is shutting down") // the task goes back to the queue, uncounted
 )
 
-// Permanent marks an error of the fleet that another attempt would meet again: the task ends dead.
+// Permanent marks an error of the fleet that every further attempt would meet too: the task ends dead.
 func Permanent(err error) error { return &permanentError{err} }
 
 type permanentError struct{ err error }
@@ -33,17 +33,17 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Explained gives an error of the fleet the words in which a task that no attempt is left for ends:
-// what is wrong and what a person can do. It is tried again like any other.
-func Explained(err error, e schemas.Error) error { return &explainedError{err, e} }
+// WithDetails adds to an error of the fleet what the task's result says when no attempt is left: what is
+// wrong and what to do about it. The task is retried like after any other error.
+func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
 
-type explainedError struct {
+type detailedError struct {
 	err     error
-	explain schemas.Error
+	details schemas.Error
 }
 
-func (e *explainedError) Error() string { return e.err.Error() }
-func (e *explainedError) Unwrap() error { return e.err }
+func (e *detailedError) Error() string { return e.err.Error() }
+func (e *detailedError) Unwrap() error { return e.err }
 
 // Handler runs one task. A result ends the task with the result's Status (jobs fills in the fields
 // that it knows: ids, attempt, worker, times, timing_ms.queued and total). An error means that the
@@ -54,29 +54,38 @@ type Handler func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 // WorkerOptions configure a Worker. Handler is required.
 type WorkerOptions struct {
-	Name     string                   // unique in the fleet; default: host name and a random suffix
-	Pools    []string                 // default: "default"
-	Slots    int                      // tasks at once; default 1
-	AckWait  time.Duration            // default: the client's. The same in the whole fleet
-	Attempts int                      // runs of a task that says nothing about it; default 3
-	Policy   Policy                   // default: the client's
-	Serves   func(tenant string) bool // whose tasks it takes; others are left to other workers; nil: everybody's
+	Name     string        // unique in the fleet; default: host name and a random suffix
+	Pools    []string      // default: "default"
+	Slots    int           // tasks at once; default 1
+	AckWait  time.Duration // default: the client's. The same in the whole fleet
+	Attempts int           // of a task that sets no limit; default 3
+	Policy   Policy        // default: the client's
+	Tenants  Tenants
 	Handler  Handler
-	Info     func() schemas.Worker // what presence shows beyond what the Worker knows; may be nil
+	Info     func() schemas.Worker // added to the worker's presence; may be nil
 	Log      *slog.Logger          // default: the client's
 
-	// Kept are the tenants for whom a sandbox is idle, while others would have to wait for one to be
-	// made in its place: tasks of those go before the tenant whose turn it is, for a quarter of a second
-	// at most. Turns of many tenants add up. nil, or none: tenants take turns.
-	Kept func() map[string]bool
+	// Prepare is called before the claim of a task's first run is written and returns that run's handler
+	// (nil: Handler), which may use what Prepare began to read meanwhile. It must return at once, and what
+	// it begins must have no effect: the claim may fail. stop ends it and waits for its end; jobs calls it
+	// once, after the handler or instead of it. Prepare may be nil.
+	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
-	// Ahead is begun beside the claim of a task's first run, and Job.Ahead returns what it returns. What
-	// it does has no effect on others, as the claim may fail, and then ctx ends. nil: nothing is.
-	Ahead func(ctx context.Context, rec schemas.Record) any
-
-	// Catalogue names the version of the tools that a tenant's task begun now uses, for its record, so
-	// that every run of it uses the same; nil, or an empty answer: nothing is recorded.
+	// Catalogue returns the version of the catalogue for a tenant's task that is claimed now. The record
+	// keeps it for all runs of the task. nil, or an empty version: nothing is recorded.
 	Catalogue func(ctx context.Context, tenant string) string
+}
+
+// Tenants selects whose tasks a Worker claims, and which first.
+type Tenants struct {
+	// Accept reports whether the worker claims the tenant's tasks; others are left to other workers.
+	// nil: all.
+	Accept func(tenant string) bool
+
+	// Warm returns the tenants that have an idle box while a task of any other tenant would have to wait
+	// for a new one. Their tasks may overtake the tenant whose turn it is for 250 ms at most; with many
+	// tenants, these delays add up. nil, or an empty map: tenants take turns.
+	Warm func() map[string]bool
 }
 
 // Worker takes tasks and runs them.
@@ -126,11 +135,11 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	return w
 }
 
-func (w *Worker) kept() map[string]bool {
-	if w.opts.Kept == nil {
+func (w *Worker) warmTenants() map[string]bool {
+	if w.opts.Tenants.Warm == nil {
 		return nil
 	}
-	return w.opts.Kept()
+	return w.opts.Tenants.Warm()
 }
 
 // limit is how many tasks of a tenant may run at once in a lane.

@@ -106,7 +106,7 @@ func TestRefused(t *testing.T) {
 	if msg, err := stolen.NextMsg(time.Millisecond); err == nil {
 		t.Errorf("reply to a foreign inbox: %s", msg.Data)
 	}
-	dead, err := f.Dead(t.Context(), "acme", 0)
+	dead, err := f.DeadLetters(t.Context(), "acme", 0)
 	if err != nil || len(dead) != 16 {
 		t.Fatalf("Dead = %d letters, %v, want 16", len(dead), err)
 	}
@@ -137,7 +137,7 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
 	}
 	f.empty(t)
-	dead, err := f.Dead(t.Context(), "acme", 0)
+	dead, err := f.DeadLetters(t.Context(), "acme", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestDoubled(t *testing.T) {
 }
 
 func TestBacklogFull(t *testing.T) {
-	f := newFleet(t, func(o *Options) { o.MaxBacklog = 2 })
+	f := newFleet(t, func(o *Options) { o.Storage.MaxBacklog = 2 })
 	f.submit(t, "1", `{"code":"x"}`)
 	f.submit(t, "2", `{"code":"x"}`)
 	if _, err := f.Submit(t.Context(), "acme", taskEvent("3", `{"code":"x"}`)); !errors.Is(err, ErrBacklogFull) {
@@ -279,7 +279,7 @@ func TestRetries(t *testing.T) {
 		case "broken":
 			return nil, errors.New("no box")
 		case "full":
-			return nil, fmt.Errorf("run: %w", Explained(errors.New("no space"), schemas.Error{Code: "disk_full", Message: "m"}))
+			return nil, fmt.Errorf("run: %w", WithDetails(errors.New("no space"), schemas.Error{Code: "disk_full", Message: "m"}))
 		case "permanent":
 			return nil, Permanent(errors.New("no engine"))
 		case "panic":
@@ -332,7 +332,7 @@ func TestRetries(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		dead, err := f.Dead(context.WithoutCancel(t.Context()), "acme", 0)
+		dead, err := f.DeadLetters(context.WithoutCancel(t.Context()), "acme", 0)
 		if err != nil || len(dead) != 6 {
 			t.Errorf("Dead = %+v, %v, want 6", dead, err)
 		}
@@ -489,7 +489,7 @@ func TestPoison(t *testing.T) {
 	if rec.Status != schemas.Dead || rec.Result.Error.Code != "worker_lost" || runs.Load() != 0 {
 		t.Errorf("record = %+v after %d more runs", rec, runs.Load())
 	}
-	dead, err := f.Dead(t.Context(), "acme", 1)
+	dead, err := f.DeadLetters(t.Context(), "acme", 1)
 	if err != nil || len(dead) != 1 || dead[0].TaskID != rec.TaskID || dead[0].Error.Code != "worker_lost" {
 		t.Errorf("Dead = %+v, %v", dead, err)
 	}
@@ -631,7 +631,7 @@ func TestWaitsFor(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		id := j.Record.TaskID
 		return nil, errors.Join(
-			j.WaitsFor(ctx, "memory"), look(ctx, id), j.WaitsFor(ctx, ""), look(ctx, id), j.WaitsFor(ctx, "sandbox"), look(ctx, id),
+			j.SetWaitsFor(ctx, "memory"), look(ctx, id), j.SetWaitsFor(ctx, ""), look(ctx, id), j.SetWaitsFor(ctx, "sandbox"), look(ctx, id),
 			Permanent(errors.New("gone")))
 	}})
 	rec := f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
@@ -677,7 +677,8 @@ func TestWaitEnds(t *testing.T) {
 func TestProducer(t *testing.T) {
 	f := newFleet(t)
 	opts := f.opts
-	opts.InProcess, opts.URL, opts.User, opts.Password, opts.Producer = nil, f.srv.URL(), "acme", "a", true
+	opts.Server, opts.Credentials = Server{URL: f.srv.URL()}, Credentials{User: "acme", Password: "a"}
+	opts.Producer = true
 	p := connect(t, opts)
 	rec, err := p.Submit(t.Context(), "acme", taskEvent("1", `{"code":"x"}`, "replyto", "_INBOX.acme.me"))
 	if err != nil {
@@ -698,38 +699,40 @@ func TestProducer(t *testing.T) {
 	}
 }
 
-// What is done beside a claim is done for first runs alone, and ends when the claim does not come.
-func TestAhead(t *testing.T) {
+// The first run has the handler that Prepare returned, and each further run the worker's.
+func TestPrepare(t *testing.T) {
 	f := newFleet(t)
-	var begun atomic.Int32
-	ahead := func(ctx context.Context, rec schemas.Record) any { return fmt.Sprint(rec.TaskID, begun.Add(1)) }
-	got := make(chan any, 2)
-	f.work(t, WorkerOptions{Ahead: ahead, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
-		got <- j.Ahead()
-		if j.Record.Run == 1 {
+	var prepared, stopped atomic.Int32
+	got := make(chan string, 2)
+	prepare := func(_ context.Context, rec schemas.Record) (Handler, func()) {
+		value := fmt.Sprint(rec.TaskID, prepared.Add(1))
+		return func(context.Context, *Job) (*schemas.Result, error) {
+			got <- value
 			return nil, errors.New("no box")
-		}
+		}, func() { stopped.Add(1) }
+	}
+	f.work(t, WorkerOptions{Prepare: prepare, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		got <- fmt.Sprint("stopped ", stopped.Load())
 		return succeed(ctx, j)
 	}})
 	rec := f.end(t, f.submit(t, "1", `{"code":"x","retry":{"backoff_s":0.01}}`).TaskID)
-	if first, second := <-got, <-got; first != rec.TaskID+"1" || second != nil || rec.Run != 2 {
-		t.Errorf("Ahead() = %v and %v in %d runs, want %s1 and nil in 2", first, second, rec.Run, rec.TaskID)
+	if first, second := <-got, <-got; first != rec.TaskID+"1" || second != "stopped 1" || rec.Run != 2 {
+		t.Errorf("handlers report %q and %q in %d runs, want %s1 and stopped 1 in 2", first, second, rec.Run, rec.TaskID)
 	}
 }
 
-func TestAheadOfALostClaim(t *testing.T) {
-	ended := make(chan error, 1)
-	w := &Worker{opts: WorkerOptions{Ahead: func(ctx context.Context, _ schemas.Record) any {
-		<-ctx.Done()
-		ended <- ctx.Err()
-		return nil
+func TestPrepareOfALostClaim(t *testing.T) {
+	var prepared, stopped int
+	w := &Worker{opts: WorkerOptions{Prepare: func(context.Context, schemas.Record) (Handler, func()) {
+		prepared++
+		return nil, func() { stopped++ }
 	}}}
 	r := &run{w: w}
-	r.lookAhead(t.Context())
-	r.lookAhead(t.Context()) // of the same task after others changed its record: once
-	r.dropAhead()
-	if err := <-ended; !errors.Is(err, context.Canceled) || len(ended) != 0 {
-		t.Errorf("it ended with %v, and %d more", err, len(ended))
+	r.prepare(t.Context())
+	r.prepare(t.Context()) // of the same task after others changed its record
+	r.release()
+	if prepared != 1 || stopped != 1 {
+		t.Errorf("prepared %d times and stopped %d times, want once each", prepared, stopped)
 	}
 }
 

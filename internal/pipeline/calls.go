@@ -47,7 +47,7 @@ func (p *Pipeline) approver(t *task) broker.Approver {
 		if end, ok := ctx.Deadline(); ok {
 			until = earliest(until, end.Add(-answerSlack))
 		}
-		a, err := t.job.Ask(ctx, schemas.Approval{
+		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: until.UTC(),
 			Arguments: broker.Shown(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})

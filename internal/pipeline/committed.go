@@ -49,7 +49,7 @@ func (p *Pipeline) committedBefore(ctx context.Context, t *task, c state.Commit)
 
 // artifactsKept is how long artifacts stay: as long as records do, and some for the task that may still
 // be completed by another worker.
-const artifactsKept = jobs.RecordsKept + 24*time.Hour
+const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
 // artifacts are the files below artifacts/ that the task changed, and those of the version it left
 // that its patterns name, changed or not.

@@ -36,7 +36,7 @@ func (p *Pipeline) roomless(ctx context.Context, t *task, box *executor.Acquired
 			}
 		}
 	}
-	return jobs.Explained(err, schemas.Error{
+	return jobs.WithDetails(err, schemas.Error{
 		Code:    "disk_full",
 		Message: "the disk of the worker has no room left for the task's workspace",
 		Hint:    "free space on the disk of the worker's data directory, or give it a larger one; then codefleet dead redrive " + t.job.Record.TaskID,

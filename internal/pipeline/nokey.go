@@ -14,7 +14,7 @@ func keyless(t *task, err error) error {
 	if !errors.Is(err, state.ErrKey) {
 		return err
 	}
-	return jobs.Explained(err, schemas.Error{
+	return jobs.WithDetails(err, schemas.Error{
 		Code:    "no_key",
 		Message: "the workspace is encrypted with a key that the worker does not have",
 		Hint:    "give its secret in workspaces.encryption, or in the tenant's encryption; then codefleet dead redrive " + t.job.Record.TaskID,

@@ -69,7 +69,25 @@ func New(s Stages) *Pipeline {
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	t := newTask(j, p.Limits(j.Record.Tenant))
+	return p.start(ctx, j, func() *state.Glance { return nil })
+}
+
+// Prepare begins to read the workspace's HEAD and returns Handle for the run that uses it.
+func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler jobs.Handler, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var head *state.Glance
+	go func() { // stop waits for it
+		defer close(done)
+		head = p.Store.Glance(ctx, state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace})
+	}()
+	wait := func() *state.Glance { <-done; return head }
+	handler = func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) { return p.start(ctx, j, wait) }
+	return handler, func() { cancel(); <-done }
+}
+
+func (p *Pipeline) start(ctx context.Context, j *jobs.Job, head func() *state.Glance) (*schemas.Result, error) {
+	t := newTask(j, p.Limits(j.Record.Tenant), head)
 	res, err := p.handle(ctx, t)
 	return res, keyless(t, err)
 }
@@ -192,7 +210,7 @@ func (p *Pipeline) acquire(ctx context.Context, t *task) (*executor.AcquiredBox,
 	}
 	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil { // whole it is the operator's
 		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool", "task", t.job.Record.TaskID, "pool", t.job.Record.Pool, "reason", executor.ReasonOf(err), "error", err)
-		return nil, jobs.NotYet(fmt.Errorf("the pool %s has no sandboxes on this worker (%s): codefleet pool says why", t.job.Record.Pool, executor.ReasonOf(err)))
+		return nil, jobs.Unavailable(fmt.Errorf("the pool %s has no sandboxes on this worker (%s): codefleet pool says why", t.job.Record.Pool, executor.ReasonOf(err)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err))
@@ -218,7 +236,7 @@ func (p *Pipeline) waitsFor(ctx context.Context, t *task, what string) {
 	if what != "" {
 		t.job.Emit(ctx, schemas.Progress{Stage: "waiting", Text: "waits for " + what})
 	}
-	if err := t.job.WaitsFor(ctx, what); err != nil && ctx.Err() == nil {
+	if err := t.job.SetWaitsFor(ctx, what); err != nil && ctx.Err() == nil {
 		p.Log.WarnContext(ctx, "record does not say what the task waits for", "task", t.job.Record.TaskID, "error", err)
 	}
 }
@@ -233,7 +251,7 @@ func (p *Pipeline) checkout(ctx context.Context, t *task, box *executor.Acquired
 	}
 	var seen *state.Glance
 	if t.runs == 0 { // later runs are on what others have committed meanwhile
-		seen, _ = t.job.Ahead().(*state.Glance)
+		seen = t.head()
 	}
 	version, err := p.Store.CheckoutSeen(ctx, tree, seen)
 	if err != nil {

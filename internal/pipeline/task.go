@@ -20,6 +20,7 @@ import (
 // task is one run of one task on its way through the stages.
 type task struct {
 	job         *jobs.Job
+	head        func() *state.Glance // waits for the prefetched HEAD; nil: none
 	ref         state.Ref
 	limits      executor.Limits
 	environment string   // of the box, by name
@@ -42,10 +43,10 @@ type task struct {
 	network []allowlist.Pattern // that it may reach
 }
 
-func newTask(j *jobs.Job, defaults executor.Limits) *task {
+func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Glance) *task {
 	ref := state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}
 	return &task{
-		job: j, ref: ref, limits: limits(j.Task.Limits, defaults),
+		job: j, head: head, ref: ref, limits: limits(j.Task.Limits, defaults),
 		result: schemas.Result{Workspace: schemas.WorkspaceChange{Name: ref.Workspace}},
 	}
 }

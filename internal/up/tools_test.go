@@ -44,7 +44,10 @@ write_file("a", "270915")
 	if d := cmp.Diff([]string{"calculator/add true", "calculator/calculate false", "calculator/ad false", "filesystem/write_file true"}, calls); d != "" {
 		t.Errorf("calls of the result (-want +got):\n%s", d)
 	}
-	queue, err := jobs.Connect(t.Context(), jobs.Options{URL: f.File.NATS.URL, User: f.File.NATS.User, Password: f.File.NATS.Password})
+	queue, err := jobs.Connect(t.Context(), jobs.Options{
+		Server:      jobs.Server{URL: f.File.NATS.URL},
+		Credentials: jobs.Credentials{User: f.File.NATS.User, Password: f.File.NATS.Password},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

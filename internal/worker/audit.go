@@ -37,7 +37,7 @@ func (a audit) End(ctx context.Context, e broker.Entry) error {
 }
 
 func (a audit) write(ctx context.Context, event string, at time.Time, e broker.Entry) error {
-	return a.queue.Audit(ctx, schemas.AuditEntry{
+	return a.queue.AppendAudit(ctx, schemas.AuditEntry{
 		Time: at.UTC(), Event: event, TaskID: e.Task, Run: e.Attempt, Tenant: e.Tenant, Session: e.Session,
 		Server: e.Server, Tool: e.Tool, ArgsHash: e.ArgsHash, ArgsBytes: e.ArgsBytes,
 		ResultBytes: e.ResultBytes, MS: e.MS, OK: e.OK, Code: string(e.Code), Replayed: e.Replayed,

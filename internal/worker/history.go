@@ -47,7 +47,7 @@ func (h *History) Past(ctx context.Context, tenant string) *selection.History {
 	defer r.mu.Unlock()
 	ctx, stop := context.WithTimeout(ctx, historyTime)
 	defer stop()
-	fresh, err := h.queue.Remembered(ctx, tenant, r.next)
+	fresh, err := h.queue.History(ctx, tenant, r.next)
 	if err != nil {
 		h.log.DebugContext(ctx, "history not read", "tenant", tenant, "error", err)
 		return r.all
@@ -87,7 +87,7 @@ func (h *History) of(tenant string) *remembered {
 func (h *History) Remember(ctx context.Context, tenant string, p selection.Past) {
 	data, err := json.Marshal(p)
 	if err == nil {
-		err = h.queue.Remember(tenant, data)
+		err = h.queue.AppendHistory(tenant, data)
 	}
 	if err != nil {
 		h.log.DebugContext(ctx, "task not remembered", "tenant", tenant, "error", err)

@@ -14,7 +14,7 @@ import (
 type journal struct{ queue *jobs.Client }
 
 func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.Recorded, error) {
-	notes, err := j.queue.Notes(ctx, tenant, task)
+	notes, err := j.queue.Journal(ctx, tenant, task)
 	if err != nil {
 		return nil, err
 	}
@@ -36,5 +36,5 @@ func (j journal) Record(ctx context.Context, r broker.Recorded) error {
 		return err
 	}
 	key := fmt.Sprintf("%s\x00%s\x00%s\x00%d", r.Key.Server, r.Key.Tool, r.Key.ArgsHash, r.Key.N)
-	return j.queue.Note(ctx, r.Key.Tenant, r.Key.Task, key, data)
+	return j.queue.PutJournal(ctx, r.Key.Tenant, r.Key.Task, key, data)
 }

@@ -36,7 +36,11 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Close)
-	queue, err := jobs.Connect(t.Context(), jobs.Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Log: quiet})
+	queue, err := jobs.Connect(t.Context(), jobs.Options{
+		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Credentials: jobs.Credentials{User: user.User, Password: user.Password},
+		Log:         quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,11 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 	policy := func(string) (jobs.TenantPolicy, bool) {
 		return jobs.TenantPolicy{Network: []allowlist.Pattern{{Name: "example.com"}, {Name: "example.com", Wild: true}}}, true
 	}
-	f.Client, err = jobs.Connect(t.Context(), jobs.Options{InProcess: srv.InProcess(), User: user.User, Password: user.Password, Policy: policy, Log: quiet})
+	f.Client, err = jobs.Connect(t.Context(), jobs.Options{
+		Server:      jobs.Server{InProcess: srv.InProcess()},
+		Credentials: jobs.Credentials{User: user.User, Password: user.Password},
+		Policy:      policy, Log: quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,6 +155,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
 		Limits: o.Limits, Network: o.Network, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
 	})
+	live := state.Ref{}
 	handle := story.Handle
 	if o.Live != nil {
 		folder, err := openLive(take, *o.Live, store, o.Log)
@@ -165,12 +166,12 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		var run sync.WaitGroup
 		run.Go(func() { folder.run(following) })
 		defer func() { stop(); run.Wait(); _ = folder.close() }()
-		handle = folder.around(handle)
+		live, handle = o.Live.Ref, folder.around(handle)
 	}
 	w := jobs.NewWorker(queue, jobs.WorkerOptions{
 		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
-		Policy: o.Policy, Serves: o.Serves, Handler: handle, Log: o.Log,
-		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Ahead: o.glance(store), Kept: pool.WarmTenants,
+		Policy: o.Policy, Tenants: jobs.Tenants{Accept: o.Serves, Warm: pool.WarmTenants}, Handler: handle, Log: o.Log,
+		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Prepare: prefetchExcept(live, story),
 	})
 	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
 	warming.Go(func() { o.pin(take, "") })
@@ -182,15 +183,14 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 	return nil
 }
 
-// glance looks at a task's workspace while its claim is written. A folder that is kept in step with the
-// workspace is imported only after the claim, so that what was seen before it is old.
-func (o Options) glance(store *state.Store) func(context.Context, schemas.Record) any {
-	return func(ctx context.Context, rec schemas.Record) any {
-		ref := state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}
-		if o.Live != nil && o.Live.Ref == ref {
-			return nil
+// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live folder is imported
+// into that one after the claim, so a prefetched HEAD would be outdated.
+func prefetchExcept(live state.Ref, p *pipeline.Pipeline) func(context.Context, schemas.Record) (jobs.Handler, func()) {
+	return func(ctx context.Context, rec schemas.Record) (jobs.Handler, func()) {
+		if (state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}) == live {
+			return nil, func() {}
 		}
-		return store.Glance(ctx, ref)
+		return p.Prepare(ctx, rec)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	foreign := call
 	foreign.Tenant = "foreign"
 	for _, e := range []client.AuditEntry{call, foreign} {
-		if err := f.Jobs.Audit(t.Context(), e); err != nil {
+		if err := f.Jobs.AppendAudit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,7 +71,11 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	}
 	tb.Cleanup(f.NATS.Close)
 	user := f.NATS.Fleet()
-	queue := jobs.Options{URL: f.NATS.URL(), User: user.User, Password: user.Password, Log: quiet}
+	queue := jobs.Options{
+		Server:      jobs.Server{URL: f.NATS.URL()},
+		Credentials: jobs.Credentials{User: user.User, Password: user.Password},
+		Log:         quiet,
+	}
 	f.Objects = mem.New()
 	options := ingest.Options{
 		Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"},
@@ -149,7 +153,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: "cancelled", Message: "the task was cancelled"}
 	case "ask":
 		for arg := range strings.FieldsSeq(rest) {
-			a, err := j.Ask(ctx, Question(arg))
+			a, err := j.RequestApproval(ctx, Question(arg))
 			if err != nil {
 				return nil, err
 			}
