@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
@@ -20,16 +21,16 @@ import (
 func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	f, err := config.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)
-	objects, err := s3.Open(s3.Options{Endpoint: f.S3.Endpoint, Bucket: f.S3.Bucket, AccessKey: f.S3.AccessKey, SecretKey: f.S3.SecretKey})
+	bucket, err := s3.Open(s3.Options{Endpoint: f.S3.Endpoint, Bucket: f.S3.Bucket, AccessKey: f.S3.AccessKey, SecretKey: f.S3.SecretKey})
 	ts.Check(err)
-	return objects
+	return bucket
 }
 
 // later N: so many generations of the workspace main, and then collections that keep as little as there
 // can be. With expired, promises to keep versions have run out.
 func later(ts *testscript.TestScript, _ bool, args []string) {
-	objects := fleetStore(ts)
-	store, ctx := state.New(objects, state.Options{}), context.Background()
+	bucket := fleetStore(ts)
+	store, ctx := state.New(bucket, state.Options{}), context.Background()
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	ref := state.Ref{Tenant: config.DefaultTenant, Workspace: "main"}
@@ -40,7 +41,7 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 	}
 	if len(args) > 1 {
-		expire(ts, objects, ref)
+		expire(ts, bucket, ref)
 	}
 	for range 3 {
 		_, err := store.Collect(ctx, ref.Tenant, state.CollectOptions{Retention: state.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
@@ -49,14 +50,14 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // expire lets the promises of a workspace have ended in 1970.
-func expire(ts *testscript.TestScript, objects state.Objects, ref state.Ref) {
+func expire(ts *testscript.TestScript, bucket objects.Objects, ref state.Ref) {
 	ctx := context.Background()
-	for info, err := range objects.List(ctx, ref.Tenant+"/w/"+ref.Workspace+"/k/", "") {
+	for info, err := range bucket.List(ctx, ref.Tenant+"/w/"+ref.Workspace+"/k/", "") {
 		ts.Check(err)
-		obj, err := objects.Get(ctx, info.Key, state.GetOptions{})
+		obj, err := bucket.Get(ctx, info.Key, objects.GetOptions{})
 		ts.Check(err)
-		ts.Check(objects.Put(ctx, info.Key[:strings.LastIndexByte(info.Key, '-')]+"-1", obj.Data, state.Sum(obj.Data)))
-		ts.Check(objects.Delete(ctx, info.Key))
+		ts.Check(bucket.Put(ctx, info.Key[:strings.LastIndexByte(info.Key, '-')]+"-1", obj.Data, objects.Sum(obj.Data)))
+		ts.Check(bucket.Delete(ctx, info.Key))
 	}
 }
 

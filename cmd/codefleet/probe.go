@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -43,7 +43,7 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
 	found, err := store.Probe(ctx)
-	if errors.Is(err, state.ErrUnsafe) {
+	if errors.Is(err, objects.ErrUnsafe) {
 		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + assembly.WaysOut(found)}
 	}
 	if err != nil {

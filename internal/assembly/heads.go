@@ -15,24 +15,25 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
 // withHeads is the object store with its heads kept as s3.heads says.
-func withHeads(c *config.Config, objects state.Objects) (state.Objects, error) {
+func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error) {
 	switch c.S3.Heads {
 	case config.HeadsCreate:
-		return state.WithHeads(objects, state.CreateOnly(objects)), nil
+		return state.WithHeads(bucket, state.CreateOnly(bucket)), nil
 	case config.HeadsNATS:
 		if c.NATS.URL == "" {
 			return nil, errors.New("s3.heads is nats, and nats.url is empty: say where the queue's server is")
 		}
-		return state.WithHeads(objects, &natsHeads{config: c}), nil
+		return state.WithHeads(bucket, &natsHeads{config: c}), nil
 	case config.HeadsSingleWriter:
-		return state.WithHeads(objects, state.SingleWriter(objects, hostLock(c))), nil
+		return state.WithHeads(bucket, state.SingleWriter(bucket, hostLock(c))), nil
 	default:
-		return objects, nil
+		return bucket, nil
 	}
 }
 
@@ -43,7 +44,7 @@ func CheckStore(ctx context.Context, c *config.Config, store *state.Store) error
 		return nil
 	}
 	caps, err := store.Probe(ctx)
-	if errors.Is(err, state.ErrUnsafe) {
+	if errors.Is(err, objects.ErrUnsafe) {
 		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", c.S3.Endpoint, err, WaysOut(caps))
 	}
 	if err != nil {
@@ -134,21 +135,21 @@ func (n *natsHeads) connect() (*jobs.HeadBucket, error) {
 	return n.open, err
 }
 
-func (n *natsHeads) Get(ctx context.Context, key, version string) (state.Object, error) {
+func (n *natsHeads) Get(ctx context.Context, key, version string) (objects.Object, error) {
 	heads, err := n.connect()
 	if err != nil {
-		return state.Object{}, temporary(err)
+		return objects.Object{}, temporary(err)
 	}
 	h, err := heads.Get(ctx, key)
 	switch {
 	case errors.Is(err, jobs.ErrHeadNotFound):
-		return state.Object{}, fmt.Errorf("%w: %w", state.ErrNotFound, err)
+		return objects.Object{}, fmt.Errorf("%w: %w", state.ErrNotFound, err)
 	case err != nil:
-		return state.Object{}, temporary(err)
+		return objects.Object{}, temporary(err)
 	case version == strconv.FormatUint(h.Revision, 10):
-		return state.Object{}, fmt.Errorf("get %s: %w", key, state.ErrNotModified)
+		return objects.Object{}, fmt.Errorf("get %s: %w", key, objects.ErrNotModified)
 	}
-	return state.Object{Data: h.Data, ETag: strconv.FormatUint(h.Revision, 10), Modified: h.Modified}, nil
+	return objects.Object{Data: h.Data, ETag: strconv.FormatUint(h.Revision, 10), Modified: h.Modified}, nil
 }
 
 func (n *natsHeads) CompareAndSwap(ctx context.Context, key, version string, data []byte) (string, error) {
@@ -172,7 +173,7 @@ func (n *natsHeads) CompareAndSwap(ctx context.Context, key, version string, dat
 	return strconv.FormatUint(revision, 10), nil
 }
 
-func (n *natsHeads) List(ctx context.Context, prefix string) ([]state.ObjectInfo, error) {
+func (n *natsHeads) List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error) {
 	heads, err := n.connect()
 	if err != nil {
 		return nil, temporary(err)
@@ -181,9 +182,9 @@ func (n *natsHeads) List(ctx context.Context, prefix string) ([]state.ObjectInfo
 	if err != nil {
 		return nil, temporary(err)
 	}
-	out := make([]state.ObjectInfo, len(all))
+	out := make([]objects.ObjectInfo, len(all))
 	for i, h := range all {
-		out[i] = state.ObjectInfo{Key: h.Key, Size: int64(len(h.Data)), Modified: h.Modified}
+		out[i] = objects.ObjectInfo{Key: h.Key, Size: int64(len(h.Data)), Modified: h.Modified}
 	}
 	return out, nil
 }
@@ -201,5 +202,5 @@ func temporary(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", state.ErrTemporary, err)
+	return fmt.Errorf("%w: %w", objects.ErrTemporary, err)
 }

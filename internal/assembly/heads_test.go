@@ -14,6 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -72,17 +73,17 @@ func TestHeads(t *testing.T) {
 	} {
 		t.Run(m.heads, func(t *testing.T) {
 			c := lackingStore(t, m.create)
-			open := func(t *testing.T) state.Objects {
+			open := func(t *testing.T) objects.Objects {
 				t.Helper()
-				objects, err := assembly.Objects(c)
+				bucket, err := assembly.Objects(c)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return objects
+				return bucket
 			}
 			check := func() error { return assembly.CheckStore(t.Context(), c, state.New(open(t), state.Options{})) }
-			if err := check(); !errors.Is(err, state.ErrUnsafe) || !strings.Contains(err.Error(), m.advice) {
-				t.Errorf("CheckStore with s3.heads %s = %v, want %v that says %q", c.S3.Heads, err, state.ErrUnsafe, m.advice)
+			if err := check(); !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(err.Error(), m.advice) {
+				t.Errorf("CheckStore with s3.heads %s = %v, want %v that says %q", c.S3.Heads, err, objects.ErrUnsafe, m.advice)
 			}
 			c.S3.Heads = m.heads
 			if err := check(); err != nil {
@@ -105,7 +106,7 @@ func TestHeads(t *testing.T) {
 }
 
 // twoWorkers commit at once, again and again, and neither loses a file.
-func twoWorkers(t *testing.T, open func(*testing.T) state.Objects) {
+func twoWorkers(t *testing.T, open func(*testing.T) objects.Objects) {
 	t.Helper()
 	ref := state.Ref{Tenant: "acme", Workspace: "two"}
 	a, b := statetest.NewWorker(t, open(t), ref, state.Options{}), statetest.NewWorker(t, open(t), ref, state.Options{})

@@ -13,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/image"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pylayer"
 )
 
@@ -21,7 +22,7 @@ type Environments struct {
 	Config  *config.Config
 	Driver  executor.Driver
 	Info    executor.Info    // of the driver
-	Objects pylayer.Objects  // where layers of packages are kept for all hosts; nil: nowhere
+	Objects objects.Objects  // where layers of packages are kept for all hosts; nil: nowhere
 	Joined  <-chan struct{}  // closed when Objects may be asked; nil: at once
 	Hold    func(image.Root) // is given what is unpacked, to release it when no box is made of it; nil: that is so at once
 	Log     *slog.Logger
@@ -159,8 +160,7 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 	if err != nil {
 		return root, fmt.Errorf("%s: %w", key, err)
 	}
-	objects := e.Objects
-	if objects != nil && e.Joined != nil {
+	if e.Objects != nil && e.Joined != nil {
 		select {
 		case <-e.Joined:
 		case <-ctx.Done():
@@ -168,7 +168,7 @@ func (e Environments) layer(ctx context.Context, root executor.Root, key, file s
 		}
 	}
 	layer, err := pylayer.Build(ctx, pylayer.Options{
-		Python: executor.DefaultGuest().Python, Target: target, Requirements: file, Dir: filepath.Join(e.Config.Data, "packages"), Objects: objects, Log: e.Log,
+		Python: executor.DefaultGuest().Python, Target: target, Requirements: file, Dir: filepath.Join(e.Config.Data, "packages"), Objects: e.Objects, Log: e.Log,
 	})
 	if err != nil {
 		return root, &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf("%s: %w", key, err), Fix: "mend the file; the pool tries again by itself"}

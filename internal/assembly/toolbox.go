@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
@@ -25,7 +26,7 @@ import (
 // tenants register. It is ingest.Tools. It is safe for concurrent use; Close it.
 type Toolbox struct {
 	Source  tools.Source
-	Objects tools.Objects // the fleet's bucket
+	Objects objects.Objects // the fleet's bucket
 
 	log    *slog.Logger
 	fleets []string                     // servers that are the fleet's own

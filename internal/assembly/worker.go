@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
@@ -230,17 +231,17 @@ func openBucket(c *config.Config, bucket, prefix string) (*s3.Objects, error) {
 }
 
 // Objects is the object store of the settings, with its heads kept as they say.
-func Objects(c *config.Config) (state.Objects, error) {
-	objects, err := openBucket(c, c.S3.Bucket, c.S3.Prefix)
+func Objects(c *config.Config) (objects.Objects, error) {
+	bucket, err := openBucket(c, c.S3.Bucket, c.S3.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	return withHeads(c, objects)
+	return withHeads(c, bucket)
 }
 
 // Store is the workspace store of the settings. cache is a directory of this process, or empty.
 func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
-	objects, err := Objects(c)
+	bucket, err := Objects(c)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +255,7 @@ func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, erro
 		}
 	}
 	o.Secrets = func(tenant string) state.Secrets { return secrets(c, tenant) }
-	return state.New(objects, o), nil
+	return state.New(bucket, o), nil
 }
 
 func mirror(c *config.Config) (*s3.Objects, error) {

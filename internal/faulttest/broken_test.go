@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -15,11 +16,11 @@ import (
 const mutantNoIfMatch = "no-if-match"
 
 // blindSwap swaps whatever is there by now.
-type blindSwap struct{ state.Objects }
+type blindSwap struct{ objects.Objects }
 
 func (b blindSwap) CompareAndSwap(ctx context.Context, key, _ string, data []byte) (string, error) {
 	for {
-		now, err := b.Get(ctx, key, state.GetOptions{})
+		now, err := b.Get(ctx, key, objects.GetOptions{})
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return "", err
 		}
@@ -32,7 +33,7 @@ func (b blindSwap) CompareAndSwap(ctx context.Context, key, _ string, data []byt
 
 // crashAfterCommit kills its process, as kill -9 does, when HEAD first names a task.
 type crashAfterCommit struct {
-	state.Objects
+	objects.Objects
 	task string
 }
 
@@ -50,7 +51,7 @@ func (c crashAfterCommit) CompareAndSwap(ctx context.Context, key, old string, d
 // stopBeforeCommit stops its process, as SIGSTOP does, when HEAD is about to name a task, and says so
 // with a file.
 type stopBeforeCommit struct {
-	state.Objects
+	objects.Objects
 	task, file string
 }
 

@@ -103,7 +103,7 @@ func sizeOf(t *testing.T, dir string) (bytes int64) {
 // fill commits files of 1 MiB that do not compress.
 func (f *fleet) fill(t *testing.T, ref state.Ref, mib int) {
 	t.Helper()
-	w := statetest.NewWorker(t, f.objects, ref, state.Options{})
+	w := statetest.NewWorker(t, f.bucket, ref, state.Options{})
 	w.Checkout()
 	for i := range mib {
 		w.Write(fmt.Sprint("file-", i), statetest.Random(byte(i), 1<<20))

@@ -23,6 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -44,7 +45,7 @@ type fleet struct {
 	nats, s3  *faulttest.Process
 	workers   []*faulttest.Process
 	queue     *jobs.Client
-	objects   state.Objects
+	bucket    objects.Objects
 	store     *state.Store
 }
 
@@ -80,10 +81,10 @@ func newFleet(t *testing.T) *fleet {
 	if err := f.queue.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if f.objects, err = openObjects(storeAddr); err != nil {
+	if f.bucket, err = openObjects(storeAddr); err != nil {
 		t.Fatal(err)
 	}
-	f.store = state.New(f.objects, state.Options{})
+	f.store = state.New(f.bucket, state.Options{})
 	return f
 }
 

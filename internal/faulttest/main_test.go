@@ -18,6 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -98,7 +99,7 @@ func connect(ctx context.Context, addr string) (*jobs.Client, error) {
 	})
 }
 
-func openObjects(addr string) (state.Objects, error) {
+func openObjects(addr string) (objects.Objects, error) {
 	return s3.Open(s3.Options{Endpoint: "http://" + addr, Bucket: bucket, AccessKey: bucket, SecretKey: password})
 }
 
@@ -110,18 +111,18 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer queue.Close()
-	objects, err := openObjects(faulttest.Getenv("S3_ADDR"))
+	bucket, err := openObjects(faulttest.Getenv("S3_ADDR"))
 	if err != nil {
 		return err
 	}
 	if faulttest.Getenv("MUTANT") == mutantNoIfMatch {
-		objects = blindSwap{objects}
+		bucket = blindSwap{bucket}
 	}
 	if id := faulttest.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
-		objects = crashAfterCommit{objects, id}
+		bucket = crashAfterCommit{bucket, id}
 	}
 	if id := faulttest.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
-		objects = stopBeforeCommit{objects, id, faulttest.Getenv("STOPPED")}
+		bucket = stopBeforeCommit{bucket, id, faulttest.Getenv("STOPPED")}
 	}
 	dir, name := faulttest.Getenv("WORKER_DIR"), faulttest.Getenv("WORKER")
 	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
@@ -156,7 +157,7 @@ func workerRole(ctx context.Context, ready func()) error {
 		Tools:  tools,
 		Driver: driver, Log: quiet(),
 		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
-			return queue, state.New(objects, state.Options{
+			return queue, state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
 				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
 			}), nil

@@ -14,7 +14,7 @@ import (
 func TestNoKey(t *testing.T) {
 	f := newFleet(t)
 	locked, open := state.Ref{Tenant: "acme", Workspace: "locked"}, state.Ref{Tenant: "acme", Workspace: "open"}
-	w := statetest.NewWorker(t, f.objects, locked, state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
+	w := statetest.NewWorker(t, f.bucket, locked, state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
 	w.Checkout()
 	w.Write("file", "content")
 	before := w.Commit("first").Generation

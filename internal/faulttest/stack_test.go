@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -156,7 +157,7 @@ func TestZombieBehindManyCommits(t *testing.T) {
 func (f *fleet) bury(t *testing.T, task submitted) {
 	t.Helper()
 	f.commitMore(t, task.ref, later)
-	head, err := f.objects.Get(t.Context(), "acme/w/files/HEAD", state.GetOptions{})
+	head, err := f.bucket.Get(t.Context(), "acme/w/files/HEAD", objects.GetOptions{})
 	if err != nil || strings.Contains(string(head.Data), task.id) {
 		t.Fatalf("HEAD remembers the task after %d commits: %s, %v", later, head.Data, err)
 	}

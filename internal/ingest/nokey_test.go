@@ -17,20 +17,20 @@ import (
 // nothing, and serves the other tenants.
 func TestNoKeyOverHTTP(t *testing.T) {
 	const secret = "the secret of a door that lost it"
-	objects := mem.New()
+	bucket := mem.New()
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
-		o.Workspaces = state.New(objects, state.Options{Secrets: statetest.Secrets(secret)})
+		o.Workspaces = state.New(bucket, state.Options{Secrets: statetest.Secrets(secret)})
 	})
 	want(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
 	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{"a": 1}`)
 	want(t, f, 200, nil, "PUT", main+"/pins/first", plain, `{"generation": 1}`)
 
 	f = ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
-		o.Workspaces = state.New(objects, state.Options{Secrets: func(tenant string) state.Secrets {
+		o.Workspaces = state.New(bucket, state.Options{Secrets: func(tenant string) state.Secrets {
 			return state.Secrets{Current: []byte("the secret of " + tenant)}
 		}})
 	})
-	objects.Calls()
+	bucket.Calls()
 	body, ct := form(t, [][2]string{{"g", "1"}}, "")
 	for _, c := range []struct {
 		method, path string
@@ -69,7 +69,7 @@ func TestNoKeyOverHTTP(t *testing.T) {
 			t.Errorf("%s %s shows a secret: %s", c.method, c.path, got)
 		}
 	}
-	for _, call := range objects.Calls() {
+	for _, call := range bucket.Calls() {
 		if call.Op != "get" && call.Op != "list" {
 			t.Errorf("the request %+v of a door without the key", call)
 		}

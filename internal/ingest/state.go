@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
@@ -118,7 +119,7 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	if done, err = s.o.Workspaces.Edit(r.Context(), ref, o, one(e)); err != nil {
 		return unmet(err, e)
 	}
-	sum := state.Sum(data).String() // of one part: state files are small
+	sum := objects.Sum(data).String() // of one part: state files are small
 	w.Header().Set("ETag", strconv.Quote(sum))
 	writeJSON(w, http.StatusOK, saved{name, ref.Workspace, done.Generation, sum})
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -221,7 +222,7 @@ func explainState(err error) error {
 	case errors.Is(err, state.ErrDeleted):
 		e = apierror.New(http.StatusConflict, "workspace_deleted", "the workspace was deleted, or begun anew, meanwhile")
 		e.Hint = "begin with what is there now"
-	case errors.Is(err, state.ErrCorrupt):
+	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(http.StatusInternalServerError, "corrupt", "the stored version is damaged")
 		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
 	case errors.Is(err, state.ErrNoMirror):

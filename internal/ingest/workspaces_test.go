@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
@@ -95,7 +96,7 @@ func TestWorkspaceStory(t *testing.T) {
 		t.Errorf("PUT = %+v", c)
 	}
 	tag := resp.Header.Get("ETag")
-	if want := `"` + state.Sum([]byte("a,b\n1,2\n")).String() + `"`; tag != want {
+	if want := `"` + objects.Sum([]byte("a,b\n1,2\n")).String() + `"`; tag != want {
 		t.Errorf("ETag = %s, want %s", tag, want)
 	}
 

@@ -3,8 +3,6 @@ package pylayer
 import (
 	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,14 +13,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/image"
+	"github.com/codefleet/codefleet/internal/objects"
 )
-
-// Objects keeps parts of layers for all hosts. An object is written once, whole; one that is not there
-// is fs.ErrNotExist.
-type Objects interface {
-	Get(ctx context.Context, key string) ([]byte, error)
-	Put(ctx context.Context, key string, data []byte) error
-}
 
 const (
 	partBytes = 16 << 20 // of a compressed archive in one object
@@ -41,8 +33,8 @@ func listKey(hash string) string { return "packages/" + hash + ".json" }
 func partKey(sum string) string  { return "packages/" + sum }
 
 // store writes a layer to the bucket.
-func store(ctx context.Context, objects Objects, hash, dir string) error {
-	parts := &partWriter{ctx: ctx, objects: objects}
+func store(ctx context.Context, bucket objects.Objects, hash, dir string) error {
+	parts := &partWriter{ctx: ctx, bucket: bucket}
 	z, err := zstd.NewWriter(parts, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return err
@@ -55,13 +47,13 @@ func store(ctx context.Context, objects Objects, hash, dir string) error {
 	if err != nil {
 		return err
 	}
-	return objects.Put(ctx, listKey(hash), text)
+	return bucket.Put(ctx, listKey(hash), text, objects.Sum(text))
 }
 
 // partWriter cuts what is written into objects.
 type partWriter struct {
 	ctx     context.Context //nolint:containedctx // an io.Writer has none of its own
-	objects Objects
+	bucket  objects.Objects
 	buffer  []byte
 	listing listing
 }
@@ -88,9 +80,9 @@ func (w *partWriter) put(data []byte) error {
 	if len(w.listing.Parts) == mostParts {
 		return fmt.Errorf("more than %d parts of %d bytes", mostParts, partBytes)
 	}
-	sum := sha256.Sum256(data)
-	name := hex.EncodeToString(sum[:])
-	if err := w.objects.Put(w.ctx, partKey(name), data); err != nil {
+	sum := objects.Sum(data)
+	name := sum.String()
+	if err := w.bucket.Put(w.ctx, partKey(name), data, sum); err != nil {
 		return err
 	}
 	w.listing.Parts = append(w.listing.Parts, name)
@@ -104,19 +96,19 @@ func plain(h *tar.Header) {
 }
 
 // fetch fills a directory with a layer of the bucket. fs.ErrNotExist: it is not there.
-func fetch(ctx context.Context, objects Objects, hash, dir string) error {
-	text, err := objects.Get(ctx, listKey(hash))
+func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error {
+	obj, err := bucket.Get(ctx, listKey(hash), objects.GetOptions{})
 	if err != nil {
 		return err
 	}
 	var list listing
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := json.Unmarshal(obj.Data, &list); err != nil {
 		return fmt.Errorf("%s: %w", listKey(hash), err)
 	}
 	if len(list.Parts) == 0 || len(list.Parts) > mostParts {
 		return fmt.Errorf("%s has %d parts", listKey(hash), len(list.Parts))
 	}
-	z, err := zstd.NewReader(&partReader{ctx: ctx, objects: objects, left: list.Parts}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(partBytes*8))
+	z, err := zstd.NewReader(&partReader{ctx: ctx, bucket: bucket, left: list.Parts}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(partBytes*8))
 	if err != nil {
 		return err
 	}
@@ -137,10 +129,10 @@ func notMissing(err error) error {
 
 // partReader reads parts one after the other, each checked before a byte of it is used.
 type partReader struct {
-	ctx     context.Context //nolint:containedctx // an io.Reader has none of its own
-	objects Objects
-	left    []string
-	data    []byte
+	ctx    context.Context //nolint:containedctx // an io.Reader has none of its own
+	bucket objects.Objects
+	left   []string
+	data   []byte
 }
 
 func (r *partReader) Read(p []byte) (int, error) {
@@ -150,17 +142,18 @@ func (r *partReader) Read(p []byte) (int, error) {
 		}
 		name := r.left[0]
 		r.left = r.left[1:]
-		if bytes, err := hex.DecodeString(name); err != nil || len(bytes) != sha256.Size {
-			return 0, fmt.Errorf("%.80q is no hash", name)
+		var want objects.Digest
+		if want.UnmarshalText([]byte(name)) != nil {
+			return 0, fmt.Errorf("part %.80q is not named by a SHA-256", name)
 		}
-		data, err := r.objects.Get(r.ctx, partKey(name))
+		obj, err := r.bucket.Get(r.ctx, partKey(name), objects.GetOptions{})
 		if err != nil {
 			return 0, err
 		}
-		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != name {
-			return 0, fmt.Errorf("%s holds something else", partKey(name))
+		if objects.Sum(obj.Data) != want {
+			return 0, fmt.Errorf("%s has another digest", partKey(name))
 		}
-		r.data = data
+		r.data = obj.Data
 	}
 	n := copy(p, r.data)
 	r.data = r.data[n:]

@@ -1,50 +1,24 @@
 package pylayer_test
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/pylayer"
+	"github.com/codefleet/codefleet/internal/state/mem"
 )
-
-// bucket is the fleet's, in memory.
-type bucket struct {
-	mu   sync.Mutex
-	data map[string][]byte
-}
-
-func (b *bucket) Get(_ context.Context, key string) ([]byte, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	data, ok := b.data[key]
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", key, fs.ErrNotExist)
-	}
-	return data, nil
-}
-
-func (b *bucket) Put(_ context.Context, key string, data []byte) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.data[key] = slices.Clone(data)
-	return nil
-}
 
 // A second host has no need of pip, nor of what it would install from, and gets the same files.
 func TestLayerFromTheBucket(t *testing.T) {
 	first := options(t, "greeting==1.2\n")
-	kept := &bucket{data: map[string][]byte{}}
-	first.Objects = kept
+	bucket := mem.New()
+	first.Objects = bucket
 	built, err := pylayer.Build(t.Context(), first)
 	if err != nil || built.From != "pip" {
 		t.Fatalf("Build = %+v, %v, want it from pip", built, err)
@@ -92,23 +66,31 @@ func files(t *testing.T, dir string) map[string]string {
 
 // What the bucket holds is used only when it is what its name says; else pip installs as if there were none.
 func TestLayerThatTheBucketBroke(t *testing.T) {
-	for name, spoil := range map[string]func(map[string][]byte){
-		"other bytes":  func(d map[string][]byte) { each(d, false, func(key string) { d[key] = []byte("theirs") }) },
-		"part missing": func(d map[string][]byte) { each(d, false, func(key string) { delete(d, key) }) },
-		"no list":      func(d map[string][]byte) { each(d, true, func(key string) { d[key] = []byte("[") }) },
-		"no parts":     func(d map[string][]byte) { each(d, true, func(key string) { d[key] = []byte("{}") }) },
-		"a path": func(d map[string][]byte) {
-			each(d, true, func(key string) { d[key] = []byte(`{"parts":["../HEAD"]}`) })
-		},
+	for name, c := range map[string]struct {
+		lists bool   // of lists, else of parts
+		data  []byte // nil: removed
+	}{
+		"other bytes":  {false, []byte("theirs")},
+		"part missing": {false, nil},
+		"no list":      {true, []byte("[")},
+		"no parts":     {true, []byte("{}")},
+		"a path":       {true, []byte(`{"parts":["../HEAD"]}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, "greeting==1.2\n")
-			kept := &bucket{data: map[string][]byte{}}
-			o.Objects = kept
+			bucket := mem.New()
+			o.Objects = bucket
 			if _, err := pylayer.Build(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			spoil(kept.data)
+			for info, err := range bucket.List(t.Context(), "", "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasSuffix(info.Key, ".json") == c.lists {
+					bucket.Damage(info.Key, func([]byte) []byte { return c.data })
+				}
+			}
 			o.Dir = filepath.Join(t.TempDir(), "p")
 			layer, err := pylayer.Build(t.Context(), o)
 			if err != nil || layer.From != "pip" || len(layer.Names) != 1 {
@@ -118,14 +100,5 @@ func TestLayerThatTheBucketBroke(t *testing.T) {
 				t.Errorf("left in the directory: %v, %v", entries, err)
 			}
 		})
-	}
-}
-
-// each calls change for the lists, or for the parts.
-func each(data map[string][]byte, lists bool, change func(key string)) {
-	for _, key := range slices.Collect(maps.Keys(data)) {
-		if strings.HasSuffix(key, ".json") == lists {
-			change(key)
-		}
 	}
 }

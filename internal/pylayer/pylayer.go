@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Options of Build.
@@ -29,7 +31,7 @@ type Options struct {
 	Dir          string  // where layers are kept on this host
 
 	// Objects is where layers are kept for all hosts; nil: nowhere.
-	Objects Objects
+	Objects objects.Objects
 	Log     *slog.Logger // hears what went wrong with Objects, which nobody has to mind; nil: nobody
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Applied returns the commit of a task, or nil if the task has not committed
@@ -82,7 +84,7 @@ func (s *Store) commitAt(ctx context.Context, ref Ref, r recent) (*Commit, error
 
 // headerOf reads a manifest. Without a digest its name, which begins with the
 // digest's first half, must do.
-func (s *Store) headerOf(ctx context.Context, ref Ref, name string, digest *Digest) (*manifest, error) {
+func (s *Store) headerOf(ctx context.Context, ref Ref, name string, digest *objects.Digest) (*manifest, error) {
 	if v := s.versions.get(ref.manifestKey(name)); v != nil {
 		return v.man, nil
 	}
@@ -100,13 +102,13 @@ func (s *Store) headerOf(ctx context.Context, ref Ref, name string, digest *Dige
 // readNamed reads the manifest of a name from the store.
 func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, error) {
 	key := ref.manifestKey(name)
-	obj, err := s.objects.Get(ctx, key, GetOptions{})
+	obj, err := s.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	l := link{name, Sum(obj.Data)}
+	l := link{name, objects.Sum(obj.Data)}
 	if l.digits() != manifestDigits(l.Digest) {
-		return nil, fmt.Errorf("%s: %w: has another digest", key, ErrCorrupt)
+		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
 	}
 	plain, lockedBy, err := s.keys(ref.Tenant).unlock(ref.manifestThing(), obj.Data)
 	if err != nil {
@@ -114,7 +116,7 @@ func (s *Store) readNamed(ctx context.Context, ref Ref, name string) (*named, er
 	}
 	m, err := decodeManifest(plain, false)
 	if err == nil && m.header.Generation != l.generation() {
-		err = fmt.Errorf("%w: is generation %d", ErrCorrupt, m.header.Generation)
+		err = fmt.Errorf("%w: is generation %d", objects.ErrCorrupt, m.header.Generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 const (
@@ -66,8 +68,8 @@ type segment struct {
 
 // plan groups wants by pack: whole packs where more than half is needed or the
 // pack is small or local, else ranges.
-func plan(wants []want, local func(Digest) bool) []segment {
-	order := map[Digest]int{}
+func plan(wants []want, local func(objects.Digest) bool) []segment {
+	order := map[objects.Digest]int{}
 	var groups [][]want
 	for _, w := range wants {
 		i, ok := order[w.blob.Pack.ID]
@@ -115,14 +117,14 @@ func coalesce(p *pack, sorted []want) []segment {
 func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
 	if data := s.readLocal(seg, buf); data != nil {
 		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
-		if !errors.Is(err, ErrCorrupt) {
+		if !errors.Is(err, objects.ErrCorrupt) {
 			return err
 		}
 		s.opts.Log.WarnContext(ctx, "cached pack is damaged, reading it again", "pack", seg.pack.ID.String())
 		s.cache.drop(seg.pack.ID)
 	}
 	key := packKey(tenant, seg.pack.ID)
-	opts := GetOptions{Buffer: buf}
+	opts := objects.GetOptions{Buffer: buf}
 	whole := seg.offset == 0 && seg.length == seg.pack.Size
 	if !whole {
 		opts.Offset, opts.Length = seg.offset, seg.length
@@ -132,7 +134,7 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, bu
 		return err
 	}
 	if int64(len(obj.Data)) != seg.length {
-		return fmt.Errorf("%s: %w: %d bytes, want %d", key, ErrCorrupt, len(obj.Data), seg.length)
+		return fmt.Errorf("%s: %w: %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
 	}
 	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, to); err != nil {
 		return fmt.Errorf("%s: %w", key, err)

@@ -3,6 +3,8 @@ package state
 import (
 	"slices"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // build makes the manifest and the head of the next generation.
@@ -36,7 +38,7 @@ func (p *proposal) build() (*head, *manifest, []byte, error) {
 	}
 	keys := p.store.keys(p.ref.Tenant)
 	data, man.key = keys.lock(p.ref.manifestThing(), data), keys.currentID()
-	digest := Sum(data)
+	digest := objects.Sum(data)
 	name := manifestName(man.header.Generation, manifestDigits(digest))
 	p.store.versions.put(p.ref.manifestKey(name), &loaded{man, snap, int64(len(data))})
 	p.snap = snap

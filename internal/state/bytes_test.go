@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -36,11 +38,11 @@ func golden(t *testing.T, name string, data []byte) {
 // TestStoredBytes pins what is written: other releases read it.
 func TestStoredBytes(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
-	p1 := &pack{ID: Sum([]byte("pack 1")), Size: 4096}
-	p2 := &pack{ID: Sum([]byte("pack 2")), Size: 8192, Key: "0123abcd"}
-	a := blob{Sum([]byte("a")), p1, 0, 10, 10}
-	b := blob{Sum([]byte("b")), p1, 10, 20, 300}
-	c := blob{Sum([]byte("c")), p2, 0, 128, 100}
+	p1 := &pack{ID: objects.Sum([]byte("pack 1")), Size: 4096}
+	p2 := &pack{ID: objects.Sum([]byte("pack 2")), Size: 8192, Key: "0123abcd"}
+	a := blob{objects.Sum([]byte("a")), p1, 0, 10, 10}
+	b := blob{objects.Sum([]byte("b")), p1, 10, 20, 300}
+	c := blob{objects.Sum([]byte("c")), p2, 0, 128, 100}
 	full := &manifest{
 		header: header{
 			Generation: 1, Commit: "FIRST", Time: at, TaskID: "task-1", Attempt: 2, Message: "<first>", Files: 4, Bytes: 410,
@@ -53,7 +55,7 @@ func TestStoredBytes(t *testing.T) {
 			{"name \xff & ü", &entry{Path: "name \xff & ü", Kind: kindFile, Mode: 0o600, Size: 10, MTime: -1, Blobs: []blob{a}}},
 		},
 	}
-	first := link{"000000000001-0123456789abcdef", Sum([]byte("first"))}
+	first := link{"000000000001-0123456789abcdef", objects.Sum([]byte("first"))}
 	delta := &manifest{
 		header: header{
 			Generation: 2, Commit: "SECOND", Time: at, Parent: &first, Chain: []link{first}, ChainBytes: 5, FullBytes: 700,

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // cache keeps immutable objects (packs and manifests) on the worker's disk, named by
@@ -28,11 +30,11 @@ type cache struct {
 	size  int64
 	rest  time.Time  // until then nothing is put: the disk was full
 	order *list.List // of *cached, most recently used first
-	items map[Digest]*list.Element
+	items map[objects.Digest]*list.Element
 }
 
 type cached struct {
-	id   Digest
+	id   objects.Digest
 	size int64
 }
 
@@ -43,7 +45,7 @@ const (
 
 // openCache takes over what an earlier process left in dir.
 func openCache(dir string, limit int64) *cache {
-	c := &cache{dir: dir, max: limit, order: list.New(), items: map[Digest]*list.Element{}}
+	c := &cache{dir: dir, max: limit, order: list.New(), items: map[objects.Digest]*list.Element{}}
 	if c.max <= 0 {
 		c.max = defaultCacheBytes
 	}
@@ -77,13 +79,13 @@ func openCache(dir string, limit int64) *cache {
 	return c
 }
 
-func (c *cache) path(id Digest) string {
+func (c *cache) path(id objects.Digest) string {
 	hex := id.String()
 	return filepath.Join(c.dir, hex[:2], hex)
 }
 
 // open returns the object's file, or nil.
-func (c *cache) open(id Digest) *os.File {
+func (c *cache) open(id objects.Digest) *os.File {
 	c.mu.Lock()
 	item, ok := c.items[id]
 	if ok {
@@ -102,7 +104,7 @@ func (c *cache) open(id Digest) *os.File {
 }
 
 // get returns the whole object, or nil.
-func (c *cache) get(id Digest) []byte {
+func (c *cache) get(id objects.Digest) []byte {
 	f := c.open(id)
 	if f == nil {
 		return nil
@@ -121,7 +123,7 @@ func (c *cache) get(id Digest) []byte {
 }
 
 // put keeps a copy of data.
-func (c *cache) put(id Digest, data []byte) {
+func (c *cache) put(id objects.Digest, data []byte) {
 	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.resting() {
 		return
 	}
@@ -162,7 +164,7 @@ func (c *cache) resting() bool {
 	return time.Now().Before(c.rest)
 }
 
-func (c *cache) write(id Digest, data []byte) error {
+func (c *cache) write(id objects.Digest, data []byte) error {
 	path := c.path(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -181,7 +183,7 @@ func (c *cache) write(id Digest, data []byte) error {
 	return err
 }
 
-func (c *cache) has(id Digest) bool {
+func (c *cache) has(id objects.Digest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.items[id]
@@ -199,7 +201,7 @@ func (c *cache) insert(item cached) {
 }
 
 // drop forgets an object that is broken or gone.
-func (c *cache) drop(id Digest) {
+func (c *cache) drop(id objects.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if item, ok := c.items[id]; ok {

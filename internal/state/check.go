@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // CheckOptions says how much Check reads.
@@ -45,7 +47,7 @@ func (s *Store) check(ctx context.Context, ref Ref, opts CheckOptions, out *Chec
 	if err != nil {
 		return err
 	}
-	wants := map[Digest][]*blob{}
+	wants := map[objects.Digest][]*blob{}
 	seen := map[place]bool{}
 	var newest *snapshot
 	for i, l := range links {
@@ -70,7 +72,7 @@ func (s *Store) check(ctx context.Context, ref Ref, opts CheckOptions, out *Chec
 			}
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(wants), Digest.compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
 		out.Packs++
 		deep := opts.ReadData && (opts.Of < 2 || int(id[0])%opts.Of == opts.Part%opts.Of)
 		if err := packs.look(ctx, wants[id][0].Pack, wants[id], deep, nil); err != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 const (
 	inlineResult = 16 << 10 // larger results are stored as blobs
 	maxResult    = 64 << 20
-	commitTries  = 100 // lost races before giving up
-	racePause    = 5 * time.Millisecond
 	dedupAge     = 12 * time.Hour // how long content of an old version may be referred to; below the grace of collections
 )
 
@@ -134,8 +134,8 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		p.fold = p.store.foldSmall(ctx, p.ref.Tenant, p.on.snap)
 	}
 	defer func() { _ = p.fold.stored() }()
-	for pace := p.store.newPacer(); ; {
-		if err := p.settle(ctx, pace); err != nil {
+	for backoff := p.store.opts.Retry.NewBackoff(); ; {
+		if err := p.settle(ctx, backoff); err != nil {
 			return Commit{}, nil, err
 		}
 		next, man, data, err := p.build()
@@ -153,7 +153,7 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 		if out != nil || failed != nil {
 			return deref(out), v, failed
 		}
-		if err := pace.pause(ctx, err); err != nil {
+		if err := backoff.Wait(ctx, err); err != nil {
 			return Commit{}, nil, err
 		}
 	}
@@ -161,9 +161,9 @@ func (p *proposal) run(ctx context.Context) (Commit, *version, error) {
 
 // settle waits for a HEAD that is about to be deleted, and lets a workspace that has none begin where
 // those before it ended.
-func (p *proposal) settle(ctx context.Context, pace *pacer) error {
+func (p *proposal) settle(ctx context.Context, backoff *objects.Backoff) error {
 	for p.on.head.doomed() {
-		if err := pace.pause(ctx, fmt.Errorf("swap %s: the deleted workspace is being removed", p.ref.headKey())); err != nil {
+		if err := backoff.Wait(ctx, fmt.Errorf("swap %s: the deleted workspace is being removed", p.ref.headKey())); err != nil {
 			return err
 		}
 		h, etag, err := p.store.readHead(ctx, p.ref, "")
@@ -225,17 +225,6 @@ func deref(c *Commit) Commit {
 	return *c
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 func (p *proposal) swap(ctx context.Context, next *head) (string, error) {
 	return p.store.swapHead(ctx, p.ref, p.on.etag, next)
 }
@@ -259,7 +248,7 @@ func (p *proposal) commit(h *head) Commit {
 // lost decides what a swap that did not answer "done" means, by reading HEAD
 // back. With neither a commit nor an error it is to be tried again.
 func (p *proposal) lost(ctx context.Context, next *head, man *manifest, data []byte, cause error) (*Commit, *version, error) {
-	if !errors.Is(cause, ErrConflict) && !temporary(ctx, cause) {
+	if !errors.Is(cause, ErrConflict) && !objects.Temporary(ctx, cause) {
 		return nil, nil, cause
 	}
 	h, etag, err := p.store.readHead(ctx, p.ref, "")

@@ -13,8 +13,8 @@ import (
 // TestOneFileUpload: what one changed file uploads does not grow with the number of files, but for
 // a full manifest once in a while.
 func TestOneFileUpload(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	w.Checkout()
 	const files, commits, most = 2500, 40, 64 << 10
 	for i := range files {
@@ -25,10 +25,10 @@ func TestOneFileUpload(t *testing.T) {
 	for i := range commits {
 		w.Checkout()
 		w.Write("d07/f00007", fmt.Sprint("version ", i))
-		objects.Calls()
+		bucket.Calls()
 		w.Commit(fmt.Sprint("task-", i))
 		sizes := map[string]int{}
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			sizes[call.Op+" "+kindOf(call.Key)] += call.Size
 		}
 		if len(sizes) != 3 || sizes["put p"] == 0 || sizes["put p"] > 200 || sizes["put m"] == 0 || sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
@@ -43,7 +43,7 @@ func TestOneFileUpload(t *testing.T) {
 	if large > commits/16 {
 		t.Errorf("%d of %d commits of one file among %d uploaded more than %d bytes, want at most one in 16, with a full manifest", large, commits, files, most)
 	}
-	fresh := statetest.NewWorker(t, objects, ref, state.Options{})
+	fresh := statetest.NewWorker(t, bucket, ref, state.Options{})
 	if v := fresh.Checkout(); v.Generation != commits+1 {
 		t.Errorf("Checkout() = %+v, want generation %d", v, commits+1)
 	}

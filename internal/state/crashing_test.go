@@ -6,12 +6,12 @@ import (
 	"iter"
 	"sync"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // crashing stops answering after some calls, as a worker that dies does.
 type crashing struct {
-	state.Objects
+	objects.Objects
 	mu   sync.Mutex // calls overlap
 	left int        // calls until the crash; negative: never
 	lost bool
@@ -28,23 +28,23 @@ func (c *crashing) gone() bool {
 	return c.left == 0
 }
 
-func (c *crashing) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+func (c *crashing) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
 	if c.gone() {
-		return state.Object{}, errCrash
+		return objects.Object{}, errCrash
 	}
 	return c.Objects.Get(ctx, key, o)
 }
 
-func (c *crashing) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+func (c *crashing) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	if c.gone() {
 		return errCrash
 	}
 	return c.Objects.Put(ctx, key, data, sum)
 }
 
-func (c *crashing) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+func (c *crashing) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
 	if c.gone() {
-		return func(yield func(state.ObjectInfo, error) bool) { yield(state.ObjectInfo{}, errCrash) }
+		return func(yield func(objects.ObjectInfo, error) bool) { yield(objects.ObjectInfo{}, errCrash) }
 	}
 	return c.Objects.List(ctx, prefix, after)
 }

@@ -18,8 +18,8 @@ func TestDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs a small file system of its own")
 	}
-	objects := mem.New()
-	a := newWorker(t, objects)
+	bucket := mem.New()
+	a := newWorker(t, bucket)
 	a.Checkout()
 	for i := range 8 {
 		a.Write(strconv.Itoa(i), statetest.Random(byte(i), 1<<20))
@@ -30,7 +30,7 @@ func TestDiskFull(t *testing.T) {
 		t.Skipf("mount: %v", err)
 	}
 	defer unix.Unmount(small, unix.MNT_DETACH)
-	s := state.New(objects, state.Options{CacheDir: filepath.Join(small, "cache")})
+	s := state.New(bucket, state.Options{CacheDir: filepath.Join(small, "cache")})
 	dir := filepath.Join(small, "tree")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := s.Checkout(t.Context(), tree); !errors.Is(err, state.ErrDiskFull) {
 		t.Errorf("Checkout() onto a full disk = %v, want %v", err, state.ErrDiskFull)
 	}
-	b := newWorker(t, objects)
+	b := newWorker(t, bucket)
 	b.Checkout()
 	for i := range 7 {
 		b.Remove(strconv.Itoa(i))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
@@ -83,7 +84,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	if err != nil {
 		return Commit{}, err
 	}
-	for range commitTries {
+	for range objects.MaxRaces {
 		if opts.Base == Newest {
 			base = on
 		}
@@ -96,7 +97,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 			return Commit{}, err
 		}
 	}
-	return Commit{}, fmt.Errorf("lost %d races in a row: %w", commitTries, ErrTemporary)
+	return Commit{}, fmt.Errorf("lost %d races in a row: %w", objects.MaxRaces, objects.ErrTemporary)
 }
 
 // unmetError marks a condition of an edit that did not hold, to tell it from a lost race.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -34,9 +35,9 @@ func put(path, content string) state.Edit {
 func remove(path string) state.Edit { return state.Edit{Path: path} }
 
 func TestEdit(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
-	s := state.New(objects, state.Options{})
+	bucket := mem.New()
+	w := newWorker(t, bucket)
+	s := state.New(bucket, state.Options{})
 	large := statetest.Random(9, 9<<20)
 	newest := state.EditOptions{Base: state.Newest, Message: "push"}
 	c, err := s.Edit(t.Context(), ref, newest, edits(
@@ -58,23 +59,23 @@ func TestEdit(t *testing.T) {
 	for _, f := range infos {
 		switch f.Path {
 		case "a/b/c":
-			if want := state.Sum([]byte("1")).String(); f.ETag != want || f.Parts != nil {
+			if want := objects.Sum([]byte("1")).String(); f.ETag != want || f.Parts != nil {
 				t.Errorf("etag = %s, %v, want %s and no parts", f.ETag, f.Parts, want)
 			}
 		case "large":
 			ids, at := []byte{}, int64(0)
 			for _, p := range f.Parts {
-				if sum := state.Sum([]byte(large[at : at+p.Bytes])); sum != p.SHA256 {
+				if sum := objects.Sum([]byte(large[at : at+p.Bytes])); sum != p.SHA256 {
 					t.Errorf("part at %d = %s, want %s", at, p.SHA256, sum)
 				}
 				ids = append(ids, p.SHA256[:]...)
 				at += p.Bytes
 			}
-			if at != 9<<20 || f.ETag != state.Sum(ids).String() {
+			if at != 9<<20 || f.ETag != objects.Sum(ids).String() {
 				t.Errorf("large file: parts have %d bytes, etag %s", at, f.ETag)
 			}
 		case "empty":
-			if want := state.Sum(nil).String(); f.ETag != want {
+			if want := objects.Sum(nil).String(); f.ETag != want {
 				t.Errorf("etag of nothing = %s, want %s", f.ETag, want)
 			}
 		}
@@ -90,15 +91,15 @@ func TestEdit(t *testing.T) {
 	if err != nil || cmp.Diff([]string{"a", "a/b", "a/b/c"}, c.Changed) != "" {
 		t.Errorf("Edit() = %+v, %v", c, err)
 	}
-	if err := objects.Violations(); err != nil {
+	if err := bucket.Violations(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEditMerges(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
-	s := state.New(objects, state.Options{})
+	bucket := mem.New()
+	w := newWorker(t, bucket)
+	s := state.New(bucket, state.Options{})
 	do := func(base int64, list ...state.Edit) (state.Commit, error) {
 		return s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(list...))
 	}
@@ -148,7 +149,7 @@ func TestMergeOfDeepState(t *testing.T) {
 func TestEditConditions(t *testing.T) {
 	s := state.New(mem.New(), state.Options{})
 	newest := state.EditOptions{Base: state.Newest}
-	one := state.Sum([]byte("1")).String()
+	one := objects.Sum([]byte("1")).String()
 	for i, c := range []struct {
 		edit state.Edit
 		ok   bool
@@ -203,8 +204,8 @@ func TestEditConditions(t *testing.T) {
 
 func TestEditRefuses(t *testing.T) {
 	quota := state.Quota{Bytes: 10 << 20, Files: 10, Largest: 6 << 20, Depth: 4}
-	objects := mem.New()
-	s := state.New(objects, state.Options{Quota: quota})
+	bucket := mem.New()
+	s := state.New(bucket, state.Options{Quota: quota})
 	newest := state.EditOptions{Base: state.Newest}
 	if _, err := s.Edit(t.Context(), ref, newest, edits(put("file", "1"), put("dir/x", "1"), put(state.IgnoreFile, "*.log\n"))); err != nil {
 		t.Fatal(err)
@@ -251,8 +252,8 @@ func TestEditRefuses(t *testing.T) {
 }
 
 func TestWorkspaces(t *testing.T) {
-	objects := mem.New()
-	s := state.New(objects, state.Options{})
+	bucket := mem.New()
+	s := state.New(bucket, state.Options{})
 	for _, name := range []string{"main", "main-2", "gone"} {
 		if _, err := s.Edit(t.Context(), state.Ref{Tenant: "acme", Workspace: name}, state.EditOptions{}, edits(put("f", name))); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // How many bytes one collection copies at most; the next one goes on.
@@ -72,7 +74,7 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	}
 	var snaps []*snapshot
 	var refs []Ref
-	from := map[Digest]bool{}
+	from := map[objects.Digest]bool{}
 	var waste, total, rekeyed int64
 	rekey := false
 	for _, ws := range workspaces {
@@ -107,7 +109,7 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 	return c.emptyPacks(ctx, from, refs, snaps)
 }
 
-func sharesAny(s *snapshot, packs map[Digest]bool) bool {
+func sharesAny(s *snapshot, packs map[objects.Digest]bool) bool {
 	for _, u := range s.packs() {
 		if packs[u.pack.ID] {
 			return true
@@ -116,7 +118,7 @@ func sharesAny(s *snapshot, packs map[Digest]bool) bool {
 	return false
 }
 
-func (c *collector) emptyPacks(ctx context.Context, from map[Digest]bool, refs []Ref, snaps []*snapshot) error {
+func (c *collector) emptyPacks(ctx context.Context, from map[objects.Digest]bool, refs []Ref, snaps []*snapshot) error {
 	f, err := c.store.move(ctx, c.tenant, from, snaps...)
 	if err != nil {
 		return fmt.Errorf("empty %d packs: %w", len(from), err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // kind is what a path is.
@@ -21,7 +23,7 @@ const (
 // pack names an immutable pack; all blobs of one pack share the pointer. While
 // the pack is being filled its fields are zero.
 type pack struct {
-	ID   Digest
+	ID   objects.Digest
 	Size int64
 	Key  string // id of the key that encrypts it; empty: it is in the clear
 }
@@ -37,7 +39,7 @@ func (p *pack) overhead() int64 {
 // blob is where a piece of content lies in a pack. The content is stored raw if
 // Stored == Raw, else as one zstd frame; where the pack is encrypted, that is, with lockTag more bytes.
 type blob struct {
-	ID     Digest // of the content
+	ID     objects.Digest // of the content
 	Pack   *pack
 	Offset int64
 	Stored int64
@@ -80,29 +82,29 @@ type snapshot struct {
 	bytes   int64
 
 	once  sync.Once
-	index map[Digest]*blob // by content; made when asked for
+	index map[objects.Digest]*blob // by content; made when asked for
 }
 
 // blobFinder returns a function that finds content in s, for about n calls.
-func (s *snapshot) blobFinder(n int) func(Digest) (blob, bool) {
+func (s *snapshot) blobFinder(n int) func(objects.Digest) (blob, bool) {
 	const few = 16
 	if n > few {
 		s.once.Do(func() {
-			s.index = make(map[Digest]*blob, len(s.entries))
+			s.index = make(map[objects.Digest]*blob, len(s.entries))
 			for _, e := range s.entries {
 				for i := range e.Blobs {
 					s.index[e.Blobs[i].ID] = &e.Blobs[i]
 				}
 			}
 		})
-		return func(id Digest) (blob, bool) {
+		return func(id objects.Digest) (blob, bool) {
 			if b := s.index[id]; b != nil {
 				return *b, true
 			}
 			return blob{}, false
 		}
 	}
-	return func(id Digest) (blob, bool) {
+	return func(id objects.Digest) (blob, bool) {
 		for _, e := range s.entries {
 			for i := range e.Blobs {
 				if e.Blobs[i].ID == id {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -18,9 +19,9 @@ import (
 
 var ref = state.Ref{Tenant: "acme", Workspace: "main"}
 
-func newWorker(t *testing.T, objects state.Objects) *statetest.Worker {
+func newWorker(t *testing.T, bucket objects.Objects) *statetest.Worker {
 	t.Helper()
-	return statetest.NewWorker(t, objects, ref, state.Options{})
+	return statetest.NewWorker(t, bucket, ref, state.Options{})
 }
 
 // onNth makes the n-th call of an operation on keys with a suffix go wrong.
@@ -44,20 +45,20 @@ func TestCommitSurvivesFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				objects := mem.New()
-				w := newWorker(t, objects)
+				bucket := mem.New()
+				w := newWorker(t, bucket)
 				w.Checkout()
 				w.Write("a", "1")
-				objects.SetFault(fault)
+				bucket.SetFault(fault)
 				c := w.Commit("task-1")
-				objects.SetFault(nil)
+				bucket.SetFault(nil)
 				if c.Generation != 1 || c.Already {
 					t.Errorf("Commit() = %+v, want generation 1", c)
 				}
-				if v := newWorker(t, objects).Checkout(); v.Generation != 1 || v.Commit != c.ID {
+				if v := newWorker(t, bucket).Checkout(); v.Generation != 1 || v.Commit != c.ID {
 					t.Errorf("Checkout() = %+v, want commit %s at generation 1", v, c.ID)
 				}
-				if err := objects.Violations(); err != nil {
+				if err := bucket.Violations(); err != nil {
 					t.Error(err)
 				}
 			})
@@ -84,8 +85,8 @@ func (m *meanwhile) CompareAndSwap(ctx context.Context, key, old string, data []
 // may have gone through the same store in between.
 func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 	const others = 40 // more than a store keeps decoded
-	objects := &meanwhile{Objects: mem.New()}
-	store := state.New(objects, state.Options{})
+	bucket := &meanwhile{Objects: mem.New()}
+	store := state.New(bucket, state.Options{})
 	commit := func(name, task, content string) state.Commit {
 		tree, err := store.Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: name})
 		if err != nil {
@@ -105,18 +106,18 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 		return c
 	}
 	commit("main", "first", "1")
-	for info := range objects.List(t.Context(), "", "") {
+	for info := range bucket.List(t.Context(), "", "") {
 		if strings.HasSuffix(info.Key, "HEAD") {
-			objects.key = info.Key
+			bucket.key = info.Key
 		}
 	}
-	objects.what = func() {
+	bucket.what = func() {
 		for i := range others {
 			commit("other", fmt.Sprintf("other-%d", i), strconv.Itoa(i))
 		}
 	}
-	if c := commit("main", "second", "2"); c.Generation != 2 || objects.what != nil {
-		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, objects.what == nil)
+	if c := commit("main", "second", "2"); c.Generation != 2 || bucket.what != nil {
+		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, bucket.what == nil)
 	}
 }
 
@@ -133,18 +134,18 @@ func everyThird() func(mem.Call) mem.Fault {
 // A commit whose answer was lost, and on which somebody else has built before
 // the committer looks, is the committer's all the same.
 func TestLostAnswerBuiltUpon(t *testing.T) {
-	objects := mem.New()
-	a, b := newWorker(t, objects), newWorker(t, objects)
+	bucket := mem.New()
+	a, b := newWorker(t, bucket), newWorker(t, bucket)
 	a.Checkout()
 	a.Write("a", "1")
 	swapped := false
-	objects.SetFault(func(c mem.Call) mem.Fault {
+	bucket.SetFault(func(c mem.Call) mem.Fault {
 		switch {
 		case c.Op == "swap" && !swapped:
 			swapped = true
 			return mem.LostAnswer
 		case c.Op == "get" && swapped:
-			objects.SetFault(nil)
+			bucket.SetFault(nil)
 			b.Checkout()
 			b.Write("b", "1")
 			b.Commit("task-b")
@@ -162,8 +163,8 @@ func TestLostAnswerBuiltUpon(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Write("a", "1")
 	w.Commit("task-1")
@@ -176,10 +177,10 @@ func TestRequests(t *testing.T) {
 		{"commit without changes", func() { w.Commit("task-2") }, ""},
 		{"one file", func() { w.Checkout(); w.Write("a", "2"); w.Commit("task-3") }, "get HEAD, put p, put m, swap HEAD"},
 	} {
-		objects.Calls()
+		bucket.Calls()
 		c.do()
 		var got []string
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			part := "HEAD"
 			if !strings.HasSuffix(call.Key, "/HEAD") {
 				part = strings.Split(strings.TrimPrefix(call.Key, "acme/w/main"), "/")[1]
@@ -194,21 +195,21 @@ func TestRequests(t *testing.T) {
 
 func TestUnavailableStoreIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := newWorker(t, objects)
+		bucket := mem.New()
+		w := newWorker(t, bucket)
 		w.Checkout()
 		w.Write("a", "1")
 		want := w.Files()
-		objects.SetFault(func(mem.Call) mem.Fault { return mem.NotApplied })
+		bucket.SetFault(func(mem.Call) mem.Fault { return mem.NotApplied })
 		start := time.Now()
 		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "task-1", Attempt: 1})
-		if !errors.Is(err, state.ErrTemporary) {
-			t.Errorf("Commit() = %v, want %v", err, state.ErrTemporary)
+		if !errors.Is(err, objects.ErrTemporary) {
+			t.Errorf("Commit() = %v, want %v", err, objects.ErrTemporary)
 		}
 		if d := time.Since(start); d < time.Minute || d > 10*time.Minute {
 			t.Errorf("gave up after %v, want a few minutes", d)
 		}
-		objects.SetFault(nil)
+		bucket.SetFault(nil)
 		w.Want(want)
 		if c := w.Commit("task-1"); c.Generation != 1 {
 			t.Errorf("Commit() when the store is back = %+v, want generation 1", c)
@@ -217,25 +218,25 @@ func TestUnavailableStoreIsAnError(t *testing.T) {
 }
 
 func TestInterruptedCheckoutIsRepaired(t *testing.T) {
-	objects := mem.New()
-	a := newWorker(t, objects)
+	bucket := mem.New()
+	a := newWorker(t, bucket)
 	a.Checkout()
 	for _, name := range []string{"a", "b", "dir/c"} {
 		a.Write(name, statetest.Random(name[0], 3<<20)) // packs of their own
 	}
 	a.Commit("task-1")
 	for n := 1; n <= 5; n++ {
-		b := newWorker(t, objects)
+		b := newWorker(t, bucket)
 		b.Write("dir", "garbage")
 		var calls atomic.Int64 // packs are fetched several at a time
-		objects.SetFault(func(mem.Call) mem.Fault {
+		bucket.SetFault(func(mem.Call) mem.Fault {
 			if calls.Add(1) >= int64(n) {
 				return mem.Broken
 			}
 			return mem.OK
 		})
 		_, err := b.Store.Checkout(t.Context(), b.Tree)
-		objects.SetFault(nil)
+		bucket.SetFault(nil)
 		if n <= 3 && err == nil {
 			t.Errorf("Checkout() with call %d broken succeeded", n)
 		}
@@ -247,26 +248,26 @@ func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 
 func TestDamagedObjects(t *testing.T) {
 	for _, kind := range []string{"/p/", "/m/", "/HEAD"} {
-		objects := mem.New()
-		a := newWorker(t, objects)
+		bucket := mem.New()
+		a := newWorker(t, bucket)
 		a.Checkout()
 		a.Write("a", statetest.Random(1, 5000))
 		a.Commit("task-1")
-		b := newWorker(t, objects)
+		b := newWorker(t, bucket)
 		b.Write("mine", "1")
-		objects.SetFault(func(c mem.Call) mem.Fault {
+		bucket.SetFault(func(c mem.Call) mem.Fault {
 			if strings.Contains(c.Key, kind) {
 				return mem.Corrupt
 			}
 			return mem.OK
 		})
-		if _, err := b.Store.Checkout(t.Context(), b.Tree); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
-			t.Errorf("Checkout() with a damaged %s = %v, want %v with the key", kind, err, state.ErrCorrupt)
+		if _, err := b.Store.Checkout(t.Context(), b.Tree); !errors.Is(err, objects.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
+			t.Errorf("Checkout() with a damaged %s = %v, want %v with the key", kind, err, objects.ErrCorrupt)
 		}
 		if kind != "/p/" {
 			b.Want(map[string]string{"mine": "1"})
 		}
-		objects.SetFault(nil)
+		bucket.SetFault(nil)
 		b.Checkout()
 		b.Want(a.Files())
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // FileInfo is one path of a version.
@@ -25,8 +27,8 @@ type FileInfo struct {
 
 // Part is a piece of a large file's content.
 type Part struct {
-	SHA256 Digest `json:"sha256"`
-	Bytes  int64  `json:"bytes"`
+	SHA256 objects.Digest `json:"sha256"`
+	Bytes  int64          `json:"bytes"`
 }
 
 func (e *entry) info() FileInfo {
@@ -55,7 +57,7 @@ func (e *entry) etag() string {
 	for _, b := range e.Blobs {
 		ids = append(ids, b.ID[:]...)
 	}
-	return Sum(ids).String()
+	return objects.Sum(ids).String()
 }
 
 // Ls returns the paths of a version (0: the newest) in the directory dir, or in

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Compaction bounds how scattered the newest version of a workspace becomes; zero fields take the
@@ -29,8 +31,8 @@ const foldMost = packTarget
 
 // fold is content that a commit moves out of packs. A nil fold moves nothing.
 type fold struct {
-	from map[Digest]bool // packs
-	to   map[Digest]blob // where their content is now, by its id
+	from map[objects.Digest]bool // packs
+	to   map[objects.Digest]blob // where their content is now, by its id
 	wait func() error
 }
 
@@ -50,7 +52,7 @@ type packUse struct {
 
 // packs returns the packs that s needs, those of which it needs least first.
 func (s *snapshot) packs() []packUse {
-	index := map[Digest]int{}
+	index := map[objects.Digest]int{}
 	var uses []packUse
 	var last *pack
 	at := 0
@@ -72,12 +74,12 @@ func (s *snapshot) packs() []packUse {
 	for i := range uses { // copies of a file are there once
 		uses[i].live = min(uses[i].live, uses[i].pack.Size)
 	}
-	slices.SortFunc(uses, func(a, b packUse) int { return cmp.Or(cmp.Compare(a.live, b.live), a.pack.ID.compare(b.pack.ID)) })
+	slices.SortFunc(uses, func(a, b packUse) int { return cmp.Or(cmp.Compare(a.live, b.live), a.pack.ID.Compare(b.pack.ID)) })
 	return uses
 }
 
 // choose returns the packs whose content is to be moved together, or nil.
-func (c Compaction) choose(uses []packUse, cached func(Digest) bool) map[Digest]bool {
+func (c Compaction) choose(uses []packUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) int {
 		n, _ := slices.BinarySearchFunc(uses, limit, func(u packUse, limit int64) int { return cmp.Compare(u.live, limit) })
 		return n
@@ -88,7 +90,7 @@ func (c Compaction) choose(uses []packUse, cached func(Digest) bool) map[Digest]
 			return nil
 		}
 	}
-	from := map[Digest]bool{}
+	from := map[objects.Digest]bool{}
 	var total int64
 	for _, u := range uses[:n] {
 		if !download && !cached(u.pack.ID) {
@@ -121,9 +123,9 @@ func (s *Store) foldSmall(ctx context.Context, tenant string, snap *snapshot) *f
 }
 
 // move copies what snaps need of packs into new ones, which are on their way to the store when it returns.
-func (s *Store) move(ctx context.Context, tenant string, from map[Digest]bool, snaps ...*snapshot) (*fold, error) {
+func (s *Store) move(ctx context.Context, tenant string, from map[objects.Digest]bool, snaps ...*snapshot) (*fold, error) {
 	var wants []want
-	to := map[Digest]blob{}
+	to := map[objects.Digest]blob{}
 	for _, snap := range snaps {
 		for _, e := range snap.entries {
 			for i := range e.Blobs {

@@ -15,13 +15,13 @@ import (
 )
 
 // coldPull checks out with an empty cache and returns the worker and its requests by kind.
-func coldPull(t *testing.T, objects *mem.Objects) (*statetest.Worker, map[string]int) {
+func coldPull(t *testing.T, bucket *mem.Objects) (*statetest.Worker, map[string]int) {
 	t.Helper()
-	w := newWorker(t, objects)
-	objects.Calls()
+	w := newWorker(t, bucket)
+	bucket.Calls()
 	w.Checkout()
 	requests := map[string]int{}
-	for _, c := range objects.Calls() {
+	for _, c := range bucket.Calls() {
 		requests[c.Op+" "+kindOf(c.Key)]++
 	}
 	return w, requests
@@ -31,8 +31,8 @@ func coldPull(t *testing.T, objects *mem.Objects) (*statetest.Worker, map[string
 // commit writes stays in proportion to its own change.
 func TestManySmallCommits(t *testing.T) {
 	const commits, size, small = 300, 2000, 16
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	want := map[string]string{}
 	var puts, uploaded, most int
 	for i := range commits {
@@ -40,13 +40,13 @@ func TestManySmallCommits(t *testing.T) {
 		name, content := fmt.Sprintf("f%03d", i), fmt.Sprintf("%04d %s", i, statetest.Random(byte(i), size-5))
 		w.Write(name, content)
 		want[name] = content
-		objects.Calls()
+		bucket.Calls()
 		c := w.Commit("task-" + strconv.Itoa(i))
 		if !slices.Equal(c.Changed, []string{name}) {
 			t.Fatalf("commit %d changed %v, want its one file", i, c.Changed)
 		}
 		n := 0
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			switch call.Op + " " + kindOf(call.Key) {
 			case "put p":
 				n++
@@ -57,7 +57,7 @@ func TestManySmallCommits(t *testing.T) {
 		}
 		puts, most = puts+n, max(most, n)
 	}
-	fresh, requests := coldPull(t, objects)
+	fresh, requests := coldPull(t, bucket)
 	fresh.Want(want)
 	if n := requests["get p"]; n > small+1 {
 		t.Errorf("a cold pull after %d commits reads %d packs, want at most %d", commits, n, small+1)
@@ -81,15 +81,15 @@ func TestManySmallCommits(t *testing.T) {
 	if report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() = %v, %v, want no problems", report.Problems, err)
 	}
-	if err := objects.Violations(); err != nil {
+	if err := bucket.Violations(); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestFoldWithDamage: a commit is not stopped by damage in a pack that it would move content out of.
 func TestFoldWithDamage(t *testing.T) {
-	objects := mem.New()
-	w := statetest.NewWorker(t, objects, ref, state.Options{Compaction: eager})
+	bucket := mem.New()
+	w := statetest.NewWorker(t, bucket, ref, state.Options{Compaction: eager})
 	commit := func(i int) {
 		w.Checkout()
 		w.Write("f"+strconv.Itoa(i), strconv.Itoa(i))
@@ -98,14 +98,14 @@ func TestFoldWithDamage(t *testing.T) {
 	for i := range 3 {
 		commit(i)
 	}
-	for _, key := range keys(t, objects) {
+	for _, key := range keys(t, bucket) {
 		if kindOf(key) == "p" {
-			if err := objects.Delete(t.Context(), key); err != nil {
+			if err := bucket.Delete(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	w.Store = state.New(objects, state.Options{Compaction: eager}) // without a cache
+	w.Store = state.New(bucket, state.Options{Compaction: eager}) // without a cache
 	w.Tree = w.NewTree(ref)
 	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
 		yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
@@ -118,8 +118,8 @@ func TestFoldWithDamage(t *testing.T) {
 // TestCollectEmpties: a pack of which only a little is needed goes once older versions have, in forks too.
 func TestCollectEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := newWorker(t, objects)
+		bucket := mem.New()
+		w := newWorker(t, bucket)
 		w.Checkout()
 		const parts = 10
 		for i := range parts {
@@ -146,7 +146,7 @@ func TestCollectEmpties(t *testing.T) {
 			}
 		}
 		stored := func() (bytes int64) {
-			for info, err := range objects.List(t.Context(), "acme/p/", "") {
+			for info, err := range bucket.List(t.Context(), "acme/p/", "") {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +157,7 @@ func TestCollectEmpties(t *testing.T) {
 		emptied := 0
 		for range 4 {
 			advance(t, 25*time.Hour)
-			out, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+			out, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,11 +170,11 @@ func TestCollectEmpties(t *testing.T) {
 			t.Errorf("%d bytes are stored for 2 MiB of content", got)
 		}
 		for _, name := range []string{"main", "lab"} {
-			fresh := statetest.NewWorker(t, objects, state.Ref{Tenant: "acme", Workspace: name}, state.Options{})
+			fresh := statetest.NewWorker(t, bucket, state.Ref{Tenant: "acme", Workspace: name}, state.Options{})
 			fresh.Checkout()
 			fresh.Want(want)
 		}
-		if again, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil || again.Emptied != 0 {
+		if again, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil || again.Emptied != 0 {
 			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
 		}
 	})
@@ -183,8 +183,8 @@ func TestCollectEmpties(t *testing.T) {
 // TestCollectLeavesPinned: what a pin needs anyway is not copied.
 func TestCollectLeavesPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := newWorker(t, objects)
+		bucket := mem.New()
+		w := newWorker(t, bucket)
 		w.Checkout()
 		w.Write("small", statetest.Random(1, 300<<10))
 		for i := range 5 {

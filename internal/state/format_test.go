@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -30,18 +31,18 @@ func recorded(t *testing.T) *mem.Objects {
 	if err := json.NewDecoder(r).Decode(&all); err != nil {
 		t.Fatal(err)
 	}
-	objects := mem.New()
+	bucket := mem.New()
 	for key, data := range all {
 		if strings.HasSuffix(key, "/HEAD") {
-			_, err = objects.CompareAndSwap(t.Context(), key, "", data)
+			_, err = bucket.CompareAndSwap(t.Context(), key, "", data)
 		} else {
-			err = objects.Put(t.Context(), key, data, state.Sum(data))
+			err = bucket.Put(t.Context(), key, data, objects.Sum(data))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return objects
+	return bucket
 }
 
 // TestFirstFormat: workspaces of earlier releases can be read, and gone on with in every way.
@@ -52,8 +53,8 @@ func TestFirstFormat(t *testing.T) {
 	}
 	for name, opts := range map[string]state.Options{"as it is": {}, "eager to move": {Compaction: eager}, "encrypted": encrypted} {
 		t.Run(name, func(t *testing.T) {
-			objects := recorded(t)
-			store := state.New(objects, opts)
+			bucket := recorded(t)
+			store := state.New(bucket, opts)
 			report, err := store.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
 			if err != nil || len(report.Problems) > 0 || report.Versions != 20 {
 				t.Errorf("Check() = %+v, %v", report, err)
@@ -64,7 +65,7 @@ func TestFirstFormat(t *testing.T) {
 			if pins, err := store.Pins(t.Context(), ref); err != nil || len(pins) != 1 || pins[0] != (state.Pinned{Name: "first", Generation: 1}) {
 				t.Errorf("Pins() = %v, %v", pins, err)
 			}
-			w := statetest.NewWorker(t, objects, ref, opts)
+			w := statetest.NewWorker(t, bucket, ref, opts)
 			if v := w.Checkout(); v.Generation != 20 {
 				t.Errorf("Checkout() = %+v, want generation 20", v)
 			}
@@ -75,7 +76,7 @@ func TestFirstFormat(t *testing.T) {
 			}
 			after := maps.Clone(want)
 			after["new"] = "1"
-			fresh := statetest.NewWorker(t, objects, ref, opts)
+			fresh := statetest.NewWorker(t, bucket, ref, opts)
 			fresh.Checkout()
 			fresh.Want(after)
 			log, err := fresh.Store.Log(t.Context(), ref, 0)

@@ -5,14 +5,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 func FuzzManifest(f *testing.F) {
 	c := newCodec()
-	p := &pack{ID: Sum([]byte("pack")), Size: 100}
+	p := &pack{ID: objects.Sum([]byte("pack")), Size: 100}
 	seed := &manifest{header: header{Generation: 1, Commit: "x"}, changes: []change{
 		{"a", &entry{Path: "a", Kind: kindDir, Mode: 0o755}},
-		{"a/\xff", &entry{Path: "a/\xff", Kind: kindFile, Mode: 0o644, Size: 5, Blobs: []blob{{Sum([]byte("hello")), p, 10, 5, 5}}}},
+		{"a/\xff", &entry{Path: "a/\xff", Kind: kindFile, Mode: 0o644, Size: 5, Blobs: []blob{{objects.Sum([]byte("hello")), p, 10, 5, 5}}}},
 		{"b", &entry{Path: "b", Kind: kindLink, Link: "../../etc"}},
 	}}
 	data, err := c.encodeManifest(seed)
@@ -62,7 +64,7 @@ func FuzzManifest(f *testing.F) {
 }
 
 func FuzzPackIndex(f *testing.F) {
-	blobs := []blob{{ID: Sum([]byte("a")), Stored: 1, Raw: 1}, {ID: Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2}}
+	blobs := []blob{{ID: objects.Sum([]byte("a")), Stored: 1, Raw: 1}, {ID: objects.Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2}}
 	f.Add(appendIndex([]byte("abb"), blobs, nil))
 	f.Add(appendIndex(nil, nil, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -100,7 +102,7 @@ func FuzzPath(f *testing.F) {
 }
 
 func FuzzHead(f *testing.F) {
-	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` + Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
+	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` + objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		decodeHead(data)
 		h, err := decodeHead(seal(data))
@@ -117,7 +119,7 @@ func TestHeadKeepsTasks(t *testing.T) {
 	h := &head{}
 	for i := range 500 {
 		m := header{Generation: int64(i + 1), Commit: newCommitID(), TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, maxTaskID)), Time: h.Time}
-		h = h.next(m, link{manifestName(int64(i+1), manifestDigits(Digest{})), Digest{}})
+		h = h.next(m, link{manifestName(int64(i+1), manifestDigits(objects.Digest{})), objects.Digest{}})
 		data, err := h.encode(maxHead)
 		if err != nil || len(data) > maxHead {
 			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHead)

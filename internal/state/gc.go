@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Retention says which versions outlive their replacement; zero fields take the
@@ -65,7 +67,7 @@ func (s *Store) Collect(ctx context.Context, tenant string, opts CollectOptions)
 	c := &collector{
 		store: s, tenant: tenant, opts: opts, now: time.Now(), key: s.keys(tenant).currentID(),
 		live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{},
-		packs: map[Digest]*liveBlobs{}, givenUp: map[string]bool{}, otherKey: map[string]bool{},
+		packs: map[objects.Digest]*liveBlobs{}, givenUp: map[string]bool{}, otherKey: map[string]bool{},
 		out: Collected{OtherKeys: map[string]int{}},
 	}
 	if err := c.run(ctx); err != nil {
@@ -83,7 +85,7 @@ type collector struct {
 	candidates map[string]int64    // keys that nothing refers to, with their sizes
 	kept       map[string][]string // by workspace: names of objects of Keep
 	rest       map[string]int      // by workspace: objects beside HEAD and pins
-	packs      map[Digest]*liveBlobs
+	packs      map[objects.Digest]*liveBlobs
 	givenUp    map[string]bool // keys of manifests that Repair has given up
 	key        string          // id of the tenant's key
 	otherKey   map[string]bool // keys of objects that are encrypted with another one
@@ -92,7 +94,7 @@ type collector struct {
 
 func (c *collector) run(ctx context.Context) error {
 	// Listed before HEADs are read: what is committed in between is younger than grace.
-	objects, workspaces, err := c.list(ctx)
+	stored, workspaces, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (c *collector) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, o := range objects {
+	for _, o := range stored {
 		if !c.live[o.Key] && c.now.Sub(o.Modified) >= c.opts.Grace {
 			c.candidates[o.Key] = o.Size
 		}
@@ -113,7 +115,7 @@ func (c *collector) run(ctx context.Context) error {
 }
 
 // list returns the collectable objects, and the workspaces.
-func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces []string, err error) {
+func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, workspaces []string, err error) {
 	for info, err := range c.store.objects.List(ctx, c.tenant+"/", "") {
 		if err != nil {
 			return nil, nil, err
@@ -121,19 +123,19 @@ func (c *collector) list(ctx context.Context) (objects []ObjectInfo, workspaces 
 		parts := strings.Split(info.Key, "/")
 		switch {
 		case len(parts) == 4 && parts[1] == "p":
-			objects = append(objects, info)
+			stored = append(stored, info)
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
-			objects = append(objects, info)
+			stored = append(stored, info)
 			c.rest[parts[2]]++
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "k":
-			objects = append(objects, info)
+			stored = append(stored, info)
 			c.rest[parts[2]]++
 			c.kept[parts[2]] = append(c.kept[parts[2]], parts[4])
 		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
 			workspaces = append(workspaces, parts[2])
 		}
 	}
-	return objects, workspaces, nil
+	return stored, workspaces, nil
 }
 
 // workspace marks everything that its kept versions need as live.
@@ -322,11 +324,11 @@ func (c *collector) sweep(ctx context.Context) error {
 		return err
 	}
 	key := prefix + fmt.Sprintf("%012d-%s", c.now.Unix(), strings.ToLower(newCommitID()))
-	return c.store.objects.Put(ctx, key, data, Sum(data))
+	return c.store.objects.Put(ctx, key, data, objects.Sum(data))
 }
 
 func (c *collector) sweepRun(ctx context.Context, run string, pending map[string]bool) error {
-	obj, err := c.store.objects.Get(ctx, run, GetOptions{})
+	obj, err := c.store.objects.Get(ctx, run, objects.GetOptions{})
 	if errors.Is(err, ErrNotFound) {
 		return nil // another run at the same time has done it
 	}

@@ -19,15 +19,15 @@ var strict = state.CollectOptions{Retention: state.Retention{Newest: 1, All: tim
 // one that begins anew under its name is not disturbed by the pins of the old one.
 func TestCollectAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 5)
+		bucket := mem.New()
+		w := committed(t, bucket, 5)
 		if err := w.Store.Pin(t.Context(), ref, "release", 2); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Store.Delete(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
-		again := newWorker(t, objects)
+		again := newWorker(t, bucket)
 		again.Checkout()
 		again.Want(map[string]string{})
 		for range 3 {
@@ -36,7 +36,7 @@ func TestCollectAfterDelete(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, key := range keys(t, objects) {
+		for _, key := range keys(t, bucket) {
 			if !strings.HasSuffix(key, "/HEAD") {
 				t.Errorf("left of a deleted workspace: %s", key)
 			}
@@ -57,15 +57,15 @@ func TestCollectAfterDelete(t *testing.T) {
 // TestAppliedAfterCollect: that a task was applied is known for longer than its result.
 func TestAppliedAfterCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 30)
+		bucket := mem.New()
+		w := committed(t, bucket, 30)
 		for range 3 {
 			advance(t, 25*time.Hour)
 			if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c, err := state.New(objects, state.Options{}).Applied(t.Context(), ref, "task-3", time.Time{})
+		c, err := state.New(bucket, state.Options{}).Applied(t.Context(), ref, "task-3", time.Time{})
 		if err != nil || c == nil || c.Generation != 3 || c.Result != nil {
 			t.Errorf("Applied() = %+v, %v, want generation 3 without a result", c, err)
 		}
@@ -75,15 +75,15 @@ func TestAppliedAfterCollect(t *testing.T) {
 // TestCollectInTurn: of several workers one collects, and when that is long ago one does again.
 func TestCollectInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		committed(t, objects, 2)
+		bucket := mem.New()
+		committed(t, bucket, 2)
 		const workers, every = 8, 6 * time.Hour
 		round := func() int64 {
 			var turns atomic.Int64
 			var wg sync.WaitGroup
 			for range workers {
 				wg.Go(func() {
-					out, ours, err := state.New(objects, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{})
+					out, ours, err := state.New(bucket, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{})
 					if err != nil || ours != (out.Workspaces == 1) {
 						t.Errorf("CollectInTurn() = %+v, %v, %v", out, ours, err)
 					}
@@ -104,11 +104,11 @@ func TestCollectInTurn(t *testing.T) {
 		if got := round(); got != 1 {
 			t.Errorf("%d of %d workers collected in the next turn, want 1", got, workers)
 		}
-		if err := objects.Violations(); err != nil {
+		if err := bucket.Violations(); err != nil {
 			t.Error(err)
 		}
-		objects.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
-		if _, ours, err := state.New(objects, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
+		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
+		if _, ours, err := state.New(bucket, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
 			t.Errorf("CollectInTurn() without a store = %v, %v, want an error", ours, err)
 		}
 	})
@@ -117,25 +117,25 @@ func TestCollectInTurn(t *testing.T) {
 // TestCollectAtOnce: runs that overlap do no harm.
 func TestCollectAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		committed(t, objects, 30)
+		bucket := mem.New()
+		committed(t, bucket, 30)
 		for range 4 {
 			advance(t, 25*time.Hour)
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if _, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+					if _, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			wg.Wait()
 		}
-		fresh := newWorker(t, objects)
+		fresh := newWorker(t, bucket)
 		fresh.Checkout()
 		fresh.Want(map[string]string{"n": "30", "keep": "kept"})
 		left := 0
-		for _, key := range keys(t, objects) {
+		for _, key := range keys(t, bucket) {
 			if kindOf(key) == "m" {
 				left++
 			}

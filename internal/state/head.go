@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 const (
@@ -71,7 +73,7 @@ func (r Ref) headThing() string           { return "HEAD of " + r.String() } // 
 func (r Ref) pinsThing() string           { return "pins of " + r.String() }
 func (r Ref) manifestThing() string       { return "manifest of " + r.String() }
 func (r Ref) manifestKey(n string) string { return r.key("m/" + n) }
-func packKey(tenant string, id Digest) string {
+func packKey(tenant string, id objects.Digest) string {
 	hex := id.String()
 	return tenant + "/p/" + hex[:2] + "/" + hex
 }
@@ -80,14 +82,14 @@ func manifestName(generation int64, digits string) string {
 	return fmt.Sprintf("%012d-%s", generation, digits)
 }
 
-func manifestDigits(d Digest) string { return d.String()[:16] }
+func manifestDigits(d objects.Digest) string { return d.String()[:16] }
 
 func newCommitID() string { return rand.Text() }
 
 // readHead returns HEAD. A workspace without one has generation 0. With an
 // etag it returns ErrNotModified when that is still current.
 func (s *Store) readHead(ctx context.Context, ref Ref, etag string) (head, string, error) {
-	obj, err := s.objects.Get(ctx, ref.headKey(), GetOptions{IfNoneMatch: etag})
+	obj, err := s.objects.Get(ctx, ref.headKey(), objects.GetOptions{IfNoneMatch: etag})
 	if errors.Is(err, ErrNotFound) {
 		return head{Format: headFormat, Born: 1}, "", nil
 	}
@@ -128,13 +130,13 @@ func decodeHead(data []byte) (head, error) {
 	var h head
 	body, ok := unseal(data)
 	if len(data) > maxHead || !ok {
-		return h, fmt.Errorf("%w: %d bytes with another digest", ErrCorrupt, len(data))
+		return h, fmt.Errorf("%w: %d bytes with another digest", objects.ErrCorrupt, len(data))
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
-		return h, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return h, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	if h.Format != headFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
-		return h, fmt.Errorf("%w: format %d, generation %d", ErrCorrupt, h.Format, h.Generation)
+		return h, fmt.Errorf("%w: format %d, generation %d", objects.ErrCorrupt, h.Format, h.Generation)
 	}
 	return h, nil
 }
@@ -142,11 +144,11 @@ func decodeHead(data []byte) (head, error) {
 // seal puts the digest of a mutable object on a line below it: unlike the others
 // its name does not say what it holds.
 func seal(body []byte) []byte {
-	return fmt.Appendf(body, "\n%s\n", Sum(body))
+	return fmt.Appendf(body, "\n%s\n", objects.Sum(body))
 }
 
 func unseal(data []byte) (body []byte, ok bool) {
-	i := len(data) - 2*len(Digest{}) - 2
+	i := len(data) - 2*len(objects.Digest{}) - 2
 	if i < 0 {
 		return nil, false
 	}

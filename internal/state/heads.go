@@ -8,39 +8,41 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Heads keeps the few objects that change, for an object store that cannot: those whose key ends in
 // /HEAD. Versions are what ETags are of Objects. Methods may be called at the same time.
 type Heads interface {
 	// Get returns ErrNotFound, or ErrNotModified when version is still the newest.
-	Get(ctx context.Context, key, version string) (Object, error)
+	Get(ctx context.Context, key, version string) (objects.Object, error)
 
 	// CompareAndSwap has the contract of Objects.
 	CompareAndSwap(ctx context.Context, key, version string, data []byte) (string, error)
 
 	// List returns what there is below prefix, in the order of keys.
-	List(ctx context.Context, prefix string) ([]ObjectInfo, error)
+	List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error)
 
 	// Delete removes the object; one that does not exist counts as removed.
 	Delete(ctx context.Context, key string) error
 }
 
-// WithHeads returns objects with its changing objects kept by heads. All workers of a store must
+// WithHeads returns bucket with its changing objects kept by heads. All workers of a store must
 // keep them in the same way, see Agree.
-func WithHeads(objects Objects, heads Heads) Objects { return &split{objects, heads} }
+func WithHeads(bucket objects.Objects, heads Heads) objects.Objects { return &split{bucket, heads} }
 
 // headSuffix ends the keys of objects that change. A name below one of them is its keeper's.
 const headSuffix = "/HEAD"
 
 // split sends each request to where its object is.
 type split struct {
-	Objects
+	objects.Objects
 	heads Heads
 }
 
 // Get implements Objects.
-func (s *split) Get(ctx context.Context, key string, opts GetOptions) (Object, error) {
+func (s *split) Get(ctx context.Context, key string, opts objects.GetOptions) (objects.Object, error) {
 	if strings.HasSuffix(key, headSuffix) {
 		return s.heads.Get(ctx, key, opts.IfNoneMatch)
 	}
@@ -56,17 +58,17 @@ func (s *split) CompareAndSwap(ctx context.Context, key, old string, data []byte
 }
 
 // List implements Objects.
-func (s *split) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
-	return func(yield func(ObjectInfo, error) bool) {
+func (s *split) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(yield func(objects.ObjectInfo, error) bool) {
 		heads, err := s.heads.List(ctx, prefix)
 		if err != nil {
-			yield(ObjectInfo{}, err)
+			yield(objects.ObjectInfo{}, err)
 			return
 		}
-		heads = slices.DeleteFunc(heads, func(i ObjectInfo) bool { return i.Key <= after })
+		heads = slices.DeleteFunc(heads, func(i objects.ObjectInfo) bool { return i.Key <= after })
 		for info, err := range s.Objects.List(ctx, prefix, after) {
 			if err != nil {
-				yield(ObjectInfo{}, err)
+				yield(objects.ObjectInfo{}, err)
 				return
 			}
 			if strings.Contains(info.Key+"/", headSuffix+"/") {
@@ -113,12 +115,12 @@ const markerPrefix = "_heads/"
 
 // Agree makes sure that everybody keeps the heads of a store in the same way: the first one notes
 // how, and an error tells later ones that name another way. Two ways at once would be two histories.
-func Agree(ctx context.Context, objects Objects, how string) error {
-	objects = retrying{objects, Patience{}.orDefaults()}
-	known, err := markers(ctx, objects)
+func Agree(ctx context.Context, bucket objects.Objects, how string) error {
+	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
+	known, err := markers(ctx, bucket)
 	if err == nil && len(known) == 0 {
-		if err = objects.Put(ctx, markerPrefix+how, nil, Sum(nil)); err == nil {
-			known, err = markers(ctx, objects) // another first one may have come as well
+		if err = bucket.Put(ctx, markerPrefix+how, nil, objects.Sum(nil)); err == nil {
+			known, err = markers(ctx, bucket) // another first one may have come as well
 		}
 	}
 	if err != nil {
@@ -133,9 +135,9 @@ func Agree(ctx context.Context, objects Objects, how string) error {
 // Agree is the function of the same name for the object store of s.
 func (s *Store) Agree(ctx context.Context, how string) error { return Agree(ctx, s.objects, how) }
 
-func markers(ctx context.Context, objects Objects) ([]string, error) {
+func markers(ctx context.Context, bucket objects.Objects) ([]string, error) {
 	var known []string
-	for info, err := range objects.List(ctx, markerPrefix, "") {
+	for info, err := range bucket.List(ctx, markerPrefix, "") {
 		if err != nil {
 			return nil, err
 		}
@@ -146,9 +148,9 @@ func markers(ctx context.Context, objects Objects) ([]string, error) {
 
 // listed collects the objects below prefix that keep accepts, under the keys that it gives them,
 // the last of those with the same key.
-func listed(ctx context.Context, objects Objects, prefix string, keep func(key string) (string, bool)) ([]ObjectInfo, error) {
-	var out []ObjectInfo
-	for info, err := range objects.List(ctx, prefix, "") {
+func listed(ctx context.Context, bucket objects.Objects, prefix string, keep func(key string) (string, bool)) ([]objects.ObjectInfo, error) {
+	var out []objects.ObjectInfo
+	for info, err := range bucket.List(ctx, prefix, "") {
 		if err != nil {
 			return nil, err
 		}
@@ -163,14 +165,14 @@ func listed(ctx context.Context, objects Objects, prefix string, keep func(key s
 		}
 		out = append(out, info)
 	}
-	slices.SortStableFunc(out, func(a, b ObjectInfo) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(out, func(a, b objects.ObjectInfo) int { return cmp.Compare(a.Key, b.Key) })
 	return out, nil
 }
 
 // notModified turns a read of the version that the caller has into ErrNotModified.
-func notModified(key string, obj Object, version string, err error) (Object, error) {
+func notModified(key string, obj objects.Object, version string, err error) (objects.Object, error) {
 	if err == nil && version != "" && obj.ETag == version {
-		return Object{}, fmt.Errorf("get %s: %w", key, ErrNotModified)
+		return objects.Object{}, fmt.Errorf("get %s: %w", key, objects.ErrNotModified)
 	}
 	return obj, err
 }
@@ -178,17 +180,17 @@ func notModified(key string, obj Object, version string, err error) (Object, err
 // SingleWriter keeps heads on a store that ignores or refuses conditions, by looking before it
 // writes. That is safe only as long as lock keeps out every other writer, and it knows those of this
 // host at most: a fleet whose workspaces are written from two hosts loses commits without a trace.
-func SingleWriter(objects Objects, lock func(context.Context) (unlock func(), err error)) Heads {
-	return &singleWriter{objects, lock}
+func SingleWriter(bucket objects.Objects, lock func(context.Context) (unlock func(), err error)) Heads {
+	return &singleWriter{bucket, lock}
 }
 
 type singleWriter struct {
-	objects Objects
+	objects objects.Objects
 	lock    func(context.Context) (func(), error)
 }
 
-func (w *singleWriter) Get(ctx context.Context, key, version string) (Object, error) {
-	obj, err := w.objects.Get(ctx, key, GetOptions{})
+func (w *singleWriter) Get(ctx context.Context, key, version string) (objects.Object, error) {
+	obj, err := w.objects.Get(ctx, key, objects.GetOptions{})
 	return notModified(key, obj, version, err)
 }
 
@@ -198,21 +200,21 @@ func (w *singleWriter) CompareAndSwap(ctx context.Context, key, version string, 
 		return "", fmt.Errorf("swap %s: %w", key, err)
 	}
 	defer unlock()
-	now, err := w.objects.Get(ctx, key, GetOptions{})
+	now, err := w.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return "", err
 	}
 	if now.ETag != version {
 		return "", fmt.Errorf("swap %s: %w", key, ErrConflict)
 	}
-	if err := w.objects.Put(ctx, key, data, Sum(data)); err != nil {
+	if err := w.objects.Put(ctx, key, data, objects.Sum(data)); err != nil {
 		return "", err
 	}
-	now, err = w.objects.Get(ctx, key, GetOptions{})
+	now, err = w.objects.Get(ctx, key, objects.GetOptions{})
 	return now.ETag, err
 }
 
-func (w *singleWriter) List(ctx context.Context, prefix string) ([]ObjectInfo, error) {
+func (w *singleWriter) List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error) {
 	return listed(ctx, w.objects, prefix, func(key string) (string, bool) { return key, strings.HasSuffix(key, headSuffix) })
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -25,16 +26,16 @@ func (l lacking) CompareAndSwap(ctx context.Context, key, old string, data []byt
 	if old == "" && l.create {
 		return l.Objects.CompareAndSwap(ctx, key, old, data)
 	}
-	return "", fmt.Errorf("swap %s: 501 Not Implemented: %w", key, state.ErrUnsafe)
+	return "", fmt.Errorf("swap %s: 501 Not Implemented: %w", key, objects.ErrUnsafe)
 }
 
 // Put replaces a head, which the store in memory does not take as an immutable object.
-func (l lacking) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+func (l lacking) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	if !strings.HasSuffix(key, "/HEAD") {
 		return l.Objects.Put(ctx, key, data, sum)
 	}
 	for {
-		obj, err := l.Get(ctx, key, state.GetOptions{})
+		obj, err := l.Get(ctx, key, objects.GetOptions{})
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return err
 		}
@@ -45,18 +46,18 @@ func (l lacking) Put(ctx context.Context, key string, data []byte, sum state.Dig
 }
 
 // elsewhere keeps heads in another store.
-type elsewhere struct{ objects *mem.Objects }
+type elsewhere struct{ bucket *mem.Objects }
 
-func (e elsewhere) Get(ctx context.Context, key, version string) (state.Object, error) {
-	return e.objects.Get(ctx, key, state.GetOptions{IfNoneMatch: version})
+func (e elsewhere) Get(ctx context.Context, key, version string) (objects.Object, error) {
+	return e.bucket.Get(ctx, key, objects.GetOptions{IfNoneMatch: version})
 }
 
 func (e elsewhere) CompareAndSwap(ctx context.Context, key, version string, data []byte) (string, error) {
-	return e.objects.CompareAndSwap(ctx, key, version, data)
+	return e.bucket.CompareAndSwap(ctx, key, version, data)
 }
 
-func (e elsewhere) List(ctx context.Context, prefix string) (out []state.ObjectInfo, err error) {
-	for info, err := range e.objects.List(ctx, prefix, "") {
+func (e elsewhere) List(ctx context.Context, prefix string) (out []objects.ObjectInfo, err error) {
+	for info, err := range e.bucket.List(ctx, prefix, "") {
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +66,7 @@ func (e elsewhere) List(ctx context.Context, prefix string) (out []state.ObjectI
 	return out, nil
 }
 
-func (e elsewhere) Delete(ctx context.Context, key string) error { return e.objects.Delete(ctx, key) }
+func (e elsewhere) Delete(ctx context.Context, key string) error { return e.bucket.Delete(ctx, key) }
 
 func locked() func(context.Context) (func(), error) {
 	var mu sync.Mutex
@@ -76,18 +77,18 @@ func locked() func(context.Context) (func(), error) {
 }
 
 // rungs are the ways to keep heads on stores that lack conditions, each on a new store.
-var rungs = map[string]func() (state.Objects, *mem.Objects){
-	"create only": func() (state.Objects, *mem.Objects) {
+var rungs = map[string]func() (objects.Objects, *mem.Objects){
+	"create only": func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
 		o := lacking{m, true}
 		return state.WithHeads(o, state.CreateOnly(o)), m
 	},
-	"single writer": func() (state.Objects, *mem.Objects) {
+	"single writer": func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
 		o := lacking{m, false}
 		return state.WithHeads(o, state.SingleWriter(o, locked())), m
 	},
-	"elsewhere": func() (state.Objects, *mem.Objects) {
+	"elsewhere": func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
 		return state.WithHeads(lacking{m, false}, elsewhere{mem.New()}), m
 	},
@@ -97,11 +98,11 @@ func TestRungs(t *testing.T) {
 	for name, open := range rungs {
 		t.Run(name, func(t *testing.T) {
 			t.Run("objects", func(t *testing.T) {
-				statetest.TestObjects(t, func(*testing.T) state.Objects { o, _ := open(); return o })
+				statetest.TestObjects(t, func(*testing.T) objects.Objects { o, _ := open(); return o })
 			})
 			t.Run("store", func(t *testing.T) {
 				o, m := open()
-				statetest.TestStore(t, func(*testing.T) state.Objects { return o })
+				statetest.TestStore(t, func(*testing.T) objects.Objects { return o })
 				if err := m.Violations(); err != nil {
 					t.Error(err)
 				}
@@ -121,7 +122,7 @@ func TestRungs(t *testing.T) {
 }
 
 // testCollectOn: workspaces are found, and what they need stays.
-func testCollectOn(t *testing.T, open func() (state.Objects, *mem.Objects)) {
+func testCollectOn(t *testing.T, open func() (objects.Objects, *mem.Objects)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o, _ := open()
@@ -170,7 +171,7 @@ func TestCreateOnlyPrunes(t *testing.T) {
 		for range 30 {
 			version = swap(version)
 		}
-		if _, err := m.Get(t.Context(), "w/HEAD/000000000021", state.GetOptions{}); !errors.Is(err, state.ErrNotFound) {
+		if _, err := m.Get(t.Context(), "w/HEAD/000000000021", objects.GetOptions{}); !errors.Is(err, state.ErrNotFound) {
 			t.Fatalf("version 21 is there: %v", err)
 		}
 		for _, old := range []string{stale, "", "1", "69-0", "70-0123456789abcdef", "71-0", "-3", "x"} {

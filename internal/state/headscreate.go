@@ -9,21 +9,23 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // CreateOnly keeps heads on a store that honours If-None-Match: * and nothing else. Each version of a
 // head is an object of its own, numbered without a gap; whoever creates a number first has won. What
 // is the newest is found by a listing, one more request than with If-Match.
-func CreateOnly(objects Objects) Heads { return &createOnly{objects: objects} }
+func CreateOnly(bucket objects.Objects) Heads { return &createOnly{objects: bucket} }
 
 type createOnly struct {
-	objects Objects
+	objects objects.Objects
 	known   sync.Map // key to seen: what the newest object was found to hold
 }
 
 // seen is an object of which a listing tells enough.
 type seen struct {
-	ObjectInfo
+	objects.ObjectInfo
 	version string
 }
 
@@ -48,8 +50,8 @@ func headNumber(object string) (key string, n int64, ok bool) {
 }
 
 // after returns the versions of a head from n on, oldest first.
-func (c *createOnly) after(ctx context.Context, key string, n int64) ([]ObjectInfo, error) {
-	var out []ObjectInfo
+func (c *createOnly) after(ctx context.Context, key string, n int64) ([]objects.ObjectInfo, error) {
+	var out []objects.ObjectInfo
 	for info, err := range c.objects.List(ctx, key+"/", headObject(key, n-1)) {
 		if err != nil {
 			return nil, err
@@ -65,7 +67,7 @@ func (c *createOnly) after(ctx context.Context, key string, n int64) ([]ObjectIn
 // begins under its key.
 func headVersion(n int64, data []byte) string {
 	const digits = 16
-	return fmt.Sprintf("%d-%s", n, Sum(data).String()[:digits])
+	return fmt.Sprintf("%d-%s", n, objects.Sum(data).String()[:digits])
 }
 
 // parseVersion returns 0 for none.
@@ -79,8 +81,8 @@ func parseVersion(version string) (int64, bool) {
 }
 
 // read returns an object that was listed, with its version for an ETag.
-func (c *createOnly) read(ctx context.Context, key string, info ObjectInfo) (Object, error) {
-	obj, err := c.objects.Get(ctx, info.Key, GetOptions{})
+func (c *createOnly) read(ctx context.Context, key string, info objects.ObjectInfo) (objects.Object, error) {
+	obj, err := c.objects.Get(ctx, info.Key, objects.GetOptions{})
 	if err != nil {
 		return obj, err
 	}
@@ -91,7 +93,7 @@ func (c *createOnly) read(ctx context.Context, key string, info ObjectInfo) (Obj
 }
 
 // holds reports whether an object that was listed is the given version.
-func (c *createOnly) holds(ctx context.Context, key string, info ObjectInfo, version string) (bool, error) {
+func (c *createOnly) holds(ctx context.Context, key string, info objects.ObjectInfo, version string) (bool, error) {
 	if known, ok := c.known.Load(key); ok && known == (seen{info, version}) {
 		return true, nil
 	}
@@ -103,7 +105,7 @@ func (c *createOnly) holds(ctx context.Context, key string, info ObjectInfo, ver
 }
 
 // Get implements Heads. A newest version that is pruned between listing and reading has a successor.
-func (c *createOnly) Get(ctx context.Context, key, version string) (Object, error) {
+func (c *createOnly) Get(ctx context.Context, key, version string) (objects.Object, error) {
 	from, ok := parseVersion(version)
 	if !ok {
 		from = 0
@@ -111,26 +113,26 @@ func (c *createOnly) Get(ctx context.Context, key, version string) (Object, erro
 	for {
 		found, err := c.after(ctx, key, from)
 		if err != nil {
-			return Object{}, err
+			return objects.Object{}, err
 		}
 		if len(found) == 0 && from > 0 { // deleted and begun anew, or deleted
 			from = 0
 			continue
 		}
 		if len(found) == 0 {
-			return Object{}, fmt.Errorf("get %s: %w", key, ErrNotFound)
+			return objects.Object{}, fmt.Errorf("get %s: %w", key, ErrNotFound)
 		}
 		newest := found[len(found)-1]
 		if from > 0 && newest.Key == headObject(key, from) {
 			same, err := c.holds(ctx, key, newest, version)
 			if same || err != nil {
-				return Object{}, errors.Join(err, sameVersion(key, same))
+				return objects.Object{}, errors.Join(err, sameVersion(key, same))
 			}
 		}
 		obj, err := c.read(ctx, key, newest)
 		if errors.Is(err, ErrNotFound) {
 			if err := ctx.Err(); err != nil {
-				return Object{}, err
+				return objects.Object{}, err
 			}
 			continue
 		}
@@ -142,7 +144,7 @@ func sameVersion(key string, same bool) error {
 	if !same {
 		return nil
 	}
-	return fmt.Errorf("get %s: %w", key, ErrNotModified)
+	return fmt.Errorf("get %s: %w", key, objects.ErrNotModified)
 }
 
 // CompareAndSwap implements Heads.
@@ -194,7 +196,7 @@ func (c *createOnly) prune(ctx context.Context, key string) {
 }
 
 // List implements Heads.
-func (c *createOnly) List(ctx context.Context, prefix string) ([]ObjectInfo, error) {
+func (c *createOnly) List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error) {
 	return listed(ctx, c.objects, prefix, func(object string) (string, bool) {
 		key, _, ok := headNumber(object)
 		return key, ok

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // PathChange is one difference between two versions.
@@ -171,7 +173,7 @@ func (s *Store) Fork(ctx context.Context, ref Ref, generation int64, to string, 
 
 // replace commits a whole tree whose content is in the tenant's packs.
 func (s *Store) replace(ctx context.Context, ref Ref, target *snapshot, message string) (Commit, error) {
-	for range commitTries {
+	for range objects.MaxRaces {
 		v, err := s.current(ctx, ref, nil)
 		if err != nil {
 			return Commit{}, err
@@ -186,7 +188,7 @@ func (s *Store) replace(ctx context.Context, ref Ref, target *snapshot, message 
 			return c, err
 		}
 	}
-	return Commit{}, fmt.Errorf("lost %d races in a row: %w", commitTries, ErrTemporary)
+	return Commit{}, fmt.Errorf("lost %d races in a row: %w", objects.MaxRaces, objects.ErrTemporary)
 }
 
 // Delete makes the workspace empty and late commits fail with ErrDeleted. Its
@@ -197,7 +199,7 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 		return err
 	}
 	id := newCommitID()
-	for pace := s.newPacer(); ; {
+	for backoff := s.opts.Retry.NewBackoff(); ; {
 		h, etag, err := s.readHead(ctx, ref, "")
 		if err != nil || h.Manifest == nil {
 			return err
@@ -210,8 +212,8 @@ func (s *Store) Delete(ctx context.Context, ref Ref) error {
 			s.mirrors.note(ref)
 			return nil
 		}
-		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
-			err = pace.pause(ctx, err)
+		if errors.Is(err, ErrConflict) || objects.Temporary(ctx, err) {
+			err = backoff.Wait(ctx, err)
 		}
 		if err != nil {
 			return fmt.Errorf("delete %s: %w", ref, err)
@@ -255,7 +257,7 @@ func (p *pins) older(limit int64) []link {
 
 func (s *Store) readPins(ctx context.Context, ref Ref) (pins, string, error) {
 	var p pins
-	obj, err := s.objects.Get(ctx, ref.pinsKey(), GetOptions{})
+	obj, err := s.objects.Get(ctx, ref.pinsKey(), objects.GetOptions{})
 	if errors.Is(err, ErrNotFound) {
 		return p, "", nil
 	}
@@ -269,22 +271,22 @@ func (s *Store) readPins(ctx context.Context, ref Ref) (pins, string, error) {
 	p.key = key
 	body, ok := unseal(plain)
 	if err = json.Unmarshal(body, &p); err != nil || !ok {
-		return p, "", fmt.Errorf("%s: %w", ref.pinsKey(), ErrCorrupt)
+		return p, "", fmt.Errorf("%s: %w", ref.pinsKey(), objects.ErrCorrupt)
 	}
 	return p, obj.ETag, nil
 }
 
 // changePins applies change until it wins.
 func (s *Store) changePins(ctx context.Context, ref Ref, change func(*pins)) error {
-	for pace := s.newPacer(); ; {
+	for backoff := s.opts.Retry.NewBackoff(); ; {
 		p, etag, err := s.readPins(ctx, ref)
 		if err != nil {
 			return err
 		}
 		change(&p)
 		err = s.swapPins(ctx, ref, etag, p)
-		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
-			err = pace.pause(ctx, err)
+		if errors.Is(err, ErrConflict) || objects.Temporary(ctx, err) {
+			err = backoff.Wait(ctx, err)
 			if err == nil {
 				continue
 			}

@@ -12,15 +12,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
 // committed makes a workspace of n generations: file "n" counts, file "keep" stays.
-func committed(t *testing.T, objects state.Objects, n int) *statetest.Worker {
+func committed(t *testing.T, bucket objects.Objects, n int) *statetest.Worker {
 	t.Helper()
-	w := newWorker(t, objects)
+	w := newWorker(t, bucket)
 	for i := 1; i <= n; i++ {
 		w.Checkout()
 		w.Write("n", strconv.Itoa(i))
@@ -33,9 +34,9 @@ func committed(t *testing.T, objects state.Objects, n int) *statetest.Worker {
 }
 
 func TestHistory(t *testing.T) {
-	objects := mem.New()
-	w := committed(t, objects, 40)
-	other := state.New(objects, state.Options{})
+	bucket := mem.New()
+	w := committed(t, bucket, 40)
+	other := state.New(bucket, state.Options{})
 	log, err := other.Log(t.Context(), ref, 0)
 	if err != nil || len(log) != 40 {
 		t.Fatalf("Log() = %d commits, %v, want 40", len(log), err)
@@ -65,26 +66,26 @@ func TestHistory(t *testing.T) {
 	if _, err := other.Fork(t.Context(), ref, 12, "copy", ""); err != nil {
 		t.Fatal(err)
 	}
-	copied := statetest.NewWorker(t, objects, state.Ref{Tenant: "acme", Workspace: "copy"}, state.Options{})
+	copied := statetest.NewWorker(t, bucket, state.Ref{Tenant: "acme", Workspace: "copy"}, state.Options{})
 	copied.Checkout()
 	copied.Want(map[string]string{"n": "12", "keep": "kept"})
 	if _, err := other.Fork(t.Context(), ref, 1, "copy", ""); !errors.Is(err, state.ErrConflict) {
 		t.Errorf("Fork() onto a workspace = %v, want %v", err, state.ErrConflict)
 	}
-	if err := objects.Violations(); err != nil {
+	if err := bucket.Violations(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestFiles(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	content := statetest.Random(5, 10<<20)
 	w.Checkout()
 	w.Write("dir/large", content)
 	w.Write("small", "hello")
 	w.Commit("task-1")
-	s := state.New(objects, state.Options{})
+	s := state.New(bucket, state.Options{})
 	infos, err := s.Ls(t.Context(), ref, 0, "dir")
 	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 || infos[0].Kind != "file" {
 		t.Errorf("Ls(dir) = %+v, %v, want the large file", infos, err)
@@ -96,12 +97,12 @@ func TestFiles(t *testing.T) {
 	if _, err := r.Seek(-5<<20-3, io.SeekEnd); err != nil {
 		t.Fatal(err)
 	}
-	objects.Calls()
+	bucket.Calls()
 	part := make([]byte, 7)
 	if _, err := io.ReadFull(r, part); err != nil || string(part) != content[5<<20-3:5<<20+4] {
 		t.Errorf("range read differs, %v", err)
 	}
-	if calls := len(objects.Calls()); calls > 2 {
+	if calls := len(bucket.Calls()); calls > 2 {
 		t.Errorf("%d requests for 7 bytes, want at most 2", calls)
 	}
 	r.Seek(0, io.SeekStart)
@@ -115,9 +116,9 @@ func TestFiles(t *testing.T) {
 }
 
 func TestAdopt(t *testing.T) {
-	objects := mem.New()
-	committed(t, objects, 2)
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	committed(t, bucket, 2)
+	w := newWorker(t, bucket)
 	w.Write("mine", "1")
 	w.Write("keep", "kept")
 	if _, err := w.Store.Adopt(t.Context(), w.Tree); err != nil {
@@ -127,14 +128,14 @@ func TestAdopt(t *testing.T) {
 	if diff := cmp.Diff([]string{"mine", "n"}, c.Changed); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
-	other := newWorker(t, objects)
+	other := newWorker(t, bucket)
 	other.Checkout()
 	other.Want(map[string]string{"mine": "1", "keep": "kept"})
 }
 
 func TestDelete(t *testing.T) {
-	objects := mem.New()
-	w := committed(t, objects, 3)
+	bucket := mem.New()
+	w := committed(t, bucket, 3)
 	w.Checkout()
 	w.Write("late", "1")
 	if err := w.Store.Delete(t.Context(), ref); err != nil {
@@ -144,7 +145,7 @@ func TestDelete(t *testing.T) {
 	if _, err := w.Store.Commit(t.Context(), w.Tree, late); !errors.Is(err, state.ErrDeleted) {
 		t.Errorf("late Commit() = %v, want %v", err, state.ErrDeleted)
 	}
-	a, b := newWorker(t, objects), newWorker(t, objects)
+	a, b := newWorker(t, bucket), newWorker(t, bucket)
 	for _, x := range []*statetest.Worker{a, b} {
 		if v := x.Checkout(); v.Files != 0 {
 			t.Errorf("Checkout() after Delete = %+v, want it empty", v)
@@ -161,7 +162,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	objects := mem.New()
+	bucket := mem.New()
 	for name, c := range map[string]struct {
 		quota state.Quota
 		want  string
@@ -171,7 +172,7 @@ func TestQuota(t *testing.T) {
 		"files":   {state.Quota{Files: 4}, "big (3)"},
 		"depth":   {state.Quota{Depth: 2}, "deep/er/x"},
 	} {
-		w := statetest.NewWorker(t, objects, ref, state.Options{Quota: c.quota})
+		w := statetest.NewWorker(t, bucket, ref, state.Options{Quota: c.quota})
 		w.Checkout()
 		w.Write("big/b", strings.Repeat("b", 20))
 		w.Write("big/c", strings.Repeat("c", 10))
@@ -179,7 +180,7 @@ func TestQuota(t *testing.T) {
 		if name == "depth" {
 			w.Write("deep/er/x", "")
 		}
-		objects.Calls()
+		bucket.Calls()
 		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "t", Attempt: 1})
 		if name == "files" && err == nil {
 			w.Checkout()
@@ -191,7 +192,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%s: Commit() = %v, want a QuotaError that names %s", name, err, c.want)
 			continue
 		}
-		if calls := objects.Calls(); len(calls) != 0 && name != "files" {
+		if calls := bucket.Calls(); len(calls) != 0 && name != "files" {
 			t.Errorf("%s: %d requests before the refusal, want 0", name, len(calls))
 		}
 		if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
@@ -202,13 +203,13 @@ func TestQuota(t *testing.T) {
 
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 60)
+		bucket := mem.New()
+		w := committed(t, bucket, 60)
 		s := w.Store
 		if err := s.Pin(t.Context(), ref, "release", 5); err != nil {
 			t.Fatal(err)
 		}
-		before := len(keys(t, objects))
+		before := len(keys(t, bucket))
 		collect := func() state.Collected {
 			out, err := s.Collect(t.Context(), "acme", state.CollectOptions{})
 			if err != nil {
@@ -233,10 +234,10 @@ func TestCollect(t *testing.T) {
 		if out := collect(); out.Removed == 0 {
 			t.Errorf("Collect() after the grace time = %+v, want removals", out)
 		}
-		if after := len(keys(t, objects)); after >= before {
+		if after := len(keys(t, bucket)); after >= before {
 			t.Errorf("%d objects, %d before", after, before)
 		}
-		fresh := state.New(objects, state.Options{})
+		fresh := state.New(bucket, state.Options{})
 		report, err := fresh.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Versions < 21 || report.Versions > 40 {
 			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one, without problems", report, err)
@@ -247,22 +248,22 @@ func TestCollect(t *testing.T) {
 		if _, err := fresh.Diff(t.Context(), ref, 6, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Diff() with a collected version = %v, want %v", err, state.ErrNotFound)
 		}
-		if err := objects.Violations(); err != nil {
+		if err := bucket.Violations(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 func TestCheckFindsDamage(t *testing.T) {
-	objects := mem.New()
-	w := committed(t, objects, 2)
+	bucket := mem.New()
+	w := committed(t, bucket, 2)
 	var pack string
-	for _, key := range keys(t, objects) {
+	for _, key := range keys(t, bucket) {
 		if strings.Contains(key, "/p/") {
 			pack = key
 		}
 	}
-	if err := objects.Delete(t.Context(), pack); err != nil {
+	if err := bucket.Delete(t.Context(), pack); err != nil {
 		t.Fatal(err)
 	}
 	report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{})
@@ -271,10 +272,10 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-func keys(t *testing.T, objects state.Objects) []string {
+func keys(t *testing.T, bucket objects.Objects) []string {
 	t.Helper()
 	var all []string
-	for info, err := range objects.List(t.Context(), "", "") {
+	for info, err := range bucket.List(t.Context(), "", "") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,16 +294,16 @@ func advance(t *testing.T, d time.Duration) {
 // TestCheckoutSeen: a checkout by a glance makes no request, and is never to an older version than the
 // tree holds, nor than the one that was newest when the glance began.
 func TestCheckoutSeen(t *testing.T) {
-	objects := mem.New()
-	a, b := newWorker(t, objects), newWorker(t, objects)
+	bucket := mem.New()
+	a, b := newWorker(t, bucket), newWorker(t, bucket)
 	seen := func(w *statetest.Worker, g *state.Glance) (generation int64, requests int) {
 		t.Helper()
-		objects.Calls()
+		bucket.Calls()
 		v, err := w.Store.CheckoutSeen(t.Context(), w.Tree, g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return v.Generation, len(objects.Calls())
+		return v.Generation, len(bucket.Calls())
 	}
 	check := func(what string, w *statetest.Worker, g *state.Glance, wantGeneration int64, wantRequests int) {
 		t.Helper()
@@ -330,17 +331,17 @@ func TestCheckoutSeen(t *testing.T) {
 	}
 	other := a.Store.Glance(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
 	check("of another workspace", a, other, 2, 1)
-	objects.SetFault(onNth(1, "get", "HEAD", mem.Broken))
+	bucket.SetFault(onNth(1, "get", "HEAD", mem.Broken))
 	failed := glance(a)
-	objects.SetFault(nil)
+	bucket.SetFault(nil)
 	check("that failed", a, failed, 2, 1)
 }
 
 // TestGlanceGrowsOld: a task that waited long for its sandbox begins with what others committed meanwhile.
 func TestGlanceGrowsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		a, b := newWorker(t, objects), newWorker(t, objects)
+		bucket := mem.New()
+		a, b := newWorker(t, bucket), newWorker(t, bucket)
 		seen := a.Store.Glance(t.Context(), ref)
 		advance(t, 2*time.Second)
 		b.Checkout()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // fresh returns a Store that remembers nothing, to see what the object store has.
@@ -13,28 +15,30 @@ func (s *Store) fresh() *Store {
 }
 
 // isDamage reports whether err says that an object is gone or is not what it should be.
-func isDamage(err error) bool { return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) }
+func isDamage(err error) bool {
+	return errors.Is(err, objects.ErrCorrupt) || errors.Is(err, ErrNotFound)
+}
 
 // place is content in one pack; the same content may be in others.
-type place struct{ pack, blob Digest }
+type place struct{ pack, blob objects.Digest }
 
 // inspector verifies packs of a tenant.
 type inspector struct {
 	store  *Store
 	tenant string
-	listed map[Digest]ObjectInfo // packs that are there
-	bad    map[Digest]string     // packs that are not whole, and why
-	lost   map[place]bool        // content that cannot be read in those
-	read   int                   // packs
+	listed map[objects.Digest]objects.ObjectInfo // packs that are there
+	bad    map[objects.Digest]string             // packs that are not whole, and why
+	lost   map[place]bool                        // content that cannot be read in those
+	read   int                                   // packs
 }
 
 func (s *Store) newInspector(ctx context.Context, tenant string) (*inspector, error) {
-	i := &inspector{store: s, tenant: tenant, listed: map[Digest]ObjectInfo{}, bad: map[Digest]string{}, lost: map[place]bool{}}
+	i := &inspector{store: s, tenant: tenant, listed: map[objects.Digest]objects.ObjectInfo{}, bad: map[objects.Digest]string{}, lost: map[place]bool{}}
 	for info, err := range s.objects.List(ctx, tenant+"/p/", "") {
 		if err != nil {
 			return nil, err
 		}
-		var id Digest
+		var id objects.Digest
 		if id.UnmarshalText([]byte(info.Key[strings.LastIndexByte(info.Key, '/')+1:])) == nil {
 			i.listed[id] = info
 		}
@@ -51,7 +55,7 @@ func (i *inspector) look(ctx context.Context, p *pack, wants []*blob, deep bool,
 	}
 	var data []byte
 	if ok {
-		obj, err := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), GetOptions{})
+		obj, err := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), objects.GetOptions{})
 		if ok = !errors.Is(err, ErrNotFound); ok && err != nil {
 			return err
 		}
@@ -63,7 +67,7 @@ func (i *inspector) look(ctx context.Context, p *pack, wants []*blob, deep bool,
 		i.bad[p.ID] = "missing"
 	case int64(len(data)) != p.Size:
 		i.bad[p.ID] = fmt.Sprintf("has %d bytes, want %d", len(data), p.Size)
-	case Sum(data) != p.ID:
+	case objects.Sum(data) != p.ID:
 		i.bad[p.ID] = "has another digest"
 	}
 	for _, b := range wants {
@@ -87,7 +91,7 @@ func (i *inspector) look(ctx context.Context, p *pack, wants []*blob, deep bool,
 
 func (i *inspector) open(b *blob, data []byte) ([]byte, error) {
 	if b.Offset+b.Stored > int64(len(data)) {
-		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, ErrCorrupt)
+		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, objects.ErrCorrupt)
 	}
 	return i.store.openBlob(i.tenant, b, data[b.Offset:b.Offset+b.Stored], nil)
 }
@@ -105,12 +109,12 @@ func (i *inspector) whole(e *entry) bool {
 const indexGuess = 64 << 10 // of an index: most are smaller
 
 // index returns what a pack says that it holds.
-func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
+func (i *inspector) index(ctx context.Context, id objects.Digest) ([]blob, error) {
 	p := &pack{ID: id, Size: i.listed[id].Size}
 	for length := min(p.Size, indexGuess); ; {
-		opts := GetOptions{Offset: p.Size - length, Length: length}
+		opts := objects.GetOptions{Offset: p.Size - length, Length: length}
 		if p.Size == 0 {
-			opts = GetOptions{}
+			opts = objects.GetOptions{}
 		}
 		obj, err := i.store.objects.Get(ctx, packKey(i.tenant, id), opts)
 		if err != nil {
@@ -137,12 +141,12 @@ func (i *inspector) index(ctx context.Context, id Digest) ([]blob, error) {
 
 // digest returns what is wrong with a pack of another digest than its name says, else err.
 func (i *inspector) digest(ctx context.Context, p *pack, err error) error {
-	obj, failed := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), GetOptions{})
+	obj, failed := i.store.objects.Get(ctx, packKey(i.tenant, p.ID), objects.GetOptions{})
 	if failed != nil {
 		return failed
 	}
-	if Sum(obj.Data) != p.ID {
-		return fmt.Errorf("%w: has another digest", ErrCorrupt)
+	if objects.Sum(obj.Data) != p.ID {
+		return fmt.Errorf("%w: has another digest", objects.ErrCorrupt)
 	}
 	return err
 }

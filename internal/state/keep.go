@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // kept is an object that keeps one version until a time, whatever retention says: what somebody
@@ -40,7 +42,7 @@ func (s *Store) Keep(ctx context.Context, ref Ref, generation int64, until time.
 	if err != nil {
 		return err
 	}
-	return s.objects.Put(ctx, ref.keptKey(generation, until.Unix()), data, Sum(data))
+	return s.objects.Put(ctx, ref.keptKey(generation, until.Unix()), data, objects.Sum(data))
 }
 
 // linkOf finds the manifest of a generation in the history.
@@ -89,13 +91,13 @@ func (s *Store) OpenKept(ctx context.Context, ref Ref, generation int64, path st
 }
 
 func (s *Store) readKept(ctx context.Context, key string) (link, error) {
-	obj, err := s.objects.Get(ctx, key, GetOptions{})
+	obj, err := s.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return link{}, err
 	}
 	var k kept
 	if err := json.Unmarshal(obj.Data, &k); err != nil {
-		return link{}, fmt.Errorf("%s: %w: %w", key, ErrCorrupt, err)
+		return link{}, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
 	}
 	return k.At, nil
 }
@@ -110,7 +112,7 @@ func (c *collector) markKept(ctx context.Context, ref Ref, h head) error {
 		key := ref.key("k/" + name)
 		c.live[key] = true
 		l, err := c.store.readKept(ctx, key)
-		if errors.Is(err, ErrCorrupt) { // its name says enough
+		if errors.Is(err, objects.ErrCorrupt) { // its name says enough
 			l, err = c.store.linkOf(ctx, ref, generation)
 		}
 		if errors.Is(err, ErrNotFound) || err == nil && c.givenUp[ref.manifestKey(l.Name)] {

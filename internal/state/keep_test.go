@@ -7,14 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
 // kept reads file n of a generation as an artifact is read.
-func kept(t *testing.T, objects state.Objects, generation int64) (string, error) {
+func kept(t *testing.T, bucket objects.Objects, generation int64) (string, error) {
 	t.Helper()
-	f, _, err := state.New(objects, state.Options{}).OpenKept(t.Context(), ref, generation, "n")
+	f, _, err := state.New(bucket, state.Options{}).OpenKept(t.Context(), ref, generation, "n")
 	if err != nil {
 		return "", err
 	}
@@ -25,8 +26,8 @@ func kept(t *testing.T, objects state.Objects, generation int64) (string, error)
 // TestKeep: artifacts stay as long as records, however many commits and collections come after.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 60)
+		bucket := mem.New()
+		w := committed(t, bucket, 60)
 		const promised = 7 * 24 * time.Hour
 		for _, g := range []int64{5, 6, 7} {
 			if err := w.Store.Keep(t.Context(), ref, g, time.Now().Add(promised)); err != nil {
@@ -50,11 +51,11 @@ func TestKeep(t *testing.T) {
 			w.Commit(time.Now().Format("task-02-15"))
 			collect()
 		}
-		if _, err := kept(t, objects, 20); !errors.Is(err, state.ErrNotFound) {
+		if _, err := kept(t, bucket, 20); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("a version that nobody was promised is still there: %v", err)
 		}
 		for g, want := range map[int64]string{5: "5", 6: "6", 7: "7", 66: "later"} {
-			if got, err := kept(t, objects, g); got != want || err != nil {
+			if got, err := kept(t, bucket, g); got != want || err != nil {
 				t.Errorf("file of generation %d = %q, %v, want %q", g, got, err, want)
 			}
 		}
@@ -62,14 +63,14 @@ func TestKeep(t *testing.T) {
 			advance(t, 25*time.Hour)
 			collect()
 		}
-		if _, err := kept(t, objects, 5); !errors.Is(err, state.ErrNotFound) {
+		if _, err := kept(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("after the promised time: %v, want it gone", err)
 		}
-		report, err := state.New(objects, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		report, err := state.New(bucket, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
-		if err := objects.Violations(); err != nil {
+		if err := bucket.Violations(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -77,8 +78,8 @@ func TestKeep(t *testing.T) {
 
 func TestKeepEndsWithTheWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 3)
+		bucket := mem.New()
+		w := committed(t, bucket, 3)
 		if err := w.Store.Keep(t.Context(), ref, 2, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +92,7 @@ func TestKeepEndsWithTheWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := kept(t, objects, 2); !errors.Is(err, state.ErrNotFound) {
+		if got, err := kept(t, bucket, 2); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("file of a deleted workspace = %q, %v, want it gone", got, err)
 		}
 	})

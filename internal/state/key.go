@@ -8,6 +8,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Secrets are what a tenant's keys are derived from, each at least 32 random bytes.
@@ -129,7 +131,7 @@ func (r *keyring) unlock(what string, data []byte) (plain []byte, id string, err
 		return data, "", nil
 	}
 	if len(data) < lockOverhead {
-		return nil, "", fmt.Errorf("%s: %w: %d bytes", what, ErrCorrupt, len(data))
+		return nil, "", fmt.Errorf("%s: %w: %d bytes", what, objects.ErrCorrupt, len(data))
 	}
 	id = string(data[len(lockMagic) : len(lockMagic)+keyIDLen])
 	locked := data[len(lockMagic)+keyIDLen:]
@@ -137,13 +139,13 @@ func (r *keyring) unlock(what string, data []byte) (plain []byte, id string, err
 	if err != nil {
 		for _, k := range r.all {
 			if _, failed := k.aead.Open(nil, nil, locked, []byte(what)); failed == nil {
-				err = fmt.Errorf("%s: %w: the key %s has encrypted it, and it names %q", what, ErrCorrupt, k.id, id)
+				err = fmt.Errorf("%s: %w: the key %s has encrypted it, and it names %q", what, objects.ErrCorrupt, k.id, id)
 			}
 		}
 		return nil, id, err
 	}
 	if plain, err = k.aead.Open(nil, nil, locked, []byte(what)); err != nil {
-		return nil, id, fmt.Errorf("%s: %w: it is not what the key %s has encrypted", what, ErrCorrupt, id)
+		return nil, id, fmt.Errorf("%s: %w: it is not what the key %s has encrypted", what, objects.ErrCorrupt, id)
 	}
 	return plain, id, nil
 }
@@ -159,7 +161,7 @@ func (s *Store) openBlob(tenant string, b *blob, stored, scratch []byte) ([]byte
 	}
 	plain, err := k.aead.Open(nil, nil, stored, b.ID[:])
 	if err != nil {
-		return nil, fmt.Errorf("blob %s: %w: it is not what the key %s has encrypted", b.ID, ErrCorrupt, k.id)
+		return nil, fmt.Errorf("blob %s: %w: it is not what the key %s has encrypted", b.ID, objects.ErrCorrupt, k.id)
 	}
 	return s.codec.open(b, plain, scratch)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -30,9 +31,9 @@ const marker = "MARKERinTheClear"
 
 // lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large, names, links,
 // results, messages, tasks, pins; in history, too.
-func lockedHistory(t *testing.T, objects *mem.Objects, opts state.Options) *statetest.Worker {
+func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *statetest.Worker {
 	t.Helper()
-	w := statetest.NewWorker(t, objects, ref, opts)
+	w := statetest.NewWorker(t, bucket, ref, opts)
 	large := strings.Repeat(marker+statetest.Random(7, 1000), 6000)
 	for i := range 20 {
 		w.Checkout()
@@ -66,7 +67,7 @@ func lockedHistory(t *testing.T, objects *mem.Objects, opts state.Options) *stat
 }
 
 // readable returns the keys of objects that show the marker, or the SHA-256 of a content, to who reads the bucket.
-func readable(t *testing.T, objects *mem.Objects) []string {
+func readable(t *testing.T, bucket *mem.Objects) []string {
 	t.Helper()
 	dec, err := zstd.NewReader(nil)
 	if err != nil {
@@ -76,8 +77,8 @@ func readable(t *testing.T, objects *mem.Objects) []string {
 	id := sha256.Sum256([]byte(marker + "19"))
 	needles := [][]byte{[]byte(marker), []byte(strings.ToLower(marker)), id[:], []byte(hex.EncodeToString(id[:]))}
 	var found []string
-	for _, key := range keys(t, objects) {
-		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+	for _, key := range keys(t, bucket) {
+		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,9 +99,9 @@ func readable(t *testing.T, objects *mem.Objects) []string {
 // TestNothingReadable: with a key the bucket shows neither contents nor names, nor whether some content is there.
 // Without one it does, in packs, manifests, HEAD and pins: the test can see it.
 func TestNothingReadable(t *testing.T) {
-	objects := mem.New()
-	lockedHistory(t, objects, encrypted)
-	if found := readable(t, objects); len(found) > 0 {
+	bucket := mem.New()
+	lockedHistory(t, bucket, encrypted)
+	if found := readable(t, bucket); len(found) > 0 {
 		t.Errorf("readable in the bucket: %v", found)
 	}
 	plain := mem.New()
@@ -123,9 +124,9 @@ func TestNothingReadable(t *testing.T) {
 // TestEncryptedWhole: history, ranges, forks, artifacts, checks and collections work as without encryption.
 func TestEncryptedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := lockedHistory(t, objects, encrypted)
-		store := state.New(objects, encrypted)
+		bucket := mem.New()
+		w := lockedHistory(t, bucket, encrypted)
+		store := state.New(bucket, encrypted)
 		log, err := store.Log(t.Context(), ref, 0)
 		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
 			t.Fatalf("Log() = %d commits, %v", len(log), err)
@@ -157,22 +158,22 @@ func TestEncryptedWhole(t *testing.T) {
 		}
 		for range 4 {
 			advance(t, 25*time.Hour)
-			if _, err := state.New(objects, encrypted).Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := state.New(bucket, encrypted).Collect(t.Context(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
-		fresh := statetest.NewWorker(t, objects, ref, encrypted)
+		fresh := statetest.NewWorker(t, bucket, ref, encrypted)
 		fresh.Checkout()
 		if got := fresh.Files()["dir-"+marker+"/file-"+marker]; got != marker+"3" {
 			t.Errorf("the restored file is %q", got)
 		}
 		w.Checkout()
 		w.Want(fresh.Files())
-		if err := objects.Violations(); err != nil {
+		if err := bucket.Violations(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -180,16 +181,16 @@ func TestEncryptedWhole(t *testing.T) {
 
 // TestWithoutTheKey: whoever has no key, or another one, is told which setting is missing, and changes nothing.
 func TestWithoutTheKey(t *testing.T) {
-	objects := mem.New()
-	lockedHistory(t, objects, encrypted)
+	bucket := mem.New()
+	lockedHistory(t, bucket, encrypted)
 	for name, secrets := range map[string]func(string) state.Secrets{"none": nil, "another": statetest.Secrets("another secret")} {
-		store := state.New(objects, state.Options{Secrets: secrets})
+		store := state.New(bucket, state.Options{Secrets: secrets})
 		tree, err := store.Tree(t.TempDir(), ref)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tree.Close()
-		objects.Calls()
+		bucket.Calls()
 		for what, do := range map[string]func() error{
 			"checkout": func() error { _, err := store.Checkout(t.Context(), tree); return err },
 			"log":      func() error { _, err := store.Log(t.Context(), ref, 0); return err },
@@ -213,7 +214,7 @@ func TestWithoutTheKey(t *testing.T) {
 				t.Errorf("%s with %s key = %v, want %v with the settings", what, name, err, state.ErrKey)
 			}
 		}
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			if call.Op != "get" && call.Op != "list" {
 				t.Errorf("with %s key: the request %+v", name, call)
 			}
@@ -223,17 +224,17 @@ func TestWithoutTheKey(t *testing.T) {
 
 // TestKeysOfTenantsDiffer: one secret gives each tenant a key of its own.
 func TestKeysOfTenantsDiffer(t *testing.T) {
-	objects := mem.New()
-	w := lockedHistory(t, objects, encrypted)
-	for _, key := range keys(t, objects) { // all of acme's as another tenant's
-		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+	bucket := mem.New()
+	w := lockedHistory(t, bucket, encrypted)
+	for _, key := range keys(t, bucket) { // all of acme's as another tenant's
+		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if key := "other" + strings.TrimPrefix(key, "acme"); strings.HasSuffix(key, "/HEAD") {
-			_, err = objects.CompareAndSwap(t.Context(), key, "", obj.Data)
+			_, err = bucket.CompareAndSwap(t.Context(), key, "", obj.Data)
 		} else {
-			err = objects.Put(t.Context(), key, obj.Data, state.Sum(obj.Data))
+			err = bucket.Put(t.Context(), key, obj.Data, objects.Sum(obj.Data))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -246,8 +247,8 @@ func TestKeysOfTenantsDiffer(t *testing.T) {
 
 // TestFlippedBytes: whatever byte of an encrypted object is another one, it is found.
 func TestFlippedBytes(t *testing.T) {
-	objects := mem.New()
-	w := statetest.NewWorker(t, objects, ref, encrypted)
+	bucket := mem.New()
+	w := statetest.NewWorker(t, bucket, ref, encrypted)
 	w.Checkout()
 	w.Write("a", statetest.Random(1, 300))
 	w.Write("b", strings.Repeat("b", 300))
@@ -255,21 +256,21 @@ func TestFlippedBytes(t *testing.T) {
 	if err := w.Store.Pin(t.Context(), ref, "one", 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range keys(t, objects) {
-		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+	for _, key := range keys(t, bucket) {
+		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range obj.Data {
-			objects.Damage(key, flipped(i))
-			report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+			bucket.Damage(key, flipped(i))
+			report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
 			if err == nil && len(report.Problems) == 0 {
 				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
 			}
-			objects.Damage(key, flipped(i))
+			bucket.Damage(key, flipped(i))
 		}
 	}
-	if report, err := state.New(objects, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
 	}
 }
@@ -278,15 +279,15 @@ func TestFlippedBytes(t *testing.T) {
 // Collections write the newest version anew, until nothing that is old is needed.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		lockedHistory(t, objects, state.Options{})
+		bucket := mem.New()
+		lockedHistory(t, bucket, state.Options{})
 		var want map[string]string
 		for i, opts := range []state.Options{
 			{Secrets: statetest.Secrets("first")},
 			{Secrets: statetest.Secrets("second", "first")},
 			{Secrets: func(string) state.Secrets { return state.Secrets{Old: [][]byte{[]byte("second")}} }}, // in the clear again
 		} {
-			w := statetest.NewWorker(t, objects, ref, opts)
+			w := statetest.NewWorker(t, bucket, ref, opts)
 			w.Checkout()
 			w.Write("new", strconv.Itoa(i))
 			w.Commit(fmt.Sprint("new-", i))
@@ -296,16 +297,16 @@ func TestRotation(t *testing.T) {
 			}
 			for range 9 {
 				advance(t, 25*time.Hour)
-				if _, err := state.New(objects, opts).Collect(t.Context(), "acme", strict); err != nil {
+				if _, err := state.New(bucket, opts).Collect(t.Context(), "acme", strict); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if found := readable(t, objects); (len(found) > 0) != (i == 2) {
+			if found := readable(t, bucket); (len(found) > 0) != (i == 2) {
 				t.Errorf("after step %d readable in the bucket: %v", i, found)
 			}
 			without := opts.Secrets("acme")
 			without.Old = nil // nobody needs the old one any more
-			fresh := statetest.NewWorker(t, objects, ref, state.Options{Secrets: func(string) state.Secrets { return without }})
+			fresh := statetest.NewWorker(t, bucket, ref, state.Options{Secrets: func(string) state.Secrets { return without }})
 			fresh.Checkout()
 			fresh.Want(want)
 			if _, err := fresh.Store.Log(t.Context(), ref, 0); err != nil {
@@ -317,19 +318,19 @@ func TestRotation(t *testing.T) {
 
 // TestRepairEncrypted: content is found by the indexes of encrypted packs, too.
 func TestRepairEncrypted(t *testing.T) {
-	objects := mem.New()
-	w := statetest.NewWorker(t, objects, ref, encrypted)
+	bucket := mem.New()
+	w := statetest.NewWorker(t, bucket, ref, encrypted)
 	for i := range 3 {
 		w.Checkout()
 		w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
 		w.Commit(fmt.Sprint("task-", i))
 	}
-	for _, key := range keys(t, objects) {
+	for _, key := range keys(t, bucket) {
 		if strings.Contains(key, "/m/000000000002-") || strings.HasSuffix(key, "main/HEAD") {
-			objects.Damage(key, gone)
+			bucket.Damage(key, gone)
 		}
 	}
-	out, err := state.New(objects, encrypted).Repair(t.Context(), ref, state.RepairOptions{ReadData: true})
+	out, err := state.New(bucket, encrypted).Repair(t.Context(), ref, state.RepairOptions{ReadData: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func TestRepairEncrypted(t *testing.T) {
 	if want := []string{"recovered/" + hex.EncodeToString(id[:8])}; cmp.Diff(want, out.Recovered) != "" {
 		t.Errorf("Repair() = %+v, want recovered %v", out, want)
 	}
-	fresh := statetest.NewWorker(t, objects, ref, encrypted)
+	fresh := statetest.NewWorker(t, bucket, ref, encrypted)
 	fresh.Checkout()
 	fresh.Want(map[string]string{"f0": statetest.Random(0, 2000), "f2": statetest.Random(2, 2000), "recovered": "dir", out.Recovered[0]: statetest.Random(1, 2000)})
 }

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // A manifest is a zstd frame of JSON lines: a header, then one line per path in
@@ -29,8 +31,8 @@ const (
 
 // link names a manifest: its name below m/ and the digest of its bytes.
 type link struct {
-	Name   string `json:"name"` // generation-first 16 digits of the digest
-	Digest Digest `json:"digest"`
+	Name   string         `json:"name"` // generation-first 16 digits of the digest
+	Digest objects.Digest `json:"digest"`
 }
 
 // generation returns the number that the name begins with, or 0.
@@ -75,17 +77,17 @@ type header struct {
 }
 
 type wirePack struct {
-	ID   Digest `json:"id"`
-	Size int64  `json:"size"`
-	Key  string `json:"key,omitempty"` // that encrypts it
+	ID   objects.Digest `json:"id"`
+	Size int64          `json:"size"`
+	Key  string         `json:"key,omitempty"` // that encrypts it
 }
 
 type wireBlob struct {
-	ID     Digest `json:"i"`
-	Pack   int    `json:"k"`
-	Offset int64  `json:"o"`
-	Stored int64  `json:"n"`
-	Raw    int64  `json:"r"`
+	ID     objects.Digest `json:"i"`
+	Pack   int            `json:"k"`
+	Offset int64          `json:"o"`
+	Stored int64          `json:"n"`
+	Raw    int64          `json:"r"`
 }
 
 // wireEntry is one line. A path or target that is not UTF-8 goes into the base64 fields.
@@ -137,7 +139,7 @@ func (c codec) encodeManifest(m *manifest) ([]byte, error) {
 // packTable numbers packs in the order of their first use.
 type packTable struct {
 	list   []wirePack
-	number map[Digest]int
+	number map[objects.Digest]int
 }
 
 func (t *packTable) blobs(blobs []blob) []wireBlob {
@@ -149,7 +151,7 @@ func (t *packTable) blobs(blobs []blob) []wireBlob {
 		n, ok := t.number[b.Pack.ID]
 		if !ok {
 			if t.number == nil {
-				t.number = map[Digest]int{}
+				t.number = map[objects.Digest]int{}
 			}
 			n = len(t.list)
 			t.number[b.Pack.ID] = n
@@ -185,14 +187,14 @@ func decodeManifest(data []byte, headerOnly bool) (*manifest, error) {
 	zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxWindow(8*zstdWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	defer zr.Close()
 	lines := bufio.NewScanner(io.LimitReader(zr, maxManifest))
 	lines.Buffer(make([]byte, 0, 64<<10), maxManifestLine)
 	m, err := readManifest(lines, headerOnly)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return m, nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // reconcile makes the directory exactly target. nodes must be right. Until it
@@ -124,7 +126,7 @@ func (s *Store) fileHolds(t *Tree, e *entry) bool {
 	var offset int64
 	for _, b := range e.Blobs {
 		buf = slices.Grow(buf[:0], int(b.Raw))[:b.Raw]
-		if _, err := f.ReadAt(buf, offset); err != nil || Sum(buf) != b.ID {
+		if _, err := f.ReadAt(buf, offset); err != nil || objects.Sum(buf) != b.ID {
 			return false
 		}
 		offset += b.Raw

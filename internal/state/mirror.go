@@ -13,6 +13,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // A mirror has the files of each workspace's newest version as plain objects, for programs that know
@@ -32,7 +35,7 @@ type Mirror struct {
 
 // MirrorTarget is the object store of a mirror; it honours conditional writes.
 type MirrorTarget interface {
-	Objects
+	objects.Objects
 
 	// PutFile writes size bytes, whatever was there before; readers see the old or the new content.
 	PutFile(ctx context.Context, key string, r io.Reader, size int64) error
@@ -85,7 +88,7 @@ func (s *Store) Mirror(ctx context.Context, ref Ref) (Mirrored, error) {
 	if s.opts.Mirror.Target == nil {
 		return Mirrored{}, ErrNoMirror
 	}
-	m := &mirroring{store: s, ref: ref, target: retrying{s.opts.Mirror.Target, s.opts.Patience}, lease: cmp.Or(s.opts.Mirror.Lease, mirrorLease), id: newCommitID()}
+	m := &mirroring{store: s, ref: ref, target: objects.WithRetry(s.opts.Mirror.Target, s.opts.Retry), lease: cmp.Or(s.opts.Mirror.Lease, mirrorLease), id: newCommitID()}
 	if err := m.run(ctx); err != nil {
 		return m.out, fmt.Errorf("mirror %s: %w", ref, err)
 	}
@@ -96,7 +99,7 @@ func (s *Store) Mirror(ctx context.Context, ref Ref) (Mirrored, error) {
 type mirroring struct {
 	store  *Store
 	ref    Ref
-	target retrying
+	target objects.Objects
 	lease  time.Duration
 	id     string
 	out    Mirrored
@@ -107,7 +110,7 @@ type mirroring struct {
 }
 
 func (m *mirroring) run(ctx context.Context) error {
-	for pace := m.store.newPacer(); ; {
+	for backoff := m.store.opts.Retry.NewBackoff(); ; {
 		if err := m.read(ctx); err != nil {
 			return err
 		}
@@ -121,15 +124,15 @@ func (m *mirroring) run(ctx context.Context) error {
 			return nil
 		}
 		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) { // clocks differ
-			if err := pause(ctx, min(mirrorPoll, m.lease)); err != nil {
+			if err := clock.Sleep(ctx, min(mirrorPoll, m.lease)); err != nil {
 				return err
 			}
 			continue
 		}
 		switch err := m.bring(ctx, v); {
 		case err == nil:
-		case errors.Is(err, ErrConflict) || temporary(ctx, err):
-			if err := pace.pause(ctx, err); err != nil {
+		case errors.Is(err, ErrConflict) || objects.Temporary(ctx, err):
+			if err := backoff.Wait(ctx, err); err != nil {
 				return err
 			}
 		default:
@@ -139,7 +142,7 @@ func (m *mirroring) run(ctx context.Context) error {
 }
 
 func (m *mirroring) read(ctx context.Context) error {
-	obj, err := m.target.Get(ctx, mirrorKey(m.ref), GetOptions{})
+	obj, err := m.target.Get(ctx, mirrorKey(m.ref), objects.GetOptions{})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -202,7 +205,7 @@ func (m *mirroring) bring(ctx context.Context, v *version) error {
 // admit says that paths may be of a generation: another took the mirror over, and what was on its way may
 // have come after what that one wrote.
 func (m *mirroring) admit(ctx context.Context, generation int64) error {
-	for pace := m.store.newPacer(); ; {
+	for backoff := m.store.opts.Retry.NewBackoff(); ; {
 		if err := m.read(ctx); err != nil {
 			return err
 		}
@@ -210,7 +213,7 @@ func (m *mirroring) admit(ctx context.Context, generation int64) error {
 		mark.touch(generation)
 		if err := m.write(ctx, mark); !errors.Is(err, ErrConflict) {
 			return err
-		} else if err := pace.pause(ctx, err); err != nil {
+		} else if err := backoff.Wait(ctx, err); err != nil {
 			return err
 		}
 	}

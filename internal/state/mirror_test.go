@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -27,13 +28,13 @@ import (
 const mirrorOf = "acme/main/"
 
 // mirroredFiles are the files of a mirror, by the names of their objects.
-func mirroredFiles(t interface{ Fatal(...any) }, target state.Objects) map[string]string {
+func mirroredFiles(t interface{ Fatal(...any) }, target objects.Objects) map[string]string {
 	files := map[string]string{}
 	for info, err := range target.List(context.Background(), mirrorOf+"files/", "") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj, err := target.Get(context.Background(), info.Key, state.GetOptions{})
+		obj, err := target.Get(context.Background(), info.Key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +43,7 @@ func mirroredFiles(t interface{ Fatal(...any) }, target state.Objects) map[strin
 	return files
 }
 
-func mirrorMark(t *testing.T, target state.Objects) (mark struct {
+func mirrorMark(t *testing.T, target objects.Objects) (mark struct {
 	Generation int64
 	Files      int
 	Touched    []int64
@@ -51,7 +52,7 @@ func mirrorMark(t *testing.T, target state.Objects) (mark struct {
 },
 ) {
 	t.Helper()
-	obj, err := target.Get(t.Context(), mirrorOf+"mirror.json", state.GetOptions{})
+	obj, err := target.Get(t.Context(), mirrorOf+"mirror.json", objects.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +65,8 @@ func mirrorMark(t *testing.T, target state.Objects) (mark struct {
 // TestMirror: after a commit the mirror has its files, by what changed only, whoever commits and however.
 func TestMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects, target := mem.New(), mem.New()
-		w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		bucket, target := mem.New(), mem.New()
+		w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 		defer w.Store.Close(t.Context())
 		w.Checkout()
 		for i := range 50 {
@@ -140,8 +141,8 @@ func TestMirror(t *testing.T) {
 // TestMirrorNeverInTheWay: a mirror that is slow, broken or silent stops no commit, and catches up.
 func TestMirrorNeverInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects, target := mem.New(), mem.New()
-		w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		bucket, target := mem.New(), mem.New()
+		w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 		for i, fault := range []func(mem.Call) mem.Fault{
 			func(mem.Call) mem.Fault { return mem.Broken },
 			func(c mem.Call) mem.Fault {
@@ -174,7 +175,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 
 		release := make(chan struct{})
 		target.SetFault(func(mem.Call) mem.Fault { <-release; return mem.NotApplied })
-		stuck := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		stuck := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 		stuck.Checkout()
 		stuck.Write("n", "stuck")
 		stuck.Commit("stuck")
@@ -187,7 +188,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 			t.Errorf("Close() waited %v for a mirror that does not answer, want a second", d)
 		}
 		target.SetFault(nil)
-		later := state.New(objects, state.Options{Mirror: state.Mirror{Target: target}})
+		later := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target}})
 		out, err := later.Mirror(t.Context(), ref)
 		if got := mirroredFiles(t, target); err != nil || out.Generation != 4 || got["n"] != "stuck" {
 			t.Errorf("Mirror() = %+v, %v, want generation 4; the mirror has %v", out, err, got)
@@ -198,7 +199,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 // TestMirrorInTurn: several that bring the same mirror up to date take turns, and it ends with the newest version.
 func TestMirrorInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects, target := mem.New(), mem.New()
+		bucket, target := mem.New(), mem.New()
 		target.SetFault(func(c mem.Call) mem.Fault {
 			if c.Op == "file" { // slow, so that they meet
 				timer := time.NewTimer(time.Second)
@@ -209,7 +210,7 @@ func TestMirrorInTurn(t *testing.T) {
 		var wg sync.WaitGroup
 		for worker := range 4 {
 			wg.Go(func() {
-				w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+				w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 				for i := range 5 {
 					w.Checkout()
 					w.Write(fmt.Sprint("of-", worker), strconv.Itoa(i))
@@ -219,7 +220,7 @@ func TestMirrorInTurn(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		fresh := newWorker(t, objects)
+		fresh := newWorker(t, bucket)
 		fresh.Checkout()
 		if diff := cmp.Diff(fresh.Files(), mirroredFiles(t, target)); diff != "" || len(fresh.Files()) != 4 {
 			t.Errorf("the mirror (-newest +got):\n%s", diff)
@@ -238,7 +239,7 @@ func TestMirrorTakenOver(t *testing.T) {
 			then  mem.Fault
 			close time.Duration // how long it has for its mirror when it stops
 		}{"goes on": {mem.OK, time.Hour}, "fails": {mem.NotApplied, time.Hour}, "stops": {mem.OK, 4 * time.Minute}} {
-			objects, target := mem.New(), mem.New()
+			bucket, target := mem.New(), mem.New()
 			first := true
 			var mu sync.Mutex
 			target.SetFault(func(c mem.Call) mem.Fault {
@@ -253,12 +254,12 @@ func TestMirrorTakenOver(t *testing.T) {
 				<-timer.C
 				return tc.then
 			})
-			silent := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			silent := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 			silent.Checkout()
 			silent.Write("n", statetest.Random(1, 6<<20)) // small files are given up sooner
 			silent.Commit("task-1")
 			synctest.Wait()
-			w := statetest.NewWorker(t, objects, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
 			w.Checkout()
 			w.Write("n", "new")
 			w.Commit("task-2")
@@ -282,15 +283,15 @@ func TestMirrorTakenOver(t *testing.T) {
 // TestMirrorSlowFile: a file that takes longer than the lease is written once, as who writes it is not silent.
 func TestMirrorSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects, target := mem.New(), slowFiles{Objects: mem.New(), puts: new(atomic.Int64)}
+		bucket, target := mem.New(), slowFiles{Objects: mem.New(), puts: new(atomic.Int64)}
 		var wg sync.WaitGroup
-		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		w := statetest.NewWorker(t, bucket, ref, state.Options{})
 		w.Checkout()
 		w.Write("large", statetest.Random(1, 6<<20))
 		w.Commit("task-1")
 		for range 2 {
 			wg.Go(func() {
-				store := state.New(objects, state.Options{Mirror: state.Mirror{Target: target}})
+				store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target}})
 				if out, err := store.Mirror(t.Context(), ref); err != nil || out.Generation != 1 {
 					t.Errorf("Mirror() = %+v, %v", out, err)
 				}
@@ -340,7 +341,7 @@ func TestModelMirror(t *testing.T) {
 				}
 			}()
 			mirror := func(rt *rapid.T) {
-				store := state.New(m.objects, state.Options{Mirror: state.Mirror{Target: target}})
+				store := state.New(m.bucket, state.Options{Mirror: state.Mirror{Target: target}})
 				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
 					var calls atomic.Int64
 					target.SetFault(func(mem.Call) mem.Fault {

@@ -157,13 +157,12 @@ func (m *mirroring) putBatch(ctx context.Context, batch []*entry) error {
 
 // put writes a small file.
 func (m *mirroring) put(ctx context.Context, e *entry, r io.ReadSeeker) error {
-	_, err := retry(ctx, m.target.patience, func(ctx context.Context) (struct{}, error) {
+	return m.store.opts.Retry.Do(ctx, func(ctx context.Context) error {
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
-			return struct{}{}, err
+			return err
 		}
-		return struct{}{}, m.store.opts.Mirror.Target.PutFile(ctx, m.key(e), r, e.Size)
+		return m.store.opts.Mirror.Target.PutFile(ctx, m.key(e), r, e.Size)
 	})
-	return err
 }
 
 func (m *mirroring) key(e *entry) string {

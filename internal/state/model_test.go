@@ -101,7 +101,7 @@ func (m *model) run(rt *rapid.T, more map[string]func(*rapid.T)) {
 	}
 	maps.Copy(actions, more)
 	rt.Repeat(actions)
-	if err := m.objects.Violations(); err != nil {
+	if err := m.bucket.Violations(); err != nil {
 		rt.Error(err)
 	}
 }
@@ -143,7 +143,7 @@ func (m *model) collect(rt *rapid.T) {
 
 // follow takes note of what a collection committed: that content has moved, and no change.
 func (m *model) follow(rt *rapid.T) {
-	log, err := state.New(m.objects, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Log(context.Background(), ref, 1)
+	log, err := state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Log(context.Background(), ref, 1)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (m *model) wait(rt *rapid.T, d time.Duration) {
 
 type model struct {
 	dir       string
-	objects   *mem.Objects
+	bucket    *mem.Objects
 	secrets   state.Secrets
 	workers   []*modelWorker
 	files     map[string]string // what is committed
@@ -203,7 +203,7 @@ var eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
 var modelPaths = []string{"a", "b", "d/x", "d/y", "e/f/z"}
 
 func newModel(rt *rapid.T, dir string) *model {
-	m := &model{dir: dir, objects: mem.New(), files: map[string]string{}, applied: map[string]bool{}}
+	m := &model{dir: dir, bucket: mem.New(), files: map[string]string{}, applied: map[string]bool{}}
 	for i := range 3 {
 		w := &modelWorker{dir: filepath.Join(dir, fmt.Sprint(len(dir), i, rapid.Uint64().Draw(rt, "dir")))}
 		if err := os.MkdirAll(w.dir, 0o755); err != nil {
@@ -227,7 +227,7 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 	if w.tree != nil {
 		w.tree.Close()
 	}
-	w.calls = &crashing{Objects: m.objects, left: -1}
+	w.calls = &crashing{Objects: m.bucket, left: -1}
 	secrets := m.secrets
 	w.store = state.New(w.calls, state.Options{Compaction: eager, Secrets: func(string) state.Secrets { return secrets }})
 	var err error
@@ -336,8 +336,8 @@ func (m *model) commit(rt *rapid.T) {
 		w.calls.lost = rapid.Bool().Draw(rt, "lost")
 	}
 	if n := rapid.IntRange(0, 6).Draw(rt, "fault"); n > 0 && w.calls.left < 0 {
-		m.objects.SetFault(onNth(n, "swap", "HEAD", mem.LostAnswer))
-		defer m.objects.SetFault(nil)
+		m.bucket.SetFault(onNth(n, "swap", "HEAD", mem.LostAnswer))
+		defer m.bucket.SetFault(nil)
 	}
 	want, conflicts := m.merged(w)
 	defer func() { w.calls.left = -1 }()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // A pack is blobs back to back, then an index of them, so that everything can be
@@ -80,11 +82,11 @@ func (c codec) open(b *blob, stored, scratch []byte) ([]byte, error) {
 		}
 		var err error
 		if data, err = c.dec.DecodeAll(stored, scratch[:0:b.Raw]); err != nil {
-			return nil, fmt.Errorf("blob %s: %w: %w", b.ID, ErrCorrupt, err)
+			return nil, fmt.Errorf("blob %s: %w: %w", b.ID, objects.ErrCorrupt, err)
 		}
 	}
-	if int64(len(data)) != b.Raw || Sum(data) != b.ID {
-		return nil, fmt.Errorf("blob %s: %w: content has another digest", b.ID, ErrCorrupt)
+	if int64(len(data)) != b.Raw || objects.Sum(data) != b.ID {
+		return nil, fmt.Errorf("blob %s: %w: content has another digest", b.ID, objects.ErrCorrupt)
 	}
 	return data, nil
 }
@@ -118,7 +120,7 @@ func readIndex(data []byte, keys *keyring) (blobs []blob, id string, err error) 
 // how many are needed.
 func readIndexTail(data []byte, size int64, keys *keyring) (blobs []blob, more int64, id string, err error) {
 	bad := func(format string, args ...any) ([]blob, int64, string, error) {
-		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, ErrCorrupt, fmt.Sprintf(format, args...))
+		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
 	if len(data) < packTail || size > packLimit {
 		return bad("no index")

@@ -11,6 +11,8 @@ import (
 	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
 	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // registers "fastcdc"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 const (
@@ -31,29 +33,29 @@ type packer struct {
 	free   chan []byte    // buffers of uploaded packs
 	named  sync.WaitGroup // packs whose name is not known yet
 
-	stored func(Digest) (blob, bool) // content that the workspace has already
+	stored func(objects.Digest) (blob, bool) // content that the workspace has already
 
 	mu    sync.Mutex
-	added map[Digest]blob
+	added map[objects.Digest]blob
 	open  *pack
 	body  []byte
 	blobs []blob // in open
 	sent  int64  // bytes of sealed packs
 }
 
-func (s *Store) newPacker(ctx context.Context, tenant string, stored func(Digest) (blob, bool)) *packer {
+func (s *Store) newPacker(ctx context.Context, tenant string, stored func(objects.Digest) (blob, bool)) *packer {
 	g, ctx := errgroup.WithContext(ctx)
 	return &packer{
 		store: s, tenant: tenant, key: s.keys(tenant).current, group: g, ctx: ctx, slots: make(chan struct{}, uploadAhead),
 		free:   make(chan []byte, uploadAhead+1),
-		stored: stored, added: map[Digest]blob{},
+		stored: stored, added: map[objects.Digest]blob{},
 	}
 }
 
 // add stores data, at most maxBlob bytes, and returns where. The pack's name
 // is filled in when finish returns.
 func (p *packer) add(data, scratch []byte) (blob, error) {
-	id := Sum(data)
+	id := objects.Sum(data)
 	if b, ok := p.lookup(id); ok {
 		return b, nil
 	}
@@ -114,7 +116,7 @@ func (p *packer) reserve(n int) {
 	}
 }
 
-func (p *packer) lookup(id Digest) (blob, bool) {
+func (p *packer) lookup(id objects.Digest) (blob, bool) {
 	if b, ok := p.stored(id); ok {
 		return b, true
 	}
@@ -147,7 +149,7 @@ func (p *packer) seal() error {
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
 		defer func() { p.free <- data[:0] }()
-		open.ID, open.Size = Sum(data), int64(len(data))
+		open.ID, open.Size = objects.Sum(data), int64(len(data))
 		p.named.Done()
 		if err := p.store.objects.Put(p.ctx, packKey(p.tenant, open.ID), data, open.ID); err != nil {
 			return err

@@ -17,8 +17,8 @@ import (
 // nothing would be in the way of the log and of every later collection.
 func TestPinOfWhatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		bucket := mem.New()
+		w := statetest.NewWorker(t, bucket, ref, state.Options{})
 		for i := range 25 {
 			w.Checkout()
 			w.Write("f", strconv.Itoa(i))
@@ -27,10 +27,10 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		}
 		for range 3 {
 			advance(t, 25*time.Hour)
-			_, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+			_, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
 			must(t, err)
 		}
-		if _, err := state.New(objects, state.Options{}).Diff(t.Context(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
+		if _, err := state.New(bucket, state.Options{}).Diff(t.Context(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
 		}
 		// The store of w goes on remembering what it committed.
@@ -38,11 +38,11 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 			t.Errorf("Pin() of a version that has left = %v, want %v", err, state.ErrNotFound)
 		}
 		must(t, w.Store.Pin(t.Context(), ref, "newest", 0))
-		log, err := state.New(objects, state.Options{}).Log(t.Context(), ref, 0)
+		log, err := state.New(bucket, state.Options{}).Log(t.Context(), ref, 0)
 		if err != nil || log[len(log)-1].Generation <= 12 {
 			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
 		}
-		_, err = state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict)
+		_, err = state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
 		must(t, err)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Capabilities is the outcome of Probe.
@@ -40,7 +42,7 @@ func (s *Store) Probe(ctx context.Context) (Capabilities, error) {
 	}
 	p.caps.Verdict = p.caps.verdict()
 	if !p.caps.safe() {
-		return p.caps, fmt.Errorf("%w: %s", ErrUnsafe, p.caps.Verdict)
+		return p.caps, fmt.Errorf("%w: %s", objects.ErrUnsafe, p.caps.Verdict)
 	}
 	return p.caps, nil
 }
@@ -78,7 +80,7 @@ func (c Capabilities) verdict() string {
 }
 
 type prober struct {
-	objects Objects
+	objects objects.Objects
 	prefix  string
 	caps    Capabilities
 
@@ -123,7 +125,7 @@ func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool
 
 // refused makes a finding of a condition that the store answers with an error of its own.
 func refused(err error) error {
-	if errors.Is(err, ErrUnsafe) {
+	if errors.Is(err, objects.ErrUnsafe) {
 		return nil
 	}
 	return err
@@ -131,7 +133,7 @@ func refused(err error) error {
 
 func (p *prober) swaps(ctx context.Context) error {
 	first, ok, err := p.swap(ctx, "swap", "", "1")
-	if errors.Is(err, ErrUnsafe) {
+	if errors.Is(err, objects.ErrUnsafe) {
 		return nil
 	}
 	if err != nil || !ok {
@@ -200,10 +202,10 @@ func (p *prober) oneWins(ctx context.Context, old string) (etag string, wins int
 func (p *prober) reads(ctx context.Context) error {
 	key := p.prefix + "read"
 	p.keys = append(p.keys, key)
-	if err := p.objects.Put(ctx, key, []byte(probeBody), Sum([]byte(probeBody))); err != nil {
+	if err := p.objects.Put(ctx, key, []byte(probeBody), objects.Sum([]byte(probeBody))); err != nil {
 		return err
 	}
-	obj, err := p.objects.Get(ctx, key, GetOptions{})
+	obj, err := p.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -214,9 +216,9 @@ func (p *prober) reads(ctx context.Context) error {
 		}
 		listed = listed || info.Key == key && info.Size == int64(len(probeBody))
 	}
-	_, err = p.objects.Get(ctx, key, GetOptions{IfNoneMatch: obj.ETag})
-	p.caps.Fresh = listed && string(obj.Data) == probeBody && errors.Is(err, ErrNotModified)
-	part, err := p.objects.Get(ctx, key, GetOptions{Offset: 4, Length: 5})
+	_, err = p.objects.Get(ctx, key, objects.GetOptions{IfNoneMatch: obj.ETag})
+	p.caps.Fresh = listed && string(obj.Data) == probeBody && errors.Is(err, objects.ErrNotModified)
+	part, err := p.objects.Get(ctx, key, objects.GetOptions{Offset: 4, Length: 5})
 	p.caps.Ranges = err == nil && string(part.Data) == probeBody[4:9]
 	return nil
 }
@@ -224,9 +226,9 @@ func (p *prober) reads(ctx context.Context) error {
 func (p *prober) digest(ctx context.Context) error {
 	key := p.prefix + "digest"
 	p.keys = append(p.keys, key)
-	err := p.objects.Put(ctx, key, []byte(probeBody), Digest{})
+	err := p.objects.Put(ctx, key, []byte(probeBody), objects.Digest{})
 	p.caps.Verify = err != nil
-	if errors.Is(err, ErrTemporary) {
+	if errors.Is(err, objects.ErrTemporary) {
 		return err
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
@@ -18,7 +19,7 @@ type careless struct {
 
 func (c careless) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	if old == "" && c.ignoreCreate || old != "" && c.ignoreMatch {
-		obj, err := c.Get(ctx, key, state.GetOptions{})
+		obj, err := c.Get(ctx, key, objects.GetOptions{})
 		if err == nil {
 			old = obj.ETag
 		} else {
@@ -29,31 +30,31 @@ func (c careless) CompareAndSwap(ctx context.Context, key, old string, data []by
 }
 
 func TestProbe(t *testing.T) {
-	objects := mem.New()
-	caps, err := state.New(objects, state.Options{}).Probe(t.Context())
+	bucket := mem.New()
+	caps, err := state.New(bucket, state.Options{}).Probe(t.Context())
 	if err != nil || !caps.Create || !caps.Swap || !caps.Atomic || !caps.Verify || !caps.Fresh || !caps.Ranges {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
-	for info, err := range objects.List(t.Context(), "", "") {
+	for info, err := range bucket.List(t.Context(), "", "") {
 		t.Errorf("left behind: %s, %v", info.Key, err)
 	}
 	for _, c := range []careless{
 		{mem.New(), true, false}, {mem.New(), false, true}, {mem.New(), true, true},
 	} {
 		caps, err := state.New(c, state.Options{}).Probe(t.Context())
-		if !errors.Is(err, state.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
-			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, state.ErrUnsafe)
+		if !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
+			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, objects.ErrUnsafe)
 		}
 	}
 	for _, create := range []bool{true, false} {
 		caps, err := state.New(lacking{mem.New(), create}, state.Options{}).Probe(t.Context())
-		if !errors.Is(err, state.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic || !caps.Ranges {
+		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic || !caps.Ranges {
 			t.Errorf("Probe() of a store that refuses If-Match, creates %v = %+v, %v", create, caps, err)
 		}
 	}
 	down := mem.New()
 	down.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
-	if _, err := state.New(down, state.Options{}).Probe(t.Context()); err == nil || errors.Is(err, state.ErrUnsafe) {
-		t.Errorf("Probe() of a store that is down = %v, want another error than %v", err, state.ErrUnsafe)
+	if _, err := state.New(down, state.Options{}).Probe(t.Context()); err == nil || errors.Is(err, objects.ErrUnsafe) {
+		t.Errorf("Probe() of a store that is down = %v, want another error than %v", err, objects.ErrUnsafe)
 	}
 }

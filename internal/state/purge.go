@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // A deleted workspace leaves a HEAD that says so, for late commits to find. When that is old, the HEAD
@@ -30,7 +32,7 @@ func floorKey(tenant string) string { return tenant + "/floor" + headSuffix }
 
 func (s *Store) readFloor(ctx context.Context, tenant string) (f floor, etag string, err error) {
 	key := floorKey(tenant)
-	obj, err := s.objects.Get(ctx, key, GetOptions{})
+	obj, err := s.objects.Get(ctx, key, objects.GetOptions{})
 	if errors.Is(err, ErrNotFound) {
 		return f, "", nil
 	}
@@ -39,13 +41,13 @@ func (s *Store) readFloor(ctx context.Context, tenant string) (f floor, etag str
 	}
 	body, ok := unseal(obj.Data)
 	if err = json.Unmarshal(body, &f); err != nil || !ok || f.Generation < 0 {
-		return f, "", fmt.Errorf("%s: %w", key, ErrCorrupt)
+		return f, "", fmt.Errorf("%s: %w", key, objects.ErrCorrupt)
 	}
 	return f, obj.ETag, nil
 }
 
 func (s *Store) raiseFloor(ctx context.Context, tenant string, generation int64) error {
-	for pace := s.newPacer(); ; {
+	for backoff := s.opts.Retry.NewBackoff(); ; {
 		f, etag, err := s.readFloor(ctx, tenant)
 		if err != nil || f.Generation >= generation {
 			return err
@@ -55,8 +57,8 @@ func (s *Store) raiseFloor(ctx context.Context, tenant string, generation int64)
 			return err
 		}
 		_, err = s.objects.CompareAndSwap(ctx, floorKey(tenant), etag, seal(body))
-		if errors.Is(err, ErrConflict) || temporary(ctx, err) {
-			if err = pace.pause(ctx, err); err == nil {
+		if errors.Is(err, ErrConflict) || objects.Temporary(ctx, err) {
+			if err = backoff.Wait(ctx, err); err == nil {
 				continue
 			}
 		}
@@ -101,12 +103,12 @@ func (s *Store) gone(ctx context.Context, ref Ref, base *version) error {
 	if base == nil || base.head.Manifest == nil {
 		return nil
 	}
-	_, err := s.objects.Get(ctx, ref.manifestKey(base.head.Manifest.Name), GetOptions{})
+	_, err := s.objects.Get(ctx, ref.manifestKey(base.head.Manifest.Name), objects.GetOptions{})
 	if errors.Is(err, ErrNotFound) {
 		return nil // collected, as everything is before a HEAD goes
 	}
 	if err == nil {
-		err = fmt.Errorf("%s is gone, and its manifest %s is there: %w", ref.headKey(), base.head.Manifest.Name, ErrCorrupt)
+		err = fmt.Errorf("%s is gone, and its manifest %s is there: %w", ref.headKey(), base.head.Manifest.Name, objects.ErrCorrupt)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -20,10 +21,10 @@ import (
 var forgetful = state.CollectOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
 
 // everyRung is the plain store and those with heads of other kinds.
-func everyRung() map[string]func() state.Objects {
-	all := map[string]func() state.Objects{"compare and swap": func() state.Objects { return mem.New() }}
+func everyRung() map[string]func() objects.Objects {
+	all := map[string]func() objects.Objects{"compare and swap": func() objects.Objects { return mem.New() }}
 	for name, open := range rungs {
-		all[name] = func() state.Objects { o, _ := open(); return o }
+		all[name] = func() objects.Objects { o, _ := open(); return o }
 	}
 	return all
 }
@@ -106,11 +107,11 @@ func TestPurge(t *testing.T) {
 
 // interposed calls before each request.
 type interposed struct {
-	state.Objects
+	objects.Objects
 	before func(op, key string)
 }
 
-func (i interposed) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+func (i interposed) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
 	i.before("get", key)
 	return i.Objects.Get(ctx, key, o)
 }
@@ -199,8 +200,8 @@ func TestPurgeDies(t *testing.T) {
 					again.Write("again", "1")
 					want := map[string]string{}
 					if use {
-						if _, err := again.Store.Commit(t.Context(), again.Tree, state.Change{TaskID: "again", Attempt: 1}); !errors.Is(err, state.ErrTemporary) {
-							t.Errorf("Commit() to what is being removed = %v, want %v", err, state.ErrTemporary)
+						if _, err := again.Store.Commit(t.Context(), again.Tree, state.Change{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
+							t.Errorf("Commit() to what is being removed = %v, want %v", err, objects.ErrTemporary)
 						}
 						advance(t, 10*time.Minute)
 						if c := again.Commit("again"); c.Generation != 4 {
@@ -223,7 +224,7 @@ func TestPurgeDies(t *testing.T) {
 }
 
 // canceled makes no request of a context that has ended, as stores over a network do.
-type canceled struct{ state.Objects }
+type canceled struct{ objects.Objects }
 
 func (c canceled) Delete(ctx context.Context, keys ...string) error {
 	if i, ok := c.Objects.(interposed); ok {
@@ -238,12 +239,12 @@ func (c canceled) Delete(ctx context.Context, keys ...string) error {
 
 // TestLostHead: a HEAD that is gone although its manifest is there was not purged.
 func TestLostHead(t *testing.T) {
-	objects := mem.New()
-	w := committed(t, objects, 2)
-	if err := objects.Delete(t.Context(), "acme/w/main/HEAD"); err != nil {
+	bucket := mem.New()
+	w := committed(t, bucket, 2)
+	if err := bucket.Delete(t.Context(), "acme/w/main/HEAD"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Store.Checkout(t.Context(), w.Tree); !errors.Is(err, state.ErrCorrupt) {
-		t.Errorf("Checkout() without HEAD = %v, want %v", err, state.ErrCorrupt)
+	if _, err := w.Store.Checkout(t.Context(), w.Tree); !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("Checkout() without HEAD = %v, want %v", err, objects.ErrCorrupt)
 	}
 }

@@ -59,11 +59,11 @@ func TestRotationLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				objects := mem.New()
-				w := statetest.NewWorker(t, objects, ref, first)
+				bucket := mem.New()
+				w := statetest.NewWorker(t, bucket, ref, first)
 				w.Checkout()
 				c.before(w)
-				w = statetest.NewWorker(t, objects, ref, both)
+				w = statetest.NewWorker(t, bucket, ref, both)
 				w.Checkout()
 				c.after(w)
 				want := w.Files()
@@ -71,9 +71,9 @@ func TestRotationLeavesNothing(t *testing.T) {
 					t.Helper()
 					look := strict
 					look.DryRun = true
-					out, err := state.New(objects, both).Collect(t.Context(), "acme", look)
+					out, err := state.New(bucket, both).Collect(t.Context(), "acme", look)
 					must(t, err)
-					_, err = state.New(objects, second).Collect(t.Context(), "acme", look)
+					_, err = state.New(bucket, second).Collect(t.Context(), "acme", look)
 					n := out.OtherKeys[state.KeyID("acme", []byte("first"))]
 					if n == 0 && err != nil {
 						t.Errorf("Collect() says that nothing needs the first secret; without it: %v", err)
@@ -87,7 +87,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 					advance(t, 25*time.Hour)
 					collect := strict
 					collect.Deleted = -1
-					if _, err := state.New(objects, both).Collect(t.Context(), "acme", collect); err != nil {
+					if _, err := state.New(bucket, both).Collect(t.Context(), "acme", collect); err != nil {
 						t.Fatal(err)
 					}
 					needed()
@@ -95,7 +95,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 				if n := needed(); n > 0 {
 					t.Errorf("%d objects still need the first secret", n)
 				}
-				fresh := statetest.NewWorker(t, objects, ref, second)
+				fresh := statetest.NewWorker(t, bucket, ref, second)
 				fresh.Checkout()
 				fresh.Want(want)
 				_, err := fresh.Store.Log(t.Context(), ref, 0)
@@ -104,12 +104,12 @@ func TestRotationLeavesNothing(t *testing.T) {
 				must(t, err)
 				before, err := fresh.Store.Info(t.Context(), ref)
 				must(t, err)
-				_, err = state.New(objects, second).Collect(t.Context(), "acme", strict)
+				_, err = state.New(bucket, second).Collect(t.Context(), "acme", strict)
 				must(t, err)
 				if after, err := fresh.Store.Info(t.Context(), ref); err != nil || after.Generation != before.Generation {
 					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation, before.Generation, err)
 				}
-				must(t, objects.Violations())
+				must(t, bucket.Violations())
 			})
 		})
 	}
@@ -135,22 +135,22 @@ func TestRepairDamagedKeyID(t *testing.T) {
 		"/m/000000000002-": func([]byte) int { return 10 },
 		"/p/":              func(data []byte) int { return len(data) - 15 },
 	} {
-		objects := mem.New()
-		w := statetest.NewWorker(t, objects, ref, encrypted)
+		bucket := mem.New()
+		w := statetest.NewWorker(t, bucket, ref, encrypted)
 		for i := range 3 {
 			w.Checkout()
 			w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
 			w.Commit(fmt.Sprint("task-", i))
 		}
-		for _, key := range keys(t, objects) {
+		for _, key := range keys(t, bucket) {
 			if strings.Contains(key, kind) {
-				objects.Damage(key, func(data []byte) []byte { return flipped(offset(data))(data) })
+				bucket.Damage(key, func(data []byte) []byte { return flipped(offset(data))(data) })
 			}
 			if strings.Contains(key, "/m/000000000003-") && kind == "/p/" { // so that indexes are read
-				objects.Damage(key, gone)
+				bucket.Damage(key, gone)
 			}
 		}
-		out, err := state.New(objects, encrypted).Repair(t.Context(), ref, state.RepairOptions{})
+		out, err := state.New(bucket, encrypted).Repair(t.Context(), ref, state.RepairOptions{})
 		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
 			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
 		}
@@ -161,25 +161,25 @@ func TestRepairDamagedKeyID(t *testing.T) {
 // back; with another secret they ask for a key.
 func TestDamagedKeyIDOfHead(t *testing.T) {
 	for _, key := range []string{"acme/w/main/HEAD", "acme/w/main/pins/HEAD"} {
-		objects := mem.New()
-		w := statetest.NewWorker(t, objects, ref, encrypted)
+		bucket := mem.New()
+		w := statetest.NewWorker(t, bucket, ref, encrypted)
 		w.Checkout()
 		commitFiles(w, "one", "x", 3)
 		must(t, w.Store.Pin(t.Context(), ref, "pin", 1))
 		want := w.Files()
-		objects.Damage(key, flipped(10))
-		store := state.New(objects, encrypted)
+		bucket.Damage(key, flipped(10))
+		store := state.New(bucket, encrypted)
 		report, err := store.Check(t.Context(), ref, state.CheckOptions{})
 		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "has encrypted it, and it names") {
 			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
 		}
-		stranger := state.New(objects, state.Options{Secrets: statetest.Secrets("another")})
+		stranger := state.New(bucket, state.Options{Secrets: statetest.Secrets("another")})
 		if _, err := stranger.Check(t.Context(), ref, state.CheckOptions{}); !errors.Is(err, state.ErrKey) {
 			t.Errorf("%s: Check() with another secret = %v, want ErrKey", key, err)
 		}
 		_, err = store.Repair(t.Context(), ref, state.RepairOptions{})
 		must(t, err)
-		fresh := statetest.NewWorker(t, objects, ref, encrypted)
+		fresh := statetest.NewWorker(t, bucket, ref, encrypted)
 		fresh.Checkout()
 		fresh.Want(want)
 		report, err = store.Check(t.Context(), ref, state.CheckOptions{})

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // RepairOptions says how much Repair reads.
@@ -128,7 +130,7 @@ func (r *repairer) survey(ctx context.Context) (err error) {
 }
 
 func (r *repairer) readHead(ctx context.Context) error {
-	obj, err := r.store.objects.Get(ctx, r.ref.headKey(), GetOptions{})
+	obj, err := r.store.objects.Get(ctx, r.ref.headKey(), objects.GetOptions{})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -271,7 +273,7 @@ func (r *repairer) bridge(ctx context.Context) error {
 	}
 	if err != nil {
 		r.out.Problems = append(r.out.Problems, err.Error()+" (the names of pins are lost)")
-		obj, err := r.store.objects.Get(ctx, r.ref.pinsKey(), GetOptions{})
+		obj, err := r.store.objects.Get(ctx, r.ref.pinsKey(), objects.GetOptions{})
 		if err != nil {
 			return err
 		}

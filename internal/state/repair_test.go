@@ -27,16 +27,16 @@ func damagedContent(i int) string { return statetest.Random(byte(i), 2000) }
 
 // history makes 12 generations, each with a file of its own in a pack of its own, and returns the keys
 // of packs and manifests by generation.
-func damagedHistory(t *testing.T, objects *mem.Objects) (packs, manifests map[int]string) {
+func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int]string) {
 	t.Helper()
-	w := newWorker(t, objects)
+	w := newWorker(t, bucket)
 	packs, manifests = map[int]string{}, map[int]string{}
 	for i := 1; i <= damagedCommits; i++ {
 		w.Checkout()
 		w.Write(fmt.Sprint("d/f", i), damagedContent(i))
-		objects.Calls()
+		bucket.Calls()
 		w.Commit(fmt.Sprint("task-", i))
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			switch call.Op + " " + kindOf(call.Key) {
 			case "put p":
 				packs[i] = call.Key
@@ -124,9 +124,9 @@ func TestRepair(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				objects := mem.New()
-				packs, manifests := damagedHistory(t, objects)
-				if err := state.New(objects, state.Options{}).Pin(t.Context(), ref, "four", 4); err != nil {
+				bucket := mem.New()
+				packs, manifests := damagedHistory(t, bucket)
+				if err := state.New(bucket, state.Options{}).Pin(t.Context(), ref, "four", 4); err != nil {
 					t.Fatal(err)
 				}
 				var damaged []string
@@ -140,15 +140,15 @@ func TestRepair(t *testing.T) {
 					damaged = append(damaged, c.key)
 				}
 				for _, key := range damaged {
-					objects.Damage(key, c.how)
+					bucket.Damage(key, c.how)
 				}
-				wantFound(t, objects, damaged, c.deep, c.lost)
-				store := state.New(objects, state.Options{})
+				wantFound(t, bucket, damaged, c.deep, c.lost)
+				store := state.New(bucket, state.Options{})
 				dry, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep, DryRun: true})
 				if err != nil {
 					t.Fatalf("Repair(dry run) = %v", err)
 				}
-				objects.Calls()
+				bucket.Calls()
 				out, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep})
 				if err != nil {
 					t.Fatalf("Repair() = %v", err)
@@ -156,7 +156,7 @@ func TestRepair(t *testing.T) {
 				if diff := cmp.Diff(dry.Lost, out.Lost); diff != "" {
 					t.Errorf("a dry run says other paths are lost (-dry +done):\n%s", diff)
 				}
-				for _, call := range objects.Calls() {
+				for _, call := range bucket.Calls() {
 					if call.Op == "delete" {
 						t.Errorf("Repair() has made the request %+v", call)
 					}
@@ -171,16 +171,16 @@ func TestRepair(t *testing.T) {
 				if !slices.Equal(lost, c.lost) || !slices.Equal(out.Unknown, c.unknown) || out.Commit.NoChange != c.same {
 					t.Errorf("Repair() = %+v, want lost %v, unknown %v, unchanged: %v", out, c.lost, c.unknown, c.same)
 				}
-				wantWorking(t, objects, c.want, c.deep)
+				wantWorking(t, bucket, c.want, c.deep)
 			})
 		})
 	}
 }
 
 // wantFound runs Check on damage.
-func wantFound(t *testing.T, objects *mem.Objects, damaged []string, deep bool, lost []string) {
+func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, lost []string) {
 	t.Helper()
-	report, err := state.New(objects, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: deep})
+	report, err := state.New(bucket, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: deep})
 	if err != nil {
 		t.Fatalf("Check() = %v", err)
 	}
@@ -195,9 +195,9 @@ func wantFound(t *testing.T, objects *mem.Objects, damaged []string, deep bool, 
 }
 
 // wantWorking uses a repaired workspace: files, history, a task, a collection; and repairs it again.
-func wantWorking(t *testing.T, objects *mem.Objects, want map[string]string, deep bool) {
+func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep bool) {
 	t.Helper()
-	w := newWorker(t, objects)
+	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Want(want)
 	again, err := w.Store.Repair(t.Context(), ref, state.RepairOptions{ReadData: deep})
@@ -222,12 +222,12 @@ func wantWorking(t *testing.T, objects *mem.Objects, want map[string]string, dee
 			t.Errorf("Collect() after the repair = %v", err)
 		}
 	}
-	fresh := newWorker(t, objects)
+	fresh := newWorker(t, bucket)
 	fresh.Checkout()
 	want = maps.Clone(want)
 	want["after"] = "repair"
 	fresh.Want(want)
-	if err := objects.Violations(); err != nil {
+	if err := bucket.Violations(); err != nil {
 		t.Error(err)
 	}
 }
@@ -236,11 +236,11 @@ func wantWorking(t *testing.T, objects *mem.Objects, want map[string]string, dee
 // read can be read, tasks are known to be applied, and new generations are new.
 func TestRepairKeepsHistory(t *testing.T) {
 	for _, how := range []func([]byte) []byte{gone, flipped(40)} {
-		objects := mem.New()
-		_, manifests := damagedHistory(t, objects)
-		objects.Damage(manifests[6], how)
-		objects.Damage("acme/w/main/HEAD", how)
-		store := state.New(objects, state.Options{})
+		bucket := mem.New()
+		_, manifests := damagedHistory(t, bucket)
+		bucket.Damage(manifests[6], how)
+		bucket.Damage("acme/w/main/HEAD", how)
+		store := state.New(bucket, state.Options{})
 		out, err := store.Repair(t.Context(), ref, state.RepairOptions{})
 		if err != nil || out.Commit.Generation != 13 {
 			t.Fatalf("Repair() = %+v, %v, want generation 13", out, err)
@@ -268,15 +268,15 @@ func TestRepairKeepsHistory(t *testing.T) {
 
 // TestRepairReadsNoMoreThanItNeeds: a damaged pack is read once when another one has its content.
 func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
-	objects := mem.New()
+	bucket := mem.New()
 	commit := func(ref state.Ref, files ...string) (pack string) {
-		w := statetest.NewWorker(t, objects, ref, state.Options{})
+		w := statetest.NewWorker(t, bucket, ref, state.Options{})
 		w.Checkout()
 		for i, name := range files {
 			w.Write(name, damagedContent(i))
 		}
 		w.Commit("task")
-		for _, call := range objects.Calls() {
+		for _, call := range bucket.Calls() {
 			if call.Op == "put" && kindOf(call.Key) == "p" {
 				pack = call.Key
 			}
@@ -285,13 +285,13 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	}
 	pack := commit(ref, "same")
 	commit(state.Ref{Tenant: ref.Tenant, Workspace: "copy"}, "same", "another")
-	objects.Damage(pack, truncated)
-	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
+	bucket.Damage(pack, truncated)
+	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
 	if err != nil || len(out.Lost) > 0 || len(out.Problems) != 1 {
 		t.Errorf("Repair() = %+v, %v, want one problem, and nothing lost", out, err)
 	}
 	gets := 0
-	for _, call := range objects.Calls() {
+	for _, call := range bucket.Calls() {
 		if call.Op == "get" && call.Key == pack {
 			gets++
 		}
@@ -303,17 +303,17 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 
 // TestRepairFindsOlder: a path whose content is lost is named with the generation that has an older one.
 func TestRepairFindsOlder(t *testing.T) {
-	objects := mem.New()
-	committed(t, objects, 3)
-	for _, key := range keys(t, objects) {
-		objects.Damage(key, func(data []byte) []byte {
+	bucket := mem.New()
+	committed(t, bucket, 3)
+	for _, key := range keys(t, bucket) {
+		bucket.Damage(key, func(data []byte) []byte {
 			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
 				return nil
 			}
 			return data
 		})
 	}
-	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
+	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
 	if want := []state.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
 		t.Errorf("Repair() = %+v, %v, want lost %v", out, err, want)
 	}
@@ -321,10 +321,10 @@ func TestRepairFindsOlder(t *testing.T) {
 
 // TestRepairCannotAsk: an older version that cannot be read for now is not one that has nothing.
 func TestRepairCannotAsk(t *testing.T) {
-	objects := mem.New()
-	committed(t, objects, 3)
-	for _, key := range keys(t, objects) {
-		objects.Damage(key, func(data []byte) []byte {
+	bucket := mem.New()
+	committed(t, bucket, 3)
+	for _, key := range keys(t, bucket) {
+		bucket.Damage(key, func(data []byte) []byte {
 			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
 				return nil
 			}
@@ -333,7 +333,7 @@ func TestRepairCannotAsk(t *testing.T) {
 	}
 	var mu sync.Mutex
 	gets := map[string]int{}
-	objects.SetFault(func(c mem.Call) mem.Fault {
+	bucket.SetFault(func(c mem.Call) mem.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		gets[c.Key]++
@@ -342,7 +342,7 @@ func TestRepairCannotAsk(t *testing.T) {
 		}
 		return mem.OK
 	})
-	out, err := state.New(objects, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{DryRun: true})
+	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{DryRun: true})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
 	}
@@ -350,19 +350,19 @@ func TestRepairCannotAsk(t *testing.T) {
 
 // TestRepairOfNothing: a workspace that never was, or was deleted, is left alone.
 func TestRepairOfNothing(t *testing.T) {
-	objects := mem.New()
-	store := state.New(objects, state.Options{})
-	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, objects)) > 0 {
-		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, keys(t, objects))
+	bucket := mem.New()
+	store := state.New(bucket, state.Options{})
+	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, bucket)) > 0 {
+		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, keys(t, bucket))
 	}
-	w := committed(t, objects, 3)
+	w := committed(t, bucket, 3)
 	if err := w.Store.Delete(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange {
 		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
 	}
-	fresh := newWorker(t, objects)
+	fresh := newWorker(t, bucket)
 	fresh.Checkout()
 	fresh.Want(map[string]string{})
 }
@@ -371,23 +371,23 @@ func TestRepairOfNothing(t *testing.T) {
 // and what was promised stays.
 func TestCollectWithDamagedNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		w := committed(t, objects, 30)
+		bucket := mem.New()
+		w := committed(t, bucket, 30)
 		if err := w.Store.Keep(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
 			advance(t, 25*time.Hour)
-			for _, key := range keys(t, objects) {
+			for _, key := range keys(t, bucket) {
 				if strings.Contains(key, "/gc/") && !strings.HasSuffix(key, "HEAD") || strings.Contains(key, "/k/") {
-					objects.Damage(key, func([]byte) []byte { return []byte("{") })
+					bucket.Damage(key, func([]byte) []byte { return []byte("{") })
 				}
 			}
-			if _, err := state.New(objects, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, _, err := state.New(objects, state.Options{}).Open(t.Context(), ref, 3, "n")
+		_, _, err := state.New(bucket, state.Options{}).Open(t.Context(), ref, 3, "n")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Open() of the promised version = %v", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // readTree puts the newest version together.
@@ -68,14 +70,14 @@ func (r *repairer) snapshot(ctx context.Context) (*snapshot, error) {
 
 // readContent verifies the content of the tree, looks elsewhere for what is damaged, and leaves out the rest.
 func (r *repairer) readContent(ctx context.Context) error {
-	wants := map[Digest][]*blob{}
+	wants := map[objects.Digest][]*blob{}
 	for _, e := range r.tree {
 		for i := range e.Blobs {
 			wants[e.Blobs[i].Pack.ID] = append(wants[e.Blobs[i].Pack.ID], &e.Blobs[i])
 		}
 	}
-	r.fold = &fold{from: map[Digest]bool{}, to: map[Digest]blob{}, wait: func() error { return nil }}
-	for _, id := range slices.SortedFunc(maps.Keys(wants), Digest.compare) {
+	r.fold = &fold{from: map[objects.Digest]bool{}, to: map[objects.Digest]blob{}, wait: func() error { return nil }}
+	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
 		if err := r.packs.look(ctx, wants[id][0].Pack, wants[id], r.opts.ReadData, nil); err != nil {
 			return err
 		}
@@ -103,14 +105,14 @@ func (r *repairer) readContent(ctx context.Context) error {
 }
 
 // findElsewhere finds content of damaged packs: in the index of other ones, or still in them.
-func (r *repairer) findElsewhere(ctx context.Context, wants map[Digest][]*blob) error {
-	needed := map[Digest]bool{}
+func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][]*blob) error {
+	needed := map[objects.Digest]bool{}
 	for id := range r.fold.from {
 		for _, b := range wants[id] {
 			needed[b.ID] = true
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(r.packs.listed), Digest.compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(r.packs.listed), objects.Digest.Compare) {
 		if len(needed) == 0 {
 			break
 		}
@@ -139,11 +141,11 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[Digest][]*blob) 
 }
 
 // salvage copies content that can still be read from packs that are not whole.
-func (r *repairer) salvage(ctx context.Context, wants map[Digest][]*blob, needed map[Digest]bool) error {
+func (r *repairer) salvage(ctx context.Context, wants map[objects.Digest][]*blob, needed map[objects.Digest]bool) error {
 	p := r.store.newPacker(ctx, r.ref.Tenant, emptySnapshot.blobFinder(0))
 	r.fold.wait = sync.OnceValue(p.finish)
-	var found []Digest
-	for _, id := range slices.SortedFunc(maps.Keys(r.fold.from), Digest.compare) {
+	var found []objects.Digest
+	for _, id := range slices.SortedFunc(maps.Keys(r.fold.from), objects.Digest.Compare) {
 		if len(needed) == 0 {
 			break
 		}
@@ -219,15 +221,15 @@ func (r *repairer) findUnnamed(ctx context.Context) error {
 		return err
 	}
 	var bytes int64
-	known := map[Digest]bool{}
+	known := map[objects.Digest]bool{}
 	for _, e := range r.tree {
 		bytes += e.Size
 		for _, b := range e.Blobs {
 			known[b.ID] = true
 		}
 	}
-	ids := slices.SortedFunc(maps.Keys(r.packs.listed), func(a, b Digest) int {
-		return cmp.Or(r.packs.listed[a].Modified.Compare(r.packs.listed[b].Modified), a.compare(b))
+	ids := slices.SortedFunc(maps.Keys(r.packs.listed), func(a, b objects.Digest) int {
+		return cmp.Or(r.packs.listed[a].Modified.Compare(r.packs.listed[b].Modified), a.Compare(b))
 	})
 	for _, id := range ids {
 		info := r.packs.listed[id]
@@ -285,8 +287,8 @@ func (r *repairer) recovered(b blob, at int64) {
 }
 
 // namedPacks are the packs that any manifest of the tenant refers to.
-func (r *repairer) namedPacks(ctx context.Context) (map[Digest]bool, error) {
-	packs := map[Digest]bool{}
+func (r *repairer) namedPacks(ctx context.Context) (map[objects.Digest]bool, error) {
+	packs := map[objects.Digest]bool{}
 	prefix := r.ref.Tenant + "/w/"
 	for info, err := range r.store.objects.List(ctx, prefix, "") {
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 
 // A program leaves links where the next version has directories and files.
 func TestNoEscape(t *testing.T) {
-	objects := mem.New()
-	a := newWorker(t, objects)
+	bucket := mem.New()
+	a := newWorker(t, bucket)
 	a.Checkout()
 	a.Write("dir/sub/file", "new")
 	a.Write("file", "new")
@@ -27,7 +27,7 @@ func TestNoEscape(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("victim"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := newWorker(t, objects)
+	b := newWorker(t, bucket)
 	for link, target := range map[string]string{
 		"dir": outside, "file": filepath.Join(outside, "file"), state.IgnoreFile: filepath.Join(outside, "file"),
 	} {
@@ -54,8 +54,8 @@ func TestNoEscape(t *testing.T) {
 
 // Hard links into a tree, and between its files, are never written through.
 func TestHardLinks(t *testing.T) {
-	objects := mem.New()
-	a, b := newWorker(t, objects), newWorker(t, objects)
+	bucket := mem.New()
+	a, b := newWorker(t, bucket), newWorker(t, bucket)
 	a.Checkout()
 	a.Write("x", "1")
 	if err := os.Link(filepath.Join(a.Dir, "x"), filepath.Join(a.Dir, "y")); err != nil {
@@ -71,8 +71,8 @@ func TestHardLinks(t *testing.T) {
 }
 
 func TestOddFiles(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Write("file", "1")
 	if err := syscall.Mkfifo(filepath.Join(w.Dir, "pipe"), 0o644); err != nil {
@@ -85,7 +85,7 @@ func TestOddFiles(t *testing.T) {
 	if got := strings.Join(c.Changed, " "); got != "file" {
 		t.Errorf("Commit() changed %q, want the file only", got)
 	}
-	other := newWorker(t, objects)
+	other := newWorker(t, bucket)
 	if err := syscall.Mkfifo(filepath.Join(other.Dir, "file"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -98,15 +98,15 @@ func TestOddFiles(t *testing.T) {
 }
 
 func TestIgnoreFile(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Write(state.IgnoreFile, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
 	for _, path := range []string{"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean", "__pycache__/m.pyc", "node_modules/p/x"} {
 		w.Write(path, "x")
 	}
 	w.Commit("task-1")
-	other := newWorker(t, objects)
+	other := newWorker(t, bucket)
 	other.Checkout()
 	got := other.Files()
 	for path, want := range map[string]bool{
@@ -123,15 +123,15 @@ func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
 	}
-	objects := mem.New()
-	a := newWorker(t, objects)
+	bucket := mem.New()
+	a := newWorker(t, bucket)
 	a.Checkout()
 	a.Write("dir/file", "1")
 	if err := os.Symlink("file", filepath.Join(a.Dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	a.Commit("task-1")
-	b := statetest.NewWorker(t, objects, ref, state.Options{Owner: &state.Owner{UID: 65534, GID: 65534}})
+	b := statetest.NewWorker(t, bucket, ref, state.Options{Owner: &state.Owner{UID: 65534, GID: 65534}})
 	b.Write("dir/file", "1") // right content, wrong owner
 	b.Checkout()
 	if err := b.Tree.WriteFile("given/file", []byte("1"), 0o644); err != nil {
@@ -150,8 +150,8 @@ func TestOwner(t *testing.T) {
 
 // The times of a file can be set back by a program; its change time cannot.
 func TestSetBackTimes(t *testing.T) {
-	objects := mem.New()
-	w := newWorker(t, objects)
+	bucket := mem.New()
+	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Write("file", "old")
 	w.Commit("task-1")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Ref names a workspace. Both parts are slugs: ^[a-z0-9][a-z0-9-]{0,62}$.
@@ -30,13 +32,13 @@ func (r Ref) check() error {
 
 // Options configures a Store; the zero value has no disk cache and the default quota.
 type Options struct {
-	CacheDir   string   // worker-local cache of packs and manifests; empty: memory only
-	CacheBytes int64    // bound of CacheDir in bytes, 0: 2 GiB
-	Quota      Quota    // of each workspace
-	Owner      *Owner   // of what is written into trees; nil: this process
-	Reserved   []string // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
-	Excludes   []string // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
-	Patience   Patience // with the object store
+	CacheDir   string              // worker-local cache of packs and manifests; empty: memory only
+	CacheBytes int64               // bound of CacheDir in bytes, 0: 2 GiB
+	Quota      Quota               // of each workspace
+	Owner      *Owner              // of what is written into trees; nil: this process
+	Reserved   []string            // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
+	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
+	Retry      objects.RetryPolicy // of requests to the object store
 	Compaction Compaction
 	// Secrets of each tenant encrypt what it stores; nil, or none of a tenant: it is in the clear. What
 	// was in the clear, or has another key, can be read, and collections write it anew. Called once for each tenant.
@@ -105,7 +107,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 // Store is the workspaces of one object store as one worker sees them.
 // Its methods may be called at the same time, but not with the same Tree.
 type Store struct {
-	objects  Objects
+	objects  objects.Objects
 	opts     Options
 	codec    codec
 	cache    *cache
@@ -115,9 +117,9 @@ type Store struct {
 	buffers  sync.Pool // of *[]byte
 }
 
-// New returns a Store on objects. It makes no request; call Probe before relying on
+// New returns a Store on bucket. It makes no request; call Probe before relying on
 // an object store for the first time.
-func New(objects Objects, opts Options) *Store {
+func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -127,9 +129,9 @@ func New(objects Objects, opts Options) *Store {
 	if opts.Excludes == nil {
 		opts.Excludes = DefaultExcludes
 	}
-	opts.Quota, opts.Patience, opts.Compaction = opts.Quota.withDefaults(), opts.Patience.orDefaults(), opts.Compaction.orDefaults()
+	opts.Quota, opts.Retry, opts.Compaction = opts.Quota.withDefaults(), opts.Retry.WithDefaults(), opts.Compaction.orDefaults()
 	s := &Store{
-		objects: retrying{objects, opts.Patience}, opts: opts, codec: newCodec(),
+		objects: objects.WithRetry(bucket, opts.Retry), opts: opts, codec: newCodec(),
 		cache: openCache(opts.CacheDir, opts.CacheBytes),
 	}
 	if opts.Mirror.Target != nil {

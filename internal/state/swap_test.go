@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -14,10 +15,10 @@ import (
 // TestSwappedObjects: any two encrypted objects of a tenant that change places are found, also those of two workspaces with
 // the same generations.
 func TestSwappedObjects(t *testing.T) {
-	objects := mem.New()
+	bucket := mem.New()
 	refs := []state.Ref{ref, {Tenant: ref.Tenant, Workspace: "lab"}}
 	for _, r := range refs {
-		w := statetest.NewWorker(t, objects, r, encrypted)
+		w := statetest.NewWorker(t, bucket, r, encrypted)
 		for i := range 3 {
 			w.Checkout()
 			w.Write("f", fmt.Sprint(r.Workspace, i))
@@ -27,7 +28,7 @@ func TestSwappedObjects(t *testing.T) {
 	}
 	damaged := func() bool {
 		for _, r := range refs {
-			report, err := state.New(objects, encrypted).Check(t.Context(), r, state.CheckOptions{ReadData: true})
+			report, err := state.New(bucket, encrypted).Check(t.Context(), r, state.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
 				t.Errorf("Check() = %v: the key is there", err)
 			}
@@ -37,13 +38,13 @@ func TestSwappedObjects(t *testing.T) {
 		}
 		return false
 	}
-	all := keys(t, objects)
+	all := keys(t, bucket)
 	content := func(key string) []byte {
-		obj, err := objects.Get(t.Context(), key, state.GetOptions{})
+		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		must(t, err)
 		return bytes.Clone(obj.Data)
 	}
-	put := func(key string, data []byte) { objects.Damage(key, func([]byte) []byte { return data }) }
+	put := func(key string, data []byte) { bucket.Damage(key, func([]byte) []byte { return data }) }
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			inA, inB := content(a), content(b)

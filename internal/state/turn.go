@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // turn is the object by which workers share the work of collecting: who began last, and when.
@@ -32,7 +34,7 @@ func (s *Store) CollectInTurn(ctx context.Context, tenant string, every time.Dur
 
 func (s *Store) takeTurn(ctx context.Context, tenant string, every time.Duration) (bool, error) {
 	key := turnKey(tenant)
-	obj, err := s.objects.Get(ctx, key, GetOptions{})
+	obj, err := s.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, fmt.Errorf("take a turn: %w", err)
 	}

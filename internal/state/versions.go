@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 const (
@@ -65,18 +67,18 @@ func (c *versionCache) put(key string, v *loaded) {
 // readManifest returns the verified bytes of a manifest.
 func (s *Store) readManifest(ctx context.Context, ref Ref, l link) ([]byte, error) {
 	if data := s.cache.get(l.Digest); data != nil {
-		if Sum(data) == l.Digest {
+		if objects.Sum(data) == l.Digest {
 			return data, nil
 		}
 		s.cache.drop(l.Digest)
 	}
 	key := ref.manifestKey(l.Name)
-	obj, err := s.objects.Get(ctx, key, GetOptions{})
+	obj, err := s.objects.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if Sum(obj.Data) != l.Digest {
-		return nil, fmt.Errorf("%s: %w: has another digest", key, ErrCorrupt)
+	if objects.Sum(obj.Data) != l.Digest {
+		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
 	}
 	s.cache.put(l.Digest, obj.Data)
 	return obj.Data, nil
@@ -121,7 +123,7 @@ func (s *Store) load(ctx context.Context, ref Ref, l link) (*loaded, error) {
 		err = s.checkReserved(snap)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", key, ErrCorrupt, err)
+		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
 	}
 	v := &loaded{m, snap, size}
 	s.versions.put(key, v)
@@ -161,7 +163,7 @@ func (s *Store) loadChain(ctx context.Context, ref Ref, m *manifest) (*snapshot,
 		return nil, nil, err
 	}
 	if base == emptySnapshot && len(deltas) > 0 && !deltas[0].full() {
-		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest", ref.manifestKey(chain[0].Name), ErrCorrupt)
+		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest", ref.manifestKey(chain[0].Name), objects.ErrCorrupt)
 	}
 	return base, deltas, nil
 }
@@ -190,7 +192,7 @@ func (s *Store) current(ctx context.Context, ref Ref, old *version) (*version, e
 		etag = old.etag
 	}
 	h, tag, err := s.readHead(ctx, ref, etag)
-	if errors.Is(err, ErrNotModified) {
+	if errors.Is(err, objects.ErrNotModified) {
 		old.at = time.Now()
 		return old, nil
 	}
@@ -228,7 +230,7 @@ func (s *Store) readResult(ctx context.Context, tenant string, m *manifest) (jso
 		size += m.result[i].Raw
 	}
 	if size > maxResult {
-		return nil, fmt.Errorf("result of %d bytes: %w", size, ErrCorrupt)
+		return nil, fmt.Errorf("result of %d bytes: %w", size, objects.ErrCorrupt)
 	}
 	result := make(json.RawMessage, size)
 	err := s.fetch(ctx, tenant, wants, func(_ int, w want, data []byte) error {

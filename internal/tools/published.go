@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Published is the catalogue that was published last: a Source that needs no files of this host. It
 // is safe for concurrent use.
 type Published struct {
-	objects Objects
+	bucket objects.Objects
 
 	mu      sync.Mutex
 	asked   time.Time
@@ -25,7 +27,7 @@ type Published struct {
 const askEvery = 2 * time.Second
 
 // OpenPublished returns the catalogue in the bucket; it reads nothing yet.
-func OpenPublished(objects Objects) *Published { return &Published{objects: objects} }
+func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket: bucket} }
 
 // Read returns the version that was published last, as it was known two seconds ago at most. The
 // error is fs.ErrNotExist when none was ever published.
@@ -45,15 +47,15 @@ func (p *Published) refresh(ctx context.Context) error {
 }
 
 func (p *Published) ask(ctx context.Context) error {
-	id, err := Current(ctx, p.objects)
+	id, err := Current(ctx, p.bucket)
 	if err != nil || id == p.version.ID {
 		return err
 	}
-	archive, err := p.objects.Get(ctx, versionKey(id))
+	archive, err := p.bucket.Get(ctx, versionKey(id), objects.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	v := Version{ID: id, Archive: archive}
+	v := Version{ID: id, Archive: archive.Data}
 	files, err := v.files()
 	if err != nil {
 		return fmt.Errorf("fetch catalogue %s: %w", id, err)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Source is where the fleet's catalogue comes from: a directory (Catalogue) or the bucket (Published).
@@ -31,7 +33,7 @@ type ShelfOptions struct {
 	Overlay func(tenant string) *Overlay
 	// Objects is where versions are kept that a task pins, so that another host can run it again with
 	// the same; nil: they are on this host only.
-	Objects Objects
+	Objects objects.Objects
 	Log     *slog.Logger
 }
 
@@ -168,7 +170,7 @@ func (s *Shelf) store(ctx context.Context, key string, v Version) {
 	if s.o.Objects == nil || v.Archive == nil {
 		return
 	}
-	if err := s.o.Objects.Put(ctx, key, v.Archive); err != nil {
+	if err := s.o.Objects.Put(ctx, key, v.Archive, objects.Sum(v.Archive)); err != nil {
 		s.o.Log.WarnContext(ctx, "version of the catalogue not kept for other hosts", "version", v.ID, "error", err)
 	}
 }
@@ -299,9 +301,9 @@ func (s *Shelf) fetchOverlay(ctx context.Context, tenant, id string) (map[string
 	if s.o.Objects == nil || !versionID.MatchString(id) {
 		return nil, fmt.Errorf("tools %s of tenant %s: %w", Visible(clip(id)), tenant, fs.ErrNotExist)
 	}
-	archive, err := s.o.Objects.Get(ctx, overlayKey(tenant, id))
+	archive, err := s.o.Objects.Get(ctx, overlayKey(tenant, id), objects.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch the tools that tenant %s registered: %w", tenant, err)
 	}
-	return Version{ID: id, Archive: archive}.files()
+	return Version{ID: id, Archive: archive.Data}.files()
 }

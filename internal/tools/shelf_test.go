@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -93,7 +94,7 @@ func TestShelfOutlivesBrokenFiles(t *testing.T) {
 
 // Each tenant has the fleet's tools and its own; another host makes the same of what a task pinned.
 func TestShelfOfTenants(t *testing.T) {
-	dir, objects := t.TempDir(), &store{data: map[string][]byte{}}
+	dir, bucket := t.TempDir(), mem.New()
 	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
 	overlays := map[string]*tools.Overlay{"acme": {Files: map[string][]byte{
 		"crm/find.py": []byte("def find():\n    return 2\n"), "mine/g.py": []byte("def g():\n    return 3\n"),
@@ -101,7 +102,7 @@ func TestShelfOfTenants(t *testing.T) {
 	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.Shelf {
 		t.Helper()
 		shelf, err := tools.OpenShelf(tools.ShelfOptions{
-			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: objects, Log: slog.New(slog.DiscardHandler),
+			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket, Log: slog.New(slog.DiscardHandler),
 			Overlay: func(tenant string) *tools.Overlay { return o[tenant] },
 		})
 		if err != nil {
@@ -162,8 +163,8 @@ func TestShelfOfTenants(t *testing.T) {
 // What was published is there without a file, soon after; a host that cannot ask goes on.
 func TestPublishedSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := &store{data: map[string][]byte{}}
-		p := tools.OpenPublished(objects)
+		bucket := mem.New()
+		p := tools.OpenPublished(bucket)
 		if _, err := p.Read(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("nothing was published: %v, want %v", err, fs.ErrNotExist)
 		}
@@ -171,7 +172,7 @@ func TestPublishedSource(t *testing.T) {
 		publish := func(name string) string {
 			write(t, dir, "mine/"+name+".py", "def "+name+"():\n    return 1\n")
 			v := packed(t, dir)
-			if err := tools.Publish(t.Context(), objects, v); err != nil {
+			if err := tools.Publish(t.Context(), bucket, v); err != nil {
 				t.Fatal(err)
 			}
 			return v.ID
@@ -194,7 +195,7 @@ func TestPublishedSource(t *testing.T) {
 		if v, snap, err := shelf.Current(t.Context(), "acme"); err != nil || v != second || len(snap.Tools) != 2 {
 			t.Errorf("three seconds later = %s, %v, want %s", v, err, second)
 		}
-		objects.fail = errors.New("the bucket is away")
+		bucket.SetFault(broken)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 		if v, _, err := shelf.Current(t.Context(), "acme"); err != nil || v != second {
 			t.Errorf("without the bucket = %s, %v, want %s", v, err, second)

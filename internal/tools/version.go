@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Version is one immutable state of the catalogue: modules, definitions and approvals. Equal files
@@ -26,15 +28,6 @@ import (
 type Version struct {
 	ID      string // 26 characters of base32, the digest of the archive before compression
 	Archive []byte // tar, gzip
-}
-
-// Objects is where versions are published. Get returns an error that is fs.ErrNotExist for a key
-// that is not there. Put writes what is never changed: the same data under the same key, if again.
-// Replace writes the one key that is. All may be retried.
-type Objects interface {
-	Get(ctx context.Context, key string) ([]byte, error)
-	Put(ctx context.Context, key string, data []byte) error
-	Replace(ctx context.Context, key string, data []byte) error
 }
 
 const (
@@ -161,42 +154,42 @@ func identify(plain []byte) string {
 
 // Publish stores a version and makes it the current one. It is idempotent; of two publishers the
 // later wins, and both versions stay.
-func Publish(ctx context.Context, objects Objects, v Version) error {
-	if err := objects.Put(ctx, versionKey(v.ID), v.Archive); err != nil {
+func Publish(ctx context.Context, bucket objects.Objects, v Version) error {
+	if err := bucket.Put(ctx, versionKey(v.ID), v.Archive, objects.Sum(v.Archive)); err != nil {
 		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
 	}
-	if err := objects.Replace(ctx, keyCurrent, []byte(v.ID)); err != nil {
+	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(v.ID)); err != nil {
 		return fmt.Errorf("make catalogue %s the current one: %w", v.ID, err)
 	}
 	return nil
 }
 
 // Republish makes a version that was published before the current one again, and returns its tools.
-func Republish(ctx context.Context, objects Objects, id string) (*Snapshot, error) {
+func Republish(ctx context.Context, bucket objects.Objects, id string) (*Snapshot, error) {
 	if !versionID.MatchString(id) {
 		return nil, fmt.Errorf("publish catalogue: %q is no version: %w", Visible(clip(id)), fs.ErrNotExist)
 	}
-	archive, err := objects.Get(ctx, versionKey(id))
+	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	files, err := Version{ID: id, Archive: archive}.files()
+	files, err := Version{ID: id, Archive: archive.Data}.files()
 	if err != nil {
 		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	if err := objects.Replace(ctx, keyCurrent, []byte(id)); err != nil {
+	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(id)); err != nil {
 		return nil, fmt.Errorf("make catalogue %s the current one: %w", id, err)
 	}
 	return ReadFiles(files)
 }
 
 // Current returns the id of the version that new tasks pin; fs.ErrNotExist when none was published.
-func Current(ctx context.Context, objects Objects) (string, error) {
-	data, err := objects.Get(ctx, keyCurrent)
+func Current(ctx context.Context, bucket objects.Objects) (string, error) {
+	current, err := bucket.Get(ctx, keyCurrent, objects.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("current catalogue: %w", err)
 	}
-	id := strings.TrimSpace(string(data))
+	id := strings.TrimSpace(string(current.Data))
 	if !versionID.MatchString(id) {
 		return "", fmt.Errorf("current catalogue: %q is no version", Visible(clip(id)))
 	}
@@ -205,7 +198,7 @@ func Current(ctx context.Context, objects Objects) (string, error) {
 
 // Fetch makes the version a directory of this host, dir/<id>/servers/…, and returns dir/<id>. What
 // is there already is not fetched again. The directory appears whole or not at all.
-func Fetch(ctx context.Context, objects Objects, id, dir string) (string, error) {
+func Fetch(ctx context.Context, bucket objects.Objects, id, dir string) (string, error) {
 	if !versionID.MatchString(id) {
 		return "", fmt.Errorf("fetch catalogue: %q is no version", Visible(clip(id)))
 	}
@@ -213,11 +206,11 @@ func Fetch(ctx context.Context, objects Objects, id, dir string) (string, error)
 	if _, err := os.Stat(target); err == nil {
 		return target, nil
 	}
-	archive, err := objects.Get(ctx, versionKey(id))
+	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	if err := Unpack(Version{ID: id, Archive: archive}, dir); err != nil {
+	if err := Unpack(Version{ID: id, Archive: archive.Data}, dir); err != nil {
 		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
 	return target, nil

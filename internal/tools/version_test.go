@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -12,40 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// store is an object store in memory.
-type store struct {
-	mu   sync.Mutex
-	data map[string][]byte
-	fail error
-}
-
-func (s *store) Get(_ context.Context, key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if data, ok := s.data[key]; ok {
-		return bytes.Clone(data), s.fail
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (s *store) Put(_ context.Context, key string, data []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fail == nil {
-		s.data[key] = bytes.Clone(data)
-	}
-	return s.fail
-}
-
-func (s *store) Replace(ctx context.Context, key string, data []byte) error {
-	return s.Put(ctx, key, data)
-}
+// broken makes every request to the bucket fail.
+func broken(mem.Call) mem.Fault { return mem.Broken }
 
 func packed(t *testing.T, dir string) tools.Version {
 	t.Helper()
@@ -71,24 +44,24 @@ func TestVersions(t *testing.T) {
 	if again := packed(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
 		t.Errorf("the same files are version %s and %s", v.ID, again.ID)
 	}
-	objects := &store{data: map[string][]byte{}}
-	if _, err := tools.Current(t.Context(), objects); !errors.Is(err, fs.ErrNotExist) {
+	bucket := mem.New()
+	if _, err := tools.Current(t.Context(), bucket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Current of an empty store: %v", err)
 	}
-	if err := tools.Publish(t.Context(), objects, v); err != nil {
+	if err := tools.Publish(t.Context(), bucket, v); err != nil {
 		t.Fatal(err)
 	}
-	id, err := tools.Current(t.Context(), objects)
+	id, err := tools.Current(t.Context(), bucket)
 	if err != nil || id != v.ID {
 		t.Errorf("Current = %s, %v, want %s", id, err, v.ID)
 	}
 	host := filepath.Join(t.TempDir(), "catalogue")
-	at, err := tools.Fetch(t.Context(), objects, id, host)
+	at, err := tools.Fetch(t.Context(), bucket, id, host)
 	if err != nil || at != filepath.Join(host, id) {
 		t.Fatalf("Fetch = %s, %v", at, err)
 	}
-	objects.fail = errors.New("the store is away")
-	if again, err := tools.Fetch(t.Context(), objects, id, host); err != nil || again != at {
+	bucket.SetFault(broken)
+	if again, err := tools.Fetch(t.Context(), bucket, id, host); err != nil || again != at {
 		t.Errorf("Fetch of what is there = %s, %v", again, err)
 	}
 	var files []string
@@ -170,7 +143,7 @@ func TestArchivesFromElsewhere(t *testing.T) {
 			t.Errorf("%s left %v", name, left)
 		}
 	}
-	if _, err := tools.Fetch(t.Context(), &store{}, "../../etc", t.TempDir()); err == nil {
+	if _, err := tools.Fetch(t.Context(), mem.New(), "../../etc", t.TempDir()); err == nil {
 		t.Error("an id with a path was fetched")
 	}
 }

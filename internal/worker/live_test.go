@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/worker"
@@ -19,11 +20,11 @@ import (
 
 // watched calls put before it writes.
 type watched struct {
-	state.Objects
+	objects.Objects
 	put func()
 }
 
-func (w watched) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+func (w watched) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	w.put()
 	return w.Objects.Put(ctx, key, data, sum)
 }
@@ -55,7 +56,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	ready := make(chan struct{})
 	box := make(chan struct{})
 	var boxed, imported sync.Once
-	objects := watched{mem.New(), func() {
+	bucket := watched{mem.New(), func() {
 		imported.Do(func() {
 			<-box // a sandbox is there, and the import is under way
 			select {
@@ -65,7 +66,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			}
 		})
 	}}
-	store := state.New(objects, state.Options{Log: quiet})
+	store := state.New(bucket, state.Options{Log: quiet})
 	ref := state.Ref{Tenant: "acme", Workspace: "main"}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

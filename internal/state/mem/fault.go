@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Call is one request that arrived.
@@ -77,7 +77,7 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	}
 	switch f := fault(c); f {
 	case NotApplied:
-		return f, fmt.Errorf("%s %s: injected: %w", c.Op, c.Key, state.ErrTemporary)
+		return f, fmt.Errorf("%s %s: injected: %w", c.Op, c.Key, objects.ErrTemporary)
 	case Broken:
 		return f, fmt.Errorf("%s %s: injected: broken", c.Op, c.Key)
 	default:
@@ -87,7 +87,7 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 
 func (o *Objects) leave(f Fault) error {
 	if f == LostAnswer {
-		return fmt.Errorf("injected: answer lost: %w", state.ErrTemporary)
+		return fmt.Errorf("injected: answer lost: %w", objects.ErrTemporary)
 	}
 	return nil
 }

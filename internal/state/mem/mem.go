@@ -1,5 +1,5 @@
 // Package mem is an object store in memory. It behaves like a strict S3, checks
-// that its callers keep the rules of state.Objects, and fails on demand.
+// that its callers keep the rules of objects.Objects, and fails on demand.
 package mem
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // MaxSwap is the most bytes a swapped object may have: conditional PUTs must stay
@@ -48,7 +48,7 @@ func (o object) undamaged() []byte {
 	return o.data
 }
 
-var _ state.Objects = (*Objects)(nil)
+var _ objects.Objects = (*Objects)(nil)
 
 // New returns an empty store.
 func New() *Objects { return &Objects{objects: map[string]object{}} }
@@ -60,43 +60,43 @@ func (o *Objects) Violations() error {
 	return errors.Join(o.violations...)
 }
 
-// Get implements state.Objects.
-func (o *Objects) Get(ctx context.Context, key string, opts state.GetOptions) (state.Object, error) {
+// Get implements objects.Objects.
+func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) (objects.Object, error) {
 	f, err := o.enter(ctx, Call{Op: "get", Key: key})
 	if err != nil {
-		return state.Object{}, err
+		return objects.Object{}, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	obj, ok := o.objects[key]
 	switch {
 	case !ok:
-		return state.Object{}, fmt.Errorf("get %s: %w", key, state.ErrNotFound)
+		return objects.Object{}, fmt.Errorf("get %s: %w", key, objects.ErrNotFound)
 	case opts.IfNoneMatch != "" && opts.IfNoneMatch == obj.etag:
-		return state.Object{}, fmt.Errorf("get %s: %w", key, state.ErrNotModified)
+		return objects.Object{}, fmt.Errorf("get %s: %w", key, objects.ErrNotModified)
 	}
 	end := int64(len(obj.data))
 	if opts.Length > 0 {
 		end = opts.Offset + opts.Length
 	}
 	if opts.Offset < 0 || opts.Offset > end || end > int64(len(obj.data)) {
-		return state.Object{}, fmt.Errorf("get %s: range %d+%d of %d bytes", key, opts.Offset, opts.Length, len(obj.data))
+		return objects.Object{}, fmt.Errorf("get %s: range %d+%d of %d bytes", key, opts.Offset, opts.Length, len(obj.data))
 	}
 	data := append(opts.Buffer[:0], obj.data[opts.Offset:end]...)
 	if f == Corrupt && len(data) > 0 {
 		data[len(data)/2] ^= 0x20
 	}
-	return state.Object{Data: data, ETag: obj.etag, Modified: obj.modified}, o.leave(f)
+	return objects.Object{Data: data, ETag: obj.etag, Modified: obj.modified}, o.leave(f)
 }
 
-// Put implements state.Objects.
-func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+// Put implements objects.Objects.
+func (o *Objects) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	f, err := o.enter(ctx, Call{Op: "put", Key: key, Size: len(data)})
 	if err != nil {
 		return err
 	}
-	if state.Sum(data) != sum {
-		return fmt.Errorf("put %s: digest does not match the body: %w", key, state.ErrCorrupt)
+	if objects.Sum(data) != sum {
+		return fmt.Errorf("put %s: digest does not match the body: %w", key, objects.ErrCorrupt)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,7 +108,7 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Di
 	return o.leave(f)
 }
 
-// PutFile implements state.MirrorTarget.
+// PutFile writes size bytes over whatever is stored under key.
 func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int64) error {
 	f, err := o.enter(ctx, Call{Op: "file", Key: key, Size: int(size)})
 	if err != nil {
@@ -128,7 +128,7 @@ func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int
 	return o.leave(f)
 }
 
-// CompareAndSwap implements state.Objects.
+// CompareAndSwap implements objects.Objects.
 func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	f, err := o.enter(ctx, Call{Op: "swap", Key: key, Size: len(data)})
 	if err != nil {
@@ -145,18 +145,18 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 		o.violate("swap %s: replaces an immutable object", key)
 	}
 	if exists != (old != "") || now.etag != old {
-		return "", fmt.Errorf("swap %s: %w", key, state.ErrConflict)
+		return "", fmt.Errorf("swap %s: %w", key, objects.ErrConflict)
 	}
 	o.store(key, data, true)
 	return o.objects[key].etag, o.leave(f)
 }
 
-// List implements state.Objects.
-func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
-	return func(yield func(state.ObjectInfo, error) bool) {
+// List implements objects.Objects.
+func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(yield func(objects.ObjectInfo, error) bool) {
 		f, err := o.enter(ctx, Call{Op: "list", Key: prefix})
 		if err != nil {
-			yield(state.ObjectInfo{}, err)
+			yield(objects.ObjectInfo{}, err)
 			return
 		}
 		for _, info := range o.snapshot(prefix, after) {
@@ -165,25 +165,25 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[stat
 			}
 		}
 		if err := o.leave(f); err != nil {
-			yield(state.ObjectInfo{}, err)
+			yield(objects.ObjectInfo{}, err)
 		}
 	}
 }
 
-func (o *Objects) snapshot(prefix, after string) []state.ObjectInfo {
+func (o *Objects) snapshot(prefix, after string) []objects.ObjectInfo {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var infos []state.ObjectInfo
+	var infos []objects.ObjectInfo
 	for _, key := range slices.Sorted(maps.Keys(o.objects)) {
 		if strings.HasPrefix(key, prefix) && key > after {
 			obj := o.objects[key]
-			infos = append(infos, state.ObjectInfo{Key: key, Size: int64(len(obj.data)), Modified: obj.modified})
+			infos = append(infos, objects.ObjectInfo{Key: key, Size: int64(len(obj.data)), Modified: obj.modified})
 		}
 	}
 	return infos
 }
 
-// Delete implements state.Objects.
+// Delete implements objects.Objects.
 func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 	f, err := o.enter(ctx, Call{Op: "delete", Key: strings.Join(keys, " ")})
 	if err != nil {

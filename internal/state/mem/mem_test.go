@@ -3,13 +3,14 @@ package mem_test
 import (
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
 func TestObjects(t *testing.T) {
-	statetest.TestObjects(t, func(*testing.T) state.Objects { return mem.New() })
+	statetest.TestObjects(t, func(*testing.T) objects.Objects { return mem.New() })
 }
 
 func TestStore(t *testing.T) {
@@ -20,9 +21,9 @@ func TestStore(t *testing.T) {
 		"encrypted again": {Secrets: statetest.Secrets("new secret", "a secret")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := mem.New()
-			statetest.TestStoreWith(t, func(*testing.T) state.Objects { return objects }, opts)
-			if err := objects.Violations(); err != nil {
+			bucket := mem.New()
+			statetest.TestStoreWith(t, func(*testing.T) objects.Objects { return bucket }, opts)
+			if err := bucket.Violations(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -103,7 +104,7 @@ func TestBadAnswers(t *testing.T) {
 				server.Close()
 			})
 			opts.Endpoint = server.URL
-			tasksOverBadAnswers(t, func() state.Objects { return reopen(t, opts) })
+			tasksOverBadAnswers(t, func() objects.Objects { return reopen(t, opts) })
 			if front.bad.Load() < 5 {
 				t.Errorf("%d answers were bad, want some at each step", front.bad.Load())
 			}
@@ -112,7 +113,7 @@ func TestBadAnswers(t *testing.T) {
 }
 
 // reopen returns the store without asking for its bucket, which nobody tries twice.
-func reopen(t *testing.T, opts s3.Options) state.Objects {
+func reopen(t *testing.T, opts s3.Options) objects.Objects {
 	t.Helper()
 	o, err := s3.Open(opts)
 	if err != nil {
@@ -122,7 +123,7 @@ func reopen(t *testing.T, opts s3.Options) state.Objects {
 }
 
 // tasksOverBadAnswers runs tasks on two workers that take turns; the second one always merges.
-func tasksOverBadAnswers(t *testing.T, open func() state.Objects) {
+func tasksOverBadAnswers(t *testing.T, open func() objects.Objects) {
 	t.Helper()
 	ref := state.Ref{Tenant: "acme", Workspace: "bad"}
 	a, b := statetest.NewWorker(t, open(), ref, state.Options{}), statetest.NewWorker(t, open(), ref, state.Options{})

@@ -37,9 +37,9 @@ type bench struct {
 
 func newBench(b *testing.B) *bench {
 	b.Helper()
-	objects := open(b, gateway(b))
+	bucket := open(b, gateway(b))
 	cached := func() state.Options { return state.Options{CacheDir: b.TempDir()} }
-	return &bench{B: b, s3: objects, store: state.New(objects, cached()), opts: cached, ref: state.Ref{Tenant: "acme", Workspace: "bench"}}
+	return &bench{B: b, s3: bucket, store: state.New(bucket, cached()), opts: cached, ref: state.Ref{Tenant: "acme", Workspace: "bench"}}
 }
 
 // another returns a store without anything in its cache.

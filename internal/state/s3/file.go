@@ -5,15 +5,12 @@ import (
 	"io"
 
 	"github.com/minio/minio-go/v7"
-
-	"github.com/codefleet/codefleet/internal/state"
 )
-
-var _ state.MirrorTarget = (*Objects)(nil)
 
 const filePart = 8 << 20 // bytes of a file in memory
 
-// PutFile implements state.MirrorTarget. A file larger than a part goes in several.
+// PutFile writes size bytes over whatever is stored under key; a file larger than a part goes in several.
+// Readers see the old or the new content.
 func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int64) error {
 	_, err := o.core.Client.PutObject(ctx, o.bucket, o.prefix+key, onlyReader{r}, size, minio.PutObjectOptions{
 		ContentType: "application/octet-stream", PartSize: filePart, NumThreads: 1,

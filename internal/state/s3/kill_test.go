@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -36,12 +37,12 @@ var killRef = state.Ref{Tenant: "acme", Workspace: "kill"}
 
 // killWorker is the life of that process.
 func killWorker(plan killPlan) error {
-	objects, err := s3.Open(plan.S3)
+	bucket, err := s3.Open(plan.S3)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	store := state.New(&killer{Objects: objects, plan: plan}, state.Options{CacheDir: plan.Cache})
+	store := state.New(&killer{Objects: bucket, plan: plan}, state.Options{CacheDir: plan.Cache})
 	tree, err := store.Tree(plan.Dir, killRef)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func killWorker(plan killPlan) error {
 
 // killer kills its process with SIGKILL at the request of the plan.
 type killer struct {
-	state.Objects
+	objects.Objects
 	plan killPlan
 	once sync.Once
 }
@@ -87,13 +88,13 @@ func (k *killer) at(op, key string, after bool) {
 	}
 }
 
-func (k *killer) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+func (k *killer) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
 	k.at("get", key, false)
 	defer k.at("get", key, true)
 	return k.Objects.Get(ctx, key, o)
 }
 
-func (k *killer) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+func (k *killer) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	k.at("put", key, false)
 	defer k.at("put", key, true)
 	return k.Objects.Put(ctx, key, data, sum)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -45,7 +46,7 @@ var ops = map[string]struct {
 	ready  func(ctx context.Context, s *state.Store, tenant string) error // before it, nil: nothing
 	makes  func(before map[string]string) map[string]string               // of main, nil: what it was
 	old    func(map[string]string) map[string]string                      // of main after ready, nil: generation(4)
-	harm   func(ctx context.Context, objects state.Objects, tenant string) error
+	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error
 }{
 	"mark":  {writes: 1, do: collect},
 	"sweep": {writes: 4, do: collect, ready: collect},
@@ -104,13 +105,13 @@ var ops = map[string]struct {
 		}
 		return nil
 	}, do: collect, makes: sparse, old: sparse},
-	"repair": {writes: 3, harm: func(ctx context.Context, objects state.Objects, tenant string) error {
-		for info, err := range objects.List(ctx, tenant+"/w/main/", "") {
+	"repair": {writes: 3, harm: func(ctx context.Context, bucket objects.Objects, tenant string) error {
+		for info, err := range bucket.List(ctx, tenant+"/w/main/", "") {
 			if err != nil {
 				return err
 			}
 			if strings.HasSuffix(info.Key, "/HEAD") || strings.Contains(info.Key, "/m/000000000003-") {
-				if err := objects.Delete(ctx, info.Key); err != nil {
+				if err := bucket.Delete(ctx, info.Key); err != nil {
 					return err
 				}
 			}
@@ -178,10 +179,10 @@ func generation(n int) map[string]string {
 	return map[string]string{"n": strconv.Itoa(n), "new-" + strconv.Itoa(n): statetest.Random(byte(n), 4000)}
 }
 
-func setUp(t *testing.T, objects state.Objects, tenant string) {
+func setUp(t *testing.T, bucket objects.Objects, tenant string) {
 	t.Helper()
 	for workspace, last := range map[string]int{"main": 4, "other": 2, "gone": 2} {
-		w := statetest.NewWorker(t, objects, state.Ref{Tenant: tenant, Workspace: workspace}, state.Options{})
+		w := statetest.NewWorker(t, bucket, state.Ref{Tenant: tenant, Workspace: workspace}, state.Options{})
 		for n := 1; n <= last; n++ {
 			w.Checkout()
 			w.Remove("new-" + strconv.Itoa(n-1))
@@ -194,24 +195,24 @@ func setUp(t *testing.T, objects state.Objects, tenant string) {
 			w.Commit(fmt.Sprint(workspace, "-", n))
 		}
 	}
-	if err := state.New(objects, state.Options{}).Delete(t.Context(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
+	if err := state.New(bucket, state.Options{}).Delete(t.Context(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // doOp is the life of the process.
 func doOp(plan opPlan) error {
-	objects, err := s3.Open(plan.S3)
+	bucket, err := s3.Open(plan.S3)
 	if err != nil {
 		return err
 	}
-	store := state.New(&nth{Objects: objects, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: eager})
+	store := state.New(&nth{Objects: bucket, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: eager})
 	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
 }
 
 // nth kills its process with SIGKILL in front of a request. That is behind the one before it.
 type nth struct {
-	state.Objects
+	objects.Objects
 	left  int64
 	reads bool
 }
@@ -229,12 +230,12 @@ func (n *nth) count() {
 	}
 }
 
-func (n *nth) Get(ctx context.Context, key string, o state.GetOptions) (state.Object, error) {
+func (n *nth) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
 	n.read()
 	return n.Objects.Get(ctx, key, o)
 }
 
-func (n *nth) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+func (n *nth) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	n.count()
 	return n.Objects.Put(ctx, key, data, sum)
 }
@@ -244,7 +245,7 @@ func (n *nth) CompareAndSwap(ctx context.Context, key, old string, data []byte) 
 	return n.Objects.CompareAndSwap(ctx, key, old, data)
 }
 
-func (n *nth) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
+func (n *nth) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
 	n.read()
 	return n.Objects.List(ctx, prefix, after)
 }
@@ -265,12 +266,12 @@ func (n *nth) Delete(ctx context.Context, keys ...string) error {
 // the same again finishes, as do collections afterwards.
 func TestKillOps(t *testing.T) {
 	opts := gateway(t)
-	objects := open(t, opts)
+	bucket := open(t, opts)
 	for op := range ops {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			kills := 0
-			for n := 1; killOp(t, opts, objects, op, n); n++ {
+			for n := 1; killOp(t, opts, bucket, op, n); n++ {
 				kills++
 			}
 			t.Logf("%d kills", kills)
@@ -293,11 +294,11 @@ func runOp(t *testing.T, plan opPlan) syscall.WaitStatus {
 }
 
 // killOp kills at one request, and reports whether there was one.
-func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n int) (killed bool) {
+func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n int) (killed bool) {
 	t.Helper()
 	tenant := fmt.Sprintf("%s-%d", strings.NewReplacer(" ", "", "--", "-").Replace(op), n)
-	setUp(t, objects, tenant)
-	store := state.New(objects, state.Options{})
+	setUp(t, bucket, tenant)
+	store := state.New(bucket, state.Options{})
 	old := generation(4)
 	if o := ops[op]; o.old != nil {
 		old = o.old(old)
@@ -312,7 +313,7 @@ func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n i
 		}
 	}
 	if harm := ops[op].harm; harm != nil {
-		if err := harm(t.Context(), objects, tenant); err != nil {
+		if err := harm(t.Context(), bucket, tenant); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,11 +322,11 @@ func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n i
 	if !killed && status.ExitStatus() != 0 {
 		t.Fatalf("request %d: process ended with %v", n, status)
 	}
-	whole(t, objects, tenant, n)
-	if now := filesOf(t, objects, mainOf(tenant)); !maps.Equal(now, old) && !maps.Equal(now, makes) {
+	whole(t, bucket, tenant, n)
+	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, old) && !maps.Equal(now, makes) {
 		t.Errorf("killed at request %d: files are neither the old nor the new ones: %v", n, cmp.Diff(makes, now))
 	}
-	store = state.New(objects, state.Options{})
+	store = state.New(bucket, state.Options{})
 	if err := ops[op].do(t.Context(), store, tenant); err != nil {
 		t.Errorf("killed at request %d: the same again = %v", n, err)
 	}
@@ -334,20 +335,20 @@ func killOp(t *testing.T, opts s3.Options, objects state.Objects, op string, n i
 			t.Errorf("killed at request %d: Collect() afterwards = %v", n, err)
 		}
 	}
-	whole(t, objects, tenant, n)
-	if now := filesOf(t, objects, mainOf(tenant)); !maps.Equal(now, makes) {
+	whole(t, bucket, tenant, n)
+	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, makes) {
 		t.Errorf("killed at request %d: files at last (-want +got):\n%s", n, cmp.Diff(makes, now))
 	}
-	if lab := filesOf(t, objects, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" && !maps.Equal(lab, generation(2)) {
+	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" && !maps.Equal(lab, generation(2)) {
 		t.Errorf("killed at request %d: the fork holds %v", n, lab)
 	}
 	return killed
 }
 
 // whole checks that all content of all workspaces can be read.
-func whole(t *testing.T, objects state.Objects, tenant string, n int) {
+func whole(t *testing.T, bucket objects.Objects, tenant string, n int) {
 	t.Helper()
-	store := state.New(objects, state.Options{})
+	store := state.New(bucket, state.Options{})
 	list, err := store.Workspaces(t.Context(), tenant)
 	if err != nil {
 		t.Fatal(err)
@@ -360,9 +361,9 @@ func whole(t *testing.T, objects state.Objects, tenant string, n int) {
 	}
 }
 
-func filesOf(t *testing.T, objects state.Objects, ref state.Ref) map[string]string {
+func filesOf(t *testing.T, bucket objects.Objects, ref state.Ref) map[string]string {
 	t.Helper()
-	w := statetest.NewWorker(t, objects, ref, state.Options{})
+	w := statetest.NewWorker(t, bucket, ref, state.Options{})
 	w.Checkout()
 	return w.Files()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -44,14 +45,14 @@ func minio(t *testing.T) s3.Options {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
 	})
-	objects, err := s3.Open(opts)
+	bucket, err := s3.Open(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for deadline := time.Now().Add(time.Minute); ; <-again.C {
-		err := objects.EnsureBucket(t.Context())
+		err := bucket.EnsureBucket(t.Context())
 		if err == nil {
 			return opts
 		}
@@ -63,7 +64,7 @@ func minio(t *testing.T) s3.Options {
 
 func TestMinIO(t *testing.T) {
 	opts := minio(t)
-	opener := func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) }
+	opener := func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) }
 	statetest.TestObjects(t, opener)
 	t.Run("store", func(t *testing.T) { statetest.TestStore(t, opener) })
 	caps, err := state.New(opener(t), state.Options{}).Probe(t.Context())
@@ -71,12 +72,12 @@ func TestMinIO(t *testing.T) {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
 	t.Run("s3-create", func(t *testing.T) {
-		statetest.TestObjects(t, func(t *testing.T) state.Objects {
+		statetest.TestObjects(t, func(t *testing.T) objects.Objects {
 			t.Helper()
 			own := opts
 			own.Prefix = fmt.Sprint("create", len(t.Name()))
-			objects := open(t, own)
-			return state.WithHeads(objects, state.CreateOnly(objects))
+			bucket := open(t, own)
+			return state.WithHeads(bucket, state.CreateOnly(bucket))
 		})
 	})
 }

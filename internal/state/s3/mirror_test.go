@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -53,14 +54,14 @@ func mirrorEdits(number int) func(func(state.Edit, error) bool) {
 	}
 }
 
-func mirrored(t *testing.T, target state.Objects) map[string]string {
+func mirrored(t *testing.T, target objects.Objects) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	for info, err := range target.List(t.Context(), "acme/main/files/", "") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj, err := target.Get(t.Context(), info.Key, state.GetOptions{})
+		obj, err := target.Get(t.Context(), info.Key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func inMirror(number int) map[string]string {
 
 // commitAndMirror is the life of the process.
 func commitAndMirror(plan mirrorPlan) error {
-	objects, err := s3.Open(plan.S3)
+	bucket, err := s3.Open(plan.S3)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func commitAndMirror(plan mirrorPlan) error {
 		return err
 	}
 	killer := &mirrorKiller{nth: nth{Objects: target, left: plan.Nth}, files: target}
-	store := state.New(objects, state.Options{Mirror: state.Mirror{Target: killer, Lease: shortLease}})
+	store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: killer, Lease: shortLease}})
 	if _, err := store.Edit(context.Background(), mirrorRef, state.EditOptions{Base: state.Newest}, mirrorEdits(plan.Number)); err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (k *mirrorKiller) PutFile(ctx context.Context, key string, r io.Reader, siz
 // says that it is between generations, and the next call of Mirror makes it whole.
 func TestKillMirror(t *testing.T) {
 	opts := gateway(t)
-	objects := open(t, opts)
+	bucket := open(t, opts)
 	plain := opts
 	plain.Prefix = "_mirror/of it"
 	target := open(t, plain)
@@ -145,7 +146,7 @@ func TestKillMirror(t *testing.T) {
 			break
 		}
 		kills++
-		obj, err := target.Get(t.Context(), "acme/main/mirror.json", state.GetOptions{})
+		obj, err := target.Get(t.Context(), "acme/main/mirror.json", objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func TestKillMirror(t *testing.T) {
 			number++
 			run(0, number)
 		}
-		store := state.New(objects, state.Options{Mirror: state.Mirror{Target: target, Lease: shortLease}})
+		store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target, Lease: shortLease}})
 		out, err := store.Mirror(t.Context(), mirrorRef)
 		if err != nil || out.Generation != int64(number) {
 			t.Errorf("killed in front of write %d: Mirror() = %+v, %v, want generation %d", n, out, err, number)
@@ -194,7 +195,7 @@ func TestNamesOnDurableStore(t *testing.T) {
 			t.Errorf("PutFile(%q) = %v", name, err)
 			continue
 		}
-		obj, err := target.Get(t.Context(), name, state.GetOptions{})
+		obj, err := target.Get(t.Context(), name, objects.GetOptions{})
 		if err != nil || string(obj.Data) != name {
 			t.Errorf("Get(%q) = %q, %v", name, obj.Data, err)
 		}

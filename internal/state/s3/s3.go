@@ -19,7 +19,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // Options says where the bucket is.
@@ -33,15 +33,15 @@ type Options struct {
 	Transport http.RoundTripper // nil: that of NewTransport
 }
 
-// Objects is a bucket, or a prefix of one. See state.Objects for the methods.
-// None of them retries; errors worth it wrap state.ErrTemporary.
+// Objects is a bucket, or a prefix of one. See objects.Objects for the methods.
+// None of them retries; errors worth it wrap objects.ErrTemporary.
 type Objects struct {
 	core   *minio.Core
 	bucket string
 	prefix string
 }
 
-var _ state.Objects = (*Objects)(nil)
+var _ objects.Objects = (*Objects)(nil)
 
 const (
 	idlePerHost    = 64
@@ -122,12 +122,12 @@ func (o *Objects) EnsureBucket(ctx context.Context) error {
 	}
 }
 
-// Get implements state.Objects.
-func (o *Objects) Get(ctx context.Context, key string, opts state.GetOptions) (state.Object, error) {
+// Get implements objects.Objects.
+func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) (objects.Object, error) {
 	var get minio.GetObjectOptions
 	if opts.IfNoneMatch != "" {
 		if err := get.SetMatchETagExcept(opts.IfNoneMatch); err != nil {
-			return state.Object{}, fmt.Errorf("get %s: %w", key, err)
+			return objects.Object{}, fmt.Errorf("get %s: %w", key, err)
 		}
 	}
 	ranged := opts.Offset != 0 || opts.Length != 0
@@ -137,22 +137,22 @@ func (o *Objects) Get(ctx context.Context, key string, opts state.GetOptions) (s
 			end = opts.Offset + opts.Length - 1
 		}
 		if err := get.SetRange(opts.Offset, end); err != nil {
-			return state.Object{}, fmt.Errorf("get %s: %w", key, err)
+			return objects.Object{}, fmt.Errorf("get %s: %w", key, err)
 		}
 	}
 	body, info, _, err := o.core.GetObject(ctx, o.bucket, o.prefix+key, get)
 	if err != nil {
-		return state.Object{}, o.wrap("get", key, err)
+		return objects.Object{}, o.wrap("get", key, err)
 	}
 	defer body.Close()
 	if ranged && opts.Length > 0 && info.Size != opts.Length {
-		return state.Object{}, fmt.Errorf("get %s: %d bytes of a range of %d", key, info.Size, opts.Length)
+		return objects.Object{}, fmt.Errorf("get %s: %d bytes of a range of %d", key, info.Size, opts.Length)
 	}
 	data, err := readBody(body, info.Size, opts.Buffer)
 	if err != nil {
-		return state.Object{}, fmt.Errorf("get %s: %w: %w", key, state.ErrTemporary, err)
+		return objects.Object{}, fmt.Errorf("get %s: %w: %w", key, objects.ErrTemporary, err)
 	}
-	return state.Object{Data: data, ETag: info.ETag, Modified: info.LastModified}, nil
+	return objects.Object{Data: data, ETag: info.ETag, Modified: info.LastModified}, nil
 }
 
 func readBody(body io.Reader, size int64, buf []byte) ([]byte, error) {
@@ -164,8 +164,8 @@ func readBody(body io.Reader, size int64, buf []byte) ([]byte, error) {
 	return data, err
 }
 
-// Put implements state.Objects.
-func (o *Objects) Put(ctx context.Context, key string, data []byte, sum state.Digest) error {
+// Put implements objects.Objects.
+func (o *Objects) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	_, err := o.core.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)),
 		"", hex.EncodeToString(sum[:]), putOptions())
 	return o.wrap("put", key, err)
@@ -178,7 +178,7 @@ func putOptions() minio.PutObjectOptions {
 	}
 }
 
-// CompareAndSwap implements state.Objects.
+// CompareAndSwap implements objects.Objects.
 func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	put := putOptions()
 	if old == "" {
@@ -186,15 +186,15 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	} else {
 		put.SetMatchETag(old)
 	}
-	sum := state.Sum(data)
+	sum := objects.Sum(data)
 	info, err := o.core.PutObject(ctx, o.bucket, o.prefix+key, bytes.NewReader(data), int64(len(data)),
 		"", hex.EncodeToString(sum[:]), put)
 	if err != nil {
 		switch r := minio.ToErrorResponse(err); {
 		case lostRace(r):
-			return "", fmt.Errorf("swap %s: %w: %s", key, state.ErrConflict, r.Code)
+			return "", fmt.Errorf("swap %s: %w: %s", key, objects.ErrConflict, r.Code)
 		case r.StatusCode == http.StatusNotImplemented:
-			return "", fmt.Errorf("swap %s: %w: %s", key, state.ErrUnsafe, r.Code)
+			return "", fmt.Errorf("swap %s: %w: %s", key, objects.ErrUnsafe, r.Code)
 		}
 		return "", o.wrap("swap", key, err)
 	}
@@ -216,9 +216,9 @@ func lostRace(r minio.ErrorResponse) bool {
 	}
 }
 
-// List implements state.Objects.
-func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[state.ObjectInfo, error] {
-	return func(yield func(state.ObjectInfo, error) bool) {
+// List implements objects.Objects.
+func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
+	return func(yield func(objects.ObjectInfo, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		opts := minio.ListObjectsOptions{Prefix: o.prefix + prefix, Recursive: true}
@@ -227,21 +227,21 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[stat
 		}
 		for info := range o.core.ListObjectsIter(ctx, o.bucket, opts) {
 			if info.Err != nil {
-				yield(state.ObjectInfo{}, o.wrap("list", prefix, info.Err))
+				yield(objects.ObjectInfo{}, o.wrap("list", prefix, info.Err))
 				return
 			}
 			key := strings.TrimPrefix(info.Key, o.prefix)
 			if key <= after {
 				continue // a store that ignores start-after
 			}
-			if !yield(state.ObjectInfo{Key: key, Size: info.Size, Modified: info.LastModified}, nil) {
+			if !yield(objects.ObjectInfo{Key: key, Size: info.Size, Modified: info.LastModified}, nil) {
 				return
 			}
 		}
 	}
 }
 
-// Delete implements state.Objects.
+// Delete implements objects.Objects.
 func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 	for chunk := range slices.Chunk(keys, deleteParallel) {
 		errs := make(chan error, len(chunk))
@@ -270,11 +270,11 @@ func (o *Objects) wrap(op, key string, err error) error {
 	var kind error
 	switch {
 	case r.StatusCode == http.StatusNotModified:
-		kind = state.ErrNotModified
+		kind = objects.ErrNotModified
 	case r.Code == minio.NoSuchKey:
-		kind = state.ErrNotFound
+		kind = objects.ErrNotFound
 	case temporary(err, r):
-		kind = state.ErrTemporary
+		kind = objects.ErrTemporary
 	default:
 		return fmt.Errorf("%s %s: %w", op, key, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -69,19 +70,19 @@ func open(t testing.TB, opts s3.Options) *s3.Objects {
 
 func TestObjects(t *testing.T) {
 	opts := gateway(t)
-	statetest.TestObjects(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
+	statetest.TestObjects(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) })
 	opts.Prefix = "some/prefix"
 	t.Run("prefix", func(t *testing.T) {
-		statetest.TestObjects(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
+		statetest.TestObjects(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) })
 	})
 }
 
 func TestStore(t *testing.T) {
 	opts := gateway(t)
-	statetest.TestStore(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) })
+	statetest.TestStore(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) })
 	opts.Prefix = "locked"
 	t.Run("encrypted", func(t *testing.T) {
-		statetest.TestStoreWith(t, func(t *testing.T) state.Objects { t.Helper(); return open(t, opts) }, state.Options{Secrets: statetest.Secrets("a secret")})
+		statetest.TestStoreWith(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) }, state.Options{Secrets: statetest.Secrets("a secret")})
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -107,7 +108,7 @@ var badAnswers = map[string]func(http.ResponseWriter, *http.Request, func() *htt
 	},
 	"slow": func(w http.ResponseWriter, r *http.Request, answer func() *http.Response) {
 		half(w, answer)
-		<-r.Context().Done() // the client's patience
+		<-r.Context().Done() // the client's policy
 	},
 }
 
@@ -129,7 +130,7 @@ func half(w http.ResponseWriter, answer func() *http.Response) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// Of a store on this machine little patience is needed; a stalled answer alone takes all of it.
+// Of a store on this machine little policy is needed; a stalled answer alone takes all of it.
 const (
 	stalled = 400 * time.Millisecond
 	enough  = 20 * time.Second
@@ -177,14 +178,14 @@ func (x *troubled) begin(name string) {
 	w.Commit("task-1")
 }
 
-// worker is one that meets trouble, with so much patience.
+// worker is one that meets trouble, with so much policy.
 func (x *troubled) worker(bad string, total time.Duration) *statetest.Worker {
 	x.Helper()
-	patience := state.Patience{Request: enough, Total: total}
+	policy := objects.RetryPolicy{Request: enough, Total: total}
 	if bad == "slow" {
-		patience.Request = stalled
+		policy.Request = stalled
 	}
-	return statetest.NewWorker(x.T, reopen(x.T, x.opts), x.ref, state.Options{Patience: patience})
+	return statetest.NewWorker(x.T, reopen(x.T, x.opts), x.ref, state.Options{Retry: policy})
 }
 
 // calm is a worker that meets none.
@@ -272,7 +273,7 @@ func TestTroubleForEver(t *testing.T) {
 					}
 				} else {
 					op, _, _ := strings.Cut(step, " ")
-					if !errors.Is(err, state.ErrTemporary) || !strings.Contains(err.Error(), op+" acme/") || len(seen) < 2 || len(seen) > 9 {
+					if !errors.Is(err, objects.ErrTemporary) || !strings.Contains(err.Error(), op+" acme/") || len(seen) < 2 || len(seen) > 9 {
 						t.Errorf("%s: %d requests, then %v; want some, and an error that names them", step, len(seen), err)
 					}
 					if generation, now := x.history(); generation != 1 || !maps.Equal(now, files) {

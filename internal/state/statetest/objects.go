@@ -1,4 +1,4 @@
-// Package statetest is the contract of state.Objects and state.Store as tests:
+// Package statetest is the contract of objects.Objects and state.Store as tests:
 // every object store passes them, and a bug in one adds a case for all.
 package statetest
 
@@ -11,15 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/objects"
 )
 
 // TestObjects checks one object store, which is empty or new, against the
-// contract of state.Objects.
-func TestObjects(t *testing.T, open func(t *testing.T) state.Objects) {
+// contract of objects.Objects.
+func TestObjects(t *testing.T, open func(t *testing.T) objects.Objects) {
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, state.Objects)
+		test func(*testing.T, objects.Objects)
 	}{
 		{"put and get", testPutGet},
 		{"ranges", testRanges},
@@ -33,14 +33,14 @@ func TestObjects(t *testing.T, open func(t *testing.T) state.Objects) {
 	}
 }
 
-func put(t *testing.T, o state.Objects, key, data string) {
+func put(t *testing.T, o objects.Objects, key, data string) {
 	t.Helper()
-	if err := o.Put(t.Context(), key, []byte(data), state.Sum([]byte(data))); err != nil {
+	if err := o.Put(t.Context(), key, []byte(data), objects.Sum([]byte(data))); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func get(t *testing.T, o state.Objects, key string, opts state.GetOptions) state.Object {
+func get(t *testing.T, o objects.Objects, key string, opts objects.GetOptions) objects.Object {
 	t.Helper()
 	obj, err := o.Get(t.Context(), key, opts)
 	if err != nil {
@@ -49,78 +49,78 @@ func get(t *testing.T, o state.Objects, key string, opts state.GetOptions) state
 	return obj
 }
 
-func testPutGet(t *testing.T, o state.Objects) {
+func testPutGet(t *testing.T, o objects.Objects) {
 	for name, size := range map[string]int{"empty": 0, "small": 10, "large": 9 << 20} {
 		data := Random(7, size)
 		put(t, o, "pg/"+name, data)
 		put(t, o, "pg/"+name, data)
-		if obj := get(t, o, "pg/"+name, state.GetOptions{}); string(obj.Data) != data || obj.ETag == "" || obj.Modified.IsZero() {
+		if obj := get(t, o, "pg/"+name, objects.GetOptions{}); string(obj.Data) != data || obj.ETag == "" || obj.Modified.IsZero() {
 			t.Errorf("Get(%s) = %d bytes, ETag %q, modified %v; want %d bytes and both set", name, len(obj.Data), obj.ETag, obj.Modified, size)
 		}
 	}
-	obj := get(t, o, "pg/small", state.GetOptions{})
-	if _, err := o.Get(t.Context(), "pg/small", state.GetOptions{IfNoneMatch: obj.ETag}); !errors.Is(err, state.ErrNotModified) {
-		t.Errorf("Get with the current ETag = %v, want %v", err, state.ErrNotModified)
+	obj := get(t, o, "pg/small", objects.GetOptions{})
+	if _, err := o.Get(t.Context(), "pg/small", objects.GetOptions{IfNoneMatch: obj.ETag}); !errors.Is(err, objects.ErrNotModified) {
+		t.Errorf("Get with the current ETag = %v, want %v", err, objects.ErrNotModified)
 	}
-	if _, err := o.Get(t.Context(), "pg/missing", state.GetOptions{}); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Get of a missing object = %v, want %v", err, state.ErrNotFound)
+	if _, err := o.Get(t.Context(), "pg/missing", objects.GetOptions{}); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("Get of a missing object = %v, want %v", err, objects.ErrNotFound)
 	}
 }
 
-func testRanges(t *testing.T, o state.Objects) {
+func testRanges(t *testing.T, o objects.Objects) {
 	put(t, o, "range/x", "0123456789")
 	buf := make([]byte, 0, 100)
 	for _, c := range []struct {
 		offset, length int64
 		want           string
 	}{{0, 3, "012"}, {3, 4, "3456"}, {9, 1, "9"}, {4, 0, "456789"}, {0, 10, "0123456789"}} {
-		obj := get(t, o, "range/x", state.GetOptions{Offset: c.offset, Length: c.length, Buffer: buf})
+		obj := get(t, o, "range/x", objects.GetOptions{Offset: c.offset, Length: c.length, Buffer: buf})
 		if string(obj.Data) != c.want {
 			t.Errorf("Get(%d+%d) = %q, want %q", c.offset, c.length, obj.Data, c.want)
 		}
 	}
 	for _, c := range [][2]int64{{8, 3}, {10, 1}, {50, 2}} {
-		if obj, err := o.Get(t.Context(), "range/x", state.GetOptions{Offset: c[0], Length: c[1]}); err == nil {
+		if obj, err := o.Get(t.Context(), "range/x", objects.GetOptions{Offset: c[0], Length: c[1]}); err == nil {
 			t.Errorf("Get(%d+%d) of 10 bytes = %q, want an error", c[0], c[1], obj.Data)
 		}
 	}
 }
 
-func testWrongDigest(t *testing.T, o state.Objects) {
-	if err := o.Put(t.Context(), "wrong/x", []byte("body"), state.Sum([]byte("other"))); err == nil {
+func testWrongDigest(t *testing.T, o objects.Objects) {
+	if err := o.Put(t.Context(), "wrong/x", []byte("body"), objects.Sum([]byte("other"))); err == nil {
 		t.Error("Put with a wrong digest succeeded")
 	}
-	if _, err := o.Get(t.Context(), "wrong/x", state.GetOptions{}); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("Get after a refused Put = %v, want %v", err, state.ErrNotFound)
+	if _, err := o.Get(t.Context(), "wrong/x", objects.GetOptions{}); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("Get after a refused Put = %v, want %v", err, objects.ErrNotFound)
 	}
 }
 
-func testSwap(t *testing.T, o state.Objects) {
+func testSwap(t *testing.T, o objects.Objects) {
 	ctx := t.Context()
-	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "0123456789abcdef0123456789abcdef", []byte("0")); !errors.Is(err, state.ErrConflict) {
-		t.Errorf("swap of a missing object = %v, want %v", err, state.ErrConflict)
+	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "0123456789abcdef0123456789abcdef", []byte("0")); !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("swap of a missing object = %v, want %v", err, objects.ErrConflict)
 	}
 	first, err := o.CompareAndSwap(ctx, "swap/HEAD", "", []byte("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "", []byte("2")); !errors.Is(err, state.ErrConflict) {
-		t.Errorf("second creation = %v, want %v", err, state.ErrConflict)
+	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "", []byte("2")); !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("second creation = %v, want %v", err, objects.ErrConflict)
 	}
 	second, err := o.CompareAndSwap(ctx, "swap/HEAD", first, []byte("3"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", first, []byte("4")); !errors.Is(err, state.ErrConflict) {
-		t.Errorf("stale swap = %v, want %v", err, state.ErrConflict)
+	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", first, []byte("4")); !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("stale swap = %v, want %v", err, objects.ErrConflict)
 	}
-	obj := get(t, o, "swap/HEAD", state.GetOptions{})
+	obj := get(t, o, "swap/HEAD", objects.GetOptions{})
 	if string(obj.Data) != "3" || obj.ETag != second {
 		t.Errorf("after the swaps: %q with ETag %q, want \"3\" with %q", obj.Data, obj.ETag, second)
 	}
 }
 
-func testSwapRace(t *testing.T, o state.Objects) {
+func testSwapRace(t *testing.T, o objects.Objects) {
 	const writers, rounds = 8, 5
 	for round := range rounds {
 		key := fmt.Sprintf("race/%d/HEAD", round)
@@ -131,8 +131,8 @@ func testSwapRace(t *testing.T, o state.Objects) {
 				body := strconv.Itoa(w)
 				if _, err := o.CompareAndSwap(t.Context(), key, "", []byte(body)); err == nil {
 					wins <- body
-				} else if !errors.Is(err, state.ErrConflict) {
-					t.Errorf("racing swap = %v, want %v", err, state.ErrConflict)
+				} else if !errors.Is(err, objects.ErrConflict) {
+					t.Errorf("racing swap = %v, want %v", err, objects.ErrConflict)
 				}
 			})
 		}
@@ -142,14 +142,14 @@ func testSwapRace(t *testing.T, o state.Objects) {
 		for w := range wins {
 			winners = append(winners, w)
 		}
-		got := string(get(t, o, key, state.GetOptions{}).Data)
+		got := string(get(t, o, key, objects.GetOptions{}).Data)
 		if diff := cmp.Diff([]string{got}, winners); diff != "" {
 			t.Errorf("winners against what is stored (-stored +winners):\n%s", diff)
 		}
 	}
 }
 
-func list(t *testing.T, o state.Objects, prefix, after string) []string {
+func list(t *testing.T, o objects.Objects, prefix, after string) []string {
 	t.Helper()
 	var keys []string
 	for info, err := range o.List(t.Context(), prefix, after) {
@@ -164,7 +164,7 @@ func list(t *testing.T, o state.Objects, prefix, after string) []string {
 	return keys
 }
 
-func testList(t *testing.T, o state.Objects) {
+func testList(t *testing.T, o objects.Objects) {
 	keys := []string{"list/a/1", "list/a/2", "list/b", "list/c/d/e"}
 	for _, key := range append(keys, "listing") {
 		put(t, o, key, key)
@@ -188,7 +188,7 @@ func testList(t *testing.T, o state.Objects) {
 	}
 }
 
-func testDelete(t *testing.T, o state.Objects) {
+func testDelete(t *testing.T, o objects.Objects) {
 	put(t, o, "delete/a", "delete/a")
 	put(t, o, "delete/b", "delete/b")
 	if err := o.Delete(t.Context(), "delete/a", "delete/missing"); err != nil {

@@ -5,19 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
 // TestStore is what every object store must make possible: the life of
 // workspaces as tasks see it. open returns a new handle on one and the same, initially
 // empty, object store.
-func TestStore(t *testing.T, open func(t *testing.T) state.Objects) {
+func TestStore(t *testing.T, open func(t *testing.T) objects.Objects) {
 	t.Helper()
 	TestStoreWith(t, open, state.Options{})
 }
 
 // TestStoreWith is TestStore for stores with options.
-func TestStoreWith(t *testing.T, open func(t *testing.T) state.Objects, opts state.Options) {
+func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *world)
@@ -43,12 +44,12 @@ func TestStoreWith(t *testing.T, open func(t *testing.T) state.Objects, opts sta
 
 // world is one workspace and the workers on it.
 type world struct {
-	open func(t *testing.T) state.Objects
+	open func(t *testing.T) objects.Objects
 	ref  state.Ref
 	opts state.Options
 }
 
-func newWorld(t *testing.T, open func(t *testing.T) state.Objects, opts state.Options) *world {
+func newWorld(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) *world {
 	name := strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -24,12 +25,12 @@ type Worker struct {
 func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
 
 // NewWorker makes a worker with an empty cache and an empty directory.
-func NewWorker(t *testing.T, objects state.Objects, ref state.Ref, opts state.Options) *Worker {
+func NewWorker(t *testing.T, bucket objects.Objects, ref state.Ref, opts state.Options) *Worker {
 	t.Helper()
 	if opts.CacheDir == "" {
 		opts.CacheDir = t.TempDir()
 	}
-	w := &Worker{T: t, Store: state.New(objects, opts), Dir: t.TempDir()}
+	w := &Worker{T: t, Store: state.New(bucket, opts), Dir: t.TempDir()}
 	w.Tree = w.NewTree(ref)
 	return w
 }

@@ -1,4 +1,8 @@
-package state
+// Package objects is the interface of an object store, such as a bucket of S3, with its errors.
+//
+// [Objects] is implemented by state/s3, by state/mem (in memory, for tests) and by decorators:
+// [WithRetry], [Lazy] and the head modes below state/heads. The package speaks no protocol of its own.
+package objects
 
 import (
 	"bytes"
@@ -7,16 +11,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"time"
 )
 
-// Objects is the object store below a [Store]. Two kinds of key exist: keys
-// written once with Put and never changed, and a few small keys changed with
-// CompareAndSwap only. No key is a prefix of another one at a slash.
+// Objects is an object store. Two kinds of key exist: keys written once with Put and never changed, and
+// a few small keys that only CompareAndSwap changes. No key is a prefix of another one at a slash.
 //
-// Methods may be called at the same time. An error that wraps ErrTemporary may
-// be tried again; [New] wraps every Objects so that reads and Puts are.
+// Methods are safe for concurrent use. An error that wraps ErrTemporary may be retried, see [WithRetry].
 type Objects interface {
 	// Get reads an object, or the part that opts names. It returns ErrNotFound,
 	// or ErrNotModified when opts.IfNoneMatch is still the object's ETag.
@@ -32,11 +35,11 @@ type Objects interface {
 	// when old is empty, and returns the new ETag. The test and the write are one
 	// step for all writers of the store.
 	//
-	// ErrConflict: somebody else's version is there, or this very write is, after
-	// its answer was lost and the client tried again. After any other error the
-	// write may or may not have happened, or may still happen. In both cases
-	// the caller must read the object back before it decides. ErrUnsafe: the store
-	// refuses conditions, and nothing was written.
+	// ErrConflict: another version is stored, or this very write was applied, its
+	// answer was lost and the client tried again. After any other error the write
+	// may or may not have happened, or may still happen. In both cases the caller
+	// must read the object back before it decides. ErrUnsafe: the store refuses
+	// conditions, and nothing was written.
 	CompareAndSwap(ctx context.Context, key, old string, data []byte) (etag string, err error)
 
 	// List yields the objects whose key starts with prefix and is greater than
@@ -44,13 +47,13 @@ type Objects interface {
 	List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error]
 
 	// Delete removes objects; those that do not exist count as removed.
-	// After an error some may be gone.
+	// After an error some may be removed.
 	Delete(ctx context.Context, keys ...string) error
 }
 
 // GetOptions narrows a Get; the zero value reads the whole object.
 type GetOptions struct {
-	IfNoneMatch string // an ETag as the store gave it
+	IfNoneMatch string // an ETag as the store returned it
 	Offset      int64  // first byte
 	Length      int64  // bytes; 0 reads to the end. A range beyond the end is an error
 	Buffer      []byte // used for Object.Data when its capacity suffices
@@ -70,19 +73,20 @@ type ObjectInfo struct {
 	Modified time.Time // by the store's clock, in seconds
 }
 
-// Errors of Objects and of Store that callers branch on.
+// Errors that callers branch on.
 var (
-	ErrNotFound    = errors.New("not found")
-	ErrNotModified = errors.New("not modified")
-	ErrConflict    = errors.New("conflict")          // somebody else changed it first
-	ErrTemporary   = errors.New("store unavailable") // may be tried again: overload, time-out, broken connection
-	ErrDeleted     = errors.New("workspace was deleted")
-	ErrCorrupt     = errors.New("corrupt object") // content does not match its digest or its format
-	ErrUnsafe      = errors.New("object store does not honour conditional writes")
-	ErrKey         = errors.New("no key for it")
-	ErrQuota       = errors.New("workspace quota exceeded")
-	ErrDiskFull    = errors.New("no space left on the worker's disk")
+	ErrNotFound    error = notFoundError{} // is fs.ErrNotExist too
+	ErrNotModified       = errors.New("not modified")
+	ErrConflict          = errors.New("conflict")          // another writer changed it first
+	ErrTemporary         = errors.New("store unavailable") // may be retried: overload, time-out, broken connection
+	ErrCorrupt           = errors.New("corrupt object")    // content does not match its digest or its format
+	ErrUnsafe            = errors.New("object store does not honour conditional writes")
 )
+
+type notFoundError struct{}
+
+func (notFoundError) Error() string        { return "not found" }
+func (notFoundError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Digest is a SHA-256.
 type Digest [sha256.Size]byte
@@ -93,10 +97,8 @@ func Sum(data []byte) Digest { return sha256.Sum256(data) }
 // String returns 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// IsZero reports whether d was never set.
-func (d Digest) IsZero() bool { return d == Digest{} }
-
-func (d Digest) compare(other Digest) int { return bytes.Compare(d[:], other[:]) }
+// Compare orders digests by their bytes.
+func (d Digest) Compare(other Digest) int { return bytes.Compare(d[:], other[:]) }
 
 // MarshalText writes 64 hexadecimal digits.
 func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
@@ -110,4 +112,26 @@ func (d *Digest) UnmarshalText(text []byte) error {
 		return fmt.Errorf("digest: %w", err)
 	}
 	return nil
+}
+
+const replaceAttempts = 3
+
+// Replace writes a small object over whatever is stored under its key: of concurrent writers the last one
+// wins. It does not write data that is stored already.
+func Replace(ctx context.Context, store Objects, key string, data []byte) error {
+	var err error
+	for range replaceAttempts {
+		old, getErr := store.Get(ctx, key, GetOptions{})
+		if getErr != nil && !errors.Is(getErr, ErrNotFound) {
+			return getErr
+		}
+		if getErr == nil && bytes.Equal(old.Data, data) {
+			return nil
+		}
+		_, err = store.CompareAndSwap(ctx, key, old.ETag, data)
+		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrTemporary) {
+			return err
+		}
+	}
+	return err
 }

@@ -1,0 +1,172 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+// RetryPolicy bounds the attempts at a request; zero fields take the defaults.
+type RetryPolicy struct {
+	Request  time.Duration // limit of one attempt; a stalled connection ends here: 1 min
+	Total    time.Duration // limit of a request with all its attempts: 2 min
+	Attempts uint          // limit of attempts: none but Total
+}
+
+const (
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 5 * time.Second
+
+	// MaxRaces is how many compare-and-swaps in a row may lose against other writers.
+	MaxRaces  = 100
+	racePause = 5 * time.Millisecond
+)
+
+// WithDefaults fills zero fields.
+func (p RetryPolicy) WithDefaults() RetryPolicy {
+	p.Request = cmp.Or(p.Request, time.Minute)
+	p.Total = cmp.Or(p.Total, 2*time.Minute)
+	return p
+}
+
+// WithRetry returns store with temporary errors retried by the policy: those of all methods but
+// CompareAndSwap, whose caller must read the object back first.
+func WithRetry(store Objects, policy RetryPolicy) Objects {
+	return retrying{store, policy.WithDefaults()}
+}
+
+type retrying struct {
+	Objects
+	policy RetryPolicy
+}
+
+// Get implements Objects.
+func (r retrying) Get(ctx context.Context, key string, opts GetOptions) (Object, error) {
+	return retry(ctx, r.policy, func(ctx context.Context) (Object, error) { return r.Objects.Get(ctx, key, opts) })
+}
+
+// Put implements Objects.
+func (r retrying) Put(ctx context.Context, key string, data []byte, sum Digest) error {
+	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Put(ctx, key, data, sum) })
+}
+
+// CompareAndSwap implements Objects.
+func (r retrying) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	attempt, cancel := context.WithTimeout(ctx, r.policy.Request)
+	defer cancel()
+	etag, err := r.Objects.CompareAndSwap(attempt, key, old, data)
+	if err != nil && ctx.Err() == nil && attempt.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrTemporary, err)
+	}
+	return etag, err
+}
+
+// List resumes after the last key that it has yielded.
+func (r retrying) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
+	return func(yield func(ObjectInfo, error) bool) {
+		stopped, err := retry(ctx, r.policy, func(context.Context) (stopped bool, err error) {
+			for info, err := range r.Objects.List(ctx, prefix, after) {
+				if err != nil {
+					return false, err
+				}
+				after = info.Key
+				if !yield(info, nil) {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil && !stopped {
+			yield(ObjectInfo{}, err)
+		}
+	}
+}
+
+// Delete implements Objects.
+func (r retrying) Delete(ctx context.Context, keys ...string) error {
+	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Delete(ctx, keys...) })
+}
+
+// Do calls op until it returns no temporary error, with exponential backoff.
+func (p RetryPolicy) Do(ctx context.Context, op func(context.Context) error) error {
+	_, err := retry(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, op(ctx) })
+	return err
+}
+
+func retry[T any](ctx context.Context, p RetryPolicy, op func(context.Context) (T, error)) (T, error) {
+	attempts := 0
+	var last error
+	v, err := backoff.Retry(ctx, func() (T, error) {
+		attempt, cancel := context.WithTimeout(ctx, p.Request)
+		defer cancel()
+		attempts++
+		v, err := op(attempt)
+		last = err
+		if err == nil || Temporary(ctx, err) {
+			return v, err
+		}
+		return v, backoff.Permanent(err)
+	}, backoff.WithBackOff(newBackOff()), backoff.WithMaxElapsedTime(p.Total), backoff.WithMaxTries(p.Attempts))
+	switch {
+	case err == nil || last == nil:
+	case !errors.Is(err, last): // ctx ended during a pause
+		err = fmt.Errorf("%w, after %d attempts: %w", err, attempts, last)
+	case attempts > 1 && Temporary(ctx, err):
+		err = fmt.Errorf("%w: gave up after %d attempts: %w", ErrTemporary, attempts, err)
+	}
+	return v, err
+}
+
+// Temporary reports whether err is worth another attempt under ctx.
+func Temporary(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && (errors.Is(err, ErrTemporary) || errors.Is(err, context.DeadlineExceeded))
+}
+
+func newBackOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = backoffMin, backoffMax, 2
+	return b
+}
+
+// Backoff spaces the attempts at swapping one object: after a lost race almost at once, after temporary
+// errors exponentially.
+type Backoff struct {
+	policy RetryPolicy
+	races  int
+	since  time.Time // of the first of the temporary errors in a row; zero: there is none
+	delays *backoff.ExponentialBackOff
+}
+
+// NewBackoff returns a Backoff for one change of an object.
+func (p RetryPolicy) NewBackoff() *Backoff { return &Backoff{policy: p} }
+
+// Wait pauses before the next attempt. cause is the error of the last one: ErrConflict is a lost race. Wait
+// returns an error when ctx ends, after MaxRaces lost races, and when the policy's total time is over.
+func (b *Backoff) Wait(ctx context.Context, cause error) error {
+	if errors.Is(cause, ErrConflict) {
+		b.since = time.Time{}
+		if b.races++; b.races >= MaxRaces {
+			return fmt.Errorf("%w: lost %d races: %w", ErrTemporary, b.races, cause)
+		}
+		return clock.Sleep(ctx, rand.N(racePause*time.Duration(min(b.races, 20)))) //nolint:gosec // spreads attempts, hides nothing
+	}
+	if b.since.IsZero() {
+		b.since, b.delays = time.Now(), newBackOff()
+	}
+	delay := b.delays.NextBackOff()
+	if elapsed := time.Since(b.since); elapsed+delay > b.policy.Total {
+		return fmt.Errorf("%w: gave up after %s: %w", ErrTemporary, elapsed.Round(time.Millisecond), cause)
+	}
+	if err := clock.Sleep(ctx, delay); err != nil {
+		return fmt.Errorf("%w, after: %w", err, cause)
+	}
+	return nil
+}
