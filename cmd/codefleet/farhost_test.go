@@ -22,7 +22,10 @@ func farWorker() {
 			err := p.Connect(ctx, "worker")
 			return p.Queue, err
 		}
-		err = errors.Join(assembly.RunWorker(ctx, work, p.Config, "test", join, p.Telemetry, func() {}), p.Close())
+		err = assembly.RunWorker(ctx, work, assembly.WorkerParts{
+			Config: p.Config, Version: "test", Telemetry: p.Telemetry, Join: join, Ready: func() {},
+		})
+		err = errors.Join(err, p.Close())
 	}
 	os.Exit(assembly.Exit(ctx, "worker", err, os.Stderr))
 }

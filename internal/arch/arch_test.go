@@ -81,7 +81,7 @@ var imports = map[string][]string{
 	"internal/bench":           {"schemas", "client", "internal/...", "test/selectioneval"},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
-	"internal/up/uptest": {"client", "internal/config", "internal/jobs", "internal/telemetry", "internal/up"},
+	"internal/up/uptest": {"client", "internal/assembly", "internal/config", "internal/telemetry", "internal/up"},
 
 	"internal/pluginhost": {"schemas", "plugin"},
 

@@ -30,21 +30,30 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// RunWorker is RunPlugged without plugins.
-func RunWorker(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) error {
-	return RunPlugged(take, work, c, version, join, t, ready, nil)
+// WorkerParts are what the process around a worker gives it.
+type WorkerParts struct {
+	Config    *config.Config
+	Version   string // of the program, for lists
+	Telemetry *telemetry.Telemetry
+	Plugins   *pluginhost.Set // nil: none
+
+	// Join is called once, while the first boxes are created, and returns the connected queue. nats.* and
+	// s3.* of Config must be set when it returns.
+	Join func(context.Context) (*jobs.Client, error)
+	// Ready is called once, when a task would run at once.
+	Ready func()
 }
 
-// RunPlugged runs one worker of the given settings until take ends, then lets running tasks finish
-// until work ends. It calls join once, while its first sandboxes are made; nats.* and s3.* of the
-// settings need to be there when that returns. It calls ready when a task would run at once.
-func RunPlugged(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func(), plugged *pluginhost.Set) (err error) {
+// RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work
+// ends.
+func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
+	c, t := p.Config, p.Telemetry
 	dir, release, err := workerDir(c.Data)
 	if err != nil {
 		return err
 	}
 	defer release()
-	box, err := Choose(take, c, filepath.Join(dir, MsbDir), filepath.Join(dir, "g"), t.Logger)
+	box, err := Choose(accept, c, filepath.Join(dir, MsbDir), filepath.Join(dir, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
@@ -80,7 +89,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 	}
 	defer func() { err = errors.Join(err, vectors.Close()) }()
 	joined := make(chan struct{})
-	collectImages(take, c, t.Logger)
+	collectImages(accept, c, t.Logger)
 	var images held
 	defer images.release()
 	kinds := Environments{Config: c, Driver: box.Sandbox, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Hold: images.add, Log: t.Logger}
@@ -89,7 +98,7 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(pools, ", "))
 	}
 	if left := unserved(c, box.Info.Tier); len(left) > 0 {
-		t.Logger.WarnContext(take, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
+		t.Logger.WarnContext(accept, "tasks of these tenants are left to other workers: they demand a stronger sandbox", "tenants", left, "tier", box.Info.Tier)
 	}
 	pool := executor.PoolOptions{
 		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
@@ -98,17 +107,17 @@ func RunPlugged(take, work context.Context, c *config.Config, version string, jo
 		Mounts:       []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}},
 		Environments: kinds.List(),
 	}
-	return worker.Run(take, work, worker.Options{
-		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
+	return worker.Run(accept, work, worker.Options{
+		Name: c.Worker.Name, Version: p.Version, Pools: c.TakesFrom(), Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Serves: serves(c, box.Info.Tier),
 		Pool:   pool, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
 		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
 		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
-		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(toolbox.Joined(join), joined)),
-		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: plugged,
-		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(toolbox.Joined(p.Join), joined)),
+		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: p.Plugins,
+		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: p.Ready,
 	})
 }
 

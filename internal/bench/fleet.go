@@ -12,7 +12,6 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 	"github.com/codefleet/codefleet/internal/worker"
@@ -132,19 +131,21 @@ func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
 
 // severalTenants is assembly.RunWorker without its refusal to let tenants share a host whose /usr they
 // all see: here they are one person.
-func severalTenants(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) (err error) {
+func severalTenants(accept, work context.Context, p assembly.WorkerParts) (err error) {
+	c, t := p.Config, p.Telemetry
 	driver, err := assembly.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	return worker.Run(take, work, worker.Options{
-		Name: c.Worker.Name, Version: version, Pools: c.TakesFrom(), Slots: c.Slots(),
+	return worker.Run(accept, work, worker.Options{
+		Name: c.Worker.Name, Version: p.Version, Pools: c.TakesFrom(), Slots: c.Slots(),
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: assembly.Policy(c),
 		Pool: executor.PoolOptions{
 			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
 			Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB,
 		},
-		Driver: driver, Join: assembly.Join(c, filepath.Join(c.Data, "cache"), t, join), Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: ready,
+		Driver: driver, Join: assembly.Join(c, filepath.Join(c.Data, "cache"), t, p.Join),
+		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: p.Ready,
 	})
 }

@@ -6,22 +6,21 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// ErrInUse means that another server runs on the same directory.
+// ErrInUse is returned when another server runs on the same directory.
 var ErrInUse = errors.New("in use by another process")
 
-// lockDir takes the exclusive lock of a data directory until unlock is called
-// or this process ends.
+// lockDir locks a data directory until unlock is called or this process ends.
 func lockDir(dir string) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.TryLock(f); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, filelock.ErrLocked) {
 			err = ErrInUse
 		}
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)

@@ -1,5 +1,3 @@
-// Package embedded runs the servers that a fleet needs inside our own binary,
-// for `codefleet up` and for tests.
 package embedded
 
 import (

@@ -25,9 +25,9 @@ type approvalAsk struct {
 // approvalReply is what it gets.
 type approvalReply struct {
 	Waiting []schemas.PendingApproval `json:"waiting,omitempty"`
-	Record  *schemas.Record   `json:"record,omitempty"`
-	Code    string            `json:"code,omitempty"` // of answerCodes, unknown_task, or unavailable
-	Message string            `json:"message,omitempty"`
+	Record  *schemas.Record           `json:"record,omitempty"`
+	Code    string                    `json:"code,omitempty"` // of answerCodes, unknown_task, or unavailable
+	Message string                    `json:"message,omitempty"`
 }
 
 // answerCodes are the names of errors on the wire.

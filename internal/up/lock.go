@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 const lockName = "lock"
 
-// ErrInUse is in the error of a second fleet on the same data directory.
+// ErrInUse is returned for a second fleet on the same data directory.
 var ErrInUse = errors.New("the data directory is in use")
 
-// lockDir makes dir, takes its lock until release, and notes in it who has it.
+// lockDir creates dir and locks it until release is called. The lock file names the holder.
 func lockDir(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(dir, err)
@@ -26,13 +26,14 @@ func lockDir(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, unwritable(dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.TryLock(f); err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(f, 256))
 		f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if !errors.Is(err, filelock.ErrLocked) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 		}
-		return nil, fmt.Errorf("%w: %s, by %s: stop that, or choose another with --data", ErrInUse, dir, strings.TrimSpace(string(holder)))
+		return nil, fmt.Errorf("%w: %s, by %s: stop it, or choose another directory with --data",
+			ErrInUse, dir, strings.TrimSpace(string(holder)))
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -56,5 +57,5 @@ func Running(dir string) bool {
 		return false
 	}
 	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return errors.Is(filelock.TryRLock(f), filelock.ErrLocked)
 }

@@ -44,10 +44,9 @@ type Options struct {
 	Step func(what string)
 }
 
-// Worker runs one worker until take ends, then lets running tasks finish until work ends. It calls
-// join when it needs the queue, which waits for the stores: meanwhile it makes its sandboxes. It calls
-// ready once, when a task would run at once.
-type Worker func(take, work context.Context, c *config.Config, version string, join func(context.Context) (*jobs.Client, error), t *telemetry.Telemetry, ready func()) error
+// Worker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work
+// ends. Its Join waits for the stores; meanwhile it creates its first boxes.
+type Worker func(accept, work context.Context, p assembly.WorkerParts) error
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -120,7 +119,10 @@ func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan s
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	warm := make(chan struct{})
 	f.part(life, "the worker", func() error {
-		return f.o.Worker(life, work, f.o.Config, f.o.Version, f.join, f.o.Telemetry, sync.OnceFunc(func() { close(warm) }))
+		return f.o.Worker(life, work, assembly.WorkerParts{
+			Config: f.o.Config, Version: f.o.Version, Telemetry: f.o.Telemetry,
+			Join: f.join, Ready: sync.OnceFunc(func() { close(warm) }),
+		})
 	})
 	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cut) })
 	go func() {

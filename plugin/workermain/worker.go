@@ -88,5 +88,7 @@ func serve(take, work context.Context, p *assembly.Process, version string, list
 	}
 	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
 	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
-	return assembly.RunPlugged(take, work, p.Config, version, join, p.Telemetry, ready, set)
+	return assembly.RunWorker(take, work, assembly.WorkerParts{
+		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
+	})
 }

@@ -12,8 +12,8 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 )
@@ -75,11 +75,11 @@ func File(tb testing.TB, f *up.Fleet) string {
 	return file
 }
 
-func noWorker(take, _ context.Context, _ *config.Config, _ string, join func(context.Context) (*jobs.Client, error), _ *telemetry.Telemetry, ready func()) error {
-	if _, err := join(take); err != nil {
+func noWorker(accept, _ context.Context, p assembly.WorkerParts) error {
+	if _, err := p.Join(accept); err != nil {
 		return err
 	}
-	ready()
-	<-take.Done()
+	p.Ready()
+	<-accept.Done()
 	return nil
 }
