@@ -32,6 +32,7 @@ var imports = map[string][]string{
 	"internal/names":                 nil,
 	"internal/clock":                 nil,
 	"internal/filelock":              {"internal/clock"},
+	"internal/arith":                 nil,
 	"internal/objects":               nil,
 	"internal/state":                 {"internal/objects", "internal/state/ignore"},
 	"internal/state/ignore":          nil,
@@ -42,13 +43,13 @@ var imports = map[string][]string{
 	"internal/tools/mcp":             {"internal/tools"},
 	"internal/tools/pygen":           {"internal/tools"},
 	"internal/tools/broker":          {"internal/tools"},
-	"internal/tools/builtin":         {"internal/tools"},
+	"internal/tools/builtin":         {"internal/arith", "internal/tools"},
 	"internal/tools/registered":      {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":       {"internal/tools/...", "internal/tools", "servers"}, // tests only
 	"internal/selection":             {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
 	"internal/selection/text":        nil,
 	"internal/selection/gloss":       nil,
-	"internal/codegen":               {"internal/tools", "internal/openai"},
+	"internal/codegen":               {"internal/arith", "internal/tools", "internal/openai"},
 	"internal/openai":                {"internal/sse"},
 
 	"internal/allowlist": nil,

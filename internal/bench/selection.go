@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/pipeline"
-	"github.com/codefleet/codefleet/test/selectioneval"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/test/selectioneval"
 )
 
 // goal is what a data set's local ranking, and the ranking with history, should reach. Zero: no goal.

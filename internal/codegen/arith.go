@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/arith"
 )
 
 // expression is arithmetic that was understood: its Python text, and what it needs.
 type expression struct {
 	python string
 	refers bool // to the previous number, written as the name result_so_far in python
-	plain  bool // only numbers, + - * / and parentheses: any calculator can do it, also one that knows only floats
+	simple bool // only short numbers, + - * / and parentheses: even a calculator that counts in floats is exact
 	single bool // one number and nothing else
 }
 
@@ -39,22 +41,36 @@ var operatorWords = []struct {
 }
 
 var (
-	arithToken = regexp.MustCompile(`^(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)|(\*\*|[-+*/%()×÷^−])|(` + previous + `|` + percentOf + `))`)
-	maxPower   = 1000.0
-	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`)                                            // 0x10 is no product
-	notNumbers = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`) // dates
+	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is no product
+	dateLike   = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
 
 	// -5 mod 3 is 1 for some and -2 for others.
 	negativeModulo = regexp.MustCompile(`(?:^|[-+*/(%×÷−])\s*[-−]\s*[\d.,]+\s*%|%\s*[-−]`)
 
 	// "-2 squared" is 4 for some and -4 for others.
-	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
+	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)` +
+		`\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
+
+	// arithNumber has no exponent and no point at its end.
+	arithNumber = regexp.MustCompile(`^(?:[\d,]*\.?\d+)$`)
 )
+
+const (
+	maxDepth    = 50 // of parentheses and signs
+	maxPower    = 1000.0
+	floatDigits = 15 // a float holds every whole number of so many digits
+)
+
+// arithGrammar is the arithmetic of tasks, after operatorWords.
+var arithGrammar = arith.Grammar{
+	Sum: []string{"+", "-", "−"}, Product: []string{"*", "×", "/", "÷", "%", percentOf}, Power: []string{"**", "^"},
+	Sign: []string{"-", "−"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
+}
 
 // parseArithmetic understands an expression that is nothing but arithmetic.
 func parseArithmetic(s string) (expression, bool) {
 	s = digits(strings.TrimSpace(s))
-	if notDecimal.MatchString(s) || notNumbers.MatchString(s) || negativePower.MatchString(s) {
+	if notDecimal.MatchString(s) || dateLike.MatchString(s) || negativePower.MatchString(s) {
 		return expression{}, false
 	}
 	for _, w := range operatorWords {
@@ -63,20 +79,16 @@ func parseArithmetic(s string) (expression, bool) {
 	if negativeModulo.MatchString(s) {
 		return expression{}, false
 	}
-	p := arithParser{plain: true}
-	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
-		m := arithToken.FindStringSubmatch(s)
-		if m == nil {
-			return expression{}, false
-		}
-		p.tokens = append(p.tokens, m[0])
-		s = s[len(m[0]):]
-	}
-	text, ok := p.sum(0)
-	if !ok || p.at != len(p.tokens) || len(p.tokens) == 0 {
+	n, err := arithGrammar.Parse(s)
+	if err != nil {
 		return expression{}, false
 	}
-	return expression{python: text, refers: p.refers, plain: p.plain && !p.refers && p.digits <= floatDigits, single: len(p.tokens) == 1}, true
+	w := arithWriter{simple: true}
+	text, ok := w.write(n, 0)
+	return expression{
+		python: text, refers: w.refers, single: n.Kind == arith.Number || n.Kind == arith.Name,
+		simple: w.simple && !w.refers && w.digits <= floatDigits,
+	}, ok
 }
 
 var (
@@ -94,102 +106,76 @@ func digits(s string) string {
 	})
 }
 
-// arithParser is a recursive descent over the tokens; it gives Python text back.
-type arithParser struct {
-	tokens        []string
-	at            int
-	plain, refers bool
-	digits        int // of all numbers together: no product of them has more
+// arithWriter writes an expression as Python.
+type arithWriter struct {
+	simple, refers bool
+	digits         int // of all numbers together: no product of them has more
 }
 
-const floatDigits = 15 // a float holds every whole number of so many
-
-func (p *arithParser) peek() string {
-	if p.at < len(p.tokens) {
-		return p.tokens[p.at]
-	}
-	return ""
-}
-
-func (p *arithParser) sum(depth int) (string, bool) {
-	return p.chain(depth, p.product, map[string]string{"+": "+", "-": "-", "−": "-"})
-}
-
-func (p *arithParser) product(depth int) (string, bool) {
-	return p.chain(depth, p.power, map[string]string{"*": "*", "×": "*", "/": "/", "÷": "/", "%": "%", percentOf: "*"})
-}
-
-func (p *arithParser) chain(depth int, operand func(int) (string, bool), operators map[string]string) (string, bool) {
-	var text strings.Builder
-	left, ok := operand(depth)
-	text.WriteString(left)
-	last, percent, modulo := "", false, false
-	for ok {
-		word := p.peek()
-		symbol, is := operators[word]
-		if !is {
-			break
-		}
-		percent, modulo = percent || word == percentOf, modulo || symbol == "%"
-		if word == percentOf && last == "/" || percent && modulo {
-			return "", false // "200 / 10% of 50": 40 or 10?
-		}
-		last = symbol
-		p.at++
-		p.plain = p.plain && symbol != "%"
-		var right string
-		right, ok = operand(depth)
-		text.WriteString(" " + symbol + " " + right)
-		if word == percentOf {
-			text.WriteString(" / 100")
-		}
-	}
-	return text.String(), ok
-}
-
-func (p *arithParser) power(depth int) (string, bool) {
-	base, ok := p.factor(depth)
-	if !ok || p.peek() != "**" && p.peek() != "^" {
-		return base, ok
-	}
-	p.at++
-	p.plain = false
-	exponent, ok := p.factor(depth)
-	if n, err := strconv.ParseFloat(strings.Trim(exponent, "()-"), 64); err == nil && n > maxPower {
-		return "", false
-	}
-	return base + " ** " + exponent, ok
-}
-
-const maxDepth = 50
-
-func (p *arithParser) factor(depth int) (string, bool) {
-	t := p.peek()
-	p.at++
+// write returns false for what Python or a reader would understand in another way.
+func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
 	switch {
-	case t == "" || depth > maxDepth:
+	case depth > maxDepth:
 		return "", false
-	case t == "(":
-		inner, ok := p.sum(depth + 1)
-		if !ok || p.peek() != ")" {
-			return "", false
+	case n.Kind == arith.Number:
+		text := number(n.Text)
+		w.digits += len(text)
+		return text, arithNumber.MatchString(n.Text)
+	case n.Kind == arith.Name:
+		w.refers = true
+		return n.Text, true
+	case n.Kind == arith.Sign:
+		text, ok := w.write(n.Args[0], depth+1)
+		return "(-" + text + ")", ok // -2 ** 2 is -4
+	case n.Kind == arith.Group:
+		text, ok := w.write(n.Args[0], depth+1)
+		if text == previous || numeral.MatchString(text) {
+			return text, ok
 		}
-		p.at++
-		if inner == previous || numeral.MatchString(inner) {
-			return inner, true
-		}
-		return "(" + inner + ")", true
-	case t == "-" || t == "−":
-		inner, ok := p.power(depth + 1) // -2 ** 2 is -4
-		return "(-" + inner + ")", ok
-	case t == previous:
-		p.refers = true
-		return t, true
-	case t[0] >= '0' && t[0] <= '9' || t[0] == '.':
-		p.digits += len(number(t))
-		return number(t), true
+		return "(" + text + ")", ok
+	case n.Kind == arith.Binary && readOneWay(n):
+		return w.binary(n, depth)
 	}
 	return "", false
+}
+
+func (w *arithWriter) binary(n *arith.Node, depth int) (string, bool) {
+	left, ok := w.write(n.Args[0], depth)
+	if !ok {
+		return "", false
+	}
+	right, ok := w.write(n.Args[1], depth)
+	switch n.Text {
+	case percentOf:
+		return left + " * " + right + " / 100", ok
+	case "**", "^":
+		w.simple = false
+		exponent, err := strconv.ParseFloat(strings.Trim(right, "()-"), 64)
+		return left + " ** " + right, ok && (err != nil || exponent <= maxPower)
+	case "%":
+		w.simple = false
+	}
+	symbol := strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(n.Text)
+	return left + " " + symbol + " " + right, ok
+}
+
+// readOneWay reports whether all readers group an operator alike. They do not for 2 ** 3 ** 2, for "200 / 10% of 50",
+// and for % as modulo beside % as percent.
+func readOneWay(n *arith.Node) bool {
+	isPower := func(n *arith.Node) bool { return n.Kind == arith.Binary && slices.Contains(arithGrammar.Power, n.Text) }
+	if isPower(n) {
+		return !isPower(n.Args[1])
+	}
+	percent, modulo := false, false
+	for slices.Contains(arithGrammar.Product, n.Text) && n.Kind == arith.Binary {
+		left := n.Args[0]
+		if n.Text == percentOf && left.Kind == arith.Binary && (left.Text == "/" || left.Text == "÷") {
+			return false
+		}
+		percent, modulo = percent || n.Text == percentOf, modulo || n.Text == "%"
+		n = left
+	}
+	return !percent || !modulo
 }
 
 // number writes a numeral as Python wants it: no separators, no leading zeros.

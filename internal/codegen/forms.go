@@ -119,7 +119,7 @@ func (p *planner) calculate(text string) bool {
 	}
 	value := e.python
 	calculator := p.tool(func(t *Tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
-	if e.plain && calculator != nil {
+	if e.simple && calculator != nil {
 		value = p.call(calculator, quote(value))
 	}
 	if value != e.python || strings.Contains(value, "/") {

@@ -126,6 +126,7 @@ func TestSentencesOfTwoMeanings(t *testing.T) {
 		"What day is 2026-11-22?", "What weekday is 2026-02-30?", "What weekday was 1492-10-12?", "What weekday is 01/02/2026?", "What weekday is 2026-01-15 plus 3?", "What weekday is March 1?",
 		"What weekday is 2026-11-22 and double it", "What date is 30 days before 1753-01-15?",
 		"subtract 3 from 10 times 2", "add 3 to 4 times 2", "what is -5 mod 3", "what is 5 % -3", "what is 2 * -5 % 3",
+		"what is 2 ** 3 ** 2", "what is -2 ** 3 ** 2",
 		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1", "double (1 + 2) * (3 + 4)", "square 3 + 1",
 		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?", "the difference between 1,50 and 2", "the difference of 3 and 10",
 		"Calculate 2026-03-01 - 2026-01-01", "What is 2026-01-15", "What is 12/25/2026", "Calculate 2026-01-15 + 30", "What is 1-2-26",

@@ -7,6 +7,8 @@ import (
 	"math"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/arith"
 )
 
 type pair struct {
@@ -44,7 +46,7 @@ func calculator() *mcp.Server {
 		Name: "calculate", Description: "Evaluate a mathematical expression.",
 		InputSchema: json.RawMessage(expressionSchema), OutputSchema: numberSchema, Annotations: readOnly(false),
 	}, func(_ context.Context, _ *mcp.CallToolRequest, in expression) (*mcp.CallToolResult, number, error) {
-		v, err := Evaluate(in.Expression)
+		v, err := arith.Evaluate(in.Expression)
 		if err != nil {
 			return nil, number{}, err
 		}
