@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/dirsync"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // What Pull and Push do with paths that were changed both here and in the workspace.
@@ -139,7 +140,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 			return out
 		},
 	}, 0, decoder(&done))
-	if e, ok := errors.AsType[*APIError](err); ok && e.Code == "conflict" {
+	if e, ok := errors.AsType[*APIError](err); ok && e.Code == errcode.Conflict {
 		return 0, &dirsync.ConflictError{Paths: e.Paths}
 	}
 	return done.Generation, err

@@ -18,6 +18,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // httpDoor speaks to cmd/ingest.
@@ -164,7 +166,7 @@ func (d *httpDoor) json(ctx context.Context, v any, c call) error {
 func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty or dots: joining would make another address of it
 		return nil, backoff.Permanent(&APIError{
-			Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no task or artifact of this name",
+			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "there is no task or artifact of this name",
 		})
 	}
 	u := d.base.JoinPath(escape(c.path)...)
@@ -231,7 +233,7 @@ func refused(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
 		e = &APIError{
-			Code: "unexpected_answer", Message: "the address answered " + resp.Status + ", not as a fleet does",
+			Code: errcode.UnexpectedAnswer, Message: "the address answered " + resp.Status + ", not as a fleet does",
 			Hint: "check the address of the fleet",
 		}
 	}

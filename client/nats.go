@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -99,7 +100,7 @@ func (s Submission) event(ctx context.Context) (event.Event, error) {
 		ev.SetExtension("expirytime", s.ExpiresAt.UTC().Format(time.RFC3339Nano))
 	}
 	if err := ev.Validate(); err != nil {
-		return event.Event{}, &APIError{Code: "bad_event", Message: err.Error(), Status: http.StatusBadRequest}
+		return event.Event{}, &APIError{Code: errcode.BadEvent, Message: err.Error(), Status: http.StatusBadRequest}
 	}
 	return ev, nil
 }
@@ -188,7 +189,7 @@ func (d *natsDoor) get(context.Context, any, url.Values, ...string) error { retu
 
 func httpOnly() error {
 	return &APIError{
-		Code: "http_only", Message: "this is not to be had over NATS with these credentials",
+		Code: errcode.HTTPOnly, Message: "this is not to be had over NATS with these credentials",
 		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented,
 	}
 }
@@ -200,7 +201,7 @@ func answer(err error) error {
 		return err
 	}
 	e := APIError(*apierror.Of(err))
-	if e.Code == "unavailable" {
+	if e.Code == errcode.Unavailable {
 		return fmt.Errorf("ask fleet over NATS: %w", err)
 	}
 	return passing(&e)

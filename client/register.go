@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -155,7 +156,7 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 	d, ok := c.door.(*natsDoor)
 	if !ok {
 		return nil, &APIError{
-			Code: "nats_only", Message: "tools are registered over NATS", Status: http.StatusNotImplemented,
+			Code: errcode.NATSOnly, Message: "tools are registered over NATS", Status: http.StatusNotImplemented,
 			Hint: "give the client the nats:// address of the fleet and the tenant's credentials, as LocateNATS does",
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // NoState is the ETag of a state file that is not there.
@@ -58,7 +60,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 		s.File = cmp.Or(resp.Header.Get("Codefleet-State-File"), s.File)
 		return s, nil
 	})
-	if e, ok := errors.AsType[*APIError](err); ok && e.Code == "unknown_state" {
+	if e, ok := errors.AsType[*APIError](err); ok && e.Code == errcode.UnknownState {
 		return s, nil
 	}
 	return found, err
@@ -102,7 +104,7 @@ func stateCall(method string, s State) (call, error) {
 	}
 	if badPath(s.File) {
 		return c, &APIError{
-			Status: http.StatusBadRequest, Code: "bad_state_file", Message: "this cannot be a state file",
+			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Message: "this cannot be a state file",
 			Cause: fmt.Sprintf("%q leads elsewhere", s.File), Path: "state_file",
 			Hint: "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/",
 		}

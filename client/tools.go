@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -76,7 +77,7 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
-			Code: "bad_parameter", Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes), Status: http.StatusBadRequest,
+			Code: errcode.BadParameter, Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes), Status: http.StatusBadRequest,
 			Hint: "a sentence for each step is enough",
 		}
 	}
@@ -96,7 +97,7 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 // "unknown_tool", whose message names the nearest.
 func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
 	if !fs.ValidPath(server + "/" + name) {
-		return Tool{}, &APIError{Code: "unknown_tool", Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound}
+		return Tool{}, &APIError{Code: errcode.UnknownTool, Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound}
 	}
 	var t Tool
 	return t, c.door.get(ctx, &t, nil, "v1", "tools", server, name)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 const mainWorkspace = "main"
@@ -321,7 +323,7 @@ func (w *Workspace) fileCall(method, path string) (call, error) {
 	path = strings.TrimSuffix(path, "/")
 	if badPath(path) {
 		return call{}, &APIError{
-			Status: http.StatusBadRequest, Code: "bad_path", Message: "this path cannot be a file of a workspace", Path: "path",
+			Status: http.StatusBadRequest, Code: errcode.BadPath, Message: "this path cannot be a file of a workspace", Path: "path",
 			Cause: fmt.Sprintf("%q is empty, absolute, or has . or .. or an empty name in it", path), Hint: "a path is relative, as in data/in.csv",
 		}
 	}
@@ -365,7 +367,7 @@ func (w *Workspace) do(ctx context.Context, c call, limit time.Duration, read fu
 		return err
 	}
 	if badPath(w.name) || strings.Contains(w.name, "/") {
-		return &APIError{Status: http.StatusBadRequest, Code: "bad_name", Message: fmt.Sprintf("%q is not the name of a workspace", w.name)}
+		return &APIError{Status: http.StatusBadRequest, Code: errcode.BadName, Message: fmt.Sprintf("%q is not the name of a workspace", w.name)}
 	}
 	_, err = retry(ctx, d.retryFor, func() (struct{}, error) {
 		ctx := ctx

@@ -17,6 +17,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
@@ -62,7 +63,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &failure{code: exitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
+		return &failure{code: errcode.ExitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
 	})
 	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"}, &cobra.Group{ID: "fleet", Title: "The fleet:"})
 	group := func(id string, commands ...*cobra.Command) {
@@ -95,7 +96,7 @@ func strictArgs(c *cobra.Command) {
 			if c.HasParent() {
 				line = c.Parent().CommandPath() + " " + c.Use
 			}
-			return &failure{code: exitUsage, message: c.Name() + ": " + err.Error(), hint: line}
+			return &failure{code: errcode.ExitUsage, message: c.Name() + ": " + err.Error(), hint: line}
 		}
 	}
 	for _, sub := range c.Commands() {

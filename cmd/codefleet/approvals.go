@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) approvalsCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (a *app) approveCommand() *cobra.Command {
 		Example: "  codefleet approvals\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return &failure{code: exitUsage, message: "approve: the id of a task is needed", hint: "codefleet approvals"}
+				return &failure{code: errcode.ExitUsage, message: "approve: the id of a task is needed", hint: "codefleet approvals"}
 			}
 			return nil
 		},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // benchOptions are the flags of bench.
@@ -95,7 +96,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return &failure{code: exitFailed, message: "bench", err: err, hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "bench", err: err, hint: "codefleet doctor"}
 	}
 	return a.showReports(reports, o.Scenario != "" || sequence != nil)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -36,8 +37,8 @@ func TestExitCodes(t *testing.T) {
 		client.Timeout: 5, client.Cancelled: 5, client.Expired: 5,
 	}
 	for _, s := range statuses() {
-		if got := exitCode(client.Status(s)); got != want[client.Status(s)] {
-			t.Errorf("exitCode(%s) = %d, want %d", s, got, want[client.Status(s)])
+		if got := errcode.ExitOfTask(s); got != want[client.Status(s)] {
+			t.Errorf("ExitOfTask(%s) = %d, want %d", s, got, want[client.Status(s)])
 		}
 	}
 	for _, c := range []struct {
@@ -113,7 +114,7 @@ func TestSubmission(t *testing.T) {
 		t.Errorf("in words from standard input: %q, %v", got.Description, err)
 	}
 	for words, want := range map[string]string{" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB"} {
-		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil || !strings.Contains(err.Error(), want) || explain(err).code != exitUsage {
+		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
 			t.Errorf("%.10q from standard input: error %v, want %q and exit code 2", words, err, want)
 		}
 	}
@@ -143,7 +144,7 @@ func TestSubmissionRefuses(t *testing.T) {
 		"--timeout -1s: negative":    {code: "x", timeout: -time.Second},
 	} {
 		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
-		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != exitUsage {
+		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
 			t.Errorf("%+v: error %v, want %q and exit code 2", f, err, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -71,7 +72,7 @@ func (a *app) configCheck(context.Context, []string) error {
 		return err
 	}
 	if !found.OK {
-		return &failure{code: exitUsage}
+		return &failure{code: errcode.ExitUsage}
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
@@ -83,7 +84,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 		return err
 	}
 	if slices.ContainsFunc(found, func(f finding) bool { return f.Status == problem }) {
-		return &failure{code: exitFailed}
+		return &failure{code: errcode.ExitFailed}
 	}
 	return nil
 }

@@ -6,21 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
-)
-
-// Exit codes; the package comment says what each means.
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitUnreachable = 3
-	exitRefused     = 4
-	exitCut         = 5
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // patience is how long a fleet that does not answer is asked again before the command gives up.
@@ -44,11 +34,11 @@ func (f *failure) Error() string {
 func (f *failure) Unwrap() error { return f.err }
 
 func usage(format string, args ...any) error {
-	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...)}
+	return &failure{code: errcode.ExitUsage, message: fmt.Sprintf(format, args...)}
 }
 
 func noFleet(err error) error {
-	f := &failure{code: exitUnreachable, message: "find a fleet", err: err, hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN"}
+	f := &failure{code: errcode.ExitUnreachable, message: "find a fleet", err: err, hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN"}
 	if errors.Is(err, client.ErrNoFleet) {
 		f.message, f.err = "no fleet found", nil
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -59,30 +49,16 @@ func noFleet(err error) error {
 
 // ended is how the end of a task ends the command.
 func ended(s client.Status) error {
-	if code := exitCode(s); code != exitOK {
+	if code := errcode.ExitOfTask(string(s)); code != errcode.ExitOK {
 		return &failure{code: code}
 	}
 	return nil
 }
 
-// exitCode is the exit code for a task that stands as it does.
-func exitCode(s client.Status) int {
-	switch s {
-	case client.Failed, client.Dead:
-		return exitFailed
-	case client.Blocked:
-		return exitRefused
-	case client.Timeout, client.Cancelled, client.Expired:
-		return exitCut
-	case client.Succeeded, client.Queued, client.Running, client.RetryWait:
-	}
-	return exitOK
-}
-
 // report prints an error for a person and returns the exit code.
 func (a *app) report(err error) int {
 	if err == nil {
-		return exitOK
+		return errcode.ExitOK
 	}
 	f := explain(err)
 	if text := f.Error(); text != "" {
@@ -96,11 +72,11 @@ func (a *app) report(err error) int {
 
 // toType is what to type after a refusal whose own hint is for programs.
 var toType = map[string]string{
-	"unknown_task":     "codefleet tasks  (ended ones are kept for some days only)",
-	"unauthorized":     "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
-	"unknown_tool":     unknownHint,
-	"unknown_approval": "codefleet approvals",
-	"unknown_version":  "codefleet workspace log  (the versions that are kept)",
+	errcode.UnknownTask:     "codefleet tasks  (ended ones are kept for some days only)",
+	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
+	errcode.UnknownTool:     unknownHint,
+	errcode.UnknownApproval: "codefleet approvals",
+	errcode.UnknownVersion:  "codefleet workspace log  (the versions that are kept)",
 }
 
 // explain finds the exit code of an error and what to do about it.
@@ -108,22 +84,22 @@ func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "unexpected_answer" {
-		return &failure{code: exitUnreachable, message: "no fleet there: " + e.Message, hint: e.Hint}
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedAnswer {
+		return &failure{code: errcode.ExitUnreachable, message: "no fleet there: " + e.Message, hint: e.Hint}
 	} else if ok {
-		return &failure{code: refusalCode(e), err: e, message: "the fleet refused", hint: cmp.Or(toType[e.Code], e.Hint)}
+		return &failure{code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused", hint: cmp.Or(toType[e.Code], e.Hint)}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
-		return &failure{code: exitUsage, message: e.Error(), hint: "codefleet config show"}
+		return &failure{code: errcode.ExitUsage, message: e.Error(), hint: "codefleet config show"}
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
-		return &failure{code: exitCut, message: "interrupted"}
+		return &failure{code: errcode.ExitStopped, message: "interrupted"}
 	}
 	if e, ok := errors.AsType[*failed](err); ok {
-		return &failure{code: exitUnreachable, message: "the fleet does not answer", err: e.err, hint: "is it running? start one with `codefleet up`, or see `codefleet doctor`"}
+		return &failure{code: errcode.ExitUnreachable, message: "the fleet does not answer", err: e.err, hint: "is it running? start one with `codefleet up`, or see `codefleet doctor`"}
 	}
 	// What is left is cobra's: an unknown command, a wrong number of arguments.
-	return &failure{code: exitUsage, message: err.Error(), hint: "codefleet --help"}
+	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet --help"}
 }
 
 // failed marks an error of a client's call that is no refusal: the fleet did not answer.
@@ -138,17 +114,4 @@ func asked(err error) error {
 		return nil
 	}
 	return &failed{err}
-}
-
-func refusalCode(e *client.APIError) int {
-	if e.Code == "quota_exceeded" || e.Code == "already_answered" || e.Code == "approval_over" || e.Status == http.StatusPreconditionFailed {
-		return exitRefused
-	}
-	switch e.Status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		return exitRefused
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
-		return exitUsage
-	}
-	return exitUnreachable
 }

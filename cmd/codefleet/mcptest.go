@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) mcpTestCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 		return err
 	}
 	if done.Passed < done.Total {
-		return &failure{code: exitFailed, message: "some tools do not work", hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "some tools do not work", hint: "codefleet doctor"}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/dirsync"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsPullCommand() *cobra.Command {
@@ -86,10 +87,10 @@ func onlyDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.Shell
 // conflictHere says what to type about a conflict, and tells errors of this host from the fleet's.
 func conflictHere(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
-		return &failure{code: exitRefused, message: few(e.Paths, len(e.Paths)) + ": changed both here and in the workspace; nothing was done", hint: hint}
+		return &failure{code: errcode.ExitRefused, message: few(e.Paths, len(e.Paths)) + ": changed both here and in the workspace; nothing was done", hint: hint}
 	}
 	if errors.Is(err, dirsync.ErrOther) {
-		return &failure{code: exitUsage, message: err.Error(), hint: "use another directory, or remove its " + dirsync.MemoryFile}
+		return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "use another directory, or remove its " + dirsync.MemoryFile}
 	}
 	if _, here := errors.AsType[*os.PathError](err); here {
 		return usage("%v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) resultCommand() *cobra.Command {
@@ -31,7 +32,7 @@ func (a *app) resultCommand() *cobra.Command {
 			}
 			r, err := c.Result(ctx, args[0])
 			if errors.Is(err, client.ErrNotEnded) {
-				return &failure{code: exitUsage, message: err.Error(), hint: "codefleet logs -f " + args[0]}
+				return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet logs -f " + args[0]}
 			}
 			if err != nil {
 				return err

@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 )
@@ -193,7 +194,7 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 			return o.rec, o.err
 		case <-r.a.signals:
 			if cancelled {
-				return rec, &failure{code: exitCut, message: "interrupted; the task was asked to stop", hint: "codefleet status " + rec.TaskID}
+				return rec, &failure{code: errcode.ExitStopped, message: "interrupted; the task was asked to stop", hint: "codefleet status " + rec.TaskID}
 			}
 			if r.letGo() {
 				fmt.Fprintln(r.a.stderr, "the task goes on: codefleet logs -f", rec.TaskID)
@@ -317,7 +318,7 @@ func (r *run) save(ctx context.Context, res *client.Result, patterns []string) e
 			continue
 		}
 		if err := r.saveOne(ctx, root, res.TaskID, a); err != nil {
-			return &failure{code: exitFailed, message: "save artifact " + a.Path, err: err}
+			return &failure{code: errcode.ExitFailed, message: "save artifact " + a.Path, err: err}
 		}
 		fmt.Fprintf(r.a.stderr, "saved %s (%d bytes)\n", a.Path, a.Bytes)
 		saved++

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) stateCommand() *cobra.Command {
@@ -88,7 +89,7 @@ func (a *app) stateSetCommand() *cobra.Command {
 // staleState says what to type when somebody else was faster.
 func staleState(err error, file string) error {
 	if e, ok := refusedAs(err, http.StatusPreconditionFailed); ok {
-		return &failure{code: exitRefused, message: "somebody else has changed the state", err: e, hint: strings.TrimSpace("codefleet state get -o json " + file)}
+		return &failure{code: errcode.ExitRefused, message: "somebody else has changed the state", err: e, hint: strings.TrimSpace("codefleet state get -o json " + file)}
 	}
 	return err
 }
@@ -106,7 +107,7 @@ func (a *app) given(text string) (json.RawMessage, error) {
 		return nil, usage("%v", err)
 	}
 	if !json.Valid(data) {
-		return nil, &failure{code: exitUsage, message: "this is not JSON", hint: `a JSON object, as in '{"step": 2}'; @PATH or - for a file`}
+		return nil, &failure{code: errcode.ExitUsage, message: "this is not JSON", hint: `a JSON object, as in '{"step": 2}'; @PATH or - for a file`}
 	}
 	return data, nil
 }
@@ -121,7 +122,7 @@ func first(args []string) string {
 
 func atMostOne(c *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[1]), hint: c.CommandPath() + " --help"}
+		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[1]), hint: c.CommandPath() + " --help"}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -37,14 +38,14 @@ func (a *app) statusCommand() *cobra.Command {
 func oneTask(c *cobra.Command, args []string) error {
 	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" }) // an unset variable in a script
 	if len(args) != 1 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("%s: one task id is needed, and %d given", c.Name(), len(args)), hint: "codefleet tasks"}
+		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: one task id is needed, and %d given", c.Name(), len(args)), hint: "codefleet tasks"}
 	}
 	return nil
 }
 
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[0]), hint: c.CommandPath() + " --help"}
+		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[0]), hint: c.CommandPath() + " --help"}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // maxTask is what a task may weigh with its files; the fleet takes no more over HTTP.
@@ -95,7 +96,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 	}
 	if given != 1 {
 		return s, &failure{
-			code: exitUsage, message: "say what to do: either a task in words, or --code, or --file",
+			code: errcode.ExitUsage, message: "say what to do: either a task in words, or --code, or --file",
 			hint: "codefleet run --code 'print(6*7)'",
 		}
 	}
@@ -172,7 +173,7 @@ func (f *taskFlags) readInputs(s *client.Submission) error {
 		}
 	}
 	if err := json.Unmarshal(text, new(any)); err != nil {
-		return &failure{code: exitUsage, message: "--inputs: not valid JSON", err: err, hint: `--inputs '{"name": "value"}', or --inputs @FILE`}
+		return &failure{code: errcode.ExitUsage, message: "--inputs: not valid JSON", err: err, hint: `--inputs '{"name": "value"}', or --inputs @FILE`}
 	}
 	s.Inputs = text
 	return nil
@@ -237,5 +238,5 @@ func parseAt(text string, now time.Time) (time.Time, error) {
 		}
 		return at, nil
 	}
-	return time.Time{}, &failure{code: exitUsage, message: fmt.Sprintf("--at %q: not a time", text), hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339)}
+	return time.Time{}, &failure{code: errcode.ExitUsage, message: fmt.Sprintf("--at %q: not a time", text), hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339)}
 }

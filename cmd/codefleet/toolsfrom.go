@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -111,5 +112,5 @@ func unknown(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{code: exitUsage, message: err.Error(), hint: unknownHint}
+	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: unknownHint}
 }

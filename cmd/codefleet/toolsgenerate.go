@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -51,7 +52,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
-				return &failure{code: exitFailed, message: err.Error(), hint: "codefleet config show has the settings (mcp_servers); a command can be started by hand, too"}
+				return &failure{code: errcode.ExitFailed, message: err.Error(), hint: "codefleet config show has the settings (mcp_servers); a command can be started by hand, too"}
 			}
 			return nil
 		}),
@@ -102,7 +103,7 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 		return named, nil
 	}
 	if len(all) == 0 {
-		return nil, &failure{code: exitUsage, message: "the settings name no MCP servers", hint: "add them to mcp_servers in config.yaml"}
+		return nil, &failure{code: errcode.ExitUsage, message: "the settings name no MCP servers", hint: "add them to mcp_servers in config.yaml"}
 	}
 	return all, nil
 }

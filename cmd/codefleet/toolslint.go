@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/pipeline"
 )
 
@@ -40,7 +41,7 @@ func (a *app) toolsLintCommand() *cobra.Command {
 				return err
 			}
 			return &failure{
-				code: exitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
+				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
 				hint: "say in the first sentence of each description what only this tool does",
 			}
 		}),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -36,11 +37,11 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			out, broken, err := publish(ctx, c, version)
 			switch {
 			case errors.Is(err, assembly.ErrNoBucket):
-				return &failure{code: exitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
+				return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
 			case errors.Is(err, fs.ErrNotExist) && version != "":
-				return &failure{code: exitUsage, message: "no version " + version + " was published"}
+				return &failure{code: errcode.ExitUsage, message: "no version " + version + " was published"}
 			case err != nil:
-				return &failure{code: exitUnreachable, message: "publish the tools", err: err, hint: "does the bucket answer? see `codefleet doctor`"}
+				return &failure{code: errcode.ExitUnreachable, message: "publish the tools", err: err, hint: "does the bucket answer? see `codefleet doctor`"}
 			}
 			for _, b := range broken {
 				fmt.Fprintln(a.stderr, "left out:", b)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 )
@@ -90,7 +91,7 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	case <-f.Done():
 	}
 	if err := f.Close(); err != nil {
-		return &failure{code: exitFailed, message: "the fleet ended", err: err, hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "the fleet ended", err: err, hint: "codefleet doctor"}
 	}
 	return nil
 }
@@ -109,9 +110,9 @@ func cannotStart(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	f := &failure{code: exitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
+	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {
-		f.code, f.hint = exitUsage, "codefleet tasks  (it uses the fleet that runs there), or codefleet up --data DIR"
+		f.code, f.hint = errcode.ExitUsage, "codefleet tasks  (it uses the fleet that runs there), or codefleet up --data DIR"
 	}
 	return f
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
@@ -142,8 +143,8 @@ func refusedAs(err error, status int) (*client.APIError, bool) {
 // explainConflict says which files a conflict is about, and what to type.
 func explainConflict(err error) error {
 	e, ok := refusedAs(err, http.StatusConflict)
-	if !ok || e.Code != "conflict" {
+	if !ok || e.Code != errcode.Conflict {
 		return err
 	}
-	return &failure{code: exitRefused, message: "changed by others meanwhile: " + few(e.Paths, len(e.Paths)), hint: "codefleet workspace log, and then the same again"}
+	return &failure{code: errcode.ExitRefused, message: "changed by others meanwhile: " + few(e.Paths, len(e.Paths)), hint: "codefleet workspace log, and then the same again"}
 }

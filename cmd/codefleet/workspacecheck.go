@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsCheckCommand() *cobra.Command {
@@ -45,7 +46,7 @@ func (a *app) wsCheckCommand() *cobra.Command {
 			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs, found.Read, len(found.Problems))
 		})
 		if err == nil && len(found.Problems) > 0 {
-			return &failure{code: exitFailed, message: "the workspace is damaged", hint: "codefleet workspace repair --dry-run --workspace " + ws.Name()}
+			return &failure{code: errcode.ExitFailed, message: "the workspace is damaged", hint: "codefleet workspace repair --dry-run --workspace " + ws.Name()}
 		}
 		return err
 	})

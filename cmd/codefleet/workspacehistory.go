@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsLogCommand() *cobra.Command {
@@ -88,7 +89,7 @@ func (a *app) wsForkCommand() *cobra.Command {
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		if to == "" {
-			return &failure{code: exitUsage, message: "fork: --to is missing, the name of the new workspace", hint: "codefleet workspace fork --to NAME"}
+			return &failure{code: errcode.ExitUsage, message: "fork: --to is missing, the name of the new workspace", hint: "codefleet workspace fork --to NAME"}
 		}
 		done, err := ws.Fork(ctx, first(args), to)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsRmCommand() *cobra.Command {
@@ -21,10 +22,10 @@ func (a *app) wsRmCommand() *cobra.Command {
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		switch {
 		case all == (len(args) > 0):
-			return &failure{code: exitUsage, message: "rm: either paths, or --all for the whole workspace", hint: "codefleet workspace rm --help"}
+			return &failure{code: errcode.ExitUsage, message: "rm: either paths, or --all for the whole workspace", hint: "codefleet workspace rm --help"}
 		case all && !yes:
 			return &failure{
-				code: exitUsage, message: "the workspace " + ws.Name() + " would be gone with its history",
+				code: errcode.ExitUsage, message: "the workspace " + ws.Name() + " would be gone with its history",
 				hint: "codefleet workspace rm --workspace " + ws.Name() + " --all --yes",
 			}
 		case all:
@@ -96,7 +97,7 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 	}
 	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
 	if i < 0 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name), hint: "codefleet workspace pin --workspace " + ws.Name()}
+		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name), hint: "codefleet workspace pin --workspace " + ws.Name()}
 	}
 	if err := ws.Unpin(ctx, name); err != nil {
 		return err

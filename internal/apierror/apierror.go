@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
@@ -33,22 +34,9 @@ func (e *Error) Error() string {
 	return e.Code + ": " + e.Message + ": " + e.Cause
 }
 
-// New returns a refusal with a message and no more.
-func New(status int, code, format string, args ...any) *Error {
-	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// status is the HTTP status of each code of jobs.RefusedError.
-var status = map[string]int{
-	"bad_event":       http.StatusBadRequest,
-	"bad_data":        http.StatusBadRequest,
-	"bad_name":        http.StatusBadRequest,
-	"bad_replyto":     http.StatusBadRequest,
-	"expired":         http.StatusBadRequest,
-	"tenant_mismatch": http.StatusForbidden,
-	"unknown_tenant":  http.StatusForbidden,
-	"not_allowed":     http.StatusForbidden,
-	"too_large":       http.StatusRequestEntityTooLarge,
+// New returns a refusal with a message and the HTTP status of its code.
+func New(code, format string, args ...any) *Error {
+	return &Error{Status: errcode.HTTPStatus(code), Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // Of makes a refusal of an error of package jobs. What it does not know is an answer that the queue
@@ -59,12 +47,9 @@ func Of(err error) *Error {
 		return e
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
-		e := &Error{Status: status[r.Code], Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
+		e := &Error{Status: errcode.HTTPStatus(r.Code), Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
 		if e.Path == "/" { // how jobs writes the whole; as a JSON Pointer it would be a field without a name
 			e.Path = ""
-		}
-		if e.Status == 0 {
-			e.Status = http.StatusBadRequest
 		}
 		return e
 	}
@@ -74,36 +59,36 @@ func Of(err error) *Error {
 	switch {
 	case errors.Is(err, jobs.ErrUnknownTask):
 		return &Error{
-			Status: http.StatusNotFound, Code: "unknown_task", Message: "there is no such task",
+			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "there is no such task",
 			Hint: "ended tasks are kept for some days only",
 		}
 	case errors.Is(err, jobs.ErrKeyReused):
 		return &Error{
-			Status: http.StatusConflict, Code: "other_data", Message: "this source and key were used for another task",
+			Status: http.StatusConflict, Code: errcode.OtherData, Message: "this source and key were used for another task",
 			Hint: "use a new id or idempotency key for a new task",
 		}
 	case errors.Is(err, jobs.ErrBacklogFull):
 		return &Error{
-			Status: http.StatusTooManyRequests, Code: "backlog_full", Message: "too many tasks of this tenant are waiting",
+			Status: http.StatusTooManyRequests, Code: errcode.BacklogFull, Message: "too many tasks of this tenant are waiting",
 			Hint: "try again later, or add workers", RetryAfter: 5,
 		}
 	case errors.Is(err, context.Canceled):
 		return &Error{
-			Status: http.StatusServiceUnavailable, Code: "stopping", Message: "the request was cut short",
+			Status: http.StatusServiceUnavailable, Code: errcode.Stopping, Message: "the request was cut short",
 			Hint: "send it again", RetryAfter: 1,
 		}
 	}
 	return &Error{
-		Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the queue did not answer",
+		Status: http.StatusServiceUnavailable, Code: errcode.Unavailable, Message: "the queue did not answer",
 		Hint: "try again; submissions with an idempotency key or event id are safe to repeat", RetryAfter: 1,
 	}
 }
 
 // ofAnswer is the refusal of an answer for a tool call that does not wait for it.
 func ofAnswer(a *jobs.AnswerError) *Error {
-	e := New(http.StatusConflict, jobs.AnswerCode(a), "%s", a.Message)
+	e := New(jobs.AnswerCode(a), "%s", a.Message)
 	if errors.Is(a, jobs.ErrApprovalNotFound) {
-		e.Status, e.Hint = http.StatusNotFound, "GET /v1/approvals (codefleet approvals) lists what waits"
+		e.Hint = "GET /v1/approvals (codefleet approvals) lists what waits"
 	}
 	return e
 }

@@ -2,15 +2,13 @@ package arch_test
 
 import (
 	"go/parser"
-	"go/token"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/codefleet/codefleet/internal/sourcetest"
 )
 
 const module = "github.com/codefleet/codefleet"
@@ -32,6 +30,7 @@ var imports = map[string][]string{
 	"internal/names":                 nil,
 	"internal/clock":                 nil,
 	"internal/filelock":              {"internal/clock"},
+	"internal/errcode":               nil,
 	"internal/arith":                 nil,
 	"internal/objects":               nil,
 	"internal/state":                 {"internal/objects", "internal/state/ignore"},
@@ -69,6 +68,8 @@ var imports = map[string][]string{
 	"internal/embedded":  nil,
 	"internal/arch":      nil,
 	"internal/logtest":   nil,
+
+	"internal/sourcetest": nil, // for tests that read the source
 
 	// The edges, which turn settings and requests into values.
 	"internal/ingest/ingesttest": {"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded", "internal/state", "internal/state/mem"},
@@ -125,16 +126,21 @@ var homes = map[string][]string{
 var base = []string{"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode", "internal/metrics"}
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/up/uptest", "internal/faulttest", "internal/logtest", "testing"}
+var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing"}
 
-// TestImports reads the files themselves: a list asked of the go command would be cached stale.
+// TestImports checks the imports of each Go file against the table.
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
-	for file, pkg := range goFiles(t) {
-		seen[pkg] = true
-		for _, imported := range importsOf(t, file) {
-			if problem := check(pkg, imported, strings.HasSuffix(file, "_test.go")); problem != "" {
-				t.Errorf("%s: imports %s: %s", file, imported, problem)
+	for _, f := range sourcetest.GoFiles(t) {
+		seen[f.Package] = true
+		_, tree := sourcetest.Parse(t, f, parser.ImportsOnly)
+		for _, spec := range tree.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if problem := check(f.Package, imported, f.Test); problem != "" {
+				t.Errorf("%s: imports %s: %s", f.Path, imported, problem)
 			}
 		}
 	}
@@ -198,7 +204,7 @@ func check(pkg, imported string, test bool) string {
 	case free(pkg) && under(ours, "test/..."):
 		return "it does not ship"
 	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
-	case test && (ours == "internal/logtest" || under(ours, pkg+"/...") || testFixture(pkg, ours)):
+	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") || testFixture(pkg, ours)):
 	default:
 		return "not in the table of internal/arch"
 	}
@@ -236,48 +242,4 @@ func home(pkg, imported string) string {
 func under(name, pattern string) bool {
 	base, wild := strings.CutSuffix(pattern, "/...")
 	return name == base || wild && strings.HasPrefix(name, base+"/")
-}
-
-// goFiles are the Go files of the module, each with its package's path within it.
-func goFiles(t *testing.T) map[string]string {
-	t.Helper()
-	root, files := "../..", map[string]string{}
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && file != root {
-			_, err := os.Stat(filepath.Join(file, "go.mod"))
-			if name := d.Name(); strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || err == nil {
-				return filepath.SkipDir
-			}
-		}
-		if !d.IsDir() && strings.HasSuffix(file, ".go") {
-			rel, err := filepath.Rel(root, filepath.Dir(file))
-			files[file] = filepath.ToSlash(rel)
-			return err
-		}
-		return nil
-	})
-	if err != nil || len(files) < 5 {
-		t.Fatalf("found %d files: %v", len(files), err)
-	}
-	return files
-}
-
-func importsOf(t *testing.T, file string) []string {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, spec := range f.Imports {
-		name, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, name)
-	}
-	return list
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // This file asks the user of a client about tool calls of tasks that wait for approval: by elicitation
@@ -155,7 +156,7 @@ func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitRe
 		return false, nil
 	}
 	_, err := p.fleet.Answer(ctx, id, a)
-	if e, ok := errors.AsType[*client.APIError](err); ok && (e.Code == "already_answered" || e.Code == "approval_over") {
+	if e, ok := errors.AsType[*client.APIError](err); ok && (e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
 		return true, nil
 	}
 	return err == nil, err

@@ -49,7 +49,7 @@ type Options struct {
 	MaxWait   time.Duration // the longest wait that a caller may ask for; default 45 s: clients give up after 60
 	MaxOutput int           // bytes of one answer; what is longer is linked to; default 20,000
 
-	Limits    Limits
+	Limits Limits
 	// Hosts and Origins are accepted in these headers beside the address itself and loopback names.
 	Hosts, Origins []string
 	// AuthServers are OAuth servers that issue tokens of this fleet, for clients that ask.

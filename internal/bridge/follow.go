@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // seen is what was heard of a task that runs.
@@ -84,7 +85,7 @@ func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *
 	if err == nil {
 		return final, nil
 	}
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "http_only" {
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.HTTPOnly {
 		return c.fleet.WaitForApproval(ctx, id, wait, known...)
 	}
 	if ctx.Err() != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // This file is the protocol's own long-running form, the extension of SEP-2663: to a client that
@@ -117,7 +118,7 @@ func taskError(id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == "unknown_task" {
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnknownTask {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown task %q", cut(id, 64))}
 	}
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: message(err)}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // Scopes of tokens, as the fleet names them.
@@ -193,7 +194,7 @@ func message(err error) string {
 
 // refusal is the answer for an error of the fleet, or of the arguments.
 func refusal(err error) *answer {
-	f := failure{Error: err.Error(), ErrorCode: "unavailable"}
+	f := failure{Error: err.Error(), ErrorCode: errcode.Unavailable}
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
 		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
@@ -206,5 +207,5 @@ func refusal(err error) *answer {
 
 // badArgument is an error of the arguments that their schema does not show.
 func badArgument(format string, args ...any) error {
-	return &client.APIError{Code: "bad_arguments", Message: fmt.Sprintf(format, args...)}
+	return &client.APIError{Code: errcode.BadArguments, Message: fmt.Sprintf(format, args...)}
 }

@@ -92,9 +92,6 @@ type CodeRequiredError struct {
 	Skeleton   string   // the program as far as it goes, with a TODO for each unknown clause
 }
 
-// CodeRequiredCode is the code of the outcome when the rules do not understand a task.
-const CodeRequiredCode = "code_required"
-
 func (e *CodeRequiredError) Error() string {
 	if len(e.Unknown) == 0 {
 		return "code required: " + e.Reason

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // Model is a language model behind some wire. *OpenAI is one.
@@ -41,19 +43,19 @@ func (u *Usage) add(o Usage) {
 // Kind says why a model gave no program.
 type Kind string
 
-// The kinds of a ModelError; the strings are outcome codes.
+// The kinds of a ModelError; the strings are error codes.
 const (
-	Unauthorised Kind = "model_unauthorised" // 401, 403: the key
-	UnknownModel Kind = "model_unknown"      // 404: model, deployment or URL
-	RateLimited  Kind = "model_rate_limited" // 429
-	Unavailable  Kind = "model_unavailable"  // 5xx, no connection
-	BadRequest   Kind = "model_bad_request"  // other 4xx
-	TimedOut     Kind = "model_timeout"      // no whole answer within the time
-	BadAnswer    Kind = "model_bad_answer"   // not the protocol
-	Refused      Kind = "model_refused"      // a refusal or a content filter
-	NoProgram    Kind = "model_no_program"   // nothing, prose, another language
-	TooLong      Kind = "model_too_long"     // the answer was cut
-	OverBudget   Kind = "model_over_budget"  // the task's or tenant's tokens are used up
+	Unauthorised Kind = errcode.ModelUnauthorised // 401, 403: the key
+	UnknownModel Kind = errcode.ModelUnknown      // 404: model, deployment or URL
+	RateLimited  Kind = errcode.ModelRateLimited  // 429
+	Unavailable  Kind = errcode.ModelUnavailable  // 5xx, no connection
+	BadRequest   Kind = errcode.ModelBadRequest   // other 4xx
+	TimedOut     Kind = errcode.ModelTimeout      // no whole answer within the time
+	BadAnswer    Kind = errcode.ModelBadAnswer    // not the protocol
+	Refused      Kind = errcode.ModelRefused      // a refusal or a content filter
+	NoProgram    Kind = errcode.ModelNoProgram    // nothing, prose, another language
+	TooLong      Kind = errcode.ModelTooLong      // the answer was cut
+	OverBudget   Kind = errcode.ModelOverBudget   // the task's or tenant's tokens are used up
 )
 
 // ModelError says why a model gave no program. It holds no key and no URL.

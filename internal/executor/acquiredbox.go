@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // ErrReleased is returned by Run on a box that was released or discarded.
@@ -97,7 +99,7 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	watching.Go(func() {
 		if used := watchWorkspace(ctx, a.box.dir, limitMB<<20); used > 0 {
 			cancel(&Failure{
-				Code:    CodeWorkspace,
+				Code:    errcode.WorkspaceLimit,
 				Message: fmt.Sprintf("the workspace grew to %d MiB; the limit is %d MiB", used>>20, limitMB),
 			})
 		}
@@ -107,7 +109,7 @@ func (a *AcquiredBox) runWatched(ctx context.Context, program Program, hooks Hoo
 	cancel(nil)
 	watching.Wait()
 	var failure *Failure
-	if err != nil && errors.As(cause, &failure) && failure.Code == CodeWorkspace {
+	if err != nil && errors.As(cause, &failure) && failure.Code == errcode.WorkspaceLimit {
 		return Verdict{Status: Failed, Error: failure, Dirty: true}, nil
 	}
 	return verdict, err

@@ -332,22 +332,6 @@ type Verdict struct {
 	Dirty        bool     // the box must be destroyed
 }
 
-// Codes of failures of a program.
-const (
-	CodeSyntax      = "syntax_error"
-	CodeException   = "exception"        // an exception was not caught
-	CodeExit        = "exit_code"        // it ended itself with a code other than 0
-	CodeSignal      = "signal"           // it was killed by a signal: a crash, or its own doing
-	CodeMemory      = "memory_limit"     // it needed more than Limits.MemoryMB
-	CodeCPU         = "cpu_limit"        // it used up its processor time
-	CodeResult      = "result_too_large" // its result is larger than MaxResultBytes as JSON
-	CodeChannel     = "channel_broken"   // it closed, or wrote nonsense to, the pipe of its result
-	CodeTimeout     = "timeout"
-	CodeCancelled   = "cancelled"
-	CodeBlocked     = "blocked"
-	CodeSandboxDied = "sandbox_died" // the whole sandbox ended while the program ran
-)
-
 // Failure says why a program did not succeed. Cause is the traceback from the program's first frame
 // on, where there is one. Line counts the lines of the program from 1; 0 is unknown.
 type Failure struct { //nolint:errname // it is part of a verdict first, and an error where guardrails return it

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
@@ -89,16 +90,16 @@ func TestRunnerThatImports(t *testing.T) {
 func TestRunnerThatMisbehaves(t *testing.T) {
 	const wait = "\nwhile True: read()"
 	for _, c := range []struct{ name, script, code string }{
-		{"garbage", "os.write(1, b'garbage of some length')" + wait, executor.CodeChannel},
-		{"too long a frame", "os.write(1, b'\\xff' * 8)" + wait, executor.CodeChannel},
-		{"hello again", "send({'t': 'hello', 'version': 1})" + wait, executor.CodeChannel},
-		{"ready too early", "send({'t': 'ready'})" + wait, executor.CodeChannel},
-		{"facts that nobody asked for", "send({'t': 'checked'}, b'{}')" + wait, executor.CodeChannel},
-		{"the same call twice", "for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, executor.CodeChannel},
-		{"too many calls", "for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, executor.CodeChannel},
-		{"cancelled by nobody", "send({'t': 'done', 'how': 'cancelled'})" + wait, executor.CodeChannel},
-		{"the end of everything", "sys.exit('gone')", executor.CodeSandboxDied},
-		{"half a frame", "os.write(1, b'\\x00\\x00')", executor.CodeSandboxDied},
+		{"garbage", "os.write(1, b'garbage of some length')" + wait, errcode.ChannelBroken},
+		{"too long a frame", "os.write(1, b'\\xff' * 8)" + wait, errcode.ChannelBroken},
+		{"hello again", "send({'t': 'hello', 'version': 1})" + wait, errcode.ChannelBroken},
+		{"ready too early", "send({'t': 'ready'})" + wait, errcode.ChannelBroken},
+		{"facts that nobody asked for", "send({'t': 'checked'}, b'{}')" + wait, errcode.ChannelBroken},
+		{"the same call twice", "for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
+		{"too many calls", "for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
+		{"cancelled by nobody", "send({'t': 'done', 'how': 'cancelled'})" + wait, errcode.ChannelBroken},
+		{"the end of everything", "sys.exit('gone')", errcode.SandboxDied},
+		{"half a frame", "os.write(1, b'\\x00\\x00')", errcode.SandboxDied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			single, err := executor.NewSingle(t.Context(), impostor{script: "hello()\nread()\n" + c.script}, executor.Spec{Workspace: t.TempDir()})

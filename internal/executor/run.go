@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	wire "github.com/codefleet/codefleet/internal/executor/runner"
 )
 
@@ -196,7 +197,7 @@ func (t *task) check(body []byte) error {
 		return nil
 	}
 	if !errors.As(err, &t.blocked) {
-		t.blocked = &Failure{Code: CodeBlocked, Message: err.Error()}
+		t.blocked = &Failure{Code: errcode.Blocked, Message: err.Error()}
 	}
 	t.stop(Blocked)
 	return nil

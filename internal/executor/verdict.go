@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	wire "github.com/codefleet/codefleet/internal/executor/runner"
 )
 
@@ -49,7 +50,7 @@ func (t *task) verdict(done wire.Frame) Verdict {
 		return exited(v, done.Code, done.Signal)
 	case done.Error != nil:
 		f := Failure(*done.Error)
-		if f.Code == CodeMemory {
+		if f.Code == errcode.MemoryLimit {
 			f.Message, f.Hint = memoryMessage(t.limits), "ask for more memory, or work on smaller pieces"
 		}
 		return v.end(Failed, &f)
@@ -68,10 +69,10 @@ func (t *task) ended(v Verdict) Verdict {
 	case Blocked:
 		return v.end(Blocked, t.blocked)
 	case Cancelled:
-		return v.end(Cancelled, &Failure{Code: CodeCancelled, Message: "the program was cancelled"})
+		return v.end(Cancelled, &Failure{Code: errcode.Cancelled, Message: "the program was cancelled"})
 	case Timeout:
 		return v.end(Timeout, &Failure{
-			Code:    CodeTimeout,
+			Code:    errcode.Timeout,
 			Message: fmt.Sprintf("the program did not end within %s", t.limits.Timeout),
 			Hint:    "ask for a longer timeout, or do less in one task",
 		})
@@ -84,14 +85,14 @@ func (t *task) ended(v Verdict) Verdict {
 func exited(v Verdict, code int, signal string) Verdict {
 	switch {
 	case signal == "SIGXCPU":
-		return v.end(Failed, &Failure{Code: CodeCPU, Message: "the program used up its processor time"})
+		return v.end(Failed, &Failure{Code: errcode.CPULimit, Message: "the program used up its processor time"})
 	case signal != "":
-		return v.end(Failed, &Failure{Code: CodeSignal, Message: "the program was killed by " + signal})
+		return v.end(Failed, &Failure{Code: errcode.Signal, Message: "the program was killed by " + signal})
 	case code == exitLost:
 		return v.end(Failed, channelBroken())
 	case code != 0:
 		return v.end(Failed, &Failure{
-			Code:    CodeExit,
+			Code:    errcode.ExitCode,
 			Message: fmt.Sprintf("the program ended with exit code %d", code),
 		})
 	}
@@ -117,11 +118,11 @@ func (t *task) died(ctx context.Context) (Verdict, error) {
 	if _, ok := r.box.(OOMReporter); r.destroyed() || ok && r.guest.Split { // out of the program's reach
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.note())
 	}
-	return v.end(Failed, &Failure{Code: CodeSandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
+	return v.end(Failed, &Failure{Code: errcode.SandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
 }
 
 func (t *task) boxOutOfMemory() *Failure {
-	return &Failure{Code: CodeMemory, Message: memoryMessage(t.limits) + "; the whole sandbox was ended"}
+	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(t.limits) + "; the whole sandbox was ended"}
 }
 
 // broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.
@@ -143,7 +144,7 @@ func (r *runner) outOfMemory() bool {
 
 func channelBroken() *Failure {
 	return &Failure{
-		Code:    CodeChannel,
+		Code:    errcode.ChannelBroken,
 		Message: "the program closed or disturbed the channel that its result travels on",
 		Hint:    "a program leaves descriptors alone that it has not opened",
 	}

@@ -7,11 +7,6 @@ import (
 	"time"
 )
 
-// CodeWorkspace is the code of a failure: the workspace grew beyond Limits.WorkspaceMB
-// and the program was killed. Where boxes have disks of their own the program sees
-// ENOSPC instead.
-const CodeWorkspace = "workspace_limit"
-
 // watchInterval is how far a program can get beyond its limit: what it writes in this
 // time, and in the time that it takes to add up the sizes of its files.
 const watchInterval = 200 * time.Millisecond

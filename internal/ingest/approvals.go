@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -44,12 +45,12 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		return badJSON(body, err)
 	}
 	if in.Approve == nil {
-		e := apierror.New(http.StatusBadRequest, "bad_data", "the answer does not say whether the call is approved")
+		e := apierror.New(errcode.BadData, "the answer does not say whether the call is approved")
 		e.Path, e.Hint = "/approve", `{"call": "…", "approve": true}`
 		return e
 	}
 	if len(in.Reason) > schemas.MaxReason {
-		e := apierror.New(http.StatusBadRequest, "bad_data", "a reason of %d bytes, at most %d are taken", len(in.Reason), schemas.MaxReason)
+		e := apierror.New(errcode.BadData, "a reason of %d bytes, at most %d are taken", len(in.Reason), schemas.MaxReason)
 		e.Path = "/reason"
 		return e
 	}

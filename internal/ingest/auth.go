@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // Scopes of tokens.
@@ -52,7 +53,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		e := apierror.New(http.StatusUnauthorized, "unauthorized", "the request carries no bearer token")
+		e := apierror.New(errcode.Unauthorized, "the request carries no bearer token")
 		e.Hint = "send the header Authorization: Bearer TOKEN; a token in the address is not read"
 		return identity{}, e
 	}
@@ -64,7 +65,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 		}
 	}
 	if found < 0 {
-		return identity{}, apierror.New(http.StatusUnauthorized, "unauthorized", "the bearer token is not known")
+		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is not known")
 	}
 	t := s.o.Access.Tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
@@ -73,12 +74,12 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 // permit says whether id may do what scope is for.
 func permit(id identity, scope string) *apierror.Error {
 	if !slices.Contains(id.scopes, scope) {
-		e := apierror.New(http.StatusForbidden, "forbidden", "this token may not do that")
+		e := apierror.New(errcode.Forbidden, "this token may not do that")
 		e.Cause = "it does not have the scope " + scope
 		return e
 	}
 	if scope != ScopeOperator && id.tenant == "" {
-		e := apierror.New(http.StatusForbidden, "forbidden", "this token belongs to no tenant")
+		e := apierror.New(errcode.Forbidden, "this token belongs to no tenant")
 		e.Hint = "use a token of the tenant whose task it is"
 		return e
 	}

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
 // readBody returns the whole body of a request, within the limits of size and time.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, apierror.New(http.StatusUnsupportedMediaType, "bad_media_type", "compressed bodies are not taken")
+		return nil, apierror.New(errcode.BadMediaType, "compressed bodies are not taken")
 	}
 	if r.ContentLength > s.o.Limits.Body {
 		return nil, s.bodyTooLarge()
@@ -33,13 +34,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 		return nil, s.bodyTooLarge()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, apierror.New(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in %s", s.o.Limits.BodyTime)
+		return nil, apierror.New(errcode.BodyTimeout, "the body did not arrive in %s", s.o.Limits.BodyTime)
 	}
-	return nil, apierror.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
+	return nil, apierror.New(errcode.BadBody, "the body did not arrive whole")
 }
 
 func (s *Server) bodyTooLarge() error {
-	e := apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", s.o.Limits.Body)
+	e := apierror.New(errcode.TooLarge, "the body is larger than %d bytes", s.o.Limits.Body)
 	e.Hint = "hand large files over through the workspace"
 	return e
 }
@@ -88,7 +89,7 @@ func limitOf(r *http.Request) (int, error) {
 }
 
 func badParameter(name, why string) error {
-	e := apierror.New(http.StatusBadRequest, "bad_parameter", "the parameter %s cannot be understood", name)
+	e := apierror.New(errcode.BadParameter, "the parameter %s cannot be understood", name)
 	e.Cause, e.Path = why, name
 	return e
 }

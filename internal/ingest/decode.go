@@ -20,6 +20,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // CloudEvents 1.0 over HTTP, decoded here and not by the SDK: that one compares batch media types as
@@ -196,7 +197,7 @@ func decodeBatch(body []byte, most int) ([]json.RawMessage, *apierror.Error) {
 		return nil, badEvent("", "the batch is null, not an array")
 	}
 	if len(members) > most {
-		return nil, apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the batch has %d events, the most is %d", len(members), most)
+		return nil, apierror.New(errcode.TooLarge, "the batch has %d events, the most is %d", len(members), most)
 	}
 	return members, nil
 }
@@ -300,7 +301,7 @@ func pointerToken(s string) string {
 }
 
 func badEvent(path, format string, args ...any) *apierror.Error {
-	e := apierror.New(http.StatusBadRequest, "bad_event", format, args...)
+	e := apierror.New(errcode.BadEvent, format, args...)
 	e.Path = path
 	return e
 }
@@ -317,7 +318,7 @@ func invalidEvent(err error) *apierror.Error {
 
 // badJSON says where JSON breaks, without quoting it.
 func badJSON(body []byte, err error) *apierror.Error {
-	e := apierror.New(http.StatusBadRequest, "bad_json", "the body is not the JSON that was expected")
+	e := apierror.New(errcode.BadJSON, "the body is not the JSON that was expected")
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
@@ -343,7 +344,7 @@ func badMediaType(ct, why string) *apierror.Error {
 	if len(ct) > 100 {
 		ct = ct[:100] + "…"
 	}
-	e := apierror.New(http.StatusUnsupportedMediaType, "bad_media_type", "the media type %q cannot be used here", ct)
+	e := apierror.New(errcode.BadMediaType, "the media type %q cannot be used here", ct)
 	e.Cause = why
 	return e
 }

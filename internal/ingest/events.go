@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -53,7 +54,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 // body.
 func within(err error, m mode) error {
 	e := apierror.Of(err)
-	if m == binaryMode || e.Code != "bad_data" && !strings.HasPrefix(e.Path, "/") {
+	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
 		return err
 	}
 	moved := *e

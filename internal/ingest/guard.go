@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // handler answers a request, or returns an error before it has written anything.
@@ -85,7 +86,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func (s *Server) route(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); clean != r.URL.Path && clean+"/" != r.URL.Path {
-			s.fail(w, r, apierror.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
+			s.fail(w, r, apierror.New(errcode.NotFound, "there is nothing at this address"))
 			return
 		}
 		h, pattern := mux.Handler(r)
@@ -101,12 +102,12 @@ func (s *Server) route(mux *http.ServeMux) http.Handler {
 		if said.status == http.StatusMethodNotAllowed {
 			allow := said.header.Get("Allow")
 			w.Header().Set("Allow", allow)
-			e := apierror.New(http.StatusMethodNotAllowed, "method_not_allowed", "this address does not take %s", r.Method)
+			e := apierror.New(errcode.MethodNotAllowed, "this address does not take %s", r.Method)
 			e.Hint = "it takes " + allow
 			s.fail(w, r, e)
 			return
 		}
-		s.fail(w, r, apierror.New(http.StatusNotFound, "not_found", "there is nothing at this address"))
+		s.fail(w, r, apierror.New(errcode.NotFound, "there is nothing at this address"))
 	})
 }
 
@@ -121,13 +122,13 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !s.allowedHost(r.Host) {
-			e := apierror.New(http.StatusForbidden, "host_refused", "the Host header names another server")
+			e := apierror.New(errcode.HostRefused, "the Host header names another server")
 			e.Hint = "add the name to http.allowed_hosts"
 			s.fail(w, r, e)
 			return
 		}
 		if o := r.Header.Get("Origin"); o != "" && !slices.Contains(s.o.Access.Origins, o) && o != "http://"+r.Host && o != "https://"+r.Host {
-			e := apierror.New(http.StatusForbidden, "origin_refused", "pages of this origin may not call")
+			e := apierror.New(errcode.OriginRefused, "pages of this origin may not call")
 			e.Hint = "add the origin to http.allowed_origins"
 			s.fail(w, r, e)
 			return
@@ -186,7 +187,7 @@ func (s *Server) recovered(w *countingWriter, r *http.Request, p any) {
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
-	s.fail(w, r, apierror.New(http.StatusInternalServerError, "internal", "this is a bug of the fleet"))
+	s.fail(w, r, apierror.New(errcode.Internal, "this is a bug of the fleet"))
 }
 
 func (s *Server) logVisit(r *http.Request, v *visit, w *countingWriter, took time.Duration) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -65,7 +66,7 @@ func listed(rec schemas.Record, name string) (schemas.Artifact, bool) {
 }
 
 func noArtifact() error {
-	e := apierror.New(http.StatusNotFound, "unknown_artifact", "the task has no such artifact")
+	e := apierror.New(errcode.UnknownArtifact, "the task has no such artifact")
 	e.Hint = "the result lists its artifacts, once the task has ended"
 	return e
 }
@@ -126,7 +127,7 @@ func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	text, err := schemas.Text(r.PathValue("name"))
 	if err != nil {
-		e := apierror.New(http.StatusNotFound, "unknown_schema", "there is no such schema")
+		e := apierror.New(errcode.UnknownSchema, "there is no such schema")
 		e.Hint = "there are " + schemas.TaskV1 + ", " + schemas.RecordV1 + ", " + schemas.ResultV1 + " and " + schemas.ProgressV1
 		return e
 	}
@@ -144,7 +145,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 // readyz says that a request would be served: the queue answers, and the server does not drain.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Err() != nil {
-		e := apierror.New(http.StatusServiceUnavailable, "stopping", "this process is about to end")
+		e := apierror.New(errcode.Stopping, "this process is about to end")
 		e.RetryAfter = 1
 		return e
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/statedoc"
@@ -25,7 +26,7 @@ func (s *Server) stateOf(r *http.Request) (state.Ref, string, error) {
 	}
 	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
 	if err := statedoc.CheckName(name); err != nil {
-		e := apierror.New(http.StatusBadRequest, "bad_state_file", "this cannot be a state file")
+		e := apierror.New(errcode.BadStateFile, "this cannot be a state file")
 		e.Cause, e.Path = err.Error(), "state_file"
 		e.Hint = "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/"
 		return ref, name, e
@@ -41,7 +42,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, info, err := s.o.Workspaces.Open(r.Context(), ref, 0, name)
 	if errors.Is(err, state.ErrNotFound) {
-		e := apierror.New(http.StatusNotFound, "unknown_state", "the workspace %s has no state file %s", ref.Workspace, name)
+		e := apierror.New(errcode.UnknownState, "the workspace %s has no state file %s", ref.Workspace, name)
 		e.Hint = "codefleet state set writes one"
 		return e
 	}
@@ -68,7 +69,8 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if statedoc.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/yaml")
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
-		e := apierror.New(http.StatusConflict, "bad_state", "the state file %s is damaged", name)
+		e := apierror.New(errcode.BadState, "the state file %s is damaged", name)
+		e.Status = http.StatusConflict
 		e.Cause, e.Hint = err.Error(), "a task may have written it: codefleet workspace log shows which; state set replaces it"
 		return e
 	}
@@ -77,7 +79,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 }
 
 func tooLargeState(size int64) error {
-	e := apierror.New(http.StatusRequestEntityTooLarge, "too_large", "a state file of %d bytes, the limit is %d", size, statedoc.MaxSize)
+	e := apierror.New(errcode.TooLarge, "a state file of %d bytes, the limit is %d", size, statedoc.MaxSize)
 	e.Hint = "keep large data in files of the workspace, and their names in the state"
 	return e
 }
@@ -137,7 +139,7 @@ func stateContent(contentType, name string, data []byte) ([]byte, error) {
 		return nil, badMediaType(contentType, "state is JSON here, or YAML where the file is YAML")
 	}
 	if err != nil {
-		e := apierror.New(http.StatusBadRequest, "bad_state", "this cannot be the content of %s", name)
+		e := apierror.New(errcode.BadState, "this cannot be the content of %s", name)
 		e.Cause = err.Error()
 		return nil, e
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -70,7 +71,7 @@ func plainEvent(key string, body []byte) (event.Event, *apierror.Error) {
 		return event.Event{}, badJSON(body, err)
 	}
 	if fields == nil {
-		return event.Event{}, apierror.New(http.StatusBadRequest, "bad_json", "the task is null, not an object")
+		return event.Event{}, apierror.New(errcode.BadJSON, "the task is null, not an object")
 	}
 	attrs := map[string]any{
 		"specversion": event.CloudEventsVersionV1, "type": schemas.TypeTask, "source": "codefleet/http",

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/schemas"
@@ -26,7 +27,7 @@ const maxToolQueries = 20
 
 func (s *Server) readTools(r *http.Request) (*tools.Snapshot, error) {
 	if s.o.Tools == nil {
-		e := apierror.New(http.StatusNotImplemented, "no_tools", "this door has no catalogue of tools")
+		e := apierror.New(errcode.NoTools, "this door has no catalogue of tools")
 		e.Hint = "give its process the settings of the object store, or of a servers directory"
 		return nil, e
 	}
@@ -128,7 +129,7 @@ func (s *Server) getTool(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownTool(err error) error {
-	e := apierror.New(http.StatusNotFound, "unknown_tool", "%v", err)
+	e := apierror.New(errcode.UnknownTool, "%v", err)
 	e.Hint = "GET /v1/tools lists them"
 	return e
 }

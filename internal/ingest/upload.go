@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -70,7 +71,7 @@ func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), 
 			taken = append(taken, places)
 			continue
 		case <-wait.C:
-			e := apierror.New(http.StatusTooManyRequests, "busy", "too many uploads are under way")
+			e := apierror.New(errcode.Busy, "too many uploads are under way")
 			e.RetryAfter, e.Hint = 1, "try again"
 			err = e
 		case <-ctx.Done():
@@ -89,13 +90,13 @@ func (s *Server) bodyError(w http.ResponseWriter, err error) error {
 	}
 	w.Header().Set("Connection", "close") // the rest of the body is not waited for
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than %d bytes", e.Limit)
+		return apierror.New(errcode.TooLarge, "the body is larger than %d bytes", e.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return apierror.New(http.StatusRequestTimeout, "body_timeout", "nothing of the body arrived for %s", s.o.Limits.BodyTime)
+		return apierror.New(errcode.BodyTimeout, "nothing of the body arrived for %s", s.o.Limits.BodyTime)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return apierror.New(http.StatusBadRequest, "bad_body", "the body did not arrive whole")
+		return apierror.New(errcode.BadBody, "the body did not arrive whole")
 	}
 	return err
 }
@@ -202,7 +203,7 @@ func unmet(err error, e state.Edit) error {
 	if !errors.Is(err, state.ErrConflict) || e.IfMatch == "" && e.IfNoneMatch == "" {
 		return err
 	}
-	r := apierror.New(http.StatusPreconditionFailed, "precondition_failed", "%s is not what the request expects it to be", e.Path)
+	r := apierror.New(errcode.PreconditionFailed, "%s is not what the request expects it to be", e.Path)
 	r.Cause, r.Paths = "somebody else has changed it", []string{e.Path}
 	r.Hint = "read it again, and send the change of what is there now with its ETag"
 	if e.IfNoneMatch != "" {
@@ -317,7 +318,7 @@ func others(p io.Reader, yield func(state.Edit, error) bool) bool {
 	var list []otherEdit
 	data, err := io.ReadAll(io.LimitReader(p, maxEdits+1))
 	if err == nil && len(data) > maxEdits {
-		err = apierror.New(http.StatusRequestEntityTooLarge, "too_large", "the part edits is larger than %d bytes", maxEdits)
+		err = apierror.New(errcode.TooLarge, "the part edits is larger than %d bytes", maxEdits)
 	}
 	if err == nil {
 		if bad := json.Unmarshal(data, &list); bad != nil {
@@ -367,7 +368,7 @@ func badForm(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	e := apierror.New(http.StatusBadRequest, "bad_form", "the form cannot be read")
+	e := apierror.New(errcode.BadForm, "the form cannot be read")
 	e.Cause = err.Error()
 	return e
 }

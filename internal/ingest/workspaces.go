@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 )
@@ -41,7 +42,7 @@ func (s *Server) workspaceRoutes(mux *http.ServeMux) {
 	handle := func(pattern, scope string, h handler) {
 		mux.Handle(pattern, s.needs(scope, func(w http.ResponseWriter, r *http.Request) error {
 			if s.o.Workspaces == nil {
-				e := apierror.New(http.StatusNotImplemented, "no_workspaces", "this door has no object store behind it")
+				e := apierror.New(errcode.NoWorkspaces, "this door has no object store behind it")
 				e.Hint = "give it s3.endpoint and its credentials"
 				return e
 			}
@@ -105,7 +106,7 @@ func atMost(paths []string) []string {
 // refOf is the workspace that a request is about: of the caller's tenant, whoever asks.
 func refOf(r *http.Request, name string) (state.Ref, error) {
 	if err := state.CheckName(name); err != nil {
-		e := apierror.New(http.StatusBadRequest, "bad_name", "this is not the name of a workspace")
+		e := apierror.New(errcode.BadName, "this is not the name of a workspace")
 		e.Cause, e.Path = err.Error(), "workspace"
 		e.Hint = "lower-case letters, digits and -, at most 63, as in main"
 		return state.Ref{}, e
@@ -208,33 +209,33 @@ func explainState(err error) error {
 	edit, isEdit := errors.AsType[*state.EditError](err)
 	switch {
 	case isConflict:
-		e = apierror.New(http.StatusConflict, "conflict", "others have changed the same files meanwhile")
+		e = apierror.New(errcode.Conflict, "others have changed the same files meanwhile")
 		e.Paths, e.Hint = conflict.Paths, "read them again, and then make the change to what is there now"
 	case isQuota:
-		e = apierror.New(http.StatusRequestEntityTooLarge, "quota_exceeded", "the workspace would be larger than allowed")
+		e = apierror.New(errcode.QuotaExceeded, "the workspace would be larger than allowed")
 		e.Cause, e.Hint = quota.Error(), "remove files from the workspace, or ask for a larger quota"
 	case isEdit:
-		e = apierror.New(http.StatusBadRequest, "bad_path", "%s", edit.Error())
+		e = apierror.New(errcode.BadPath, "%s", edit.Error())
 		e.Paths = []string{edit.Path}
 	case errors.Is(err, state.ErrNotFound):
-		e = apierror.New(http.StatusNotFound, "unknown_version", "the workspace has no such version, or it is no longer kept")
+		e = apierror.New(errcode.UnknownVersion, "the workspace has no such version, or it is no longer kept")
 		e.Hint = "the log lists the versions that are kept"
 	case errors.Is(err, state.ErrDeleted):
-		e = apierror.New(http.StatusConflict, "workspace_deleted", "the workspace was deleted, or begun anew, meanwhile")
+		e = apierror.New(errcode.WorkspaceDeleted, "the workspace was deleted, or begun anew, meanwhile")
 		e.Hint = "begin with what is there now"
 	case errors.Is(err, objects.ErrCorrupt):
-		e = apierror.New(http.StatusInternalServerError, "corrupt", "the stored version is damaged")
+		e = apierror.New(errcode.Corrupt, "the stored version is damaged")
 		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
 	case errors.Is(err, state.ErrNoMirror):
-		e = apierror.New(http.StatusNotFound, "no_mirror", "the fleet keeps no mirror of workspaces")
+		e = apierror.New(errcode.NoMirror, "the fleet keeps no mirror of workspaces")
 		e.Hint = "set workspaces.mirror"
 	case errors.Is(err, state.ErrKey):
-		e = apierror.New(http.StatusInternalServerError, "no_key", "the workspace is encrypted with a key that the fleet does not have")
+		e = apierror.New(errcode.NoKey, "the workspace is encrypted with a key that the fleet does not have")
 		e.Cause, e.Hint = err.Error(), "give its secret in workspaces.encryption, or in the tenant's encryption"
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
-		e = apierror.New(http.StatusServiceUnavailable, "unavailable", "the object store did not answer")
+		e = apierror.New(errcode.Unavailable, "the object store did not answer")
 		e.Hint, e.RetryAfter = "try again", 1
 	}
 	return errors.Join(e, err) // the log has the whole of it

@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -98,7 +99,7 @@ func asDownload(h http.Header, mediaType, name string) {
 }
 
 func unknownFile(ref state.Ref, name string) error {
-	e := apierror.New(http.StatusNotFound, "unknown_file", "the workspace %s has no file %q", ref.Workspace, name)
+	e := apierror.New(errcode.UnknownFile, "the workspace %s has no file %q", ref.Workspace, name)
 	e.Hint = "codefleet workspace ls shows what it has"
 	return e
 }
@@ -106,7 +107,7 @@ func unknownFile(ref state.Ref, name string) error {
 // checkName refuses what is no name of a file, before anything is asked of the store.
 func checkName(name string) error {
 	if why := badName(name); why != "" {
-		e := apierror.New(http.StatusBadRequest, "bad_path", "this path cannot be a file of a workspace")
+		e := apierror.New(errcode.BadPath, "this path cannot be a file of a workspace")
 		e.Cause, e.Hint, e.Path = why, "a path is relative, as in data/in.csv", "path"
 		return e
 	}

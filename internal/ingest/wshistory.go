@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 )
 
@@ -124,7 +125,7 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 	}
 	done, err := s.o.Workspaces.Fork(r.Context(), ref, g, c.To, cmp.Or(c.Message, "fork of "+ref.Workspace))
 	if errors.Is(err, state.ErrConflict) {
-		e := apierror.New(http.StatusConflict, "workspace_exists", "there is a workspace %s already", c.To)
+		e := apierror.New(errcode.WorkspaceExists, "there is a workspace %s already", c.To)
 		e.Hint = "choose another name, or remove that one"
 		return e
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -55,14 +56,14 @@ func (c *Client) Check(tenant string, ev event.Event) error {
 // order checks an event that comes by Submit.
 func (c *Client) order(tenant string, ev event.Event, policy Policy) (order, error) {
 	if err := checkEvent(ev); err != nil {
-		return order{}, refuse("bad_event", "", "%s", err)
+		return order{}, refuse(errcode.BadEvent, "", "%s", err)
 	}
 	o := order{lane: lane{tenant: tenant}, ev: ev, data: ev.Data()}
 	if len(o.data) > MaxData {
-		return order{}, refuse("too_large", "", "data of %d bytes, at most %d are taken", len(o.data), MaxData)
+		return order{}, refuse(errcode.TooLarge, "", "data of %d bytes, at most %d are taken", len(o.data), MaxData)
 	}
 	if _, ok := ev.Extensions()["dataref"]; ok {
-		return order{}, refuse("bad_event", "dataref", "give the data themselves: the fleet moves large ones to its store by itself")
+		return order{}, refuse(errcode.BadEvent, "dataref", "give the data themselves: the fleet moves large ones to its store by itself")
 	}
 	return o, o.fill(c.opts.AnyInbox, policy)
 }
@@ -110,26 +111,26 @@ func (o *order) attributes() error {
 	}
 	switch t := extension(o.ev, "tenant"); {
 	case o.ev.Type() != schemas.TypeTask:
-		return refuse("bad_event", "type", "an event of type %q is no task: want %s", head(o.ev.Type()), schemas.TypeTask)
+		return refuse(errcode.BadEvent, "type", "an event of type %q is no task: want %s", head(o.ev.Type()), schemas.TypeTask)
 	case t != "" && t != o.tenant:
-		return refuse("tenant_mismatch", "tenant", "the event is of another tenant than its sender")
+		return refuse(errcode.TenantMismatch, "tenant", "the event is of another tenant than its sender")
 	case len(extension(o.ev, "idempotencykey")) > maxKey:
-		return refuse("bad_event", "idempotencykey", "longer than %d bytes", maxKey)
+		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
 	case names != nil:
 		return names
 	case priority != "" && !known:
-		return refuse("bad_event", "priority", "%q is not one of high, normal, low", head(priority))
+		return refuse(errcode.BadEvent, "priority", "%q is not one of high, normal, low", head(priority))
 	case priority != "" && inQueue != "" && priority != inQueue:
-		return refuse("bad_event", "priority", "the event says %s, its subject %s", priority, inQueue)
+		return refuse(errcode.BadEvent, "priority", "the event says %s, its subject %s", priority, inQueue)
 	case badTime != nil:
-		return refuse("bad_event", "expirytime", "not a time as in RFC 3339")
+		return refuse(errcode.BadEvent, "expirytime", "not a time as in RFC 3339")
 	}
 	return nil
 }
 
 func (o *order) names() error {
 	if err := schemas.CheckName("tenant", o.tenant); err != nil {
-		return refuse("bad_name", "tenant", "%s", err)
+		return refuse(errcode.BadName, "tenant", "%s", err)
 	}
 	o.workspace = defaultWorkspace
 	for what, to := range map[string]*string{"workspace": &o.workspace, "session": &o.session} {
@@ -138,7 +139,7 @@ func (o *order) names() error {
 			continue
 		}
 		if err := schemas.CheckName(what, s); err != nil {
-			return refuse("bad_name", what, "%s", err)
+			return refuse(errcode.BadName, what, "%s", err)
 		}
 		*to = s
 	}
@@ -151,7 +152,7 @@ func (o *order) reply(anyInbox bool) error {
 		o.replyTo = to
 		return nil
 	}
-	r := refuse("bad_replyto", "replyto", "the result cannot be sent to this subject")
+	r := refuse(errcode.BadReplyTo, "replyto", "the result cannot be sent to this subject")
 	r.Hint = fmt.Sprintf("use a subject below notify.%s.reply or _INBOX.%s", o.tenant, o.tenant)
 	return r
 }
@@ -170,25 +171,25 @@ func (o *order) decode() error {
 	if ct := o.ev.DataContentType(); ct != "" {
 		media, _, err := mime.ParseMediaType(ct)
 		if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
-			return refuse("bad_data", "datacontenttype", "data of type %q: a task is application/json", head(ct))
+			return refuse(errcode.BadData, "datacontenttype", "data of type %q: a task is application/json", head(ct))
 		}
 	}
 	if len(o.data) == 0 {
-		return refuse("bad_data", "", "the event has no data")
+		return refuse(errcode.BadData, "", "the event has no data")
 	}
 	err := schemas.Decode(schemas.TaskV1, o.data, &o.task)
 	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
-		return &RefusedError{Code: "bad_data", Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
+		return &RefusedError{Code: errcode.BadData, Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
 	}
 	if err != nil {
-		return refuse("bad_data", "", "%s", err)
+		return refuse(errcode.BadData, "", "%s", err)
 	}
 	if o.pool != "" && o.task.Pool != "" && o.pool != o.task.Pool {
-		return refuse("bad_data", "/pool", "the data say %s, the subject %s", o.task.Pool, o.pool)
+		return refuse(errcode.BadData, "/pool", "the data say %s, the subject %s", o.task.Pool, o.pool)
 	}
 	for i, pattern := range o.task.Artifacts {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return refuse("bad_data", fmt.Sprint("/artifacts/", i), "pattern %q: a bracket or backslash without its end", pattern)
+			return refuse(errcode.BadData, fmt.Sprint("/artifacts/", i), "pattern %q: a bracket or backslash without its end", pattern)
 		}
 	}
 	o.pool = cmp.Or(o.pool, o.task.Pool, defaultPool)
@@ -201,23 +202,23 @@ func (o *order) allowed(policy Policy) error {
 	}
 	p, known := policy(o.tenant)
 	if !known {
-		return refuse("unknown_tenant", "tenant", "tenant %s is not known to this fleet", o.tenant)
+		return refuse(errcode.UnknownTenant, "tenant", "tenant %s is not known to this fleet", o.tenant)
 	}
 	if len(p.Pools) > 0 && !slices.Contains(p.Pools, o.pool) {
-		return refuse("not_allowed", "/pool", "pool %s is not open to tenant %s", o.pool, o.tenant)
+		return refuse(errcode.NotAllowed, "/pool", "pool %s is not open to tenant %s", o.pool, o.tenant)
 	}
 	if len(p.Priorities) > 0 && !slices.Contains(p.Priorities, o.priority) {
-		return refuse("not_allowed", "priority", "priority %s is not open to tenant %s", o.priority, o.tenant)
+		return refuse(errcode.NotAllowed, "priority", "priority %s is not open to tenant %s", o.priority, o.tenant)
 	}
 	l := o.task.Limits
 	switch {
 	case l == nil:
 	case p.MaxTimeout > 0 && l.TimeoutS > p.MaxTimeout.Seconds():
-		return refuse("not_allowed", "/limits/timeout_s", "more than the tenant's %v", p.MaxTimeout)
+		return refuse(errcode.NotAllowed, "/limits/timeout_s", "more than the tenant's %v", p.MaxTimeout)
 	case p.MaxMemory > 0 && l.MemoryMB > p.MaxMemory:
-		return refuse("not_allowed", "/limits/memory_mb", "more than the tenant's %d MiB", p.MaxMemory)
+		return refuse(errcode.NotAllowed, "/limits/memory_mb", "more than the tenant's %d MiB", p.MaxMemory)
 	case p.MaxCPUs > 0 && l.CPUs > p.MaxCPUs:
-		return refuse("not_allowed", "/limits/cpus", "more than the tenant's %g", p.MaxCPUs)
+		return refuse(errcode.NotAllowed, "/limits/cpus", "more than the tenant's %g", p.MaxCPUs)
 	}
 	return o.network(p)
 }

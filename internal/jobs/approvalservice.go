@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -32,7 +33,8 @@ type approvalReply struct {
 
 // answerCodes are the names of errors on the wire.
 var answerCodes = map[string]error{
-	"unknown_task": ErrUnknownTask, "unknown_approval": ErrApprovalNotFound, "already_answered": ErrAlreadyAnswered, "approval_over": ErrNotPending,
+	errcode.UnknownTask: ErrUnknownTask, errcode.UnknownApproval: ErrApprovalNotFound,
+	errcode.AlreadyAnswered: ErrAlreadyAnswered, errcode.ApprovalOver: ErrNotPending,
 }
 
 // AnswerCode is the stable name of an error of Answer; empty for any other.
@@ -48,7 +50,7 @@ func AnswerCode(err error) string {
 // serveApprovals answers tenants' users until stop is called.
 func (c *Client) serveApprovals() (stop func(), err error) {
 	sub, err := c.nc.QueueSubscribe("approvals.*", "approvals", func(m *nats.Msg) {
-		reply := approvalReply{Code: "unavailable", Message: "not a question that this fleet knows"}
+		reply := approvalReply{Code: errcode.Unavailable, Message: "not a question that this fleet knows"}
 		_, tenant, _ := strings.Cut(m.Subject, ".")
 		var q approvalAsk
 		if schemas.CheckName("tenant", tenant) == nil && json.Unmarshal(m.Data, &q) == nil {
@@ -85,7 +87,7 @@ func (c *Client) answerTenant(tenant string, q approvalAsk) (reply approvalReply
 	}
 	if reply.Code = AnswerCode(err); reply.Code == "" {
 		c.opts.Log.WarnContext(ctx, "approvals of a tenant", "tenant", tenant, "error", err)
-		return approvalReply{Code: "unavailable", Message: "the fleet could not do it: try again"}
+		return approvalReply{Code: errcode.Unavailable, Message: "the fleet could not do it: try again"}
 	}
 	reply.Message = err.Error()
 	return reply

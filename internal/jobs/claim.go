@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -46,7 +47,7 @@ func (w *Worker) logged(ctx context.Context, what string, err error) {
 func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.Duration)) (claimed *run, err error) {
 	ev, err := DecodeNATS(d.msg.Header, d.msg.Data)
 	if err != nil {
-		return nil, w.refuseMessage(ctx, d, refuse("bad_event", "", "%s", err))
+		return nil, w.refuseMessage(ctx, d, refuse(errcode.BadEvent, "", "%s", err))
 	}
 	r := &run{w: w, d: d, later: later, order: order{lane: d.lane, ev: ev, data: ev.Data()}}
 	defer func() {
@@ -103,11 +104,11 @@ func (w *Worker) fetchData(ctx context.Context, o *order) error {
 	}
 	name, err := objectName(o.tenant, ref)
 	if err != nil {
-		return refuse("bad_event", "dataref", "%s", err)
+		return refuse(errcode.BadEvent, "dataref", "%s", err)
 	}
 	o.data, err = w.c.getObject(ctx, name)
 	if objectMissing(err) {
-		return refuse("bad_data", "dataref", "the data are no longer in the store")
+		return refuse(errcode.BadData, "dataref", "the data are no longer in the store")
 	}
 	return err
 }

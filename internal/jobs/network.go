@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // network checks the hosts that the task asks for against what its tenant may reach: each entry lies
@@ -17,12 +18,12 @@ func (o *order) network(p TenantPolicy) error {
 		at := fmt.Sprintf("/network/allow/%d", i)
 		asked, err := allowlist.Parse(text)
 		if err != nil {
-			return refuse("bad_data", at, "%s", err)
+			return refuse(errcode.BadData, at, "%s", err)
 		}
 		if p.AnyHost || slices.ContainsFunc(p.Network, func(open allowlist.Pattern) bool { return open.Covers(asked) }) {
 			continue
 		}
-		r := refuse("not_allowed", at, "tenant %s may not reach %s", o.tenant, asked)
+		r := refuse(errcode.NotAllowed, at, "tenant %s may not reach %s", o.tenant, asked)
 		r.Hint = fmt.Sprintf("an operator opens hosts to a tenant in tenants.%s.network", o.tenant)
 		return r
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -60,7 +61,7 @@ func (r *run) settle(ctx context.Context, job *Job, l *lease, cause error, resul
 	}
 	r.complete(result)
 	if err := validResult(result); err != nil {
-		result = r.blank(schemas.Dead, &schemas.Error{Code: "invalid_result", Message: "the result breaks its schema", Cause: err.Error()})
+		result = r.blank(schemas.Dead, &schemas.Error{Code: errcode.InvalidResult, Message: "the result breaks its schema", Cause: err.Error()})
 		r.complete(result)
 	}
 	job.emit.Lock()
@@ -85,7 +86,7 @@ func (r *run) resultOf(cause, err error) *schemas.Result {
 	case errors.Is(cause, ErrDraining):
 		return nil
 	case errors.As(err, &permanent):
-		return r.blank(schemas.Dead, &schemas.Error{Code: "fleet_error", Message: "the fleet could not run the task", Cause: err.Error()})
+		return r.blank(schemas.Dead, &schemas.Error{Code: errcode.FleetError, Message: "the fleet could not run the task", Cause: err.Error()})
 	case isUnavailable(err):
 		return nil
 	case r.attempts() >= r.maxAttempts():
@@ -316,20 +317,20 @@ func validResult(res *schemas.Result) error {
 }
 
 func errorCancelled() *schemas.Error {
-	return &schemas.Error{Code: "cancelled", Message: "the task was cancelled"}
+	return &schemas.Error{Code: errcode.Cancelled, Message: "the task was cancelled"}
 }
 
 func errorExpired() *schemas.Error {
-	return &schemas.Error{Code: "expired", Message: "the task's expirytime passed before it ended"}
+	return &schemas.Error{Code: errcode.Expired, Message: "the task's expirytime passed before it ended"}
 }
 
 func (r *run) errorDead() *schemas.Error {
 	e := &schemas.Error{
-		Code: "attempts_exhausted", Message: fmt.Sprintf("the fleet gave up after %d attempts", r.attempts()),
+		Code: errcode.AttemptsExhausted, Message: fmt.Sprintf("the fleet gave up after %d attempts", r.attempts()),
 		Hint: "see the attempts in the task's record",
 	}
 	if n := len(r.rec.Attempts); n > 0 && r.rec.Attempts[n-1].Outcome == outcomeLost {
-		e.Code = "worker_lost"
+		e.Code = errcode.WorkerLost
 		e.Cause = "its worker was lost in each of them, the last time " + r.rec.Attempts[n-1].Worker
 	}
 	return e

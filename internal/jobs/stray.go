@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // sweepMost bounds how many entries one scan takes out of TASKS.
@@ -54,7 +56,7 @@ func (w *Worker) buryFirst(ctx context.Context, subject string) error {
 	}
 	t := strings.Split(subject, ".")
 	l := lane{pool: t[1], priority: t[2], tenant: t[3]}
-	why := refuse("bad_subject", "", "%s is not tasks.<pool>.<high|normal|low>.<tenant>", subject)
+	why := refuse(errcode.BadSubject, "", "%s is not tasks.<pool>.<high|normal|low>.<tenant>", subject)
 	if err := w.c.bury(ctx, l, strconv.FormatUint(m.Sequence, 10), "", m.Header, m.Data, why.asError()); err != nil {
 		return err
 	}

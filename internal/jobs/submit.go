@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -61,7 +62,7 @@ func (c *Client) traced(ctx context.Context, tenant string, ev event.Event, isNe
 func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
 	o, err := c.order(tenant, ev, c.opts.Policy)
 	if err == nil && !o.expires.IsZero() && !time.Now().Before(o.expires) {
-		err = refuse("expired", "expirytime", "the time has passed")
+		err = refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
 	if err != nil {
 		c.tel.refused.Add(ctx, 1)
@@ -126,11 +127,11 @@ func (c *Client) enqueue(ctx context.Context, o *order) (uint64, error) {
 		ev.SetExtension("dataref", objectRef(name))
 	}
 	if most := c.nc.MaxPayload(); int64(len(ev.DataEncoded)) > most-64<<10 {
-		return 0, refuse("too_large", "", "data of %d bytes do not fit a message of at most %d: submit over HTTP", len(ev.DataEncoded), most)
+		return 0, refuse(errcode.TooLarge, "", "data of %d bytes do not fit a message of at most %d: submit over HTTP", len(ev.DataEncoded), most)
 	}
 	header, data, err := EncodeNATS(ev)
 	if err != nil {
-		return 0, refuse("bad_event", "", "%s", err)
+		return 0, refuse(errcode.BadEvent, "", "%s", err)
 	}
 	inject(ctx, header)
 	if origin := header.Get("traceparent"); origin != "" && header.Get("ce-traceparent") == "" {

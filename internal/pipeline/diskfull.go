@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -30,14 +31,14 @@ func (p *Pipeline) roomless(ctx context.Context, t *task, box *executor.Acquired
 	if box != nil && !errors.Is(err, executor.ErrDiskFull) {
 		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
 			return &schemas.Error{
-				Code:    executor.CodeWorkspace,
+				Code:    errcode.WorkspaceLimit,
 				Message: fmt.Sprintf("the workspace and the files of the task do not fit on the sandbox's disk of %d MiB", box.DiskMB()),
 				Hint:    "remove files (codefleet workspace ls -r, codefleet workspace rm), or raise limits.workspace_mb",
 			}
 		}
 	}
 	return jobs.WithDetails(err, schemas.Error{
-		Code:    "disk_full",
+		Code:    errcode.DiskFull,
 		Message: "the disk of the worker has no room left for the task's workspace",
 		Hint:    "free space on the disk of the worker's data directory, or give it a larger one; then codefleet dead redrive " + t.job.Record.TaskID,
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -19,7 +20,7 @@ func (t *task) asksFor() *schemas.Error {
 	}
 	var err error
 	if t.network, _, err = allowlist.ParseAll(n.Allow); err != nil {
-		return &schemas.Error{Code: "bad_data", Message: "/network/allow: " + err.Error(), Hint: "a host is written as example.org or *.example.org"}
+		return &schemas.Error{Code: errcode.BadData, Message: "/network/allow: " + err.Error(), Hint: "a host is written as example.org or *.example.org"}
 	}
 	return nil
 }

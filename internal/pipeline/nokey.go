@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
@@ -15,7 +16,7 @@ func keyless(t *task, err error) error {
 		return err
 	}
 	return jobs.WithDetails(err, schemas.Error{
-		Code:    "no_key",
+		Code:    errcode.NoKey,
 		Message: "the workspace is encrypted with a key that the worker does not have",
 		Hint:    "give its secret in workspaces.encryption, or in the tenant's encryption; then codefleet dead redrive " + t.job.Record.TaskID,
 	})

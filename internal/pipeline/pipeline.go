@@ -18,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
@@ -206,7 +207,7 @@ func (p *Pipeline) acquire(ctx context.Context, t *task) (*executor.AcquiredBox,
 		p.waitsFor(ctx, t, "")
 	}
 	if errors.Is(err, executor.ErrTooLarge) {
-		return nil, &schemas.Error{Code: "limit_too_large", Message: err.Error(), Hint: "ask for less memory"}
+		return nil, &schemas.Error{Code: errcode.LimitTooLarge, Message: err.Error(), Hint: "ask for less memory"}
 	}
 	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil { // whole it is the operator's
 		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool", "task", t.job.Record.TaskID, "pool", t.job.Record.Pool, "reason", executor.ReasonOf(err), "error", err)
@@ -220,7 +221,7 @@ func (p *Pipeline) acquire(ctx context.Context, t *task) (*executor.AcquiredBox,
 	if want := t.job.Task.MinTier; !executor.TierSatisfies(info.Tier, want) {
 		box.Release()
 		return nil, &schemas.Error{
-			Code: "tier_unavailable", Message: "the task asks for " + want + ", and this worker has " + info.Tier,
+			Code: errcode.TierUnavailable, Message: "the task asks for " + want + ", and this worker has " + info.Tier,
 			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
 		}
 	}

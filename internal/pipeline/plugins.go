@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -75,7 +76,7 @@ func (p *Pipeline) validator(ctx context.Context, t *task, failed *error) func(e
 			return err
 		}
 		if refusal != nil {
-			return &executor.Failure{Code: cmp.Or(refusal.Code, "refused"), Message: refusal.Message, Hint: refusal.Hint, Line: refusal.Line}
+			return &executor.Failure{Code: cmp.Or(refusal.Code, errcode.Refused), Message: refusal.Message, Hint: refusal.Hint, Line: refusal.Line}
 		}
 		return nil
 	}
@@ -90,9 +91,9 @@ func (p *Pipeline) plugged(ctx context.Context, t *task, c broker.Call) broker.C
 	args, refusal, err := p.Plugins.Call(ctx, t.about(), plugin.Call{Server: c.Server, Tool: c.Tool, Args: c.Args})
 	switch {
 	case refusal != nil:
-		c.Refused = &broker.Error{Server: c.Server, Tool: c.Tool, Code: broker.Forbidden, Message: refusal.Message, Hint: refusal.Hint}
+		c.Refused = &broker.Error{Server: c.Server, Tool: c.Tool, Code: errcode.Forbidden, Message: refusal.Message, Hint: refusal.Hint}
 	case err != nil:
-		c.Refused = &broker.Error{Server: c.Server, Tool: c.Tool, Code: broker.Internal, Message: fmt.Sprintf("the call was not made: %v", err)}
+		c.Refused = &broker.Error{Server: c.Server, Tool: c.Tool, Code: errcode.Internal, Message: fmt.Sprintf("the call was not made: %v", err)}
 	default:
 		c.Args = args
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/state"
@@ -81,7 +82,7 @@ func (p *Pipeline) program(ctx context.Context, t *task) (*schemas.Error, error)
 		}
 	default:
 		return &schemas.Error{
-			Code: "not_supported", Message: "this fleet runs no skills and no workflows yet",
+			Code: errcode.NotSupported, Message: "this fleet runs no skills and no workflows yet",
 			Hint: "send the task with `code` or `description`",
 		}, nil
 	}
@@ -108,7 +109,7 @@ func (p *Pipeline) chooseModel(t *task) *schemas.Error {
 	if len(p.Models) > 0 {
 		hint = "its profiles are " + strings.Join(slices.Sorted(maps.Keys(p.Models)), ", ") + "; or " + hint
 	}
-	return &schemas.Error{Code: "unknown_model", Message: fmt.Sprintf("the fleet has no model profile %q", name), Hint: hint}
+	return &schemas.Error{Code: errcode.UnknownModel, Message: fmt.Sprintf("the fleet has no model profile %q", name), Hint: hint}
 }
 
 // selectTools finds the few tools that the description needs, and what a writer is to know.
@@ -229,7 +230,7 @@ func (t *task) finding(rule, message string) {
 
 // codeRequired tells the caller's own model what it needs to finish the program in one more call.
 func codeRequired(e *codegen.CodeRequiredError, model string) *schemas.Error {
-	out := &schemas.Error{Code: codegen.CodeRequiredCode, Message: e.Reason}
+	out := &schemas.Error{Code: errcode.CodeRequired, Message: e.Reason}
 	if len(e.Unknown) > 0 {
 		out.Message += fmt.Sprintf(": %q", e.Unknown[0])
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -24,11 +25,11 @@ func (t *task) repairable() bool {
 	return true
 }
 
-func inDoubt(c broker.Code) bool {
-	switch c {
-	case broker.InDoubt, broker.TimedOut, broker.Unavailable, broker.TooLarge, broker.OverBudget, broker.Internal:
+// inDoubt reports whether a call that ended with the error code may have taken effect.
+func inDoubt(code string) bool {
+	switch code {
+	case errcode.InDoubt, errcode.Timeout, errcode.Unavailable, errcode.ResultTooLarge, errcode.OverBudget, errcode.Internal:
 		return true
-	case broker.ToolFailed, broker.Unknown, broker.BadArguments, broker.Forbidden, broker.Approval, broker.ToolChanged:
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -88,7 +89,7 @@ func (t *task) placeFiles(tree *state.Tree) error {
 		}
 		if err != nil {
 			return &schemas.Error{
-				Code: "bad_file", Message: fmt.Sprintf("/files/%d: %v", i, err),
+				Code: errcode.BadFile, Message: fmt.Sprintf("/files/%d: %v", i, err),
 				Hint: "a name is a relative path within the workspace, as data/in.csv",
 			}
 		}
@@ -132,7 +133,7 @@ func (t *task) refusedCommit(err error) error {
 	if errors.Is(err, state.ErrQuota) {
 		t.result.Status = schemas.Failed
 		t.result.Error = &schemas.Error{
-			Code: "workspace_quota", Message: err.Error(),
+			Code: errcode.WorkspaceQuota, Message: err.Error(),
 			Hint: "remove files from the workspace, or ask for a larger quota",
 		}
 		return nil

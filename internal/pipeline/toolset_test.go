@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -163,7 +164,7 @@ func TestRepairable(t *testing.T) {
 		{Server: "mail", Name: "send", State: tools.Approved},
 		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
 	})
-	call := func(tool string, code broker.Code) []broker.Entry {
+	call := func(tool string, code string) []broker.Entry {
 		return []broker.Entry{{Server: "mail", Tool: tool, Code: code}}
 	}
 	for _, c := range []struct {
@@ -177,10 +178,10 @@ func TestRepairable(t *testing.T) {
 		{"none left", schemas.Failed, 0, nil, false},
 		{"succeeded", schemas.Succeeded, 1, nil, false},
 		{"too slow", schemas.Timeout, 1, nil, false},
-		{"a mutating call was refused", schemas.Failed, 1, call("send", broker.ToolFailed), true},
-		{"a mutating call is in doubt", schemas.Failed, 1, call("send", broker.TimedOut), false},
-		{"a read timed out", schemas.Failed, 1, call("read", broker.TimedOut), true},
-		{"no such tool", schemas.Failed, 1, call("sent", broker.Unavailable), true},
+		{"a mutating call was refused", schemas.Failed, 1, call("send", errcode.ToolFailed), true},
+		{"a mutating call is in doubt", schemas.Failed, 1, call("send", errcode.Timeout), false},
+		{"a read timed out", schemas.Failed, 1, call("read", errcode.Timeout), true},
+		{"no such tool", schemas.Failed, 1, call("sent", errcode.Unavailable), true},
 	} {
 		task := &task{tools: newToolset("v1", mutating, nil), repairs: c.repairs, entries: c.entries, result: schemas.Result{Status: c.status}}
 		if got := task.repairable(); got != c.want {

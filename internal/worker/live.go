@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/dirsync"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/schemas"
@@ -95,7 +96,7 @@ func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 	return &schemas.Result{
 		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},
 		Error: &schemas.Error{
-			Code: "folder_not_imported", Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
+			Code: errcode.FolderNotImported, Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
 			Hint: "mend or remove what it names, or list it in .workspaceignore",
 		},
 	}, nil

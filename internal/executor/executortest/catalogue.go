@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -60,7 +61,7 @@ import json, os, time
 line = json.dumps({"t": "end", "modules": ` + lie + `}).encode() + b"\n"
 os.write(3, len(line).to_bytes(4, "big") + line)
 time.sleep(60)`}, executor.Hooks{})
-		want{status: executor.Failed, code: executor.CodeChannel}.check(t, v)
+		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 	}
 	run("v2", which, `["v2",false,true]`)
 	b.check(t)

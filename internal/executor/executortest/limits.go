@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -124,7 +125,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{})
-			if v.Status != executor.Failed || v.Error.Code != executor.CodeException || !strings.Contains(v.Error.Message, "Error") {
+			if v.Status != executor.Failed || v.Error.Code != errcode.Exception || !strings.Contains(v.Error.Message, "Error") {
 				t.Errorf("verdict %s, want an error", show(v))
 			}
 		})

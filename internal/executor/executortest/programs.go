@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -238,7 +239,7 @@ func testBlocked(t *testing.T, b *box) {
 		v := b.must(t, executor.Program{Code: "import os\nopen('ran', 'w')"}, executor.Hooks{
 			Check: func(executor.Facts) error { return err },
 		})
-		expected := want{status: executor.Blocked, code: executor.CodeBlocked, message: "no systems here"}
+		expected := want{status: executor.Blocked, code: errcode.Blocked, message: "no systems here"}
 		if f := (*executor.Failure)(nil); errors.As(err, &f) {
 			expected.code, expected.line = f.Code, f.Line
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -264,7 +265,7 @@ func testLocal(t *testing.T, b *box) {
 		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' * 600, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
 	} {
 		v, got = run(byHand + "send(" + lie + ")\nimport time\ntime.sleep(60)")
-		want{status: executor.Failed, code: executor.CodeChannel}.check(t, v)
+		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 		if len(got) != 0 {
 			t.Errorf("send(%s) was believed: %v", lie, got)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -67,8 +68,8 @@ except OSError as e: print(errno.errorcode[e.errno])
 	if os.Geteuid() == 0 && v.Output != "ENOSPC\n" {
 		t.Errorf("filling the disk = %+v, want ENOSPC in the program", v)
 	}
-	if os.Geteuid() != 0 && (v.Status != executor.Failed || v.Error.Code != executor.CodeWorkspace) {
-		t.Errorf("filling the workspace = %+v, want %s", v, executor.CodeWorkspace)
+	if os.Geteuid() != 0 && (v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit) {
+		t.Errorf("filling the workspace = %+v, want %s", v, errcode.WorkspaceLimit)
 	}
 	l.Release()
 	l = acquire(t, p, "b", executor.Limits{})
@@ -125,8 +126,8 @@ func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
 	l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
 	v := run(t, l, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
-	if v.Status != executor.Failed || v.Error.Code != executor.CodeWorkspace || !v.Dirty {
-		t.Errorf("verdict = %+v, want %s", v, executor.CodeWorkspace)
+	if v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit || !v.Dirty {
+		t.Errorf("verdict = %+v, want %s", v, errcode.WorkspaceLimit)
 	}
 	l.Release()
 }

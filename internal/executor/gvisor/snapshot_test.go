@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/logtest"
@@ -209,8 +210,8 @@ func TestWallsOfARestoredBox(t *testing.T) {
 	once(t, p, "a", "print(1)")
 	l := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
 	v := run(t, l, "import os, time\nfor _ in range(12):\n  if not os.fork():\n    x = bytearray(50 << 20); time.sleep(60)\ntime.sleep(60)")
-	if v.Error == nil || v.Error.Code != executor.CodeMemory {
-		t.Errorf("twelve times 50 MB: %+v, want %s", v, executor.CodeMemory)
+	if v.Error == nil || v.Error.Code != errcode.MemoryLimit {
+		t.Errorf("twelve times 50 MB: %+v, want %s", v, errcode.MemoryLimit)
 	}
 	l.Release()
 	if v := once(t, p, "c", imported); !strings.HasPrefix(v.Output, "True ") {

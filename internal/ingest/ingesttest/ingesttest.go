@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/logtest"
@@ -150,7 +151,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	case "block":
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
 		<-ctx.Done()
-		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: "cancelled", Message: "the task was cancelled"}
+		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: errcode.Cancelled, Message: "the task was cancelled"}
 	case "ask":
 		for arg := range strings.FieldsSeq(rest) {
 			a, err := j.RequestApproval(ctx, Question(arg))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -70,7 +71,7 @@ func refusal(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 			text = "the tool failed; why cannot be shown"
 		}
 	}
-	e := fail(c, ToolFailed, "%s", tools.Visible(text))
+	e := fail(c, errcode.ToolFailed, "%s", tools.Visible(text))
 	e.Sent = true
 	return e
 }
@@ -114,7 +115,7 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 			err = s.check(doc)
 		}
 		if err != nil {
-			return nil, fail(c, Unavailable, "the tool's answer is not what it declares: %s", explain(err))
+			return nil, fail(c, errcode.Unavailable, "the tool's answer is not what it declares: %s", explain(err))
 		}
 	}
 	var mark struct {
@@ -159,7 +160,7 @@ type spiller struct {
 func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
 	c := s.call
 	if s.cfg.Hooks.Spill == nil {
-		return nil, fail(c, TooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
+		return nil, fail(c, errcode.ResultTooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
 	}
 	name := fmt.Sprintf("%s-%s-%s-%d-%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
 	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -100,7 +101,7 @@ func arguments(schemas *Schemas) func(Caller) Caller {
 			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
 			given, isObject := doc.(map[string]any)
 			if err != nil || !isObject {
-				return Result{}, fail(c, BadArguments, "the arguments are no JSON object")
+				return Result{}, fail(c, errcode.BadArguments, "the arguments are no JSON object")
 			}
 			s := schemas.of(c.def)
 			if s.input == nil {
@@ -110,7 +111,7 @@ func arguments(schemas *Schemas) func(Caller) Caller {
 				if e := unknownArgument(c, s, given, problem); e != nil {
 					return Result{}, e
 				}
-				return Result{}, fail(c, BadArguments, "%s", explain(problem)).hint("the tool is %s", c.def.Signature)
+				return Result{}, fail(c, errcode.BadArguments, "%s", explain(problem)).hint("the tool is %s", c.def.Signature)
 			}
 			return next(ctx, c)
 		}
@@ -132,7 +133,7 @@ func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
 			unknown := &tools.UnknownError{What: "argument", Name: tools.Visible(name), Nearest: tools.Nearest(name, s.properties, 3)}
-			return fail(c, Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
+			return fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
 		}
 	}
 	return nil

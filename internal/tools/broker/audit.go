@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -34,7 +35,7 @@ type Entry struct {
 
 	MS          float64
 	OK          bool
-	Code        Code // of the error; empty when OK
+	Code        string // of the error; empty when OK
 	Replayed    bool
 	Local       bool // made in the box: the program's own word, in no audit
 	ResultBytes int
@@ -139,17 +140,17 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 				if ctx.Err() != nil {
 					return Result{}, err
 				}
-				return Result{}, fail(c, Internal, "the call was not made: an earlier one could not be put on record")
+				return Result{}, fail(c, errcode.Internal, "the call was not made: an earlier one could not be put on record")
 			}
 			if err := cfg.Audit.Begin(ctx, entry); err != nil {
-				return Result{}, fail(c, Internal, "the call was not made: it could not be put on record")
+				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be put on record")
 			}
 			c.entry = &entry
 			r, err := next(ctx, c)
 			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = since(entry.Started), err == nil, r.Replayed, len(r.Value)
 			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
 				entry.Code = failure.Code
-				e.over.CompareAndSwap(false, failure.Code == OverBudget)
+				e.over.CompareAndSwap(false, failure.Code == errcode.OverBudget)
 			}
 			told := entry
 			if entry.Mutates && entry.OK {
@@ -172,7 +173,7 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 				return r, err
 			}
 			if lost := end(); lost != nil && err == nil {
-				failed := fail(c, Internal, "the call was made, but could not be put on record")
+				failed := fail(c, errcode.Internal, "the call was made, but could not be put on record")
 				failed.Sent = true
 				return Result{}, failed
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -27,9 +28,9 @@ func authorise(cfg Config) func(Caller) Caller {
 			}
 			if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
 				unknown := &tools.UnknownError{What: "tool", Name: tools.Visible(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3)}
-				return Result{}, fail(c, Unknown, "%v", unknown)
+				return Result{}, fail(c, errcode.Unknown, "%v", unknown)
 			}
-			return Result{}, fail(c, Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")
+			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")
 		}
 	}
 }

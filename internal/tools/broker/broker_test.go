@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
@@ -202,7 +203,7 @@ func (w *world) call(e *broker.Execution, tool, args string) (string, error) {
 	return string(r.Value), err
 }
 
-func code(err error) broker.Code {
+func code(err error) string {
 	if e, ok := errors.AsType[*broker.Error](err); ok {
 		return e.Code
 	}
@@ -267,27 +268,27 @@ func TestRefusals(t *testing.T) {
 	e := w.open()
 	for _, test := range []struct {
 		server, tool, args string
-		code               broker.Code
+		code               string
 		text               string
 	}{
-		{"s", "gett", `{}`, broker.Unknown, `no tool "s/gett"; the nearest: s/get`},
-		{"z", "get", `{}`, broker.Unknown, `the nearest: s/get`},
-		{"s", "get", `{"locaton":"x"}`, broker.Unknown, `no argument "locaton"; the nearest: location`},
-		{"s", "get", `{"location":"x","unit":1}`, broker.Unknown, `no argument "unit"`},
-		{"s", "get", `{"location":1}`, broker.BadArguments, "/location: "},
-		{"s", "get", `{"location":"x","count":6}`, broker.BadArguments, "/count: "},
-		{"s", "get", `{}`, broker.BadArguments, "location"},
-		{"s", "free", `{"A":1}`, broker.Unknown, `no argument "A"; the nearest: a`},
-		{"s", "free", `{"a":"x","more":1}`, broker.BadArguments, "/a: got string, want integer"}, // "more" is no problem
-		{"s", "open", `{"more":1}`, broker.BadArguments, "missing property 'a'"},
-		{"s", "free", `{"a":1,"b":"s3cr3t"}`, broker.BadArguments, "/b: does not match the pattern ^x (the tool"},
-		{"s", "free", `{"a":1,"c":"s3cr3t"}`, broker.BadArguments, "longlo… (the tool"},
-		{"s", "get", `[1]`, broker.BadArguments, "no JSON object"},
-		{"s", "get", `{`, broker.BadArguments, "no JSON object"},
-		{"s", "new", `{}`, broker.Forbidden, "codefleet tools approve s/new"},
-		{"s", "other", `{}`, broker.ToolChanged, "changed after it was approved; it is now other(...)"},
-		{"s", "local", `{}`, broker.Unknown, "from servers.s import local"},
-		{"s", "set", `{}`, broker.Forbidden, "policy refuses"},
+		{"s", "gett", `{}`, errcode.Unknown, `no tool "s/gett"; the nearest: s/get`},
+		{"z", "get", `{}`, errcode.Unknown, `the nearest: s/get`},
+		{"s", "get", `{"locaton":"x"}`, errcode.Unknown, `no argument "locaton"; the nearest: location`},
+		{"s", "get", `{"location":"x","unit":1}`, errcode.Unknown, `no argument "unit"`},
+		{"s", "get", `{"location":1}`, errcode.BadArguments, "/location: "},
+		{"s", "get", `{"location":"x","count":6}`, errcode.BadArguments, "/count: "},
+		{"s", "get", `{}`, errcode.BadArguments, "location"},
+		{"s", "free", `{"A":1}`, errcode.Unknown, `no argument "A"; the nearest: a`},
+		{"s", "free", `{"a":"x","more":1}`, errcode.BadArguments, "/a: got string, want integer"}, // "more" is no problem
+		{"s", "open", `{"more":1}`, errcode.BadArguments, "missing property 'a'"},
+		{"s", "free", `{"a":1,"b":"s3cr3t"}`, errcode.BadArguments, "/b: does not match the pattern ^x (the tool"},
+		{"s", "free", `{"a":1,"c":"s3cr3t"}`, errcode.BadArguments, "longlo… (the tool"},
+		{"s", "get", `[1]`, errcode.BadArguments, "no JSON object"},
+		{"s", "get", `{`, errcode.BadArguments, "no JSON object"},
+		{"s", "new", `{}`, errcode.Forbidden, "codefleet tools approve s/new"},
+		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
+		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
+		{"s", "set", `{}`, errcode.Forbidden, "policy refuses"},
 	} {
 		r, err := e.Call(t.Context(), broker.Call{Server: test.server, Tool: test.tool, Args: object(test.args)})
 		if code(err) != test.code || !strings.Contains(err.Error(), test.text) || strings.Contains(err.Error(), "s3cr3t") {
@@ -306,7 +307,7 @@ func TestRefusals(t *testing.T) {
 	}
 	// A program written for another definition.
 	_, err := e.Call(t.Context(), broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
-	if code(err) != broker.ToolChanged || !strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
+	if code(err) != errcode.ToolChanged || !strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
 		t.Errorf("an old hash: %v", err)
 	}
 }
@@ -318,22 +319,22 @@ func TestAllowLists(t *testing.T) {
 	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.call(e, "put", `{}`); code(err) != broker.Forbidden {
+	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Forbidden {
 		t.Errorf("put: %v", err)
 	}
 	// Nothing is said of tools that the task may not use.
-	if _, err := w.call(e, "putt", `{}`); code(err) != broker.Unknown || strings.Contains(err.Error(), "s/put;") || strings.Contains(err.Error(), "s/put,") {
+	if _, err := w.call(e, "putt", `{}`); code(err) != errcode.Unknown || strings.Contains(err.Error(), "s/put;") || strings.Contains(err.Error(), "s/put,") {
 		t.Errorf("putt: %v", err)
 	}
 	w.cfg.Task.Allow = nil
-	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Forbidden {
+	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Forbidden {
 		t.Errorf("without a list: %v", err)
 	}
 }
 
-func orForbidden(c broker.Code) broker.Code {
+func orForbidden(c string) string {
 	if c == "" {
-		return broker.Forbidden
+		return errcode.Forbidden
 	}
 	return c
 }
@@ -342,16 +343,16 @@ func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
 		said              broker.Approved
-		drop, silent, put bool        // is called
-		code              broker.Code // of what is not; empty: forbidden
+		drop, silent, put bool   // is called
+		code              string // of what is not; empty: forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, put: true, code: broker.Approval},
+		{policy: broker.Policy{Destructive: broker.Ask}, put: true, code: errcode.ApprovalRequired},
 		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Said, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Refused, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Silence, put: true, code: broker.Approval},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: "nonsense", put: true, code: broker.Approval},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Silence, put: true, code: errcode.ApprovalRequired},
+		{policy: broker.Policy{Destructive: broker.Ask}, said: "nonsense", put: true, code: errcode.ApprovalRequired},
 		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
 	} {
 		w := newWorld(t)
@@ -420,7 +421,7 @@ func TestApproverIsOnRecord(t *testing.T) {
 			t.Errorf("somebody was asked %d times about two calls", len(names))
 		}
 		w.failAudit = errors.New("disk full")
-		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != broker.Internal || len(w.made) != 0 {
+		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != errcode.Internal || len(w.made) != 0 {
 			t.Errorf("without a record of who approved it: %v, made %v", err, w.made)
 		}
 	}
@@ -485,7 +486,7 @@ func TestAnswers(t *testing.T) {
 		tool string
 		res  tools.Result
 		want string
-		code broker.Code
+		code string
 	}{
 		{"put", text("hello"), `"hello"`, ""},
 		{"put", text("02134"), `"02134"`, ""},
@@ -496,10 +497,10 @@ func TestAnswers(t *testing.T) {
 		{"put", tools.Result{Content: []tools.Content{{Type: "text", Text: "a"}, {Type: "text", Text: "[1]"}}}, `["a",[1]]`, ""},
 		{"put", tools.Result{Structured: object(`{"a":1}`), Content: []tools.Content{{Type: "text", Text: "x"}}}, `{"a":1}`, ""},
 		{"typed", tools.Result{Structured: object(`{"n":1}`)}, `{"n":1}`, ""},
-		{"typed", tools.Result{Structured: object(`{"n":"x"}`)}, "", broker.Unavailable},
+		{"typed", tools.Result{Structured: object(`{"n":"x"}`)}, "", errcode.Unavailable},
 		{"wrapped", tools.Result{Structured: object(`{"result":10}`)}, `10`, ""},
-		{"put", tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "no such\u202e row"}}}, "", broker.ToolFailed},
-		{"put", tools.Result{IsError: true}, "", broker.ToolFailed},
+		{"put", tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "no such\u202e row"}}}, "", errcode.ToolFailed},
+		{"put", tools.Result{IsError: true}, "", errcode.ToolFailed},
 		{"put", tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}}, "png", ""},
 		{"put", tools.Result{Structured: object(big)}, "json", ""},
 	} {
@@ -524,11 +525,11 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%d: %s, %v, want %s, %s", n, got, err, test.want, test.code)
 		}
 	}
-	if msg := w.ended[11]; msg.Code != broker.ToolFailed {
+	if msg := w.ended[11]; msg.Code != errcode.ToolFailed {
 		t.Errorf("audit of a failure: %+v", msg)
 	}
 	w.cfg.Hooks.Spill = nil
-	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != broker.TooLarge {
+	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != errcode.ResultTooLarge {
 		t.Errorf("too large without a place: %v", err)
 	}
 }
@@ -537,9 +538,9 @@ func TestUpstreamErrors(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
 	i := 0
-	for reason, want := range map[tools.Reason]broker.Code{
-		tools.Down: broker.Unavailable, tools.Lost: broker.Unavailable, tools.Timeout: broker.TimedOut, tools.TooLarge: broker.TooLarge,
-		tools.Drifted: broker.ToolChanged, tools.Refused: broker.ToolFailed, tools.Protocol: broker.Unavailable, "": broker.Internal,
+	for reason, want := range map[tools.Reason]string{
+		tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout, tools.TooLarge: errcode.ResultTooLarge,
+		tools.Drifted: errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable, "": errcode.Internal,
 	} {
 		i++
 		w.reply["put"] = func(tools.Request) (tools.Result, error) {
@@ -576,7 +577,7 @@ func TestBudgets(t *testing.T) {
 		e := w.open()
 		for i := range 10 {
 			_, err := w.call(e, "put", fmt.Sprintf(`{"x":"%d-345678901"}`, i))
-			if (err == nil) != (i < test.calls) || (err != nil && code(err) != broker.OverBudget) {
+			if (err == nil) != (i < test.calls) || (err != nil && code(err) != errcode.OverBudget) {
 				t.Errorf("%s: call %d: %v", test.name, i+1, err)
 			}
 		}
@@ -598,12 +599,12 @@ func TestTimeBudgets(t *testing.T) {
 		e := w.open()
 		for i := range 7 {
 			_, err := w.call(e, "put", `{}`)
-			if (err == nil) != (i < 6) || (err != nil && code(err) != broker.OverBudget) {
+			if (err == nil) != (i < 6) || (err != nil && code(err) != errcode.OverBudget) {
 				t.Errorf("call %d: %v", i+1, err)
 			}
 		}
 		w.blockReply = make(chan struct{}) // never answers
-		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != broker.TimedOut || !strings.Contains(err.Error(), "3s") {
+		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != errcode.Timeout || !strings.Contains(err.Error(), "3s") {
 			t.Errorf("a call that takes too long: %v", err)
 		}
 	})
@@ -664,18 +665,18 @@ func TestCallsTellWhatWasChanged(t *testing.T) {
 func TestAuditIsNeverDropped(t *testing.T) {
 	w := newWorld(t)
 	w.failAudit = errors.New("disk full")
-	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != broker.Internal || len(w.made) != 0 {
+	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Internal || len(w.made) != 0 {
 		t.Errorf("without an audit: %v, calls %v", err, w.made)
 	}
 	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
 	e := w.open()
-	if _, err := w.call(e, "put", `{}`); code(err) != broker.Internal || len(w.made) != 1 {
+	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Internal || len(w.made) != 1 {
 		t.Errorf("a call that changes something, without a line of its end: %v, calls %v", err, w.made)
 	}
 	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
 		t.Errorf("a call that reads, without a line of its end: %v", err)
 	}
-	if _, err := w.call(e, "put", `{"x":1}`); code(err) != broker.Internal || len(w.made) != 2 {
+	if _, err := w.call(e, "put", `{"x":1}`); code(err) != errcode.Internal || len(w.made) != 2 {
 		t.Errorf("the next call: %v, calls %v", err, w.made)
 	}
 	if err := e.Close(t.Context()); err == nil {
@@ -720,12 +721,12 @@ func TestRecordsOfReadOnlyCallsAreNotWaitedFor(t *testing.T) {
 func TestFailingJournal(t *testing.T) {
 	w := newWorld(t)
 	w.failIntent = errors.New("away")
-	if _, err := w.call(w.open(), "put", `{}`); code(err) != broker.Internal || len(w.made) != 0 {
+	if _, err := w.call(w.open(), "put", `{}`); code(err) != errcode.Internal || len(w.made) != 0 {
 		t.Errorf("without an intent: %v, calls %v", err, w.made)
 	}
 	w.failIntent, w.failRecord = nil, errors.New("away")
 	_, err := w.call(w.open(), "put", `{}`)
-	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != broker.Internal || !e.Sent {
+	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != errcode.Internal || !e.Sent {
 		t.Errorf("without a record: %v", err)
 	}
 	w.failLookup, w.cfg.Task.Attempt = errors.New("away"), 2

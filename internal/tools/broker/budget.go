@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // Budget bounds what one execution may ask of tools. Zero fields have the defaults.
@@ -53,11 +55,11 @@ func (m *meter) admit(c Call) error {
 	m.bytes += int64(len(c.Args))
 	switch {
 	case m.calls > m.Calls:
-		return fail(c, OverBudget, "the task may make %d tool calls", m.Calls)
+		return fail(c, errcode.OverBudget, "the task may make %d tool calls", m.Calls)
 	case m.bytes > m.Bytes:
-		return fail(c, OverBudget, "the task may exchange %d bytes with tools", m.Bytes)
+		return fail(c, errcode.OverBudget, "the task may exchange %d bytes with tools", m.Bytes)
 	case m.spent > m.Total:
-		return fail(c, OverBudget, "the task may spend %s in tool calls", m.Total)
+		return fail(c, errcode.OverBudget, "the task may spend %s in tool calls", m.Total)
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ func budget(b Budget) func(Caller) Caller {
 			m.used(time.Since(started), len(r.Value))
 			_, known := errors.AsType[*Error](err)
 			if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
-				late := fail(c, TimedOut, "the call took more than %s", b.PerCall)
+				late := fail(c, errcode.Timeout, "the call took more than %s", b.PerCall)
 				late.Sent = true
 				err = late
 			}

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -16,9 +17,9 @@ func definition(cfg Config) func(Caller) Caller {
 			case err != nil:
 				return Result{}, err
 			case t.State == tools.Local:
-				return Result{}, fail(c, Unknown, "this tool is a Python function, not an MCP tool").hint("%s", t.Import())
+				return Result{}, fail(c, errcode.Unknown, "this tool is a Python function, not an MCP tool").hint("%s", t.Import())
 			case t.State == tools.Pending:
-				return Result{}, fail(c, Forbidden, "nobody has approved this tool").hint("codefleet tools approve %s", t.ID())
+				return Result{}, fail(c, errcode.Forbidden, "nobody has approved this tool").hint("codefleet tools approve %s", t.ID())
 			case t.State == tools.Changed:
 				return Result{}, changed(c, t, "its definition was changed after it was approved")
 			case c.Hash != "" && c.Hash != t.Hash:
@@ -31,5 +32,5 @@ func definition(cfg Config) func(Caller) Caller {
 }
 
 func changed(c Call, t tools.Tool, what string) *Error {
-	return fail(c, ToolChanged, "%s; it is now %s", what, t.Signature).hint("codefleet tools approve %s shows the difference", t.ID())
+	return fail(c, errcode.ToolChanged, "%s; it is now %s", what, t.Signature).hint("codefleet tools approve %s shows the difference", t.ID())
 }

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // intent puts a mutating call into the journal before it is made, so that whoever takes the task
@@ -15,10 +17,10 @@ func intent(cfg Config, rec *recorder) func(Caller) Caller {
 			}
 			entry := Recorded{Key: c.key, State: Intended, Attempt: cfg.Task.Attempt}
 			if err := rec.write(ctx, rec.journal.Intent, entry); err != nil {
-				return Result{}, fail(c, Internal, "the call was not made: it could not be recorded: %v", err)
+				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be recorded: %v", err)
 			}
 			r, err := next(ctx, c)
-			if e, ok := errors.AsType[*Error](err); ok && !e.Sent && e.Code != ToolFailed && e.Code != Internal {
+			if e, ok := errors.AsType[*Error](err); ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
 				entry.State = NotMade
 				if lost := rec.write(ctx, rec.journal.Record, entry); lost != nil { // the intent stands: in doubt is safe
 					cfg.Log.WarnContext(ctx, "call that was not made not recorded as such", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // Decision is what happens to a destructive call.
@@ -89,7 +91,7 @@ func policy(cfg Config) func(Caller) Caller {
 		return func(ctx context.Context, c Call) (Result, error) {
 			switch cfg.Policy.decide(c) {
 			case Deny:
-				return Result{}, fail(c, Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
+				return Result{}, fail(c, errcode.Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
 			case Ask:
 				if err := approved(ctx, cfg, c); err != nil {
 					return Result{}, err
@@ -104,7 +106,7 @@ func policy(cfg Config) func(Caller) Caller {
 // approved returns nil when somebody has approved the call, and that is on record.
 func approved(ctx context.Context, cfg Config, c Call) error {
 	if cfg.Hooks.Approve == nil {
-		return fail(c, Approval, "approval_required: somebody has to approve this call, and nobody can be asked").
+		return fail(c, errcode.ApprovalRequired, "approval_required: somebody has to approve this call, and nobody can be asked").
 			hint("an operator may set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
 	}
 	q := Question{
@@ -115,12 +117,12 @@ func approved(ctx context.Context, cfg Config, c Call) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return fail(c, Approval, "approval_required: somebody has to approve this call, and could not be asked: %v", err)
+		return fail(c, errcode.ApprovalRequired, "approval_required: somebody has to approve this call, and could not be asked: %v", err)
 	}
 	if c.entry != nil {
 		c.entry.Call, c.entry.Approval, c.entry.ApprovedBy = q.Call, v.State, v.By
 		if err := cfg.Audit.Decided(ctx, *c.entry); err != nil {
-			return fail(c, Internal, "the call was not made: its approval could not be put on record")
+			return fail(c, errcode.Internal, "the call was not made: its approval could not be put on record")
 		}
 	}
 	switch v.State {
@@ -131,8 +133,8 @@ func approved(ctx context.Context, cfg Config, c Call) error {
 		if v.Reason != "" {
 			message += ": " + v.Reason
 		}
-		return fail(c, Forbidden, "%s", message)
+		return fail(c, errcode.Forbidden, "%s", message)
 	case Silence:
 	}
-	return fail(c, Approval, "approval_required: nobody approved this call in time").hint("run the task again when somebody is there")
+	return fail(c, errcode.ApprovalRequired, "approval_required: nobody approved this call in time").hint("run the task again when somebody is there")
 }

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // record puts the answer into the journal as the program gets it. For a mutating call that is done
@@ -14,7 +16,7 @@ func record(cfg Config, rec *recorder) func(Caller) Caller {
 			entry := Recorded{Key: c.key, State: Answered, Attempt: cfg.Task.Attempt, Value: r.Value, Files: r.files}
 			if err != nil {
 				failure, ok := errors.AsType[*Error](err)
-				if !ok || failure.Code != ToolFailed {
+				if !ok || failure.Code != errcode.ToolFailed {
 					return r, err // what became of the call is not known, or it was not made
 				}
 				entry.Error = failure
@@ -25,7 +27,7 @@ func record(cfg Config, rec *recorder) func(Caller) Caller {
 			}
 			if failed := rec.write(ctx, rec.journal.Record, entry); failed != nil {
 				cfg.Log.ErrorContext(ctx, "answer of a tool not recorded", "task_id", cfg.Task.ID, "tool", c.ID(), "error", failed)
-				lost := fail(c, Internal, "the call was made, but its answer could not be recorded")
+				lost := fail(c, errcode.Internal, "the call was made, but its answer could not be recorded")
 				lost.Sent = true
 				return Result{}, lost
 			}

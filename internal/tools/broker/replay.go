@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // past is what earlier attempts of the task recorded, and how far this attempt has come through it.
@@ -99,7 +101,7 @@ func replay(cfg Config, p *past) func(Caller) Caller {
 				}
 				for _, f := range was.Files { // the attempt that had them may have been on another host
 					if cfg.Hooks.Spill == nil {
-						return Result{}, fail(c, TooLarge, "the answer is a file, and there is no place for files")
+						return Result{}, fail(c, errcode.ResultTooLarge, "the answer is a file, and there is no place for files")
 					}
 					if _, err := cfg.Hooks.Spill(ctx, f.Name, f.MediaType, f.Data); err != nil {
 						return Result{}, fmt.Errorf("keep the answer as a file: %w", err)
@@ -111,10 +113,10 @@ func replay(cfg Config, p *past) func(Caller) Caller {
 			switch {
 			case !unsure:
 			case found:
-				return Result{}, fail(c, InDoubt, "an earlier attempt was about to make this call, and nobody knows whether it did").
+				return Result{}, fail(c, errcode.InDoubt, "an earlier attempt was about to make this call, and nobody knows whether it did").
 					hint("see what is there, or let the task repeat calls in doubt")
 			case !p.matches(ctx):
-				return Result{}, fail(c, InDoubt, "this attempt makes other calls than the one before, so that this one may be made twice").
+				return Result{}, fail(c, errcode.InDoubt, "this attempt makes other calls than the one before, so that this one may be made twice").
 					hint("make the program's calls the same in every run, or let the task repeat calls in doubt")
 			}
 			return next(ctx, c)

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
@@ -73,7 +74,7 @@ func TestFailuresAreReplayed(t *testing.T) {
 	}
 	_, before := w.call(w.open(), "put", `{}`)
 	_, after := w.call(w.next(), "put", `{}`)
-	if code(after) != broker.ToolFailed || before.Error() != after.Error() || len(w.made) != 0 {
+	if code(after) != errcode.ToolFailed || before.Error() != after.Error() || len(w.made) != 0 {
 		t.Errorf("%v, then %v, calls %v", before, after, w.made)
 	}
 }
@@ -123,7 +124,7 @@ func TestInDoubt(t *testing.T) {
 		w.crash(test.tool, `{"location":"x"}`)
 		w.cfg.Task.RepeatInDoubt = test.repeat
 		_, err := w.call(w.next(), test.tool, `{"location":"x"}`)
-		if (err == nil) != test.made || (len(w.made) == 1) != test.made || (err != nil && code(err) != broker.InDoubt) {
+		if (err == nil) != test.made || (len(w.made) == 1) != test.made || (err != nil && code(err) != errcode.InDoubt) {
 			t.Errorf("%s, repeat %t: %v, calls %v, want made %t", test.tool, test.repeat, err, w.made, test.made)
 		}
 	}
@@ -134,7 +135,7 @@ func TestCallsThatWereNotMadeAreMade(t *testing.T) {
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
 		return tools.Result{}, &tools.UpstreamError{Reason: tools.Down, Err: errors.New("refused")}
 	}
-	if _, err := w.call(w.open(), "put", `{}`); code(err) != broker.Unavailable {
+	if _, err := w.call(w.open(), "put", `{}`); code(err) != errcode.Unavailable {
 		t.Fatal(err)
 	}
 	w.reply["put"] = nil
@@ -154,7 +155,7 @@ func TestDivergedRetry(t *testing.T) {
 			}
 		}
 		second := w.next()
-		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != broker.InDoubt || !strings.Contains(err.Error(), "other calls than the one before") {
+		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != errcode.InDoubt || !strings.Contains(err.Error(), "other calls than the one before") {
 			t.Errorf("another call: %v", err)
 		}
 		if got, err := w.call(second, "get", `{"location":"x"}`); err != nil || got != `"ok"` {
@@ -241,7 +242,7 @@ func TestNeverTwice(t *testing.T) {
 					}
 					_, err := e.Call(ctx, c)
 					w.reply[c.Tool] = inner
-					if code(err) == broker.InDoubt {
+					if code(err) == errcode.InDoubt {
 						doubt = true
 					} else if err == nil {
 						continue // it was replayed
@@ -249,7 +250,7 @@ func TestNeverTwice(t *testing.T) {
 					ended = false
 					break
 				}
-				if _, err := e.Call(t.Context(), c); code(err) == broker.InDoubt {
+				if _, err := e.Call(t.Context(), c); code(err) == errcode.InDoubt {
 					doubt = true
 				} else if err != nil {
 					rt.Fatal(err)

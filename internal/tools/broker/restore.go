@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // restore puts values in the place of privacy tokens, for tools that may have them.
@@ -14,10 +16,10 @@ func restore(h Hooks) func(Caller) Caller {
 			}
 			args, err := h.Restore(ctx, c)
 			if err != nil {
-				return Result{}, fail(c, Forbidden, "%v", err)
+				return Result{}, fail(c, errcode.Forbidden, "%v", err)
 			}
 			if !json.Valid(args) {
-				return Result{}, fail(c, Internal, "the privacy filter left no JSON")
+				return Result{}, fail(c, errcode.Internal, "the privacy filter left no JSON")
 			}
 			c.Args = args
 			return next(ctx, c)

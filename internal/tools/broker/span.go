@@ -23,7 +23,7 @@ func span(cfg Config) func(Caller) Caller {
 			if err != nil {
 				code := "cut"
 				if e, ok := errors.AsType[*Error](asError(ctx, c, err)); ok {
-					code = string(e.Code)
+					code = e.Code
 				}
 				s.SetStatus(otelcodes.Error, code)
 			}

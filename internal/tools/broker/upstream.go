@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -21,9 +22,9 @@ func upstream(cfg Config) Caller {
 	}
 }
 
-var codes = map[tools.Reason]Code{
-	tools.Down: Unavailable, tools.Lost: Unavailable, tools.Timeout: TimedOut, tools.TooLarge: TooLarge,
-	tools.Drifted: ToolChanged, tools.Refused: ToolFailed, tools.Protocol: Unavailable,
+var codes = map[tools.Reason]string{
+	tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout, tools.TooLarge: errcode.ResultTooLarge,
+	tools.Drifted: errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
 }
 
 func translate(ctx context.Context, c Call, err error) error {
@@ -37,7 +38,7 @@ func translate(ctx context.Context, c Call, err error) error {
 	e := fail(c, codes[u.Reason], "%v", u.Err)
 	e.Sent = u.Sent
 	if e.Code == "" {
-		e.Code = Unavailable
+		e.Code = errcode.Unavailable
 	}
 	switch u.Reason {
 	case tools.Drifted:

@@ -1,0 +1,142 @@
+package errcode
+
+// Requests: what is wrong with one, whichever interface it came through.
+const (
+	BadArguments       = "bad_arguments"
+	BadBody            = "bad_body"
+	BadData            = "bad_data"
+	BadEvent           = "bad_event"
+	BadForm            = "bad_form"
+	BadJSON            = "bad_json"
+	BadMediaType       = "bad_media_type"
+	BadName            = "bad_name"
+	BadParameter       = "bad_parameter"
+	BadReplyTo         = "bad_replyto"
+	BadSubject         = "bad_subject"
+	BodyTimeout        = "body_timeout"
+	MethodNotAllowed   = "method_not_allowed"
+	NotFound           = "not_found"
+	PreconditionFailed = "precondition_failed"
+	TooLarge           = "too_large"
+)
+
+// Access: who may do what.
+const (
+	Forbidden      = "forbidden"
+	HostRefused    = "host_refused"
+	NotAllowed     = "not_allowed"
+	OriginRefused  = "origin_refused"
+	TenantMismatch = "tenant_mismatch"
+	Unauthorized   = "unauthorized"
+	UnknownTenant  = "unknown_tenant"
+)
+
+// The fleet's own condition.
+const (
+	BacklogFull = "backlog_full"
+	Busy        = "busy"
+	Internal    = "internal"
+	Stopping    = "stopping"
+	Unavailable = "unavailable"
+)
+
+// Tasks: their submission, their records and the end of those that the fleet could not run.
+const (
+	AttemptsExhausted = "attempts_exhausted"
+	Cancelled         = "cancelled"
+	DiskFull          = "disk_full"
+	Expired           = "expired"
+	FleetError        = "fleet_error"
+	InvalidResult     = "invalid_result"
+	OtherData         = "other_data"
+	UnknownArtifact   = "unknown_artifact"
+	UnknownSchema     = "unknown_schema"
+	UnknownTask       = "unknown_task"
+	WorkerLost        = "worker_lost"
+)
+
+// Tasks that end before their program runs.
+const (
+	BadFile           = "bad_file"
+	Blocked           = "blocked"
+	CodeRequired      = "code_required"
+	FolderNotImported = "folder_not_imported"
+	LimitTooLarge     = "limit_too_large"
+	NotSupported      = "not_supported"
+	Refused           = "refused"
+	TierUnavailable   = "tier_unavailable"
+	UnknownModel      = "unknown_model"
+)
+
+// Programs: how they fail.
+const (
+	ChannelBroken  = "channel_broken"
+	CPULimit       = "cpu_limit"
+	Exception      = "exception"
+	ExitCode       = "exit_code"
+	MemoryLimit    = "memory_limit"
+	ResultTooLarge = "result_too_large"
+	SandboxDied    = "sandbox_died"
+	Signal         = "signal"
+	SyntaxError    = "syntax_error"
+	Timeout        = "timeout"
+	WorkspaceLimit = "workspace_limit"
+	WorkspaceQuota = "workspace_quota"
+)
+
+// Tool calls and approvals.
+const (
+	AlreadyAnswered  = "already_answered"
+	ApprovalOver     = "approval_over"
+	ApprovalRequired = "approval_required"
+	InDoubt          = "in_doubt"
+	NoTools          = "no_tools"
+	OverBudget       = "over_budget"
+	ToolChanged      = "tool_changed"
+	ToolFailed       = "tool_failed"
+	Unknown          = "unknown"
+	UnknownApproval  = "unknown_approval"
+	UnknownTool      = "unknown_tool"
+)
+
+// Workspaces and their state documents.
+const (
+	BadPath          = "bad_path"
+	BadState         = "bad_state"
+	BadStateFile     = "bad_state_file"
+	Conflict         = "conflict"
+	Corrupt          = "corrupt"
+	NoKey            = "no_key"
+	NoMirror         = "no_mirror"
+	NoWorkspaces     = "no_workspaces"
+	QuotaExceeded    = "quota_exceeded"
+	UnknownFile      = "unknown_file"
+	UnknownState     = "unknown_state"
+	UnknownVersion   = "unknown_version"
+	WorkspaceDeleted = "workspace_deleted"
+	WorkspaceExists  = "workspace_exists"
+)
+
+// Models: why one wrote no program.
+const (
+	ModelBadAnswer    = "model_bad_answer"
+	ModelBadRequest   = "model_bad_request"
+	ModelNoProgram    = "model_no_program"
+	ModelOverBudget   = "model_over_budget"
+	ModelRateLimited  = "model_rate_limited"
+	ModelRefused      = "model_refused"
+	ModelTimeout      = "model_timeout"
+	ModelTooLong      = "model_too_long"
+	ModelUnauthorised = "model_unauthorised"
+	ModelUnavailable  = "model_unavailable"
+	ModelUnknown      = "model_unknown"
+)
+
+// Clients: errors of a client itself.
+const (
+	HTTPOnly         = "http_only"
+	NATSOnly         = "nats_only"
+	NoFleet          = "no_fleet"    // clients/python
+	Unreachable      = "unreachable" // clients/python
+	UnexpectedAnswer = "unexpected_answer"
+)

@@ -1,0 +1,61 @@
+package errcode
+
+import "net/http"
+
+// Exit codes of the command line.
+const (
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitRefused     = 4
+	ExitStopped     = 5
+)
+
+// Exit describes one exit code.
+type Exit struct {
+	Code    int
+	Meaning string
+	Task    []string // statuses of tasks that end a command with this code
+}
+
+// Exits lists the exit codes in ascending order.
+var Exits = []Exit{
+	{ExitOK, "The command succeeded; a task that it waited for succeeded.", []string{"succeeded"}},
+	{ExitFailed, "The task failed, or the fleet gave up running it.", []string{"failed", "dead"}},
+	{ExitUsage, "The command line, the configuration, a file or an identifier is wrong.", nil},
+	{ExitUnreachable, "There is no fleet at the address, or it could not answer.", nil},
+	{ExitRefused, "The fleet refused the request or the task.", []string{"blocked"}},
+	{
+		ExitStopped, "The task timed out, expired or was cancelled, or the command was interrupted.",
+		[]string{"timeout", "cancelled", "expired"},
+	},
+}
+
+// ExitOfTask returns the exit code for a task with the given status; ExitOK for one that has not ended.
+func ExitOfTask(status string) int {
+	for _, e := range Exits {
+		for _, s := range e.Task {
+			if s == status {
+				return e.Code
+			}
+		}
+	}
+	return ExitOK
+}
+
+// ExitOfRefusal returns the exit code for a request that was refused with an error code and an HTTP
+// status. A code that is not in the table, as of a newer fleet, has the exit code of its status.
+func ExitOfRefusal(code string, status int) int {
+	if e, ok := Lookup(code); ok && e.Exit != 0 {
+		return e.Exit
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusPreconditionFailed:
+		return ExitRefused
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return ExitUsage
+	}
+	return ExitUnreachable
+}

@@ -1,0 +1,88 @@
+// Package sourcetest finds the repository's own files, for tests of the source and the documents.
+package sourcetest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// File is a Go file of the module.
+type File struct {
+	Path    string // from the root, with slashes
+	Package string // its directory, from the root
+	Test    bool   // a file of tests
+}
+
+// Root returns the path of the module's root directory.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+			return dir
+		}
+		if parent := filepath.Dir(dir); parent != dir {
+			dir = parent
+			continue
+		}
+		err = fs.ErrNotExist
+	}
+	t.Fatalf("find go.mod: %v", err)
+	return ""
+}
+
+// GoFiles returns the Go files of the module, in lexical order. It reads the directories itself: the
+// go command's list would be cached with the test.
+func GoFiles(t testing.TB) []File {
+	t.Helper()
+	root := Root(t)
+	var files []File
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && skipped(path, d.Name()) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		rel = filepath.ToSlash(rel)
+		files = append(files, File{
+			Path: rel, Package: filepath.ToSlash(filepath.Dir(rel)), Test: strings.HasSuffix(rel, "_test.go"),
+		})
+		return err
+	})
+	if err != nil || len(files) < 100 {
+		t.Fatalf("found %d files: %v", len(files), err)
+	}
+	return files
+}
+
+// skipped reports whether a directory holds no files of the module.
+func skipped(path, name string) bool {
+	_, err := os.Stat(filepath.Join(path, "go.mod"))
+	return strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || err == nil
+}
+
+// Parse returns the syntax tree of a file, with the positions in its path from the root.
+func Parse(t testing.TB, f File, mode parser.Mode) (*token.FileSet, *ast.File) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(Root(t), f.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, f.Path, data, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, tree
+}
