@@ -3,30 +3,35 @@
 //
 //	go run ./test/measure            the table of this checkout
 //	go run ./test/measure DIR…       one column for each checkout, the oldest first
+//	go run ./test/measure -build …   also builds the programs of each, from an empty cache (minutes)
 //
-// It parses the files (go/parser) and asks `go list` which packages the shipped programs contain; it
-// compiles nothing. Test files, test-only packages, examples and generated files are not counted.
+// It parses the files (go/parser) and asks `go list` which packages the shipped programs contain. Test
+// files, test-only packages, examples and generated files are not counted.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
 func main() {
-	dirs := os.Args[1:]
+	withBuild := flag.Bool("build", false, "also build the programs of each checkout, from an empty cache")
+	flag.Parse()
+	dirs := flag.Args()
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
-	if err := run(context.Background(), dirs, os.Stdout); err != nil {
+	if err := run(context.Background(), dirs, *withBuild, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
 		os.Exit(1)
 	}
@@ -55,7 +60,7 @@ func rows() []row {
 	return list
 }
 
-func run(ctx context.Context, dirs []string, out io.Writer) error {
+func run(ctx context.Context, dirs []string, withBuild bool, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "measure\t"+strings.Join(dirs, "\t"))
 	var checkouts []*checkout
@@ -73,6 +78,20 @@ func run(ctx context.Context, dirs []string, out io.Writer) error {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
+	if !withBuild {
+		return w.Flush()
+	}
+	lines := slices.Clone(buildRows)
+	for _, dir := range dirs {
+		b, err := build(ctx, dir)
+		if err != nil {
+			return err
+		}
+		for i, cell := range b.cells() {
+			lines[i] += "\t" + cell
+		}
+	}
+	fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return w.Flush()
 }
 
