@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/environments"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -31,7 +32,9 @@ func (p *patient) pools(ctx context.Context) []finding {
 	}
 	defer func() { _ = box.Close() }() // dir goes as a whole
 	var found []finding
-	for _, e := range (assembly.Environments{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log}).List() {
+	all := environments.New(environments.Options{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log})
+	defer all.Close()
+	for _, e := range all.List() {
 		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
 	}
 	return found

@@ -8,18 +8,21 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/process"
 )
 
 // farWorker is a worker on a host of its own, as cmd/worker is one, until SIGINT.
 func farWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	p, err := assembly.Open(ctx, "worker", "test", os.Args[1:], os.Environ(), os.Stderr, nil)
+	p, err := process.Open(ctx, process.Program{
+		Name: "worker", Version: "test", Args: os.Args[1:], Env: os.Environ(), Stderr: os.Stderr,
+	})
 	if err == nil {
 		work, cut := context.WithCancel(context.WithoutCancel(ctx))
 		context.AfterFunc(ctx, cut)
 		join := func(ctx context.Context) (*jobs.Client, error) {
-			err := p.Connect(ctx, "worker")
+			err := p.Connect(ctx)
 			return p.Queue, err
 		}
 		err = assembly.RunWorker(ctx, work, assembly.WorkerParts{
@@ -27,5 +30,5 @@ func farWorker() {
 		})
 		err = errors.Join(err, p.Close())
 	}
-	os.Exit(assembly.Exit(ctx, "worker", err, os.Stderr))
+	os.Exit(process.Exit(ctx, "worker", err, os.Stderr))
 }

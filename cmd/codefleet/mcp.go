@@ -13,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -32,14 +33,14 @@ func (a *app) mcpCommand() *cobra.Command {
 	}
 	c.AddCommand(a.mcpConfigCommand(), a.mcpTestCommand())
 	f := c.Flags()
-	f.StringVar(&transport, "transport", "stdio", strings.Join(assembly.Transports(), ", "))
+	f.StringVar(&transport, "transport", "stdio", strings.Join(process.Transports(), ", "))
 	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")
 	f.String("profile", "", "what clients are shown: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
-	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(assembly.Transports(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(process.Transports(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
-		if !slices.Contains(assembly.Transports(), transport) {
-			return usage("--transport %s: one of %s", transport, strings.Join(assembly.Transports(), ", "))
+		if !slices.Contains(process.Transports(), transport) {
+			return usage("--transport %s: one of %s", transport, strings.Join(process.Transports(), ", "))
 		}
 		var list []config.Flag
 		for name, key := range flags {
@@ -67,11 +68,11 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 		return usage("%v", err)
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
-	err = assembly.RunBridge(ctx, c, assembly.BridgeRun{
+	err = process.Bridge{
 		Transport: transport, Options: assembly.Bridge(c, t, version, found),
 		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout},
-	})
-	if errors.Is(err, assembly.ErrUsage) {
+	}.Run(ctx, c)
+	if errors.Is(err, process.ErrUsage) {
 		return usage("%v", err)
 	}
 	return asked(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -25,7 +25,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := assembly.ServersDir(c)
+			dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 			if err != nil {
 				return err
 			}

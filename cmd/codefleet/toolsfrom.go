@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
-	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
 // toolsFrom says whose tools a command is about.
@@ -81,15 +81,13 @@ func (a localTools) ReadTool(ctx context.Context, server, name string) (client.T
 }
 
 func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error) {
-	c, err := a.load()
+	snap, err := a.catalogue(ctx)
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	snap, err := assembly.LocalTools(ctx, c)
-	if err != nil {
-		return client.ToolSearch{}, err
-	}
-	found, err := pipeline.NewSearch(nil).Select(ctx, snap, selection.Request{Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain})
+	found, err := toolsearch.New(nil).Index(snap).Select(ctx, selection.Request{
+		Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain,
+	})
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
@@ -102,7 +100,11 @@ func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assembly.LocalTools(ctx, c)
+	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	return catalogue.Read(ctx)
 }
 
 const unknownHint = "codefleet tools" // what to type after a name that is no tool or server

@@ -15,6 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -31,7 +32,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, err := assembly.ServersDir(c)
+			dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
 // toolsLintCommand asks for every tool by its own words.
@@ -26,7 +26,7 @@ func (a *app) toolsLintCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			index := (&pipeline.Search{}).Of(snap)
+			index := toolsearch.New(nil).Index(snap).Words()
 			found := index.Lint()
 			err = a.print(found, func(w io.Writer) {
 				for _, f := range found {

@@ -15,6 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -36,7 +38,7 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			}
 			out, broken, err := publish(ctx, c, version)
 			switch {
-			case errors.Is(err, assembly.ErrNoBucket):
+			case errors.Is(err, errNoBucket):
 				return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
 			case errors.Is(err, fs.ErrNotExist) && version != "":
 				return &failure{code: errcode.ExitUsage, message: "no version " + version + " was published"}
@@ -64,14 +66,16 @@ type published struct {
 }
 
 func publish(ctx context.Context, c *config.Config, version string) (published, []tools.Broken, error) {
+	if c.S3.Endpoint == "" {
+		return published{}, nil, errNoBucket
+	}
+	bucket := assembly.CatalogueObjects(c)
 	var snap *tools.Snapshot
 	var err error
 	if version != "" {
-		snap, err = assembly.Republish(ctx, c, version)
+		snap, err = tools.Republish(ctx, bucket, version)
 	} else {
-		var v tools.Version
-		v, snap, err = assembly.Publish(ctx, c)
-		version = v.ID
+		version, snap, err = publishLocal(ctx, c, bucket)
 	}
 	if err != nil {
 		return published{}, nil, err
@@ -83,6 +87,22 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 		}
 	}
 	return out, snap.Broken, nil
+}
+
+var errNoBucket = errors.New("the settings name no bucket")
+
+// publishLocal stores the catalogue of the settings' servers directory as a version, and makes it the
+// one of new tasks.
+func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Snapshot, error) {
+	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	if err != nil {
+		return "", nil, err
+	}
+	v, snap, err := catalogue.Pack(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	return v.ID, snap, tools.Publish(ctx, bucket, v)
 }
 
 // loadFleet reads the configuration, with the addresses and credentials of the fleet.json that was

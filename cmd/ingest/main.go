@@ -2,7 +2,7 @@
 // keeps no state; run as many as needed.
 //
 //	ingest [--config FILE] [--http ADDR] [--nats URL]      settings: docs/configuration.md
-//	ingest --fleet FILE …                                  a second door to a fleet that `codefleet up` runs
+//	ingest --fleet FILE …                                  a second interface to a fleet that `codefleet up` runs
 //
 // It prints its address when it listens. SIGTERM and SIGINT end it when the requests under way are
 // answered; a second signal ends it at once. Exit codes: 0 asked to end, 1 it could not serve, 2
@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/process"
 )
 
 // version is set at build time.
@@ -33,31 +33,31 @@ func main() {
 }
 
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	p, err := assembly.Open(ctx, "ingest", version, args, env, stderr, map[string]string{"http": "http.addr"})
+	p, err := process.Open(ctx, process.Program{
+		Name: "ingest", Version: version, Args: args, Env: env, Stderr: stderr,
+		Settings: map[string]string{"http": "http.addr"},
+	})
 	if err == nil {
 		err = errors.Join(serve(ctx, p, stdout), p.Close())
 	}
-	return assembly.Exit(ctx, "ingest", err, stderr)
+	return process.Exit(ctx, "ingest", err, stderr)
 }
 
-func serve(ctx context.Context, p *assembly.Process, stdout io.Writer) error {
+func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	options, err := assembly.Ingest(p.Config, p.Telemetry, p.Fleet)
 	if err != nil {
 		return err
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.Config.HTTP.Addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("address %s is in use: stop what listens there or give --http another", p.Config.HTTP.Addr)
-	}
+	ln, err := process.Listen(ctx, p.Config.HTTP.Addr)
 	if err != nil {
 		return err
 	}
-	if err := p.Connect(ctx, "ingest"); err != nil {
+	if err := p.Connect(ctx); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	box, err := assembly.OpenToolbox(p.Config, p.Telemetry.Logger)
+	box, err := assembly.Toolbox(p.Config, assembly.CatalogueObjects(p.Config), p.Telemetry.Logger)
 	if err == nil {
-		err = errors.Join(box.Join(p.Queue), box.Embed(p.Config))
+		err = box.Join(p.Queue)
 	}
 	if err != nil {
 		return errors.Join(err, ln.Close())

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,8 +24,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge/fixtures"
-	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/process"
 )
 
 // version is set at build time.
@@ -34,45 +34,37 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal is the system's again
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
-	os.Exit(assembly.Exit(ctx, "mcp-bridge", err, os.Stderr))
+	os.Exit(process.Exit(ctx, "mcp-bridge", err, os.Stderr))
 }
 
-func run(ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer) error {
-	flags := flag.NewFlagSet("mcp-bridge", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	source := config.Source{Env: env}
-	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
-	fleet := flags.String("fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
-	transport := flags.String("transport", "http", "http, sse or stdio")
-	conformance := flags.Bool("conformance-fixtures", false, "add what the protocol's conformance suite looks for")
-	for name, key := range map[string]string{"http": "mcp.addr", "profile": "mcp.profile"} {
-		flags.Func(name, key+" of the configuration", func(v string) error {
-			source.Flags = append(source.Flags, config.Flag{Key: key, Value: v, Name: "--" + name})
-			return nil
-		})
-	}
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
-	}
-	if flags.NArg() > 0 || !slices.Contains(assembly.Transports(), *transport) {
-		return fmt.Errorf("%w: --transport is one of %v, and there are no arguments", assembly.ErrUsage, assembly.Transports())
-	}
-	c, err := config.Load(source)
-	if err != nil {
-		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
-	}
-	found, err := client.Locate(*fleet)
-	if err != nil {
-		return fmt.Errorf("%w: %w", assembly.ErrUsage, err)
-	}
-	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp-bridge", version, stderr))
+func run(
+	ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer,
+) (err error) {
+	b := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
+	fleet, conformance := "", false
+	p, err := process.Open(ctx, process.Program{
+		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
+		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&fleet, "fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
+			f.StringVar(&b.Transport, "transport", b.Transport, "http, sse or stdio")
+			f.BoolVar(&conformance, "conformance-fixtures", false, "add what the protocol's conformance suite looks for")
+		},
+	})
 	if err != nil {
 		return err
 	}
-	r := assembly.BridgeRun{Transport: *transport, Options: assembly.Bridge(c, t, version, found), Stdin: stdin, Stdout: stdout}
-	if *conformance {
-		r.Options.Extend = fixtures.Extension()
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if !slices.Contains(process.Transports(), b.Transport) {
+		return fmt.Errorf("%w: --transport is one of %v", process.ErrUsage, process.Transports())
 	}
-	defer func() { _ = t.Shutdown(context.WithoutCancel(ctx)) }() // the last spans
-	return assembly.RunBridge(ctx, c, r)
+	found, err := client.Locate(fleet)
+	if err != nil {
+		return fmt.Errorf("%w: %w", process.ErrUsage, err)
+	}
+	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, found)
+	if conformance {
+		b.Options.Extend = fixtures.Extension()
+	}
+	return b.Run(ctx, p.Config)
 }

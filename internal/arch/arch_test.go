@@ -62,7 +62,12 @@ var imports = map[string][]string{
 	"internal/config":   {"internal/allowlist"}, // for cmd, and what wires a whole process
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
-	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/selection", "internal/codegen", "internal/executor", "internal/state", "internal/egress", "internal/allowlist"},
+	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/executor", "internal/state", "internal/egress", "internal/allowlist"},
+
+	"internal/toolsearch": {"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection", "internal/codegen"},
+	"internal/toolbox":    {"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools", "internal/selection", "internal/toolsearch"},
+
+	"internal/environments": {"internal/config", "internal/objects", "internal/executor", "internal/image", "internal/pylayer"},
 
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
@@ -78,6 +83,7 @@ var imports = map[string][]string{
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
 	"internal/assembly":        {"schemas", "servers", "client", "internal/..."},
+	"internal/process":         {"internal/assembly", "internal/bridge", "internal/config", "internal/jobs", "internal/telemetry"},
 	"internal/worker":          {"schemas", "internal/..."},
 	"internal/up":              {"schemas", "client", "internal/..."},
 	"internal/bench":           {"schemas", "client", "internal/...", "test/selectioneval"},
@@ -213,8 +219,8 @@ func check(pkg, imported string, test bool) string {
 
 // testFixture: tests of what sits on the queue or the store start real ones.
 func testFixture(pkg, ours string) bool {
-	sits := []string{"internal/jobs", "internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
-	fixtures := []string{"internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
+	sits := []string{"internal/toolbox", "internal/jobs", "internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
+	fixtures := []string{"client", "internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
 	}

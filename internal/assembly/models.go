@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
 // Writers are the models of the settings that write programs: the fleet's own, nil when there is none, so that the
@@ -85,19 +82,15 @@ func endpoint(l config.LLM, provider string) (address, key string) {
 	return l.BaseURL, cmp.Or(own, string(l.OpenAIAPIKey))
 }
 
-// vectorsKept bounds the cache of embeddings, which is kept in memory: at 512 numbers 100 MB.
-const vectorsKept = 50_000
-
-// Embeddings are those of the settings; nil when they name no model. Vectors that are known already are in a file of
-// the data directory, for all processes of this host.
-func Embeddings(c *config.Config, log *slog.Logger) (*pipeline.Embeddings, io.Closer, error) {
+// Embeddings returns the embeddings of the settings; nil when they name no model.
+func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, error) {
 	e, l := c.Embeddings, c.LLM
 	deployment := ""
 	if e.Model == "" && l.AzureEmbedderName != "" {
 		deployment = l.AzureEmbedderName
 	}
 	if e.Model == "" && deployment == "" {
-		return nil, nopCloser{}, nil
+		return nil, nil
 	}
 	provider := l.Provider
 	if deployment != "" {
@@ -112,25 +105,10 @@ func Embeddings(c *config.Config, log *slog.Logger) (*pipeline.Embeddings, io.Cl
 		o.Deployment, o.APIVersion = o.Model, cmp.Or(l.AzureEmbedderVersion, l.AzureAPIVersion)
 	}
 	if o.Deployment != "" && o.BaseURL == "" {
-		return nil, nil, errors.New("embeddings: an Azure deployment is named, and llm.azure_endpoint is empty")
+		return nil, errors.New("embeddings: an Azure deployment is named, and llm.azure_endpoint is empty")
 	}
-	embedder, err := selection.NewOpenAIEmbedder(o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("embeddings: %w", err)
-	}
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return nil, nil, err
-	}
-	cache, err := selection.OpenFileCache(filepath.Join(c.Data, "vectors"), vectorsKept)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pipeline.NewEmbeddings(embedder, selection.HybridOptions{Deadline: e.Deadline, Cache: cache}, log), cache, nil
+	return toolsearch.OpenEmbeddings(o, c.Data, e.Deadline, log)
 }
-
-type nopCloser struct{}
-
-func (nopCloser) Close() error { return nil }
 
 // dailyTokens is what a tenant may spend on models in a day; nil when nobody is limited.
 func dailyTokens(c *config.Config) func(tenant string) int {

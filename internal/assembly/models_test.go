@@ -51,12 +51,12 @@ func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
 		settings := config.Default()
 		settings.Data = t.TempDir()
 		c.change(settings)
-		got, closer, err := Embeddings(settings, log)
+		got, err := Embeddings(settings, log)
 		if (err == nil) != c.ok || (got != nil) != c.on {
 			t.Errorf("%s: %v, %v, want on %v, ok %v", c.name, got != nil, err, c.on, c.ok)
 		}
 		if err == nil {
-			if err := closer.Close(); err != nil {
+			if err := got.Close(); err != nil {
 				t.Error(err)
 			}
 		}

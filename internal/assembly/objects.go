@@ -10,9 +10,10 @@ import (
 // catalogueRetry bounds requests for versions of the catalogue and package layers: a task may wait for them.
 var catalogueRetry = objects.RetryPolicy{Request: 10 * time.Second, Attempts: 3}
 
-// openObjects returns the fleet's bucket, opened by the first request: the settings of a fleet in one process do
-// not say before that where the bucket is.
-func openObjects(c *config.Config) objects.Objects {
+// CatalogueObjects returns the fleet's bucket, where catalogues and package layers are published. It is
+// opened by the first request: the settings of a fleet in one process name the bucket only once its
+// object store has started.
+func CatalogueObjects(c *config.Config) objects.Objects {
 	open := func() (objects.Objects, error) { return Objects(c) }
 	return objects.WithRetry(objects.Lazy(open), catalogueRetry)
 }

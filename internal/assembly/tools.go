@@ -1,48 +1,38 @@
 package assembly
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
+	"log/slog"
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
-	"github.com/codefleet/codefleet/servers"
 )
 
-// ServersDir is the directory of tool modules of the settings. The default one is made, and the
-// modules that come with the program are put there.
-func ServersDir(c *config.Config) (string, error) {
-	if c.Execution.ServersDir != "" {
-		return c.Execution.ServersDir, nil
-	}
-	dir := filepath.Join(c.Data, "servers")
-	if err := servers.Install(dir); err != nil {
-		return "", fmt.Errorf("put the tools of the program into %s: %w", dir, err)
-	}
-	return dir, nil
-}
-
-// Catalogue is the catalogue of the settings.
-func Catalogue(c *config.Config) (*tools.Catalogue, error) {
-	dir, err := ServersDir(c)
+// Toolbox returns the tools of the settings. A directory that the settings name (or a fleet in one
+// process) is the catalogue; otherwise the published catalogue is, and until one is published the tools
+// that come with the program. bucket is where it is published.
+func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
+	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
 		return nil, err
 	}
-	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
-}
-
-// LocalTools are the tools of the settings' servers directory, without a fleet.
-func LocalTools(ctx context.Context, c *config.Config) (*tools.Snapshot, error) {
-	catalogue, err := Catalogue(c)
+	embeddings, err := Embeddings(c, log)
 	if err != nil {
 		return nil, err
 	}
-	return catalogue.Read(ctx)
+	o := toolbox.Options{
+		Source: local, Reserved: upstreamNames(c), Allow: toolsOf(c), Embeddings: embeddings, Log: log,
+	}
+	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
+		o.Source = toolbox.PublishedOr(tools.OpenPublished(bucket), local)
+	}
+	return toolbox.New(o), nil
 }
 
 // Upstreams are the MCP servers that tools stand for: those within this process, and those of the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/environments"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -25,6 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/worker"
@@ -58,13 +60,14 @@ func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	toolbox, err := OpenToolbox(c, t.Logger)
+	objects := CatalogueObjects(c)
+	mytools, err := Toolbox(c, objects, t.Logger)
 	if err != nil {
 		return err
 	}
-	defer toolbox.Close()
+	defer mytools.Close()
 	shelf, err := tools.OpenShelf(tools.ShelfOptions{
-		Source: toolbox.Source, Dir: filepath.Join(dir, "catalogue"), Overlay: toolbox.Overlay, Objects: toolbox.Objects, Log: t.Logger,
+		Source: mytools.Source(), Dir: filepath.Join(dir, "catalogue"), Overlay: mytools.Overlay, Objects: objects, Log: t.Logger,
 	})
 	if err != nil {
 		return err
@@ -83,17 +86,13 @@ func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
 	if err != nil {
 		return err
 	}
-	embeddings, vectors, err := Embeddings(c, t.Logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, vectors.Close()) }()
 	joined := make(chan struct{})
-	collectImages(accept, c, t.Logger)
-	var images held
-	defer images.release()
-	kinds := Environments{Config: c, Driver: box.Sandbox, Info: box.Info, Objects: toolbox.Objects, Joined: joined, Hold: images.add, Log: t.Logger}
-	if info, pools := box.Info, kinds.hostShared(); len(pools) > 0 && len(c.Tenants) > 1 {
+	kinds := environments.New(environments.Options{
+		Config: c, Driver: box.Sandbox, Info: box.Info, Objects: objects, Joined: joined, Log: t.Logger,
+	})
+	defer kinds.Close()
+	kinds.RemoveUnusedImages(accept)
+	if info, pools := box.Info, kinds.SharedWithHost(); len(pools) > 0 && len(c.Tenants) > 1 {
 		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(pools, ", "))
 	}
@@ -112,10 +111,10 @@ func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
 		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Limits: func(tenant string) executor.Limits { return limits(c, tenant) }, Policy: Policy(c),
 		Serves: serves(c, box.Info.Tier),
 		Pool:   pool, Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
-		Tools:      pipeline.Tools{Catalogue: shelf, Upstream: toolbox.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
-		Embeddings: embeddings, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
+		Tools: pipeline.Tools{Catalogue: shelf, Upstream: mytools.Upstream(upstreams), Policy: toolPolicy(c), Budget: toolBudget(c), Allow: toolsOf(c), Approval: c.Tools.ApprovalTimeout},
+		Index: mytools.Index, Writer: writer, Models: models, Repairs: c.LLM.RepairAttempts,
 		TaskTokens: c.LLM.TaskTokens, DailyTokens: dailyTokens(c),
-		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(toolbox.Joined(p.Join), joined)),
+		Driver: box.Sandbox, Join: Join(c, filepath.Join(dir, "cache"), t, announced(joinToolbox(mytools, p.Join), joined)),
 		Live: liveFolder(c), Cleaning: cleaning(c), Plugins: p.Plugins,
 		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: p.Ready,
 	})
@@ -155,6 +154,17 @@ func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(c
 			err = CheckStore(ctx, c, store)
 		}
 		return queue, store, err
+	}
+}
+
+// joinToolbox is connect, and joins the toolbox to the queue that it returns.
+func joinToolbox(b *toolbox.Toolbox, connect func(context.Context) (*jobs.Client, error)) func(context.Context) (*jobs.Client, error) {
+	return func(ctx context.Context) (*jobs.Client, error) {
+		queue, err := connect(ctx)
+		if err == nil {
+			err = b.Join(queue)
+		}
+		return queue, err
 	}
 }
 

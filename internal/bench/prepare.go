@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
-	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
 // npmTools is what six MCP servers from npm answer to tools/list, as recorded: everything, filesystem, git, memory,
@@ -62,7 +62,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	prepare, _ := pipeline.Preparer(many)
+	prepare := preparer(many)
 	name := fmt.Sprintf("prepare with %d tools", len(many.Tools))
 	i := 0
 	err = b.sideBySide(ctx, plan{samples: b.n, inRow: 10}, series{name, "ms", func(ctx context.Context) (sample, error) {
@@ -86,6 +86,16 @@ func (b *bench) prepare(ctx context.Context) error {
 	return nil
 }
 
+// preparer returns what happens before a model is called: it selects the tools that a description needs
+// and makes the request to write its program.
+func preparer(snap *tools.Snapshot) func(description string) (codegen.Request, error) {
+	index := toolsearch.New(nil).Index(snap)
+	return func(description string) (codegen.Request, error) {
+		ids, _, err := index.Pick(context.Background(), toolsearch.Wanted{Description: description, Allow: []string{"*"}})
+		return codegen.Request{Task: description, Tools: index.Definitions(ids)}, err
+	}
+}
+
 // context compares what the model is shown with the whole of tools/list.
 func (b *bench) context(six *tools.Snapshot) error {
 	list, err := json.Marshal(definitions(six))
@@ -93,7 +103,7 @@ func (b *bench) context(six *tools.Snapshot) error {
 		return err
 	}
 	full := codegen.Tokens(string(list))
-	prepare, _ := pipeline.Preparer(six)
+	prepare := preparer(six)
 	table := Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d tools, %d tokens)", len(six.Tools), full), Columns: []string{
 		"task", "tools", "of tools", "share %", "whole prompt",
 	}}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/test/selectioneval"
 )
@@ -89,7 +88,7 @@ func (b *bench) shown() error {
 	}
 	table := Table{Title: "Shown to a program's writer: percent of the tools that the question needs, and how many tools", Columns: []string{"data set", "of the needed", "tools"}}
 	for _, set := range sets {
-		prepare, _ := pipeline.Preparer(catalogueOf(set))
+		prepare := preparer(catalogueOf(set))
 		share, shown := 0.0, 0.0
 		for _, q := range set.Queries {
 			request, err := prepare(q.Text)

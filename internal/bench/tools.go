@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -232,7 +233,7 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 
 // approveAll writes the modules of the settings' MCP servers and accepts them.
 func approveAll(ctx context.Context, c *config.Config) error {
-	dir, err := assembly.ServersDir(c)
+	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (p *Pipeline) calls(ctx context.Context, t *task, tree *state.Tree) (*broke
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: t.allow,
 			Attempt: max(1, r.Run) + t.runs, RepeatInDoubt: t.result.Repairs > 0, // mends: no call in doubt is mended
 		},
-		Catalogue: t.tools.snap, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
+		Catalogue: t.tools.Snapshot, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
 		Policy: p.Tools.Policy, Budget: p.Tools.Budget, Schemas: p.schemas,
 		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(t)}, Log: p.Log, Tracer: p.Trace,
 	})

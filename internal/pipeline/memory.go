@@ -6,17 +6,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
-	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/schemas"
 )
-
-// History is what the fleet remembers of a tenant's tasks: which tools really ran in those that succeeded.
-type History interface {
-	// Past returns what is remembered of the tenant; nil when nothing is, or it cannot be read soon.
-	Past(ctx context.Context, tenant string) *selection.History
-	// Remember adds a task, without waiting; it may be lost.
-	Remember(ctx context.Context, tenant string, p selection.Past)
-}
 
 // Ledger counts the tokens of models that tenants spend, in the whole fleet.
 type Ledger interface {
@@ -32,17 +23,14 @@ func (p *Pipeline) remember(ctx context.Context, t *task) {
 	}
 	var used []string
 	for _, c := range t.result.Tools.Calls {
-		if id := c.Server + "/" + c.Tool; c.OK && !slices.Contains(used, id) && len(used) < maxRemembered {
+		if id := c.Server + "/" + c.Tool; c.OK && !slices.Contains(used, id) {
 			used = append(used, id)
 		}
 	}
 	if len(used) > 0 {
-		p.History.Remember(ctx, t.ref.Tenant, selection.NewPast(t.request.Task, used))
+		p.History.Record(ctx, t.ref.Tenant, t.request.Task, used)
 	}
 }
-
-// maxRemembered bounds the tools that are remembered of one task.
-const maxRemembered = 50
 
 // ledgerTime bounds what asking for a budget may take. One that cannot be read is an error of the fleet: the task is
 // tried again.

@@ -23,7 +23,9 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -39,14 +41,14 @@ type Stages struct {
 	Pool       *executor.Pool
 	Store      *state.Store
 	Tools      Tools
-	Embeddings *Embeddings                         // nil: tools are found by words alone
-	History    History                             // nil: nothing is remembered
-	Writer     *codegen.Writer                     // writes programs; nil: only the rules do
-	Models     map[string]*codegen.Writer          // those that a task may name, by profile
-	Repairs    int                                 // of a failed program of a model's, where the task does not say
-	Ledger     Ledger                              // nil: nobody counts what tenants spend
-	TaskTokens int                                 // of models, for one task; 0: any
-	Limits     func(tenant string) executor.Limits // of a task that says nothing about them
+	Index      func(*tools.Snapshot) *toolsearch.Index // required with Tools
+	History    *toolsearch.History                     // nil: nothing is recorded
+	Writer     *codegen.Writer                         // writes programs; nil: only the rules do
+	Models     map[string]*codegen.Writer              // those that a task may name, by profile
+	Repairs    int                                     // of a failed program of a model's, where the task does not say
+	Ledger     Ledger                                  // nil: nobody counts what tenants spend
+	TaskTokens int                                     // of models, for one task; 0: any
+	Limits     func(tenant string) executor.Limits     // of a task that says nothing about them
 	Log        *slog.Logger
 	Trace      trace.Tracer
 	Plugins    *pluginhost.Set // nil: none
@@ -57,14 +59,13 @@ type Stages struct {
 // Pipeline runs tasks. Its Handle may be called by several goroutines.
 type Pipeline struct {
 	Stages
-	sets    toolsets
 	trees   trees
 	schemas *broker.Schemas
 }
 
 // New returns a pipeline of the given stages.
 func New(s Stages) *Pipeline {
-	return &Pipeline{Stages: s, sets: toolsets{embeddings: s.Embeddings}, schemas: broker.NewSchemas()}
+	return &Pipeline{Stages: s, schemas: broker.NewSchemas()}
 }
 
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not

@@ -9,7 +9,6 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/pluginhost"
-	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/plugin"
 	"github.com/codefleet/codefleet/schemas"
@@ -27,16 +26,13 @@ func (p *Pipeline) reselect(ctx context.Context, t *task, ids []string) []string
 		return ids
 	}
 	in := plugin.Selection{Selected: ids}
-	for _, tool := range t.tools.usable {
-		if broker.Allowed(t.allow, tool.Server, tool.Name) {
-			in.Available = append(in.Available, plugin.Tool{Server: tool.Server, Name: tool.Name, Signature: tool.Signature, Description: tool.Description})
-		}
+	for _, tool := range t.tools.Permitted(t.allow) {
+		in.Available = append(in.Available, plugin.Tool{
+			Server: tool.Server, Name: tool.Name, Signature: tool.Signature, Description: tool.Description,
+		})
 	}
-	most := selection.AtMost
-	if choice := t.job.Task.Tools; choice != nil && choice.Max > 0 {
-		most = min(most, choice.Max)
-	}
-	return inTurn([][]string{p.Plugins.Select(ctx, t.about(), in)}, most)
+	ids = p.Plugins.Select(ctx, t.about(), in)
+	return ids[:min(len(ids), t.maxTools())]
 }
 
 // rewrite lets plugins change the program that was written, or write the one that nobody could.

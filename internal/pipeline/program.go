@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -29,14 +30,14 @@ func (p *Pipeline) discover(ctx context.Context, t *task) error {
 	if err != nil {
 		return orCause(ctx, err)
 	}
-	t.tools, t.allow = p.sets.of(version, snap), []string{"*"}
+	t.tools, t.allow = &toolset{version, p.Index(snap)}, []string{"*"}
 	if p.Tools.Allow != nil {
 		t.allow = p.Tools.Allow(t.ref.Tenant)
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
 		t.allow = broker.Narrow(choice.Allow, t.allow)
 	}
-	t.result.Tools.Available = t.tools.allowed(t.allow)
+	t.result.Tools.Available = t.tools.Count(t.allow)
 	return nil
 }
 
@@ -128,18 +129,28 @@ func (p *Pipeline) selectTools(ctx context.Context, t *task) error {
 	if p.History != nil {
 		past = p.History.Past(ctx, t.ref.Tenant)
 	}
-	ids, degraded, err := t.tools.pick(ctx, t.request.Task, t.allow, t.job.Task.Tools, past)
+	ids, degraded, err := t.tools.Pick(ctx, toolsearch.Wanted{
+		Description: t.request.Task, Allow: t.allow, Max: t.maxTools(), History: past,
+	})
 	if err != nil {
 		return jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
 	ids = p.reselect(ctx, t, ids)
-	t.request.Tools = t.tools.writable(ids)
+	t.request.Tools = t.tools.Definitions(ids)
 	t.result.Tools.Selected, t.result.Tools.Degraded = ids, degraded
 	if n := t.result.Tools.Available; n > 0 {
 		t.result.Tools.Share = float64(len(ids)) / float64(n)
 	}
-	t.result.Usage.DirectToolTokens = t.tools.direct(t.allow)
+	t.result.Usage.DirectToolTokens = t.tools.DefinitionTokens(t.allow)
 	return nil
+}
+
+// maxTools is how many tools may be selected for the task.
+func (t *task) maxTools() int {
+	if choice := t.job.Task.Tools; choice != nil && choice.Max > 0 {
+		return min(choice.Max, selection.AtMost)
+	}
+	return selection.AtMost
 }
 
 // listTime bounds reading the list of a workspace's files: a prompt can do without it.

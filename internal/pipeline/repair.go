@@ -35,7 +35,7 @@ func inDoubt(code string) bool {
 }
 
 func (t *task) mutates(e broker.Entry) bool {
-	tool, err := t.tools.snap.Lookup(e.Server, e.Tool)
+	tool, err := t.tools.Snapshot.Lookup(e.Server, e.Tool)
 	return err == nil && tool.Annotations.Mutates()
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/toolbox"
 )
 
 // Options configure a fleet. Config, Telemetry and Worker are required.
@@ -57,8 +58,8 @@ type Fleet struct {
 	nats   *embedded.NATS
 	s3     *embedded.S3
 	queue  *jobs.Client
-	bridge *bridge.Bridge    // nil: mcp.enabled is off
-	tools  *assembly.Toolbox // of the HTTP interface
+	bridge *bridge.Bridge   // nil: mcp.enabled is off
+	tools  *toolbox.Toolbox // of the HTTP interface
 
 	unlock func()
 	parts  errgroup.Group          // what runs until the end
@@ -87,7 +88,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
-	if o.Config.Execution.ServersDir, err = assembly.ServersDir(o.Config); err != nil { // these files, whatever was published
+	if o.Config.Execution.ServersDir, err = toolbox.ServersDir(o.Config.Execution.ServersDir, o.Config.Data); err != nil { // these files, whatever was published
 		unlock()
 		return nil, err
 	}
@@ -288,10 +289,10 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.tools, err = assembly.OpenToolbox(f.o.Config, f.o.Telemetry.Logger); err != nil {
+	if f.tools, err = assembly.Toolbox(f.o.Config, assembly.CatalogueObjects(f.o.Config), f.o.Telemetry.Logger); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.tools.Join(f.queue), f.tools.Embed(f.o.Config)); err != nil {
+	if err := f.tools.Join(f.queue); err != nil {
 		return nil, err
 	}
 	o.Jobs, o.Tools = f.queue, f.tools

@@ -25,6 +25,8 @@ import (
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -42,14 +44,14 @@ type Options struct {
 	Pool        executor.PoolOptions                // Owner and Log default to the worker's
 	Driver      executor.Driver
 	Join        Join
-	Live        *Live                      // a directory kept in step with a workspace; nil: none
-	Tools       pipeline.Tools             // Journal and Audit default to those of the queue
-	Embeddings  *pipeline.Embeddings       // nil: tools are found by words alone
-	Writer      *codegen.Writer            // nil: programs are written by rules
-	Models      map[string]*codegen.Writer // those that a task may name, by profile
-	Repairs     int                        // of a program of a model's
-	TaskTokens  int                        // of models, that one task may spend; 0: any
-	DailyTokens func(tenant string) int    // of models, in a day of UTC, in the whole fleet; nil, and 0: any
+	Live        *Live                                   // a directory kept in step with a workspace; nil: none
+	Tools       pipeline.Tools                          // Journal and Audit default to those of the queue
+	Index       func(*tools.Snapshot) *toolsearch.Index // of the tools
+	Writer      *codegen.Writer                         // nil: programs are written by rules
+	Models      map[string]*codegen.Writer              // those that a task may name, by profile
+	Repairs     int                                     // of a program of a model's
+	TaskTokens  int                                     // of models, that one task may spend; 0: any
+	DailyTokens func(tenant string) int                 // of models, in a day of UTC, in the whole fleet; nil, and 0: any
 	Log         *slog.Logger
 	Tracer      trace.TracerProvider
 	Meter       metric.MeterProvider
@@ -93,7 +95,6 @@ func Run(take, work context.Context, opts Options) error {
 		poolErr = pool.Run(boxes)
 		stopTaking() // without boxes there is nothing to take tasks for
 	})
-	running.Go(func() { opts.Embeddings.Run(boxes) })
 	queue, store, err := opts.Join(take)
 	if err == nil {
 		taking := make(chan struct{}) // closed once tasks are taken: a live folder is imported by then
@@ -151,7 +152,7 @@ func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jo
 		o.Tools.Journal = journal{queue}
 	}
 	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: store, Tools: o.Tools, Embeddings: o.Embeddings, History: NewHistory(queue, o.Log),
+		Pool: pool, Store: store, Tools: o.Tools, Index: o.Index, History: toolsearch.NewHistory(queue, o.Log),
 		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
 		Limits: o.Limits, Network: o.Network, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
 	})

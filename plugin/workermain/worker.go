@@ -15,6 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/plugin"
 )
 
@@ -38,7 +39,7 @@ func Main(plugins ...plugin.Plugin) int {
 
 // Exit prints what Run ended with and returns the exit code for it, as Main does.
 func Exit(ctx context.Context, err error, stderr io.Writer) int {
-	return assembly.Exit(ctx, "worker", err, stderr)
+	return process.Exit(ctx, "worker", err, stderr)
 }
 
 // Run runs a worker until ctx ends; then it takes no more tasks, and lets those that it has end within
@@ -51,7 +52,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if c.Version == "" {
 		c.Version = "dev"
 	}
-	p, err := assembly.Open(ctx, "worker", c.Version, c.Args, c.Env, c.Stderr, nil)
+	p, err := process.Open(ctx, process.Program{Name: "worker", Version: c.Version, Args: c.Args, Env: c.Env, Stderr: c.Stderr})
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	return errors.Join(serve(ctx, work, p, c.Version, list), p.Close())
 }
 
-func serve(take, work context.Context, p *assembly.Process, version string, list []plugin.Plugin) error {
+func serve(take, work context.Context, p *process.Process, version string, list []plugin.Plugin) error {
 	log := p.Telemetry.Logger
 	set, err := pluginhost.New(log, list...)
 	if err != nil {
@@ -83,7 +84,7 @@ func serve(take, work context.Context, p *assembly.Process, version string, list
 			return nil, err
 		}
 		log.InfoContext(ctx, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
-		err = p.Connect(ctx, "worker")
+		err = p.Connect(ctx)
 		return p.Queue, err
 	}
 	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }

@@ -1,4 +1,4 @@
-package assembly_test
+package toolbox_test
 
 import (
 	"encoding/json"
@@ -11,25 +11,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
-	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// toolFleet is the HTTP interface before the tools that come with the program, and two tenants' clients.
-func toolFleet(t *testing.T, other config.Tenant) (f *ingesttest.Fleet, ours, theirs *client.Client) {
+// open opens the tools that come with the program, with the allow-lists of tenants.
+func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 	t.Helper()
-	c := settings(map[string]config.Tenant{"default": {}, "other": other})
-	c.Data = t.TempDir()
-	box, err := assembly.OpenToolbox(c, slog.New(slog.DiscardHandler))
+	local, err := toolbox.OpenCatalogue("", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(box.Close)
+	b := toolbox.New(toolbox.Options{
+		Source: local, Allow: func(tenant string) []string { return allow[tenant] }, Log: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(b.Close)
+	return b
+}
+
+// toolFleet is the HTTP interface before the tools that come with the program, and two tenants' clients.
+func toolFleet(t *testing.T, other []string) (f *ingesttest.Fleet, ours, theirs *client.Client) {
+	t.Helper()
+	box := open(t, map[string][]string{"default": {"*"}, "other": other})
 	f = ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tools = box })
 	if err := box.Join(f.Jobs); err != nil {
 		t.Fatal(err)
@@ -47,7 +54,7 @@ func toolFleet(t *testing.T, other config.Tenant) (f *ingesttest.Fleet, ours, th
 
 // TestTenantsSeeWhatTheyMayCall: the list of tools, one tool, and a search.
 func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
-	_, ours, theirs := toolFleet(t, config.Tenant{Tools: []string{"calculator/*", "weather/get_weather"}})
+	_, ours, theirs := toolFleet(t, []string{"calculator/*", "weather/get_weather"})
 	ctx := t.Context()
 	for name, c := range map[string]struct {
 		client  *client.Client
@@ -99,16 +106,11 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 
 // TestTenantsShareWhatTheySee: the index of a large catalogue is made once for an allow-list, not once a tenant.
 func TestTenantsShareWhatTheySee(t *testing.T) {
-	some, others := config.Tenant{Tools: []string{"calculator/*"}}, config.Tenant{Tools: []string{"weather/*"}}
-	c := settings(map[string]config.Tenant{"a": some, "b": some, "c": others, "d": {}})
-	c.Data = t.TempDir()
-	box, err := assembly.OpenToolbox(c, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer box.Close()
+	some, others := []string{"calculator/*"}, []string{"weather/*"}
+	box := open(t, map[string][]string{"a": some, "b": some, "c": others, "d": {"*"}})
 	seen := map[string]*tools.Snapshot{}
 	for _, tenant := range []string{"a", "b", "c", "d", "nobody"} {
+		var err error
 		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +123,7 @@ func TestTenantsShareWhatTheySee(t *testing.T) {
 
 // TestSearchKnowsTheTenantsPast: a tenant's own tasks change what it finds, and nobody else's.
 func TestSearchKnowsTheTenantsPast(t *testing.T) {
-	f, ours, theirs := toolFleet(t, config.Tenant{})
+	f, ours, theirs := toolFleet(t, []string{"*"})
 	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board", []string{"weather/get_forecast"}))
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package assembly
+package environments
 
 import (
 	"archive/zip"
@@ -47,11 +47,11 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		"one":   {Requirements: file},
 		"none":  {Image: "python:none", Requirements: file},
 		"image": {Image: "python:other"},
-		"file":  {Image: "packages_test.go"},
+		"file":  {Image: "environments_test.go"},
 	}
 	driver := &imaged{}
 	root := map[string]executor.Root{}
-	for _, e := range (Environments{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"}, Log: slog.New(slog.DiscardHandler)}).List() {
+	for _, e := range New(Options{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"}, Log: slog.New(slog.DiscardHandler)}).List() {
 		got, err := e.Prepare(t.Context())
 		if e.Name == "none" {
 			if executor.ReasonOf(err) != executor.ReasonImageMissing || !strings.HasPrefix(err.Error(), "pools.none.image: ") {
@@ -77,7 +77,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	if one := root["one"]; one.Image != "" || len(one.Mounts) != 1 || one.Mounts[0].Source != both.Mounts[0].Source {
 		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
 	}
-	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Description != "image packages_test.go" {
+	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Description != "image environments_test.go" {
 		t.Errorf("Prepare(file) = %+v", file)
 	}
 	if image := root["image"]; image.Image != "python:other" || len(image.Mounts) != 0 {
@@ -91,7 +91,7 @@ func TestPackagesWithoutAPlace(t *testing.T) {
 	c.Data = t.TempDir()
 	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
 	c.Pools = map[string]config.Pool{"both": {Image: "/", Requirements: "r.txt"}, "one": {Requirements: "r.txt"}}
-	for _, e := range (Environments{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)}).List() {
+	for _, e := range New(Options{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)}).List() {
 		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements || !strings.Contains(err.Error(), "requirements") {
 			t.Errorf("Prepare(%s) = %v", e.Name, err)
 		}

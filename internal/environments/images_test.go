@@ -1,4 +1,4 @@
-package assembly
+package environments
 
 import (
 	"archive/tar"
@@ -15,29 +15,29 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// The image of a pool stays as long as its worker lives, and no longer than it is worth its place.
+// The image of a pool is kept while its worker runs; afterwards it can be removed.
 func TestImagesAreHeld(t *testing.T) {
 	c := config.Default()
 	c.Data = t.TempDir()
 	c.Pools = map[string]config.Pool{"analysis": {Image: emptyImage(t)}}
 	c.Worker.Pools = []string{"analysis"}
-	var images held
-	for _, e := range (Environments{Config: c, Info: executor.Info{Driver: "gvisor"}, Hold: images.add, Log: slog.New(slog.DiscardHandler)}).List() {
+	all := New(Options{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)})
+	for _, e := range all.List() {
 		if _, err := e.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if removed, err := image.Collect(imagesDir(c), 0); len(removed) != 0 || err != nil {
+	if removed, err := image.Collect(all.imagesDir(), 0); len(removed) != 0 || err != nil {
 		t.Errorf("Collect() beside the worker = %q, %v, want nothing", removed, err)
 	}
-	images.release()
-	collectImages(t.Context(), c, slog.New(slog.DiscardHandler)) // it was used a moment ago
-	if removed, err := image.Collect(imagesDir(c), 0); len(removed) != 1 || err != nil {
+	all.Close()
+	all.RemoveUnusedImages(t.Context()) // the image was used a moment ago
+	if removed, err := image.Collect(all.imagesDir(), 0); len(removed) != 1 || err != nil {
 		t.Errorf("Collect() after the worker = %q, %v, want the image", removed, err)
 	}
 }
 
-// emptyImage writes an image of one empty layer, as docker save does.
+// emptyImage writes an image of one empty layer, in the format of docker save.
 func emptyImage(t *testing.T) string {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "image.tar"))

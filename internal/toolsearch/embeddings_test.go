@@ -1,4 +1,4 @@
-package pipeline
+package toolsearch
 
 import (
 	"context"
@@ -45,10 +45,10 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go e.Run(ctx)
-		s := newToolset("v1", shipped(t).snap, e)
+		s := newIndex(shipped(t).Snapshot, e)
 		pick := func() ([]string, string) {
 			t.Helper()
-			ids, degraded, err := s.pick(t.Context(), "Open the parasol", []string{"*"}, nil, nil)
+			ids, degraded, err := s.Pick(t.Context(), wanted("Open the parasol", nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,17 +59,17 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 		}
 		synctest.Wait()
 		model.down.Store(false)
-		<-time.After(embedAgain + time.Second) // of the bubble's clock
+		<-time.After(minRetryDelay + time.Second) // of the bubble's clock
 		synctest.Wait()
 		ids, degraded := pick()
 		if degraded != "" || !slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(id, "weather/") }) {
 			t.Errorf("with embeddings: %v, degraded %q, want the weather", ids, degraded)
 		}
-		if words, _, _ := shipped(t).pick(t.Context(), "Open the parasol", []string{"*"}, nil, nil); slices.ContainsFunc(words, func(id string) bool { return strings.HasPrefix(id, "weather/") }) {
+		if words, _, _ := shipped(t).Pick(t.Context(), wanted("Open the parasol", nil)); slices.ContainsFunc(words, func(id string) bool { return strings.HasPrefix(id, "weather/") }) {
 			t.Errorf("words alone find %v: the test proves nothing", words)
 		}
 		model.down.Store(true)
-		if ids, _, err := s.pick(t.Context(), "Calculate 5 + 3", []string{"*"}, nil, nil); err != nil || ids[0] != "calculator/calculate" {
+		if ids, _, err := s.Pick(t.Context(), wanted("Calculate 5 + 3", nil)); err != nil || ids[0] != "calculator/calculate" {
 			t.Errorf("with an endpoint that fails: %v, %v, want what the words find", ids, err)
 		}
 	})
@@ -85,10 +85,10 @@ func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go e.Run(ctx)
-		s := newToolset("v1", shipped(t).snap, e)
+		s := newIndex(shipped(t).Snapshot, e)
 		pick := func(task string) (degraded string) {
 			t.Helper()
-			_, degraded, err := s.pick(t.Context(), task, []string{"*"}, nil, nil)
+			_, degraded, err := s.Pick(t.Context(), wanted(task, nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,17 +143,17 @@ func TestPickAddsWhatThePastUsed(t *testing.T) {
 	past := selection.NewHistory([]selection.Past{
 		selection.NewPast("prepare the monday numbers for the board", []string{"database/query", "gone/tool"}),
 	})
-	with, _, err := s.pick(t.Context(), "prepare the friday numbers for the board", []string{"*"}, nil, past)
+	with, _, err := s.Pick(t.Context(), wanted("prepare the friday numbers for the board", past))
 	if err != nil || !slices.Contains(with, "database/query") || slices.Contains(with, "gone/tool") {
 		t.Errorf("pick = %v, %v, want database/query and no tool that is gone", with, err)
 	}
-	denied, _, err := s.pick(t.Context(), "prepare the friday numbers for the board", []string{"calculator/*"}, nil, past)
+	denied, _, err := s.Pick(t.Context(), Wanted{Description: "prepare the friday numbers for the board", Allow: []string{"calculator/*"}, History: past})
 	if err != nil || slices.Contains(denied, "database/query") {
 		t.Errorf("pick = %v, %v, want no tool that the tenant may not use", denied, err)
 	}
 	task := "Calculate 5 + 3 and get weather for San Francisco"
-	words, _, _ := s.pick(t.Context(), task, []string{"*"}, nil, nil)
-	both, _, err := s.pick(t.Context(), task, []string{"*"}, nil, past)
+	words, _, _ := s.Pick(t.Context(), wanted(task, nil))
+	both, _, err := s.Pick(t.Context(), wanted(task, past))
 	if err != nil || !slices.Equal(words, both) {
 		t.Errorf("another task: %v, %v, want %v as without a past", both, err, words)
 	}

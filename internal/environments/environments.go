@@ -1,0 +1,230 @@
+// Package environments prepares what the pools of a worker give their boxes: a root file system from an
+// image, and layers of Python packages from requirements files. It turns the sections execution and
+// pools of the settings into executor.Environment values. The key type is Environments.
+package environments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/image"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/pylayer"
+)
+
+// Options are what environments are prepared from. Config, Driver, Info and Log are required.
+type Options struct {
+	Config  *config.Config
+	Driver  executor.Driver
+	Info    executor.Info   // of the driver
+	Objects objects.Objects // stores package layers for all hosts; nil: they are built on each host
+	Joined  <-chan struct{} // closed when Objects may be used; nil: at once
+	Log     *slog.Logger
+}
+
+// Environments are the environments of one worker. Close releases what they hold.
+type Environments struct {
+	Options
+
+	mu     sync.Mutex
+	images []image.Root // unpacked, and in use by boxes
+}
+
+// New returns the environments of the settings. It prepares none.
+func New(o Options) *Environments { return &Environments{Options: o} }
+
+// List returns the environments of the worker's pools: first, where a pool has no other, the one that
+// the section execution describes.
+func (e *Environments) List() []executor.Environment {
+	var shared, pools []executor.Environment
+	for _, name := range e.Config.TakesFrom() {
+		p, ok := e.Config.Pools[name]
+		switch {
+		case ok:
+			pools = append(pools, executor.Environment{
+				Name: name, MinReady: e.minReady(p),
+				Prepare: func(ctx context.Context) (executor.Root, error) { return e.pool(ctx, name, p) },
+			})
+		case shared == nil:
+			shared = []executor.Environment{{
+				Name: name, MinReady: e.minReady(config.Pool{}), Prepare: e.execution, Required: true,
+			}}
+		}
+	}
+	return append(shared, pools...)
+}
+
+// minReady is how many boxes of a pool are kept ready, as executor.Environment.MinReady: -1 is none.
+func (e *Environments) minReady(p config.Pool) int {
+	n := e.Config.Optimizations.ReadyBoxes()
+	if p.Ready != nil && n > 0 {
+		n = *p.Ready
+	}
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// SharedWithHost returns the pools whose boxes show files of the host. Tenants may not share those.
+func (e *Environments) SharedWithHost() []string {
+	var pools []string
+	for _, name := range e.Config.TakesFrom() {
+		multi := e.Info.MultiTenant
+		if e.Config.Pools[name].Image != "" {
+			multi = e.Info.ImageMultiTenant
+		}
+		if !multi {
+			pools = append(pools, name)
+		}
+	}
+	return pools
+}
+
+// execution prepares the environment of the section execution.
+func (e *Environments) execution(ctx context.Context) (executor.Root, error) {
+	x := e.Config.Execution
+	root := executor.Root{Preload: x.Preload}
+	if x.Requirements != "" && x.Rootfs != "" && e.interpreter() == nil {
+		return root, requirementsError("install the packages in execution.rootfs",
+			"execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own")
+	}
+	return e.layer(ctx, root, "execution.requirements", x.Requirements)
+}
+
+// pool prepares the environment of an entry of the section pools.
+func (e *Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
+	root := executor.Root{Preload: p.Preload}
+	if p.Image != "" && p.Requirements != "" && e.interpreter() == nil {
+		return root, requirementsError("install the packages in the image",
+			"pools.%s.requirements cannot be combined with an image under %s", name, e.Info.Driver)
+	}
+	if p.Image != "" {
+		var err error
+		if root, err = e.image(ctx, root, "pools."+name+".image", p.Image); err != nil {
+			return root, err
+		}
+	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && e.interpreter() == nil {
+		return root, requirementsError("use pools."+name+".image",
+			"pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name)
+	}
+	return e.layer(ctx, root, "pools."+name+".requirements", p.Requirements)
+}
+
+func requirementsError(fix, format string, args ...any) error {
+	return &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf(format, args...), Fix: fix}
+}
+
+// image adds an image to root: by name for a driver that takes images, else unpacked to a directory.
+func (e *Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
+	if driver := e.interpreter(); driver != nil {
+		if path, err := filepath.Abs(name); err == nil && exists(path) {
+			name = path // else it is the reference of an image
+		}
+		if _, err := driver.Interpreter(ctx, name); err != nil {
+			return root, fmt.Errorf("%s: %w", key, err)
+		}
+		root.Image, root.Description = name, "image "+displayName(name)
+		return root, nil
+	}
+	unpacked, err := image.Unpack(ctx, image.Options{
+		Path: name, Dir: e.imagesDir(), MaxMB: e.Config.Execution.MaxImageMB,
+	})
+	if err != nil {
+		return root, imageError(key, err)
+	}
+	e.hold(unpacked)
+	root.Image, root.Description = unpacked.Dir, "image "+displayName(name)
+	if unpacked.Digest != "" {
+		root.Description += " " + unpacked.Digest[:len("sha256:")+12]
+	}
+	return root, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// interpreter returns the driver when its boxes have the Python of an image; nil: they have the host's.
+func (e *Environments) interpreter() executor.Interpreter {
+	driver, _ := e.Driver.(executor.Interpreter)
+	return driver
+}
+
+// displayName is how results name an image: without the directory on this host.
+func displayName(name string) string {
+	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
+		return filepath.Base(name)
+	}
+	return name
+}
+
+func imageError(key string, err error) error {
+	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
+	switch {
+	case errors.Is(err, image.ErrMissing):
+		host.Reason, host.Fix = executor.ReasonImageMissing, "put an archive (skopeo copy docker://IMAGE oci-archive:FILE, "+
+			"or docker save) or a root file system there: gVisor takes images of this host"
+	case errors.Is(err, image.ErrTooLarge):
+		host.Reason = executor.ReasonImageTooLarge
+		host.Fix = "use a smaller one (python:3.12-slim has 150 MB), or raise execution.max_image_mb"
+	case errors.Is(err, image.ErrBroken):
+		host.Fix = "write it again: skopeo copy … oci-archive:FILE, or docker save IMAGE > FILE"
+	}
+	return host
+}
+
+// layer adds the packages of a requirements file to root.
+func (e *Environments) layer(ctx context.Context, root executor.Root, key, file string) (executor.Root, error) {
+	if file == "" {
+		return root, nil
+	}
+	target, err := e.target(ctx, root.Image)
+	if err != nil {
+		return root, fmt.Errorf("%s: %w", key, err)
+	}
+	if e.Objects != nil && e.Joined != nil {
+		select {
+		case <-e.Joined:
+		case <-ctx.Done():
+			return root, context.Cause(ctx)
+		}
+	}
+	layer, err := pylayer.Build(ctx, pylayer.Options{
+		Python: executor.DefaultGuest().Python, Target: target, Requirements: file,
+		Dir: filepath.Join(e.Config.Data, "packages"), Objects: e.Objects, Log: e.Log,
+	})
+	if err != nil {
+		return root, requirementsError("correct the file; the pool tries again by itself", "%s: %w", key, err)
+	}
+	e.Log.InfoContext(ctx, "package layer prepared",
+		"setting", key, "from", layer.From, "hash", layer.Hash, "distributions", len(layer.Names))
+	root.Mounts = append(slices.Clone(root.Mounts), executor.Mount{
+		Source: layer.Dir, Target: executor.PackagesDir, ReadOnly: true,
+	})
+	root.Added, root.Modules = "requirements "+layer.Hash[:12], layer.Names
+	return root, nil
+}
+
+// target returns the interpreter for which packages are installed; nil: the host's.
+func (e *Environments) target(ctx context.Context, image string) (*pylayer.Target, error) {
+	driver := e.interpreter()
+	if driver == nil {
+		return nil, nil
+	}
+	python, err := driver.Interpreter(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	return &pylayer.Target{Version: python.Version, Platforms: python.Platforms}, nil
+}

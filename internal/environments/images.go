@@ -1,0 +1,40 @@
+package environments
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/image"
+)
+
+// imagesDir is where all workers with this data directory unpack images.
+func (e *Environments) imagesDir() string { return filepath.Join(e.Config.Data, "images") }
+
+// RemoveUnusedImages removes unpacked images that no worker of this host has used for a long time. What
+// cannot be removed is logged.
+func (e *Environments) RemoveUnusedImages(ctx context.Context) {
+	removed, err := image.Collect(e.imagesDir(), image.Unused)
+	if err != nil {
+		e.Log.WarnContext(ctx, "removal of unused images failed", "error", err)
+	}
+	if len(removed) > 0 {
+		e.Log.InfoContext(ctx, "unused images removed", "images", removed)
+	}
+}
+
+// hold keeps an image from removal until Close.
+func (e *Environments) hold(r image.Root) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.images = append(e.images, r)
+}
+
+// Close releases the images. No box uses them any more.
+func (e *Environments) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.images {
+		r.Release()
+	}
+	e.images = nil
+}

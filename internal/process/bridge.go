@@ -1,0 +1,57 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// Bridge is an MCP bridge that is a process of its own.
+type Bridge struct {
+	Transport string // one of Transports; http and sse both serve all transports over HTTP
+	Options   bridge.Options
+	Stdin     io.ReadCloser
+	Stdout    io.WriteCloser // stdio: the protocol; else the address is printed there
+}
+
+// Transports are the values of Bridge.Transport.
+func Transports() []string { return []string{"stdio", "http", "sse"} }
+
+// Run serves until ctx ends, or with stdio until the client closes its end.
+func (b Bridge) Run(ctx context.Context, c *config.Config) error {
+	server := bridge.New(b.Options)
+	defer server.Close()
+	if b.Transport == "stdio" {
+		err := server.ServeStdio(ctx, b.Stdin, b.Stdout)
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || ctx.Err() != nil {
+			return nil // the client has closed its end
+		}
+		return err
+	}
+	conf, err := assembly.ServerTLS(c)
+	if err != nil {
+		return err
+	}
+	ln, err := Listen(ctx, c.MCP.Addr)
+	if errors.Is(err, errInUse) {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	if err != nil {
+		return err
+	}
+	scheme, path := "http", bridge.PathMCP
+	if conf != nil {
+		scheme = "https"
+	}
+	if b.Transport == "sse" {
+		path = bridge.PathSSE
+	}
+	fmt.Fprintf(b.Stdout, "%s://%s%s\n", scheme, ln.Addr(), path)
+	return server.Serve(ctx, ln, conf)
+}

@@ -1,0 +1,186 @@
+// Package process is what the programs of a fleet share: they read flags and settings, start their
+// telemetry, connect to the queue, serve their health, and turn an error into an exit code. What a
+// program does between these is not here. The key type is Process.
+package process
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+// ErrUsage is wrapped by errors of the command line and of the settings.
+var ErrUsage = errors.New("usage")
+
+// Program describes a program to Open. Name and Stderr are required.
+type Program struct {
+	Name, Version string
+	Args, Env     []string
+	Stderr        io.Writer
+	Settings      map[string]string   // flags that change a setting: name → key, as "http" → "http.addr"
+	Flags         func(*flag.FlagSet) // adds flags that are not settings; may be nil
+	NoQueue       bool                // it reaches the fleet over HTTP: it has neither --fleet nor --nats
+}
+
+// Process is a running program.
+type Process struct {
+	Config    *config.Config
+	Telemetry *telemetry.Telemetry
+	Queue     *jobs.Client     // after Connect
+	Fleet     config.FleetFile // of --fleet; zero without
+	program   Program
+}
+
+// flushTime bounds the sending of the last spans.
+const flushTime = 5 * time.Second
+
+// Open reads the flags and settings of a program and starts its telemetry. Every program has --config
+// FILE; those of the queue also have --fleet FILE (a fleet.json to join) and --nats URL. The error is
+// flag.ErrHelp after -h, and wraps ErrUsage when flags or settings are wrong.
+func Open(ctx context.Context, program Program) (*Process, error) {
+	p := &Process{program: program}
+	if err := p.settings(); err != nil {
+		return nil, err
+	}
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(p.Config, program.Name, program.Version, program.Stderr))
+	if err != nil {
+		return nil, err
+	}
+	p.Telemetry = t
+	for _, w := range p.Config.Warnings {
+		t.Logger.WarnContext(ctx, "setting without effect", "setting", w)
+	}
+	return p, nil
+}
+
+// Connect connects to the queue, waiting for it until ctx ends.
+func (p *Process) Connect(ctx context.Context) error {
+	o, err := assembly.Jobs(p.Config, p.Telemetry, "codefleet "+p.program.Name)
+	if err != nil {
+		return err
+	}
+	o.Server.Wait = true
+	if p.Queue, err = jobs.Connect(ctx, o); err != nil {
+		return fmt.Errorf("connect to the queue: %w", err)
+	}
+	if err := p.Queue.Provision(ctx); err != nil {
+		return fmt.Errorf("create the streams: %w", err)
+	}
+	return nil
+}
+
+func (p *Process) settings() error {
+	source := config.Source{Env: p.program.Env}
+	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
+	flags.SetOutput(p.program.Stderr)
+	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
+	settings, fleet := maps.Clone(p.program.Settings), new(string)
+	if !p.program.NoQueue {
+		fleet = flags.String("fleet", "", "`FILE` fleet.json of the fleet to join, instead of nats.* and s3.*")
+		if settings == nil {
+			settings = map[string]string{}
+		}
+		settings["nats"] = "nats.url"
+	}
+	for name, key := range settings {
+		flags.Func(name, key+" of the configuration", func(v string) error {
+			source.Flags = append(source.Flags, config.Flag{Key: key, Value: v, Name: "--" + name})
+			return nil
+		})
+	}
+	if p.program.Flags != nil {
+		p.program.Flags(flags)
+	}
+	err := flags.Parse(p.program.Args)
+	if errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if err == nil && *fleet != "" {
+		p.Fleet, err = config.ReadFleetFile(*fleet)
+		source.Flags = append(p.Fleet.Settings("--fleet "+*fleet), source.Flags...)
+	}
+	if err == nil {
+		p.Config, err = config.Load(source)
+	}
+	if err == nil && !p.program.NoQueue && p.Config.NATS.URL == "" {
+		err = errors.New("the address of the queue is missing: give --nats, nats.url or --fleet; " +
+			"`codefleet up` needs none of them")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return nil
+}
+
+// Exit prints the error with which a program ended and returns its exit code: 0 when it was asked to
+// end or to help, 2 for usage and configuration, 1 for the rest.
+func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		return 0
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", program, err)
+	if errors.Is(err, ErrUsage) {
+		return 2
+	}
+	return 1
+}
+
+// Close closes the connection and sends the last spans.
+func (p *Process) Close() error {
+	if p.Queue != nil {
+		p.Queue.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	return p.Telemetry.Shutdown(ctx)
+}
+
+// ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends; with an empty address it
+// does nothing. It returns once it listens.
+func (p *Process) ServeHealth(ctx context.Context) error {
+	if p.Config.Telemetry.Addr == "" {
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", p.Config.Telemetry.Addr)
+	if err != nil {
+		return fmt.Errorf("telemetry.addr: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", p.Telemetry.MetricsHandler)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: flushTime}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			p.Telemetry.Logger.ErrorContext(ctx, "health interface ended", "error", err)
+		}
+	}()
+	return nil
+}
+
+var errInUse = errors.New("is in use: stop what listens there or give --http another")
+
+// Listen listens on addr, the address of an HTTP interface that the flag --http changes.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("address %s %w", addr, errInUse)
+	}
+	return l, err
+}

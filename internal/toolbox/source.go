@@ -1,0 +1,60 @@
+package toolbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/servers"
+)
+
+// ServersDir returns the directory of tool modules: the configured one, or with "" the default below
+// the data directory, into which it installs the modules that come with the program.
+func ServersDir(configured, data string) (string, error) {
+	if configured != "" {
+		return configured, nil
+	}
+	dir := filepath.Join(data, "servers")
+	if err := servers.Install(dir); err != nil {
+		return "", fmt.Errorf("install the program's tools into %s: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// OpenCatalogue opens the catalogue of ServersDir.
+func OpenCatalogue(configured, data string) (*tools.Catalogue, error) {
+	dir, err := ServersDir(configured, data)
+	if err != nil {
+		return nil, err
+	}
+	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
+}
+
+// PublishedOr returns the published catalogue, and until one is published the local one.
+func PublishedOr(published *tools.Published, local *tools.Catalogue) tools.Source {
+	return &publishedOr{published, local}
+}
+
+type publishedOr struct {
+	published *tools.Published
+	local     *tools.Catalogue
+}
+
+func (p *publishedOr) Read(ctx context.Context) (*tools.Snapshot, error) {
+	snap, err := p.published.Read(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.local.Read(ctx)
+	}
+	return snap, err
+}
+
+func (p *publishedOr) Place(ctx context.Context, dir string) (tools.Version, *tools.Snapshot, error) {
+	v, snap, err := p.published.Place(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.local.Place(ctx, dir)
+	}
+	return v, snap, err
+}

@@ -1,0 +1,181 @@
+// Package toolbox is the tools of a fleet as one process has them: a catalogue (what was published, or
+// a directory of this host), and the tools that processes of tenants register. It narrows them to what
+// each tenant sees, searches them, and routes calls. The key type is Toolbox.
+package toolbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+	"github.com/codefleet/codefleet/internal/tools/registered"
+	"github.com/codefleet/codefleet/internal/toolsearch"
+)
+
+// Options are the parts of a Toolbox. Source, Allow and Log are required.
+type Options struct {
+	Source     tools.Source
+	Reserved   []string                     // names of servers that tenants' processes cannot register
+	Allow      func(tenant string) []string // what a tenant may call, as broker.Allowed reads it
+	Embeddings *toolsearch.Embeddings       // of searches; nil: by words alone. New runs them until Close
+	Log        *slog.Logger
+}
+
+// Toolbox is ingest.Tools, and where a worker gets its tools. It is safe for concurrent use; Close it.
+type Toolbox struct {
+	o       Options
+	search  *toolsearch.Search
+	stop    context.CancelFunc // ends running
+	running sync.WaitGroup
+
+	mu         sync.Mutex
+	registered *registered.Registry // nil before Join
+	history    *toolsearch.History  // nil before Join
+	unwatch    func()
+	views      map[string]view // of tenants that do not see all: by allow-list, or by tenant with tools of its own
+}
+
+// view is the catalogue that a tenant sees, and what it was made of.
+type view struct {
+	base, snap *tools.Snapshot
+	overlay    *tools.Overlay
+}
+
+// New returns a toolbox.
+func New(o Options) *Toolbox {
+	b := &Toolbox{o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, unwatch: func() {}}
+	var ctx context.Context
+	ctx, b.stop = context.WithCancel(context.Background())
+	b.running.Go(func() { o.Embeddings.Run(ctx) })
+	return b
+}
+
+// Source returns the catalogue without the tools that tenants' processes register.
+func (b *Toolbox) Source() tools.Source { return b.o.Source }
+
+// Index returns the index of a catalogue, which searches share.
+func (b *Toolbox) Index(snap *tools.Snapshot) *toolsearch.Index { return b.search.Index(snap) }
+
+// Join connects the toolbox to the queue: from then on it knows the tools that tenants' processes
+// register, and the history of tenants' tasks.
+func (b *Toolbox) Join(queue *jobs.Client) error {
+	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved...)
+	unwatch, err := queue.WatchOffers(r.Heard)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.registered, b.unwatch, b.history = r, unwatch, toolsearch.NewHistory(queue, b.o.Log)
+	return nil
+}
+
+// Close ends what New and Join began, and closes the embeddings.
+func (b *Toolbox) Close() {
+	b.stop()
+	b.running.Wait()
+	_ = b.o.Embeddings.Close() // a lost vector costs one more request
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unwatch()
+}
+
+// registry is nil before Join.
+func (b *Toolbox) registry() *registered.Registry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.registered
+}
+
+// Overlay returns what the tenant's processes have registered; nil when that is nothing.
+func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
+	r := b.registry()
+	if r == nil {
+		return nil
+	}
+	return r.Overlay(tenant)
+}
+
+// Read returns the catalogue as the tenant sees it now, with the tools that it may call and no others.
+// It returns the same Snapshot until something changes.
+func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, error) {
+	base, err := b.o.Source.Read(ctx)
+	if base == nil {
+		return nil, err
+	}
+	overlay, allow := b.Overlay(tenant), b.o.Allow(tenant)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := tenant
+	if overlay == nil {
+		delete(b.views, tenant)
+		if slices.Contains(allow, "*") {
+			return base, nil
+		}
+		key = "\x00" + strings.Join(allow, "\x00") // tenants with the same list share a Snapshot and its index
+	}
+	v := b.views[key]
+	if v.base != base || v.overlay != overlay {
+		snap := base
+		if overlay != nil {
+			if snap, _, err = tools.Extend(base, overlay); err != nil {
+				return nil, err
+			}
+		}
+		snap = snap.Narrow(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
+		v = view{base: base, overlay: overlay, snap: snap}
+		b.views[key] = v
+	}
+	return v.snap, nil
+}
+
+// Search finds tools of the tenant's catalogue. After Join it uses the history of the tenant's tasks.
+func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
+	snap, err := b.Read(ctx, tenant)
+	if err != nil {
+		return selection.Response{}, err
+	}
+	b.mu.Lock()
+	history := b.history
+	b.mu.Unlock()
+	if history != nil {
+		r.History = history.Past(ctx, tenant)
+	}
+	return b.search.Index(snap).Select(ctx, r)
+}
+
+// Upstream routes a call: to the MCP servers of the fleet, or for every other server to the tenant's
+// processes.
+func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
+	known := servers.Servers()
+	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
+		registry := b.registry()
+		if registry == nil || slices.Contains(known, r.Server) {
+			return servers.Call(ctx, r)
+		}
+		return registry.Call(ctx, r)
+	}
+}
+
+// sendCalls sends calls of registered tools over the queue's connection.
+func sendCalls(queue *jobs.Client) registered.Send {
+	return func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error) {
+		response, err := queue.CallTool(ctx, tenant, jobs.ToolName{Server: server, Tool: tool}, data)
+		switch {
+		case errors.Is(err, jobs.ErrNoResponders):
+			err = fmt.Errorf("%w: %w", registered.ErrNobody, err)
+		case errors.Is(err, jobs.ErrToolDraining):
+			err = fmt.Errorf("%w: %w", registered.ErrAgain, err)
+		}
+		return response, err
+	}
+}

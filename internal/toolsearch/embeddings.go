@@ -1,0 +1,175 @@
+package toolsearch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/selection"
+)
+
+// Embeddings are the vectors of catalogues' tools. Searches use them in addition to the index of words,
+// never instead of it. A nil *Embeddings has no vectors: searches are by words alone.
+type Embeddings struct {
+	embedder selection.Embedder
+	opts     selection.HybridOptions
+	log      *slog.Logger
+	wake     chan struct{} // tells Run that pending or late has grown
+	close    func() error
+
+	mu      sync.Mutex
+	pending []ranking // catalogues without embeddings, the oldest first
+	late    []string  // queries whose vectors missed the deadline, the oldest first
+}
+
+const (
+	maxPending      = 8      // catalogues in pending; older ones are dropped, and searched by words
+	maxLate         = 16     // queries in late
+	vectorsInMemory = 10_000 // entries of the cache when the options bring none
+	vectorsOnDisk   = 50_000 // entries of the file cache, which is read into memory: 100 MB at 512 numbers
+)
+
+// NewEmbeddings returns embeddings by e. Call Run to have them computed.
+func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
+	if o.Cache == nil {
+		o.Cache = selection.NewMemoryCache(vectorsInMemory)
+	}
+	s := &Embeddings{embedder: e, opts: o, log: log, wake: make(chan struct{}, 1)}
+	s.opts.Late = s.retryLater
+	return s
+}
+
+// OpenEmbeddings returns the embeddings of an endpoint. They are cached in the file "vectors" of dir,
+// which all processes of this host share. deadline bounds the embedding of one search's queries; 0 is
+// the default of package selection.
+func OpenEmbeddings(
+	o selection.OpenAIOptions, dir string, deadline time.Duration, log *slog.Logger,
+) (*Embeddings, error) {
+	embedder, err := selection.NewOpenAIEmbedder(o)
+	if err != nil {
+		return nil, fmt.Errorf("embeddings: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	cache, err := selection.OpenFileCache(filepath.Join(dir, "vectors"), vectorsOnDisk)
+	if err != nil {
+		return nil, err
+	}
+	s := NewEmbeddings(embedder, selection.HybridOptions{Deadline: deadline, Cache: cache}, log)
+	s.close = cache.Close
+	return s, nil
+}
+
+// Close closes the cache. Run has ended by then.
+func (s *Embeddings) Close() error {
+	if s == nil || s.close == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// retryLater keeps queries for Run, which embeds them without the deadline of a search. A server that
+// loads its model on demand, and stops loading when the client disconnects, would otherwise never
+// finish loading.
+func (s *Embeddings) retryLater(queries []string) {
+	s.mu.Lock()
+	s.late = append(s.late, queries...)
+	s.late = s.late[max(0, len(s.late)-maxLate):]
+	s.mu.Unlock()
+	s.wakeRun()
+}
+
+func (s *Embeddings) wakeRun() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // Run has not handled the last wake yet
+	}
+}
+
+// The pause before a failed request is retried doubles with each failure in a row.
+const (
+	minRetryDelay = 5 * time.Second
+	maxRetryDelay = 5 * time.Minute
+)
+
+// Run embeds the tools of each new catalogue, in the background, until ctx ends. Until they are ready,
+// the catalogue is searched by words, and results say so.
+func (s *Embeddings) Run(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	var retry <-chan time.Time
+	delay := minRetryDelay
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+			delay = minRetryDelay
+		case <-retry:
+		}
+		retry = nil
+		if err := s.embedPending(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "embedding failed, tools are searched by words", "retry_in", delay, "error", err)
+			retry = time.After(delay)
+			delay = min(2*delay, maxRetryDelay)
+		}
+	}
+}
+
+// embedPending embeds the pending catalogues, then the late queries. Late queries that fail are dropped.
+func (s *Embeddings) embedPending(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if len(s.pending) == 0 {
+			late := s.late
+			s.late = nil
+			s.mu.Unlock()
+			return selection.Remember(ctx, s.embedder, s.opts.Cache, late)
+		}
+		x := s.pending[0]
+		s.mu.Unlock()
+		if err := x.hybrid.Load(ctx, x.local); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.pending = slices.DeleteFunc(s.pending, func(p ranking) bool { return p.hybrid == x.hybrid })
+		s.mu.Unlock()
+	}
+}
+
+// ranking ranks the tools of one catalogue.
+type ranking struct {
+	local  *selection.Snapshot
+	hybrid *selection.Hybrid // nil: no embeddings
+}
+
+// ranking returns the ranking of a catalogue, with the vectors that are cached.
+func (s *Embeddings) ranking(local *selection.Snapshot) ranking {
+	x := ranking{local: local}
+	if s == nil || local.Len() == 0 {
+		return x
+	}
+	x.hybrid = selection.NewHybrid(local, s.embedder, s.opts)
+	x.hybrid.Swap(local)
+	s.mu.Lock()
+	s.pending = append(s.pending, x)
+	s.pending = s.pending[max(0, len(s.pending)-maxPending):]
+	s.mu.Unlock()
+	s.wakeRun()
+	return x
+}
+
+// Select ranks; see selection.Snapshot and selection.Hybrid.
+func (x ranking) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
+	if x.hybrid == nil {
+		return x.local.Select(r)
+	}
+	return x.hybrid.Select(ctx, r)
+}

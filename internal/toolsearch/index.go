@@ -1,0 +1,218 @@
+package toolsearch
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+)
+
+// Index finds tools of one catalogue, among those that a program may call. It is safe for concurrent
+// use.
+type Index struct {
+	Snapshot *tools.Snapshot
+	Usable   []tools.Tool // those that a program may call
+
+	ranking func() ranking
+	tokens  func() []int // of the definitions of Usable, as a prompt would hold them
+}
+
+func newIndex(snap *tools.Snapshot, embeddings *Embeddings) *Index {
+	x := &Index{Snapshot: snap}
+	for _, t := range snap.Tools {
+		if t.Usable() {
+			x.Usable = append(x.Usable, t)
+		}
+	}
+	x.ranking = sync.OnceValue(func() ranking {
+		list := make([]selection.Tool, len(x.Usable))
+		for i, t := range x.Usable {
+			list[i] = selectable(t)
+		}
+		return embeddings.ranking(selection.Build(list))
+	})
+	x.tokens = sync.OnceValue(func() []int {
+		tokens := make([]int, len(x.Usable))
+		for i, t := range x.Usable {
+			tokens[i] = codegen.Tokens(t.ID() + t.Signature + t.Description + string(t.InputSchema))
+		}
+		return tokens
+	})
+	return x
+}
+
+// Select ranks the tools for one or several queries, with embeddings where they are ready.
+func (x *Index) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
+	return x.ranking().Select(ctx, r)
+}
+
+// Words returns the index without embeddings.
+func (x *Index) Words() *selection.Snapshot { return x.ranking().local }
+
+// Permitted iterates over the tools that an allow-list permits, as broker.Allowed reads it, with their
+// places in Usable.
+func (x *Index) Permitted(allow []string) iter.Seq2[int, tools.Tool] {
+	return func(yield func(int, tools.Tool) bool) {
+		for i, t := range x.Usable {
+			if broker.Allowed(allow, t.Server, t.Name) && !yield(i, t) {
+				return
+			}
+		}
+	}
+}
+
+// Count returns how many tools an allow-list permits.
+func (x *Index) Count(allow []string) (n int) {
+	for range x.Permitted(allow) {
+		n++
+	}
+	return n
+}
+
+// DefinitionTokens returns how many tokens the definitions of all permitted tools would take in a
+// prompt.
+func (x *Index) DefinitionTokens(allow []string) (sum int) {
+	tokens := x.tokens()
+	for i := range x.Permitted(allow) {
+		sum += tokens[i]
+	}
+	return sum
+}
+
+const (
+	maxQueries    = 20  // clauses of a description that are searched one by one; a longer one is one query
+	minConfidence = 0.2 // a clause below it adds no tools, unless all clauses are
+)
+
+// Wanted describes the tools that a task needs.
+type Wanted struct {
+	Description string
+	Allow       []string           // as broker.Allowed reads it
+	Max         int                // limit of tools; 0: selection.AtMost, which is also the largest
+	History     *selection.History // of the tenant; may be nil
+}
+
+// Pick returns the ids of the few tools that a task needs: the best tool of each clause and the best of
+// those that similar tasks used before, then the second best of each, and so on. degraded says why
+// embeddings did not take part although the fleet has them.
+func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded string, err error) {
+	queries := codegen.Clauses(w.Description)
+	if len(queries) == 0 || len(queries) > maxQueries {
+		queries = []string{w.Description}
+	}
+	request := selection.Request{
+		Queries: queries, Detail: selection.DetailName, Floor: 1,
+		Allow: func(tool *selection.Tool) bool { return broker.Allowed(w.Allow, tool.Server, tool.Name) },
+	}
+	found, err := x.Select(ctx, request)
+	if err != nil {
+		return nil, "", err
+	}
+	var confident, all [][]string
+	for _, q := range found.Queries {
+		all = append(all, q.Tools)
+		if q.Confidence >= minConfidence {
+			confident = append(confident, q.Tools)
+		}
+	}
+	if len(confident) == 0 {
+		confident = all
+	}
+	if w.History != nil {
+		request.Queries, request.History, request.Explain = []string{w.Description}, w.History, true
+		found, err := x.Words().Select(request)
+		if err != nil {
+			return nil, "", err
+		}
+		confident = append(confident, fromHistory(found))
+	}
+	return interleave(confident, w.limit()), found.Degraded, nil
+}
+
+func (w Wanted) limit() int {
+	if w.Max > 0 {
+		return min(w.Max, selection.AtMost)
+	}
+	return selection.AtMost
+}
+
+// fromHistory returns the tools that owe their place to the tenant's history, best first.
+func fromHistory(r selection.Response) (ids []string) {
+	for _, q := range r.Queries {
+		for _, id := range q.Tools {
+			for _, g := range r.Servers {
+				for _, h := range g.Tools {
+					if h.ID == id && h.Why.History > 0 {
+						ids = append(ids, id)
+					}
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// interleave returns at most n different strings: the first of each list, then the second of each, and
+// so on, so that the many tools of one clause do not displace the best tool of another.
+func interleave(lists [][]string, n int) []string {
+	out := []string{}
+	for place, more := 0, true; more; place++ {
+		more = false
+		for _, list := range lists {
+			if place < len(list) {
+				more = true
+				if len(out) < n && !slices.Contains(out, list[place]) {
+					out = append(out, list[place])
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Definitions returns the tools of the given ids as writers of programs need them. Unknown ids are
+// left out.
+func (x *Index) Definitions(ids []string) []codegen.Tool {
+	byID := make(map[string]tools.Tool, len(x.Usable))
+	for _, t := range x.Usable {
+		byID[t.ID()] = t
+	}
+	out := make([]codegen.Tool, 0, len(ids))
+	for _, id := range ids {
+		if t, ok := byID[id]; ok {
+			out = append(out, definition(t))
+		}
+	}
+	return out
+}
+
+func definition(t tools.Tool) codegen.Tool {
+	out := codegen.Tool{
+		Server: t.Server, Name: t.Name, Module: t.Package(), Function: t.Function,
+		Signature: t.Signature, Doc: t.Description,
+	}
+	for _, p := range t.Params() {
+		out.Params = append(out.Params, codegen.Param{Name: p.Name, Type: p.Type, Required: p.Required, Enum: p.Enum})
+	}
+	return out
+}
+
+func selectable(t tools.Tool) selection.Tool {
+	out := selection.Tool{
+		Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature,
+		ServerDescription: t.About.Description + "\n" + t.About.Instructions,
+	}
+	if !strings.EqualFold(t.About.Title, t.Server) { // an equal title adds nothing
+		out.ServerTitle = t.About.Title
+	}
+	for _, p := range t.Params() {
+		out.Params = append(out.Params, selection.Param(p))
+	}
+	return out
+}

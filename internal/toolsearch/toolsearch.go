@@ -1,0 +1,45 @@
+// Package toolsearch finds the tools of a catalogue that fit a description: for tasks, whose programs
+// are written with them (Index.Pick), and for callers who look for tools (Index.Select). It adds to
+// package selection, which ranks, what a process keeps between searches: the indexes of catalogues,
+// the embeddings of their tools, and what each tenant's tasks used before. The key type is Search.
+package toolsearch
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// Search keeps the indexes of the catalogues used last, because they are costly to build. It is safe
+// for concurrent use.
+type Search struct {
+	embeddings *Embeddings
+
+	mu      sync.Mutex
+	indexes []*Index // the least recently used first
+}
+
+// maxIndexes bounds the indexes that are kept: one for each Snapshot. Tenants that see the same tools
+// share a Snapshot.
+const maxIndexes = 32
+
+// New returns a search by words and embeddings; with nil embeddings by words alone.
+func New(e *Embeddings) *Search { return &Search{embeddings: e} }
+
+// Index returns the index of a catalogue. It is built at its first search.
+func (s *Search) Index(snap *tools.Snapshot) *Index {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.indexes, func(x *Index) bool { return x.Snapshot == snap }); i >= 0 {
+		found := s.indexes[i]
+		s.indexes = append(slices.Delete(s.indexes, i, i+1), found)
+		return found
+	}
+	if len(s.indexes) == maxIndexes {
+		s.indexes = slices.Delete(s.indexes, 0, 1)
+	}
+	x := newIndex(snap, s.embeddings)
+	s.indexes = append(s.indexes, x)
+	return x
+}
