@@ -170,7 +170,7 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 		o.Log = slog.Default()
 	}
 	about := tools.About{Title: o.Title, Description: o.Description}
-	offer := tools.Offer{Server: server, About: about.Tame(), Started: time.Now().UTC()}
+	offer := tools.Offer{Server: server, About: about.Sanitize(), Started: time.Now().UTC()}
 	names := make([]jobs.ToolName, len(list))
 	for i, t := range list {
 		offer.Tools = append(offer.Tools, t.def)
@@ -191,7 +191,7 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 }
 
 func checkTools(server string, list []ToolFunc) error {
-	errs := []error{tools.CheckOffered(server)}
+	errs := []error{tools.CheckOfferedServer(server)}
 	if len(list) == 0 {
 		errs = append(errs, errors.New("there is none"))
 	}
@@ -218,9 +218,9 @@ func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []b
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	a = tools.OfferAnswer{Code: tools.OfferLarge, Error: fmt.Sprintf("the answer has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
+	a = tools.OfferResponse{Code: tools.OfferLarge, Error: fmt.Sprintf("the answer has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
 	if err != nil {
-		a = tools.OfferAnswer{Code: tools.OfferFailed, Error: "the answer is no JSON: " + err.Error()}
+		a = tools.OfferResponse{Code: tools.OfferFailed, Error: "the answer is no JSON: " + err.Error()}
 	}
 	out, err = encode(a)
 	if err != nil {
@@ -229,17 +229,17 @@ func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []b
 	return out
 }
 
-func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferAnswer {
-	failed := func(err error) tools.OfferAnswer {
-		return tools.OfferAnswer{Code: tools.OfferFailed, Error: err.Error()}
+func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferResponse {
+	failed := func(err error) tools.OfferResponse {
+		return tools.OfferResponse{Code: tools.OfferFailed, Error: err.Error()}
 	}
 	i := slices.IndexFunc(s.list, func(t ToolFunc) bool { return t.def.Name == name.Tool })
-	var q tools.OfferCall
+	var q tools.OfferRequest
 	if err := json.Unmarshal(data, &q); err != nil {
 		return failed(fmt.Errorf("read the call: %w", err))
 	}
 	if q.Hash != "" && q.Hash != s.list[i].hash {
-		return tools.OfferAnswer{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
+		return tools.OfferResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
 	}
 	v, err := s.call(ctx, s.list[i], q.Args)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) too
 	if err != nil {
 		return failed(fmt.Errorf("the answer is no JSON: %w", err))
 	}
-	return tools.OfferAnswer{Value: value}
+	return tools.OfferResponse{Value: value}
 }
 
 // call keeps a panic of one tool from ending the process.

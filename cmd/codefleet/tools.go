@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -225,7 +226,7 @@ func showTool(w io.Writer, t client.Tool) {
 func showSchema(w io.Writer, what string, schema json.RawMessage) {
 	var b bytes.Buffer
 	if len(schema) > 0 && json.Indent(&b, schema, "", "  ") == nil {
-		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", what, tools.Visible(b.String()))
+		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", what, text.Printable(b.String()))
 	}
 }
 

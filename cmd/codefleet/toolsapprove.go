@@ -59,7 +59,7 @@ type reviewed struct {
 	Warnings    []string `json:"warnings,omitempty"`
 }
 
-func (a *app) approve(dir string, snap *tools.Snapshot, ids []string, all bool) error {
+func (a *app) approve(dir string, snap *tools.Listing, ids []string, all bool) error {
 	approvals, err := tools.LoadApprovals(dir)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ type localTools struct{ *app }
 func (a localTools) Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error) {
 	snap, err := a.catalogue(ctx)
 	if err == nil && o.Server != "" {
-		err = unknown(snap.KnowsServer(o.Server))
+		err = unknown(snap.CheckServer(o.Server))
 	}
 	if err != nil {
 		return client.ToolList{}, err
@@ -95,7 +95,7 @@ func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions
 }
 
 // catalogue reads the catalogue of the settings.
-func (a *app) catalogue(ctx context.Context) (*tools.Snapshot, error) {
+func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	c, err := a.load()
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
@@ -37,7 +38,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 				return err
 			}
 			var said lastWords
-			upstreams, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), Said: said.hear})
+			upstreams, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: said.hear})
 			if err != nil {
 				return err
 			}
@@ -126,10 +127,10 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 	if err != nil {
 		return err
 	}
-	for _, r := range p.Refused {
-		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, tools.Visible(r.Tool), r.Reason)
+	for _, r := range p.Rejected {
+		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
 	}
-	if previous.Server != "" && previous.Texts() != about.Texts() {
+	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
 		fmt.Fprintf(a.stderr, "%s says something else of itself than before, by which its tools are found: codefleet tools show %[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; codefleet tools approve shows what is new\n",

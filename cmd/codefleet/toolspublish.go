@@ -70,7 +70,7 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 		return published{}, nil, errNoBucket
 	}
 	bucket := assembly.CatalogueObjects(c)
-	var snap *tools.Snapshot
+	var snap *tools.Listing
 	var err error
 	if version != "" {
 		snap, err = tools.Republish(ctx, bucket, version)
@@ -93,7 +93,7 @@ var errNoBucket = errors.New("the settings name no bucket")
 
 // publishLocal stores the catalogue of the settings' servers directory as a version, and makes it the
 // one of new tasks.
-func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Snapshot, error) {
+func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Listing, error) {
 	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
 		return "", nil, err

@@ -66,7 +66,7 @@ func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
 		return err
 	}
 	defer mytools.Close()
-	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+	shelf, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 		Source: mytools.Source(), Dir: filepath.Join(dir, "catalogue"), Overlay: mytools.Overlay, Objects: objects, Log: t.Logger,
 	})
 	if err != nil {

@@ -88,7 +88,7 @@ func (b *bench) prepare(ctx context.Context) error {
 
 // preparer returns what happens before a model is called: it selects the tools that a description needs
 // and makes the request to write its program.
-func preparer(snap *tools.Snapshot) func(description string) (codegen.Request, error) {
+func preparer(snap *tools.Listing) func(description string) (codegen.Request, error) {
 	index := toolsearch.New(nil).Index(snap)
 	return func(description string) (codegen.Request, error) {
 		ids, _, err := index.Pick(context.Background(), toolsearch.Wanted{Description: description, Allow: []string{"*"}})
@@ -97,7 +97,7 @@ func preparer(snap *tools.Snapshot) func(description string) (codegen.Request, e
 }
 
 // context compares what the model is shown with the whole of tools/list.
-func (b *bench) context(six *tools.Snapshot) error {
+func (b *bench) context(six *tools.Listing) error {
 	list, err := json.Marshal(definitions(six))
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func tokens(r codegen.Request) (n int, err error) {
 	return n, err
 }
 
-func definitions(s *tools.Snapshot) (out []tools.Definition) {
+func definitions(s *tools.Listing) (out []tools.Definition) {
 	for _, t := range s.Tools {
 		out = append(out, t.Definition())
 	}
@@ -157,7 +157,7 @@ func definitions(s *tools.Snapshot) (out []tools.Definition) {
 
 // npmCatalogue writes the modules of the six servers, approved, and reads them: repeated under other names until there
 // are at least so many tools.
-func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Snapshot, error) {
+func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, error) {
 	var servers []struct {
 		Server  string             `json:"server"`
 		Version string             `json:"version"`

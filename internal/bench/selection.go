@@ -109,7 +109,7 @@ func (b *bench) shown() error {
 }
 
 // catalogueOf is a data set's catalogue as a fleet would have it.
-func catalogueOf(set selectioneval.Set) *tools.Snapshot {
+func catalogueOf(set selectioneval.Set) *tools.Listing {
 	var list []tools.Tool
 	for _, t := range set.Tools {
 		properties, names := map[string]any{}, []string{}
@@ -130,7 +130,7 @@ func catalogueOf(set selectioneval.Set) *tools.Snapshot {
 			About:     tools.About{Title: t.ServerTitle, Description: t.ServerDescription},
 		})
 	}
-	return tools.NewSnapshot(list)
+	return tools.NewListing(list)
 }
 
 func row(name, tools, questions string, c selectioneval.Columns) []string {

@@ -62,7 +62,7 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 	if servers == "" {
 		return t, nil, func() {}, nil
 	}
-	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+	shelf, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 		Source: tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}), Dir: filepath.Join(dir, "catalogue"), Log: quiet(),
 	})
 	if err != nil {
@@ -90,10 +90,10 @@ type crashAfterCall struct {
 	log  *slog.Logger
 }
 
-func (*crashAfterCall) Begin(context.Context, broker.Entry) error   { return nil }
-func (*crashAfterCall) Decided(context.Context, broker.Entry) error { return nil }
+func (*crashAfterCall) Begin(context.Context, broker.AuditRecord) error   { return nil }
+func (*crashAfterCall) Decided(context.Context, broker.AuditRecord) error { return nil }
 
-func (c *crashAfterCall) End(ctx context.Context, _ broker.Entry) error {
+func (c *crashAfterCall) End(ctx context.Context, _ broker.AuditRecord) error {
 	if c.left--; c.left > 0 {
 		return nil
 	}

@@ -18,14 +18,14 @@ import (
 // Tools is the catalogue as a tenant sees it: the fleet's tools, and those that the tenant's own
 // processes have registered.
 type Tools interface {
-	Read(ctx context.Context, tenant string) (*tools.Snapshot, error)
+	Read(ctx context.Context, tenant string) (*tools.Listing, error)
 	Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error)
 }
 
 // maxToolQueries bounds the work that one search may ask for.
 const maxToolQueries = 20
 
-func (s *Server) readTools(r *http.Request) (*tools.Snapshot, error) {
+func (s *Server) readTools(r *http.Request) (*tools.Listing, error) {
 	if s.o.Tools == nil {
 		e := apierror.New(errcode.NoTools, "this door has no catalogue of tools")
 		e.Hint = "give its process the settings of the object store, or of a servers directory"
@@ -46,7 +46,7 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	server := r.URL.Query().Get("server")
 	if server != "" {
-		if err := snap.KnowsServer(server); err != nil {
+		if err := snap.CheckServer(server); err != nil {
 			return unknownTool(err)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 }
 
 // ListTools is the catalogue, or one server of it, as GET /v1/tools lists it.
-func ListTools(snap *tools.Snapshot, server string, detail selection.Detail) schemas.ToolList {
+func ListTools(snap *tools.Listing, server string, detail selection.Detail) schemas.ToolList {
 	out := schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
 	for _, t := range snap.Tools {
 		if server == "" || server == t.Server {
@@ -96,7 +96,7 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	out.Description = cmp.Or(t.Description, t.Doc)
 	out.Module, out.Function, out.Path, out.Title, out.Hash = t.Module, t.Function, t.Path, t.Title, t.Hash
 	out.Exposed = t.Exposed
-	out.InputSchema, out.OutputSchema = tools.VisibleSchema(t.InputSchema), tools.VisibleSchema(t.OutputSchema)
+	out.InputSchema, out.OutputSchema = tools.PrintableSchema(t.InputSchema), tools.PrintableSchema(t.OutputSchema)
 	if t.Annotations != (tools.Annotations{}) {
 		a := schemas.ToolAnnotations(t.Annotations)
 		out.Annotations = &a

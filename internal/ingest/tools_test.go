@@ -20,9 +20,9 @@ import (
 // directory is a catalogue that is the same for all tenants but "other", which has none.
 type directory struct{ *tools.Catalogue }
 
-func (d directory) Read(ctx context.Context, tenant string) (*tools.Snapshot, error) {
+func (d directory) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	if tenant == "other" {
-		return tools.NewSnapshot(nil), nil
+		return tools.NewListing(nil), nil
 	}
 	return d.Catalogue.Read(ctx)
 }
@@ -94,7 +94,7 @@ func TestToolsLevels(t *testing.T) {
 // What servers say of themselves is listed once a server, at the level full.
 func TestToolsServers(t *testing.T) {
 	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
-	snap := tools.NewSnapshot([]tools.Tool{{Server: "mail", Name: "send", About: about}, {Server: "mail", Name: "search", About: about}, {Server: "math", Name: "add"}})
+	snap := tools.NewListing([]tools.Tool{{Server: "mail", Name: "send", About: about}, {Server: "mail", Name: "search", About: about}, {Server: "math", Name: "add"}})
 	want := []schemas.ToolServer{{Server: "mail", Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}}
 	for detail, want := range map[selection.Detail][]schemas.ToolServer{selection.DetailFull: want, selection.DetailDescription: nil, selection.DetailName: nil} {
 		if diff := cmp.Diff(want, ingest.ListTools(snap, "", detail).Servers); diff != "" {

@@ -28,7 +28,7 @@ func (p *Pipeline) calls(ctx context.Context, t *task, tree *state.Tree) (*broke
 	return broker.New(ctx, broker.Config{
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: t.allow,
-			Attempt: max(1, r.Run) + t.runs, RepeatInDoubt: t.result.Repairs > 0, // mends: no call in doubt is mended
+			Run: max(1, r.Run) + t.runs, RepeatInDoubt: t.result.Repairs > 0, // mends: no call in doubt is mended
 		},
 		Catalogue: t.tools.Snapshot, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
 		Policy: p.Tools.Policy, Budget: p.Tools.Budget, Schemas: p.schemas,
@@ -42,16 +42,16 @@ func (p *Pipeline) approver(t *task) broker.Approver {
 	if p.Tools.Approval <= 0 {
 		return nil
 	}
-	return func(ctx context.Context, q broker.Question) (broker.Verdict, error) {
+	return func(ctx context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 		until := earliest(time.Now().Add(p.Tools.Approval), t.deadline.Add(-answerSlack))
 		if end, ok := ctx.Deadline(); ok {
 			until = earliest(until, end.Add(-answerSlack))
 		}
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: until.UTC(),
-			Arguments: broker.Shown(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
+			Arguments: broker.Preview(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
-		return broker.Verdict{State: broker.Approved(a.State), By: a.By, Reason: a.Reason}, err
+		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err
 	}
 }
 
@@ -100,7 +100,7 @@ func local(calls *broker.Execution) func(executor.LocalCall) {
 	if calls == nil {
 		return nil
 	}
-	return func(c executor.LocalCall) { calls.Local(c.Server, c.Tool, c.MS, c.OK) }
+	return func(c executor.LocalCall) { calls.AddLocal(c.Server, c.Tool, c.MS, c.OK) }
 }
 
 // progressEvery is the least time between two lines of progress of one call: a server may tell as
@@ -152,8 +152,8 @@ func (t *task) called(calls *broker.Execution) {
 }
 
 // busy is the time in which at least one call was under way, in milliseconds.
-func busy(entries []broker.Entry) (ms float64) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.Entry) int { return a.Started.Compare(b.Started) })
+func busy(entries []broker.AuditRecord) (ms float64) {
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.AuditRecord) int { return a.Started.Compare(b.Started) })
 	var until time.Time
 	for _, e := range entries {
 		end := e.Started.Add(time.Duration(e.MS * float64(time.Millisecond)))

@@ -41,7 +41,7 @@ type Stages struct {
 	Pool       *executor.Pool
 	Store      *state.Store
 	Tools      Tools
-	Index      func(*tools.Snapshot) *toolsearch.Index // required with Tools
+	Index      func(*tools.Listing) *toolsearch.Index // required with Tools
 	History    *toolsearch.History                     // nil: nothing is recorded
 	Writer     *codegen.Writer                         // writes programs; nil: only the rules do
 	Models     map[string]*codegen.Writer              // those that a task may name, by profile

@@ -44,7 +44,7 @@ func (p *Pipeline) discover(ctx context.Context, t *task) error {
 // catalogue is the version that the record pins. One that is not to be had any more (it was made from
 // the files of a host that is gone) is no reason to give the task up: it gets the tools of now, and
 // the result says so.
-func (p *Pipeline) catalogue(ctx context.Context, t *task) (version string, snap *tools.Snapshot, err error) {
+func (p *Pipeline) catalogue(ctx context.Context, t *task) (version string, snap *tools.Listing, err error) {
 	tenant := t.job.Record.Tenant
 	if version = t.job.Record.Catalogue; version != "" {
 		snap, err = p.Tools.Catalogue.Pinned(ctx, tenant, version)

@@ -34,7 +34,7 @@ func inDoubt(code string) bool {
 	return false
 }
 
-func (t *task) mutates(e broker.Entry) bool {
+func (t *task) mutates(e broker.AuditRecord) bool {
 	tool, err := t.tools.Snapshot.Lookup(e.Server, e.Tool)
 	return err == nil && tool.Annotations.Mutates()
 }
@@ -81,7 +81,7 @@ func (t *task) failure() codegen.Failure {
 	}
 	for _, e := range t.entries {
 		if e.OK && !e.Local && t.mutates(e) {
-			if done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.Asked, e.Answered); !slices.Contains(t.done, done) {
+			if done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.ArgsExcerpt, e.ResultExcerpt); !slices.Contains(t.done, done) {
 				t.done = append(t.done, done)
 			}
 		}

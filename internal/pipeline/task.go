@@ -35,7 +35,7 @@ type task struct {
 	writer      *codegen.Writer // nil: only the rules write
 	budget      *codegen.Budget // of the task's model tokens; nil: any
 	repairs     int             // that the model may still try
-	entries     []broker.Entry  // tool calls of the latest run
+	entries     []broker.AuditRecord  // tool calls of the latest run
 	done        []string        // calls of all runs that changed something, for the model that repairs
 	timing      schemas.Timing
 	result      schemas.Result

@@ -9,14 +9,14 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// Catalogue is where tasks have their tools from; *tools.Shelf is one.
+// Catalogue is where tasks have their tools from; *tools.VersionStore is one.
 type Catalogue interface {
 	// Current returns the version of the tenant's catalogue that a task begun now pins, and its tools:
 	// the same Snapshot while nothing changes.
-	Current(ctx context.Context, tenant string) (version string, snap *tools.Snapshot, err error)
+	Current(ctx context.Context, tenant string) (version string, snap *tools.Listing, err error)
 	// Pinned returns the tools of a version that an earlier run of the task pinned, perhaps on another
 	// host; fs.ErrNotExist when it is not to be had any more.
-	Pinned(ctx context.Context, tenant, version string) (*tools.Snapshot, error)
+	Pinned(ctx context.Context, tenant, version string) (*tools.Listing, error)
 }
 
 // Tools are the catalogue, and what stands behind its tools. Without a Catalogue tasks have no tools;

@@ -18,17 +18,17 @@ import (
 
 func TestBusy(t *testing.T) {
 	start := time.Now()
-	at := func(from, ms float64) broker.Entry {
-		return broker.Entry{Started: start.Add(time.Duration(from * float64(time.Millisecond))), MS: ms}
+	at := func(from, ms float64) broker.AuditRecord {
+		return broker.AuditRecord{Started: start.Add(time.Duration(from * float64(time.Millisecond))), MS: ms}
 	}
 	for _, c := range []struct {
-		entries []broker.Entry
+		entries []broker.AuditRecord
 		want    float64
 	}{
 		{nil, 0},
-		{[]broker.Entry{at(0, 5)}, 5},
-		{[]broker.Entry{at(10, 5), at(0, 5)}, 10},                       // one after the other
-		{[]broker.Entry{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some at once
+		{[]broker.AuditRecord{at(0, 5)}, 5},
+		{[]broker.AuditRecord{at(10, 5), at(0, 5)}, 10},                       // one after the other
+		{[]broker.AuditRecord{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some at once
 	} {
 		if got := busy(c.entries); got != c.want {
 			t.Errorf("busy(%v) = %v, want %v", c.entries, got, c.want)
@@ -37,18 +37,18 @@ func TestBusy(t *testing.T) {
 }
 
 func TestRepairable(t *testing.T) {
-	mutating := tools.NewSnapshot([]tools.Tool{
+	mutating := tools.NewListing([]tools.Tool{
 		{Server: "mail", Name: "send", State: tools.Approved},
 		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
 	})
-	call := func(tool string, code string) []broker.Entry {
-		return []broker.Entry{{Server: "mail", Tool: tool, Code: code}}
+	call := func(tool string, code string) []broker.AuditRecord {
+		return []broker.AuditRecord{{Server: "mail", Tool: tool, Code: code}}
 	}
 	for _, c := range []struct {
 		name    string
 		status  schemas.Status
 		repairs int
-		entries []broker.Entry
+		entries []broker.AuditRecord
 		want    bool
 	}{
 		{"failed", schemas.Failed, 1, nil, true},
@@ -69,21 +69,21 @@ func TestRepairable(t *testing.T) {
 
 // The model that repairs is told of every call that changed something, also of those before the last run.
 func TestFailureTellsWhatWasDone(t *testing.T) {
-	snap := tools.NewSnapshot([]tools.Tool{
+	snap := tools.NewListing([]tools.Tool{
 		{Server: "mail", Name: "send", State: tools.Approved},
 		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
 	})
-	entry := func(tool, asked string, ok bool) broker.Entry {
-		return broker.Entry{Server: "mail", Tool: tool, Asked: asked, Answered: "7", OK: ok}
+	entry := func(tool, asked string, ok bool) broker.AuditRecord {
+		return broker.AuditRecord{Server: "mail", Tool: tool, ArgsExcerpt: asked, ResultExcerpt: "7", OK: ok}
 	}
 	task := &task{tools: &toolset{"v1", toolsearch.New(nil).Index(snap)}, code: "x"}
 	for _, run := range []struct {
-		entries []broker.Entry
+		entries []broker.AuditRecord
 		want    []string
 	}{
-		{[]broker.Entry{entry("send", `{"to":"a"}`, true), entry("read", "", true), entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
-		{[]broker.Entry{entry("send", `{"to":"c"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
-		{[]broker.Entry{entry("send", `{"to":"a"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true), entry("read", "", true), entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
 		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
 	} {
 		task.entries = run.entries

@@ -43,7 +43,7 @@ type publishedOr struct {
 	local     *tools.Catalogue
 }
 
-func (p *publishedOr) Read(ctx context.Context) (*tools.Snapshot, error) {
+func (p *publishedOr) Read(ctx context.Context) (*tools.Listing, error) {
 	snap, err := p.published.Read(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.local.Read(ctx)
@@ -51,10 +51,10 @@ func (p *publishedOr) Read(ctx context.Context) (*tools.Snapshot, error) {
 	return snap, err
 }
 
-func (p *publishedOr) Place(ctx context.Context, dir string) (tools.Version, *tools.Snapshot, error) {
-	v, snap, err := p.published.Place(ctx, dir)
+func (p *publishedOr) Unpack(ctx context.Context, dir string) (tools.Version, *tools.Listing, error) {
+	v, snap, err := p.published.Unpack(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return p.local.Place(ctx, dir)
+		return p.local.Unpack(ctx, dir)
 	}
 	return v, snap, err
 }

@@ -46,7 +46,7 @@ type Toolbox struct {
 
 // view is the catalogue that a tenant sees, and what it was made of.
 type view struct {
-	base, snap *tools.Snapshot
+	base, snap *tools.Listing
 	overlay    *tools.Overlay
 }
 
@@ -63,13 +63,13 @@ func New(o Options) *Toolbox {
 func (b *Toolbox) Source() tools.Source { return b.o.Source }
 
 // Index returns the index of a catalogue, which searches share.
-func (b *Toolbox) Index(snap *tools.Snapshot) *toolsearch.Index { return b.search.Index(snap) }
+func (b *Toolbox) Index(snap *tools.Listing) *toolsearch.Index { return b.search.Index(snap) }
 
 // Join connects the toolbox to the queue: from then on it knows the tools that tenants' processes
 // register, and the history of tenants' tasks.
 func (b *Toolbox) Join(queue *jobs.Client) error {
 	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved...)
-	unwatch, err := queue.WatchOffers(r.Heard)
+	unwatch, err := queue.WatchOffers(r.Update)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
 
 // Read returns the catalogue as the tenant sees it now, with the tools that it may call and no others.
 // It returns the same Snapshot until something changes.
-func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, error) {
+func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
 	if base == nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Snapshot, err
 				return nil, err
 			}
 		}
-		snap = snap.Narrow(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
+		snap = snap.Filter(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
 		v = view{base: base, overlay: overlay, snap: snap}
 		b.views[key] = v
 	}
@@ -172,9 +172,9 @@ func sendCalls(queue *jobs.Client) registered.Send {
 		response, err := queue.CallTool(ctx, tenant, jobs.ToolName{Server: server, Tool: tool}, data)
 		switch {
 		case errors.Is(err, jobs.ErrNoResponders):
-			err = fmt.Errorf("%w: %w", registered.ErrNobody, err)
+			err = fmt.Errorf("%w: %w", registered.ErrNotServed, err)
 		case errors.Is(err, jobs.ErrToolDraining):
-			err = fmt.Errorf("%w: %w", registered.ErrAgain, err)
+			err = fmt.Errorf("%w: %w", registered.ErrRetry, err)
 		}
 		return response, err
 	}

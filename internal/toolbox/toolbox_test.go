@@ -108,7 +108,7 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 func TestTenantsShareWhatTheySee(t *testing.T) {
 	some, others := []string{"calculator/*"}, []string{"weather/*"}
 	box := open(t, map[string][]string{"a": some, "b": some, "c": others, "d": {"*"}})
-	seen := map[string]*tools.Snapshot{}
+	seen := map[string]*tools.Listing{}
 	for _, tenant := range []string{"a", "b", "c", "d", "nobody"} {
 		var err error
 		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {

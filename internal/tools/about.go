@@ -2,7 +2,8 @@ package tools
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // About is what an MCP server says of itself, not of a tool. It helps to find the server's tools among others and is
@@ -23,27 +24,17 @@ const (
 
 // Tame returns the texts with hidden characters spelled out, the version and the title on one line, and all of them
 // within the limits: what is longer ends in "…".
-func (a About) Tame() About {
-	line := func(s string) string { return shorten(Visible(strings.Join(strings.Fields(s), " ")), maxTitle) }
-	lines := strings.NewReplacer("\r\n", "\n", "\r", "\n")
-	text := func(s string) string { return shorten(strings.TrimSpace(Visible(lines.Replace(s))), maxAbout) }
-	return About{line(a.Version), line(a.Title), text(a.Description), text(a.Instructions)}
+func (a About) Sanitize() About {
+	line := func(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), maxTitle) }
+	lineEnds := strings.NewReplacer("\r\n", "\n", "\r", "\n")
+	lines := func(s string) string {
+		return text.Truncate(strings.TrimSpace(text.Printable(lineEnds.Replace(s))), maxAbout)
+	}
+	return About{line(a.Version), line(a.Title), lines(a.Description), lines(a.Instructions)}
 }
 
 // Texts are what it says but for its version, which is a new one now and then.
-func (a About) Texts() About {
+func (a About) WithoutVersion() About {
 	a.Version = ""
 	return a
-}
-
-// shorten cuts s to at most n bytes.
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	n -= len("…")
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

@@ -16,18 +16,18 @@ import (
 func TestTame(t *testing.T) {
 	got := tools.About{
 		Version: "wiki\r\n1\u202e", Title: "The\nwiki\tof\u200b the company", Description: " One.\r\nTwo.\rThree.\x1b[31m \xff\n", Instructions: strings.Repeat("é", 5000),
-	}.Tame()
+	}.Sanitize()
 	want := tools.About{
 		Version: "wiki 1<U+202E>", Title: "The wiki of<U+200B> the company", Description: "One.\nTwo.\nThree.<U+001B>[31m <U+FFFD>", Instructions: strings.Repeat("é", 998) + "…",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Tame (-want +got):\n%s", diff)
 	}
-	if got.Tame() != got {
-		t.Errorf("Tame a second time: %+v", got.Tame())
+	if got.Sanitize() != got {
+		t.Errorf("Tame a second time: %+v", got.Sanitize())
 	}
 	for _, text := range []string{strings.Repeat("\xc3", 4000), strings.Repeat("\U0001f600", 4000), strings.Repeat("a\u0300", 4000)} {
-		got := tools.About{Title: text, Instructions: text}.Tame()
+		got := tools.About{Title: text, Instructions: text}.Sanitize()
 		if len(got.Title) > 200 || len(got.Instructions) > 2000 || !utf8.ValidString(got.Title+got.Instructions) {
 			t.Errorf("Tame of %.12q…: %d and %d bytes, %q", text, len(got.Title), len(got.Instructions), got.Title)
 		}

@@ -44,7 +44,7 @@ func (a Approvals) Difference(server string, d Definition) []string {
 	if !ok {
 		return []string{"new tool"}
 	}
-	return Difference(was.Definition, d)
+	return difference(was.Definition, d)
 }
 
 func parseApprovals(data []byte) (Approvals, error) {

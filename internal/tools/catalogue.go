@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Names of the files of a catalogue that are no modules.
@@ -50,7 +52,7 @@ type Catalogue struct {
 	astray    []Broken // what is beside the servers, as it was last
 	approvals cachedFile
 	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
-	last      *Snapshot
+	last      *Listing
 }
 
 // OpenCatalogue returns the catalogue of the directory; it reads nothing yet.
@@ -61,17 +63,17 @@ func OpenCatalogue(dir string, opts Options) *Catalogue {
 // Dir is the servers directory.
 func (c *Catalogue) Dir() string { return c.dir }
 
-// Read returns the catalogue as it is now: the same Snapshot as before when no file changed. Files
+// Read returns the catalogue as it is now: the same Listing as before when no file changed. Files
 // that are no tools are in its Broken; an error means that the directory could not be read at all.
 // A directory that does not exist is an empty catalogue.
-func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
+func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(c.servers)
 		c.astray = nil
-		c.last = NewSnapshot(nil)
+		c.last = NewListing(nil)
 		return c.last, nil
 	}
 	if err != nil {
@@ -101,7 +103,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Snapshot, error) {
 }
 
 // Place makes the catalogue as it is now a directory dir/<id>: Source.
-func (c *Catalogue) Place(ctx context.Context, dir string) (Version, *Snapshot, error) {
+func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
 	v, snap, err := c.Pack(ctx)
 	if err != nil {
 		return Version{}, nil, err
@@ -125,11 +127,11 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 		switch name := e.Name(); {
 		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular() && !strings.HasSuffix(name, ".py"):
 		case e.Type().IsRegular():
-			broken = append(broken, Broken{Path: Visible(name), Message: "a tool's file is in its server's directory: servers/mine/" + Visible(name) + ", say"})
+			broken = append(broken, Broken{Path: text.Printable(name), Message: "a tool's file is in its server's directory: servers/mine/" + text.Printable(name) + ", say"})
 		case !e.IsDir():
-			broken = append(broken, Broken{Path: Visible(name), Message: "neither a directory nor a file; links are not followed"})
+			broken = append(broken, Broken{Path: text.Printable(name), Message: "neither a directory nor a file; links are not followed"})
 		case !isIdentifier(name):
-			broken = append(broken, Broken{Path: Visible(name), Message: "a server's directory is a Python name"})
+			broken = append(broken, Broken{Path: text.Printable(name), Message: "a server's directory is a Python name"})
 		case keywords[name]:
 			broken = append(broken, Broken{Path: name, Message: "a server's directory is no keyword of Python: nobody could import it"})
 		default:
@@ -221,7 +223,7 @@ func (c *Catalogue) check(ctx context.Context) error {
 	return nil
 }
 
-func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
+func (c *Catalogue) assemble(broken []Broken) (*Listing, error) {
 	approvals, err := parseApprovals(c.approvals.data)
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
@@ -254,7 +256,7 @@ func (c *Catalogue) assemble(broken []Broken) (*Snapshot, error) {
 			all = append(all, t)
 		}
 	}
-	snap := NewSnapshot(all, broken...)
+	snap := NewListing(all, broken...)
 	snap.Warnings = warnings
 	return snap, nil
 }
@@ -267,9 +269,9 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	verdict, checked := c.checked[f.sum]
 	switch {
 	case f.skipped != "":
-		return Tool{}, &Broken{Path: Visible(at), Message: f.skipped}
+		return Tool{}, &Broken{Path: text.Printable(at), Message: f.skipped}
 	case !isIdentifier(base):
-		return Tool{}, &Broken{Path: Visible(at), Message: "a tool's file is a Python name and .py"}
+		return Tool{}, &Broken{Path: text.Printable(at), Message: "a tool's file is a Python name and .py"}
 	case checked && verdict.Message != "":
 		return Tool{}, &Broken{Path: at, Line: verdict.Line, Message: verdict.Message}
 	case f.err != nil && (!checked || !strings.Contains(string(f.data), "def "+base)):
@@ -289,7 +291,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 func describe(t *Tool, index *parsedIndex, i int, approvals Approvals) {
 	d := index.Tools[i]
 	t.Server, t.Name, t.About = index.Server, d.Name, index.About
-	t.Title, t.Description, t.Doc = Visible(d.Title), Visible(d.Description), ""
+	t.Title, t.Description, t.Doc = text.Printable(d.Title), text.Printable(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
 	t.Hash, t.def = index.hashes[i], d
 	t.State = approvals.State(t.ID(), t.Hash)
@@ -312,7 +314,7 @@ func isIdentifier(s string) bool {
 		if !letter && (i == 0 || r < '0' || r > '9') {
 			return false
 		}
-		if hidden(r) {
+		if text.Hidden(r) {
 			return false
 		}
 	}

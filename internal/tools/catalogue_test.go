@@ -28,7 +28,7 @@ func write(tb testing.TB, dir, name, text string) {
 	}
 }
 
-func read(tb testing.TB, c *tools.Catalogue) *tools.Snapshot {
+func read(tb testing.TB, c *tools.Catalogue) *tools.Listing {
 	tb.Helper()
 	s, err := c.Read(tb.Context())
 	if err != nil {
@@ -37,7 +37,7 @@ func read(tb testing.TB, c *tools.Catalogue) *tools.Snapshot {
 	return s
 }
 
-func ids(s *tools.Snapshot) []string {
+func ids(s *tools.Listing) []string {
 	var out []string
 	for _, tool := range s.Tools {
 		out = append(out, tool.ID())
@@ -307,10 +307,10 @@ func TestHash(t *testing.T) {
 }
 
 func TestNarrow(t *testing.T) {
-	all := tools.NewSnapshot([]tools.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}, {Server: "b", Name: "x"}},
+	all := tools.NewListing([]tools.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}, {Server: "b", Name: "x"}},
 		tools.Broken{Path: "a/z.py"}, tools.Broken{Path: "c/z.py"})
 	all.Warnings = []tools.Finding{{Tool: "a/y"}, {Tool: "b/x"}}
-	some := all.Narrow(func(server, tool string) bool { return server == "a" && tool != "x" })
+	some := all.Filter(func(server, tool string) bool { return server == "a" && tool != "x" })
 	if d := cmp.Diff([]string{"a"}, some.Servers()); d != "" || len(some.Tools) != 1 || some.Tools[0].ID() != "a/y" {
 		t.Errorf("Narrow keeps %v", some.Tools)
 	}

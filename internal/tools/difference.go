@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Difference lists what changed between two definitions, as JSON paths with the old and the new
 // value, in a stable order. Texts are quoted, so that nothing in them is taken for our own words.
-func Difference(before, after Definition) []string {
+func difference(before, after Definition) []string {
 	var out []string
 	compare(&out, "", asTree(before), asTree(after))
 	return out
@@ -22,13 +24,13 @@ func Difference(before, after Definition) []string {
 func asTree(d Definition) any {
 	data, err := json.Marshal(d)
 	if err != nil { // a schema that is no JSON
-		return Visible(fmt.Sprintf("%+v", d))
+		return text.Printable(fmt.Sprintf("%+v", d))
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return Visible(string(data))
+		return text.Printable(string(data))
 	}
 	return v
 }
@@ -52,7 +54,7 @@ func compare(out *[]string, at string, before, after any) {
 	for _, k := range keys {
 		x, inOld := a[k]
 		y, inNew := b[k]
-		path := strings.TrimPrefix(at+"."+Visible(k), ".")
+		path := strings.TrimPrefix(at+"."+text.Printable(k), ".")
 		switch {
 		case !inOld:
 			*out = append(*out, fmt.Sprintf("+ %s: %s", path, show(y)))
@@ -66,7 +68,7 @@ func compare(out *[]string, at string, before, after any) {
 
 func show(v any) string {
 	if s, ok := v.(string); ok {
-		return strconv.QuoteToGraphic(Visible(s))
+		return strconv.QuoteToGraphic(text.Printable(s))
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -74,5 +76,5 @@ func show(v any) string {
 	if enc.Encode(v) != nil {
 		return "?"
 	}
-	return Visible(strings.TrimSpace(b.String()))
+	return text.Printable(strings.TrimSpace(b.String()))
 }

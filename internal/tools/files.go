@@ -180,7 +180,7 @@ func parseIndex(f *cachedFile) *parsedIndex {
 	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
 		return p
 	}
-	p.About = p.Tame() // a file that nobody generated says anything
+	p.About = p.Sanitize() // a file that nobody generated says anything
 	for i, d := range p.Tools {
 		p.byFunc[p.Names[d.Name]] = i
 		p.hashes = append(p.hashes, d.Hash())

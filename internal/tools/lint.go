@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Finding is something in a tool's texts that a person should see before approving it.
@@ -29,7 +30,7 @@ func Lint(server string, d Definition) []Finding {
 		{"schema", texts(d.OutputSchema)},
 	} {
 		for _, message := range lintText(f.text) {
-			out = append(out, Finding{Tool: server + "/" + Visible(d.Name), Field: f.name, Message: message})
+			out = append(out, Finding{Tool: server + "/" + text.Printable(d.Name), Field: f.name, Message: message})
 		}
 	}
 	return out
@@ -57,7 +58,7 @@ func lintText(s string) []string {
 	counts := map[rune]int{}
 	var order []rune
 	for _, r := range s {
-		if hidden(r) {
+		if text.Hidden(r) {
 			if counts[r]++; counts[r] == 1 {
 				order = append(order, r)
 			}
@@ -84,33 +85,4 @@ var suspicious = []string{
 	"ignore previous", "ignore all previous", "ignore the above", "disregard previous", "system prompt",
 	"do not tell the user", "don't tell the user", "do not mention", "without telling", "<important>",
 	"before using any other tool", "instead of any other tool", "you must always call", "conversation history",
-}
-
-// hidden reports runes that a reader does not see or that reorder what he sees: controls but tab
-// and line ends, format characters (zero width, bidirectional, tags), variation selectors, fillers
-// and private use.
-func hidden(r rune) bool {
-	switch r {
-	case '\t', '\n', '\r':
-		return false
-	case 0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800, 0x034F, 0x17B4, 0x17B5, 0x2028, 0x2029, unicode.ReplacementChar:
-		return true
-	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Variation_Selector)
-}
-
-// Visible returns s with every hidden character spelled out, as in <U+200B>.
-func Visible(s string) string {
-	if !strings.ContainsFunc(s, hidden) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if hidden(r) {
-			fmt.Fprintf(&b, "<U+%04X>", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // UnknownError says that there is no such tool or argument, and what was perhaps meant.
@@ -30,11 +32,11 @@ func Nearest(name string, names []string, n int) []string {
 		name string
 		cost int
 	}
-	want := strings.ToLower(clip(name))
+	want := strings.ToLower(text.Truncate(name, maxName))
 	all := make([]scored, 0, len(names))
 	for _, s := range names {
-		got := strings.ToLower(clip(s))
-		cost := distance(want, got)
+		got := strings.ToLower(text.Truncate(s, maxName))
+		cost := text.Distance(want, got)
 		if strings.Contains(got, want) || strings.Contains(want, got) {
 			cost = min(cost, 1)
 		}
@@ -52,33 +54,8 @@ func Nearest(name string, names []string, n int) []string {
 	return out
 }
 
-// clip bounds the quadratic work on names from outside.
-func clip(s string) string {
-	const most = 128
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return s
-}
+// maxName bounds the work on names of untrusted origin, in bytes: Distance takes quadratic time.
+const maxName = 128
 
-// distance is Levenshtein's, over runes.
-func distance(a, b string) int {
-	ra, rb := []rune(a), []rune(b)
-	row := make([]int, len(rb)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i, ca := range ra {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, cb := range rb {
-			cost := diagonal
-			if ca != cb {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(rb)]
-}
+// printableName prepares a name of untrusted origin for an error.
+func printableName(s string) string { return text.Printable(text.Truncate(s, maxName)) }

@@ -24,14 +24,14 @@ type (
 		Expose   bool    `json:"expose,omitempty"`    // as a tool of the MCP bridge
 	}
 	// OfferCall asks for a call.
-	OfferCall struct {
+	OfferRequest struct {
 		Tenant  string          `json:"tenant"`
 		Session string          `json:"session,omitempty"`
 		Hash    string          `json:"hash,omitempty"` // the definition that the caller relies on; empty: any
 		Args    json.RawMessage `json:"args"`
 	}
 	// OfferAnswer is the answer: Value, or Error.
-	OfferAnswer struct {
+	OfferResponse struct {
 		Value json.RawMessage `json:"value,omitempty"`
 		Error string          `json:"error,omitempty"`
 		Code  OfferCode       `json:"code,omitempty"` // of an Error
@@ -56,9 +56,9 @@ var (
 )
 
 // CheckOffered says why a name cannot be a server that processes serve.
-func CheckOffered(server string) error {
+func CheckOfferedServer(server string) error {
 	if !offeredServer.MatchString(server) {
-		return fmt.Errorf("server %q: its name begins with a lower-case letter, followed by up to 62 lower-case letters, digits and _", Visible(clip(server)))
+		return fmt.Errorf("server %q: its name begins with a lower-case letter, followed by up to 62 lower-case letters, digits and _", printableName(server))
 	}
 	return nil
 }
@@ -70,16 +70,16 @@ func (t OfferedTool) Check() error {
 	}
 	switch {
 	case !offeredTool.MatchString(t.Name):
-		return fmt.Errorf("tool %q: its name begins with a letter, followed by up to 63 letters, digits, - and _", Visible(clip(t.Name)))
+		return fmt.Errorf("tool %q: its name begins with a letter, followed by up to 63 letters, digits, - and _", printableName(t.Name))
 	case json.Unmarshal(t.InputSchema, &schema) != nil || schema.Type != "object":
 		return fmt.Errorf("tool %q: its input is no object", t.Name)
 	case len(t.OutputSchema) > 0 && !json.Valid(t.OutputSchema):
 		return fmt.Errorf("tool %q: its output schema is no JSON", t.Name)
-	case t.TimeoutS < 0 || t.TimeoutS > MaxOfferedTimeout.Seconds():
-		return fmt.Errorf("tool %q: its timeout is over %s", t.Name, MaxOfferedTimeout)
+	case t.TimeoutS < 0 || t.TimeoutS > maxOfferedTimeout.Seconds():
+		return fmt.Errorf("tool %q: its timeout is over %s", t.Name, maxOfferedTimeout)
 	}
 	return nil
 }
 
 // MaxOfferedTimeout is the longest that a tool may ask for.
-const MaxOfferedTimeout = 10 * time.Minute
+const maxOfferedTimeout = 10 * time.Minute

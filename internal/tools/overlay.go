@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Overlay is what one tenant has beside the fleet's catalogue: the modules of tools that its own
@@ -19,7 +21,7 @@ type Overlay struct {
 // Extend returns the catalogue of a tenant: the fleet's, and what the overlay adds. A server that the
 // fleet has is the fleet's: the tenant's of that name is listed as broken. used are the files of the
 // others.
-func Extend(base *Snapshot, o *Overlay) (snap *Snapshot, used map[string][]byte, err error) {
+func Extend(base *Listing, o *Overlay) (snap *Listing, used map[string][]byte, err error) {
 	taken := map[string]string{}
 	for _, t := range base.Tools {
 		taken[t.Package()] = t.Server
@@ -37,7 +39,7 @@ func Extend(base *Snapshot, o *Overlay) (snap *Snapshot, used map[string][]byte,
 			broken = append(broken, Broken{Path: dir, Message: fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)})
 		}
 	}
-	own, err := ReadFiles(used)
+	own, err := readFiles(used)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,13 +47,13 @@ func Extend(base *Snapshot, o *Overlay) (snap *Snapshot, used map[string][]byte,
 		own.Tools[i].State = Registered
 		own.Tools[i].Exposed = o.Expose[own.Tools[i].ID()]
 	}
-	snap = NewSnapshot(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
+	snap = NewListing(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
 	snap.Warnings = slices.Concat(base.Warnings, own.Warnings)
 	return snap, used, nil
 }
 
 // ReadFiles reads a catalogue out of files in memory, by their paths below servers/.
-func ReadFiles(files map[string][]byte) (*Snapshot, error) {
+func readFiles(files map[string][]byte) (*Listing, error) {
 	c := OpenCatalogue("", Options{})
 	var broken []Broken
 	for name, data := range files {
@@ -64,7 +66,7 @@ func ReadFiles(files map[string][]byte) (*Snapshot, error) {
 		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."), file != IndexFile && !strings.HasSuffix(file, ".py"):
 			continue
 		case !isIdentifier(dir):
-			broken = append(broken, Broken{Path: Visible(dir), Message: "a server's directory is a Python name"})
+			broken = append(broken, Broken{Path: text.Printable(dir), Message: "a server's directory is a Python name"})
 			continue
 		}
 		if c.servers[dir] == nil {

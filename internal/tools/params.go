@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Param is one parameter of a tool's function, under its Python name.
@@ -42,9 +44,9 @@ func (t Tool) Params() []Param {
 		}
 		p := Param{Name: name, Type: strings.TrimSpace(typ), Required: !optional}
 		about := schema.Properties[name]
-		p.Description = Visible(about.Description)
+		p.Description = text.Printable(about.Description)
 		for _, e := range about.Enum {
-			p.Enum = append(p.Enum, Visible(fmt.Sprint(e)))
+			p.Enum = append(p.Enum, text.Printable(fmt.Sprint(e)))
 		}
 		out = append(out, p)
 	}

@@ -20,7 +20,7 @@ type Published struct {
 	asked   time.Time
 	err     error // of the latest asking
 	version Version
-	snap    *Snapshot
+	snap    *Listing
 }
 
 // askEvery is how soon a host knows of a new version.
@@ -31,7 +31,7 @@ func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket
 
 // Read returns the version that was published last, as it was known two seconds ago at most. The
 // error is fs.ErrNotExist when none was ever published.
-func (p *Published) Read(ctx context.Context) (*Snapshot, error) {
+func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.snap, p.refresh(ctx)
@@ -60,7 +60,7 @@ func (p *Published) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	snap, err := ReadFiles(files)
+	snap, err := readFiles(files)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p *Published) ask(ctx context.Context) error {
 }
 
 // Place makes what Read returns a directory dir/<id>.
-func (p *Published) Place(ctx context.Context, dir string) (Version, *Snapshot, error) {
+func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refresh(ctx); err != nil && p.snap == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/servers"
 )
 
@@ -46,27 +47,27 @@ package(__name__, {
 `, PyDoc(doc, ""), imports.String(), all.String(), names.String())
 }
 
-// PyDoc returns text as a Python docstring, indented: nothing in it ends the string, is an escape,
+// PyDoc returns doc as a Python docstring, indented: nothing in it ends the string, is an escape,
 // or is invisible.
-func PyDoc(text, indent string) string {
-	text = strings.ReplaceAll(Visible(strings.ToValidUTF8(text, "\ufffd")), "\r", "")
-	text = strings.ReplaceAll(text, `\`, `\\`)
-	text = strings.ReplaceAll(text, `"""`, `\"\"\"`)
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+func PyDoc(doc, indent string) string {
+	doc = strings.ReplaceAll(text.Printable(strings.ToValidUTF8(doc, "\ufffd")), "\r", "")
+	doc = strings.ReplaceAll(doc, `\`, `\\`)
+	doc = strings.ReplaceAll(doc, `"""`, `\"\"\"`)
+	lines := strings.Split(strings.TrimSpace(doc), "\n")
 	for i, l := range lines {
 		if l = strings.TrimRight(l, " \t"); l != "" && i > 0 {
 			l = indent + l
 		}
 		lines[i] = l
 	}
-	text = strings.Join(lines, "\n")
+	doc = strings.Join(lines, "\n")
 	if len(lines) > 1 {
-		text += "\n" + indent
+		doc += "\n" + indent
 	}
-	if strings.HasSuffix(text, `"`) {
-		text = text[:len(text)-1] + `\"`
+	if strings.HasSuffix(doc, `"`) {
+		doc = doc[:len(doc)-1] + `\"`
 	}
-	return indent + `"""` + text + `"""`
+	return indent + `"""` + doc + `"""`
 }
 
 // PyString returns s as a Python string literal in ASCII.

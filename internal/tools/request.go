@@ -51,7 +51,7 @@ type UpstreamError struct {
 	Reason       Reason
 	Sent         bool // it may have been carried out
 	Err          error
-	Now          *Definition // of Drifted: what the server says now; nil when it has no such tool
+	Current      *Definition // of Drifted: what the server says now; nil when it has no such tool
 }
 
 func (e *UpstreamError) Error() string {

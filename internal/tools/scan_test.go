@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func TestScanModule(t *testing.T) {
@@ -81,7 +83,7 @@ func TestLint(t *testing.T) {
 	if found := Lint("s", Definition{Name: "add", Description: "Naïve – 日本語, 👍 and\ttabs\n", InputSchema: []byte(`{}`)}); found != nil {
 		t.Errorf("Lint of an honest tool = %v", found)
 	}
-	if got := Visible("a\u202eb"); got != "a<U+202E>b" {
+	if got := text.Printable("a\u202eb"); got != "a<U+202E>b" {
 		t.Errorf("Visible = %q", got)
 	}
 }

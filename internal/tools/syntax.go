@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // A Checker says which of the given sources are no Python. The key is the caller's name for it.
@@ -73,11 +75,11 @@ json.dump(bad, sys.stdout)
 func compileAll(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	text := make(map[string]string, len(sources))
+	texts := make(map[string]string, len(sources))
 	for name, src := range sources {
-		text[name] = string(src)
+		texts[name] = string(src)
 	}
-	in, err := json.Marshal(text)
+	in, err := json.Marshal(texts)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func compileAll(ctx context.Context, interpreter string, sources map[string][]by
 		return nil, fmt.Errorf("check syntax with %s: %w", interpreter, err)
 	}
 	for name, b := range bad {
-		b.Message = Visible(b.Message)
+		b.Message = text.Printable(b.Message)
 		bad[name] = b
 	}
 	return bad, nil

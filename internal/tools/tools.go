@@ -174,7 +174,7 @@ type Broken struct {
 func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line, b.Message) }
 
 // Snapshot is the catalogue at one moment. It is not changed after it was made.
-type Snapshot struct {
+type Listing struct {
 	Tools    []Tool    // by server, then name
 	Broken   []Broken  // by path
 	Warnings []Finding // what Lint found, by tool
@@ -182,12 +182,12 @@ type Snapshot struct {
 }
 
 // NewSnapshot makes a snapshot of tools and broken files, which it sorts in place.
-func NewSnapshot(all []Tool, broken ...Broken) *Snapshot {
+func NewListing(all []Tool, broken ...Broken) *Listing {
 	slices.SortFunc(all, func(a, b Tool) int {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
 	})
 	slices.SortFunc(broken, func(a, b Broken) int { return cmp.Compare(a.Path, b.Path) })
-	s := &Snapshot{Tools: all, Broken: broken, byID: make(map[string]int, len(all))}
+	s := &Listing{Tools: all, Broken: broken, byID: make(map[string]int, len(all))}
 	for i, t := range all {
 		s.byID[t.ID()] = i
 	}
@@ -195,19 +195,19 @@ func NewSnapshot(all []Tool, broken ...Broken) *Snapshot {
 }
 
 // Narrow returns what keep keeps of the tools, and of what is broken and warned of.
-func (s *Snapshot) Narrow(keep func(server, tool string) bool) *Snapshot {
+func (s *Listing) Filter(keep func(server, tool string) bool) *Listing {
 	kept := func(id string) bool {
 		server, tool, _ := strings.Cut(id, "/")
 		return keep(server, tool)
 	}
-	out := NewSnapshot(slices.DeleteFunc(slices.Clone(s.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
+	out := NewListing(slices.DeleteFunc(slices.Clone(s.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
 		slices.DeleteFunc(slices.Clone(s.Broken), func(b Broken) bool { return !kept(strings.TrimSuffix(b.Path, ".py")) })...)
 	out.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(f Finding) bool { return !kept(f.Tool) })
 	return out
 }
 
 // Lookup returns the tool, or an *UnknownError that names the nearest ones.
-func (s *Snapshot) Lookup(server, name string) (Tool, error) {
+func (s *Listing) Lookup(server, name string) (Tool, error) {
 	if i, ok := s.byID[server+"/"+name]; ok {
 		return s.Tools[i], nil
 	}
@@ -228,7 +228,7 @@ func (s *Snapshot) Lookup(server, name string) (Tool, error) {
 }
 
 // KnowsServer is nil, or an *UnknownError that names the nearest servers that have a tool.
-func (s *Snapshot) KnowsServer(name string) error {
+func (s *Listing) CheckServer(name string) error {
 	if all := s.Servers(); !slices.Contains(all, name) {
 		return &UnknownError{What: "server", Name: name, Nearest: Nearest(name, all, 3)}
 	}
@@ -236,7 +236,7 @@ func (s *Snapshot) KnowsServer(name string) error {
 }
 
 // Servers returns the names of the servers that have a tool, sorted.
-func (s *Snapshot) Servers() []string {
+func (s *Listing) Servers() []string {
 	var names []string
 	for _, t := range s.Tools {
 		names = append(names, t.Server)

@@ -47,7 +47,7 @@ var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // Pack makes a version of the catalogue as it is now. Broken files are left out; a server without
 // an __init__.py gets one, so that `from servers.mine import f` is the function.
-func (c *Catalogue) Pack(ctx context.Context) (Version, *Snapshot, error) {
+func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	snap, err := c.Read(ctx)
 	if err != nil {
 		return Version{}, nil, err
@@ -60,7 +60,7 @@ func (c *Catalogue) Pack(ctx context.Context) (Version, *Snapshot, error) {
 	return v, snap, err
 }
 
-func (c *Catalogue) collect(snap *Snapshot) (map[string][]byte, error) {
+func (c *Catalogue) collect(snap *Listing) (map[string][]byte, error) {
 	files := map[string][]byte{"servers/__init__.py": Support}
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func packed(name string) bool {
 	return strings.Contains(name, "/") && !strings.HasPrefix(path.Base(name), ".") && (ext == ".py" || ext == ".json" || ext == ".md")
 }
 
-func addInits(files map[string][]byte, snap *Snapshot) {
+func addInits(files map[string][]byte, snap *Listing) {
 	exports := map[string][]Export{}
 	for _, t := range snap.Tools {
 		dir, file := path.Split(t.Path)
@@ -165,9 +165,9 @@ func Publish(ctx context.Context, bucket objects.Objects, v Version) error {
 }
 
 // Republish makes a version that was published before the current one again, and returns its tools.
-func Republish(ctx context.Context, bucket objects.Objects, id string) (*Snapshot, error) {
+func Republish(ctx context.Context, bucket objects.Objects, id string) (*Listing, error) {
 	if !versionID.MatchString(id) {
-		return nil, fmt.Errorf("publish catalogue: %q is no version: %w", Visible(clip(id)), fs.ErrNotExist)
+		return nil, fmt.Errorf("publish catalogue: %q is no version: %w", printableName(id), fs.ErrNotExist)
 	}
 	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
 	if err != nil {
@@ -180,7 +180,7 @@ func Republish(ctx context.Context, bucket objects.Objects, id string) (*Snapsho
 	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(id)); err != nil {
 		return nil, fmt.Errorf("make catalogue %s the current one: %w", id, err)
 	}
-	return ReadFiles(files)
+	return readFiles(files)
 }
 
 // Current returns the id of the version that new tasks pin; fs.ErrNotExist when none was published.
@@ -191,7 +191,7 @@ func Current(ctx context.Context, bucket objects.Objects) (string, error) {
 	}
 	id := strings.TrimSpace(string(current.Data))
 	if !versionID.MatchString(id) {
-		return "", fmt.Errorf("current catalogue: %q is no version", Visible(clip(id)))
+		return "", fmt.Errorf("current catalogue: %q is no version", printableName(id))
 	}
 	return id, nil
 }
@@ -200,7 +200,7 @@ func Current(ctx context.Context, bucket objects.Objects) (string, error) {
 // is there already is not fetched again. The directory appears whole or not at all.
 func Fetch(ctx context.Context, bucket objects.Objects, id, dir string) (string, error) {
 	if !versionID.MatchString(id) {
-		return "", fmt.Errorf("fetch catalogue: %q is no version", Visible(clip(id)))
+		return "", fmt.Errorf("fetch catalogue: %q is no version", printableName(id))
 	}
 	target := filepath.Join(dir, id)
 	if _, err := os.Stat(target); err == nil {
@@ -250,7 +250,7 @@ func (v Version) files() (map[string][]byte, error) {
 		}
 		name, ok := strings.CutPrefix(h.Name, "servers/")
 		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !ok {
-			return nil, fmt.Errorf("%q is no file of a catalogue", Visible(clip(h.Name)))
+			return nil, fmt.Errorf("%q is no file of a catalogue", printableName(h.Name))
 		}
 		if files[name], err = io.ReadAll(tr); err != nil {
 			return nil, err

@@ -16,14 +16,14 @@ import (
 // Index finds tools of one catalogue, among those that a program may call. It is safe for concurrent
 // use.
 type Index struct {
-	Snapshot *tools.Snapshot
+	Snapshot *tools.Listing
 	Usable   []tools.Tool // those that a program may call
 
 	ranking func() ranking
 	tokens  func() []int // of the definitions of Usable, as a prompt would hold them
 }
 
-func newIndex(snap *tools.Snapshot, embeddings *Embeddings) *Index {
+func newIndex(snap *tools.Listing, embeddings *Embeddings) *Index {
 	x := &Index{Snapshot: snap}
 	for _, t := range snap.Tools {
 		if t.Usable() {

@@ -62,7 +62,7 @@ func TestPickServesEveryRequest(t *testing.T) {
 		list = append(list, tools.Tool{Server: "shop", State: tools.Local, Name: fmt.Sprintf("list_invoices_%c%c", 'a'+i/5, 'a'+i%5), Description: "Lists invoices."})
 	}
 	list = append(list, tools.Tool{Server: "mail", State: tools.Local, Name: "send_letter", Description: "Sends a letter."})
-	s := newIndex(tools.NewSnapshot(list), nil)
+	s := newIndex(tools.NewListing(list), nil)
 	past := selection.NewHistory([]selection.Past{selection.NewPast("list all invoices and send a letter", []string{"shop/list_invoices_fd"})})
 	for _, c := range []struct {
 		max  int
@@ -89,7 +89,7 @@ func TestPickServesEveryRequest(t *testing.T) {
 
 func TestIndexCountsWhatMayBeCalled(t *testing.T) {
 	schema := json.RawMessage(`{"type": "object"}`)
-	s := newIndex(tools.NewSnapshot([]tools.Tool{
+	s := newIndex(tools.NewListing([]tools.Tool{
 		{Server: "a", Name: "local", State: tools.Local, InputSchema: schema},
 		{Server: "a", Name: "approved", State: tools.Approved},
 		{Server: "b", Name: "pending", State: tools.Pending},
@@ -120,7 +120,7 @@ func TestServersAreFoundByWhatTheySay(t *testing.T) {
 		}},
 		{Server: "cc", Name: "list_items", State: tools.Pending, Description: "List items.", About: tools.About{Title: "Vessels: list items"}},
 	}
-	x := New(nil).Index(tools.NewSnapshot(list))
+	x := New(nil).Index(tools.NewListing(list))
 	for task, first := range map[string]string{"list the items of the harbour": "bb", "list the items on all vessels": "bb", "list items": "aa"} {
 		ids, _, err := x.Pick(t.Context(), wanted(task, nil))
 		request := codegen.Request{Task: task, Tools: x.Definitions(ids)}

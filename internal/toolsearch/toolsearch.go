@@ -28,7 +28,7 @@ const maxIndexes = 32
 func New(e *Embeddings) *Search { return &Search{embeddings: e} }
 
 // Index returns the index of a catalogue. It is built at its first search.
-func (s *Search) Index(snap *tools.Snapshot) *Index {
+func (s *Search) Index(snap *tools.Listing) *Index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.IndexFunc(s.indexes, func(x *Index) bool { return x.Snapshot == snap }); i >= 0 {

@@ -18,27 +18,27 @@ type audit struct {
 	log   *slog.Logger
 }
 
-func (a audit) Begin(ctx context.Context, e broker.Entry) error {
+func (a audit) Begin(ctx context.Context, e broker.AuditRecord) error {
 	if !e.Mutates {
 		return nil
 	}
 	return a.write(ctx, schemas.AuditBegin, e.Started, e)
 }
 
-func (a audit) Decided(ctx context.Context, e broker.Entry) error {
+func (a audit) Decided(ctx context.Context, e broker.AuditRecord) error {
 	return a.write(ctx, schemas.AuditDecided, time.Now(), e)
 }
 
-func (a audit) End(ctx context.Context, e broker.Entry) error {
-	a.log.InfoContext(ctx, "tool call", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session, "attempt", e.Attempt,
+func (a audit) End(ctx context.Context, e broker.AuditRecord) error {
+	a.log.InfoContext(ctx, "tool call", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session, "attempt", e.Run,
 		"server", e.Server, "tool", e.Tool, "args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
 		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS, "approval", e.Approval, "approved_by", e.ApprovedBy)
 	return a.write(ctx, schemas.AuditEnd, e.Started.Add(time.Duration(e.MS*float64(time.Millisecond))), e)
 }
 
-func (a audit) write(ctx context.Context, event string, at time.Time, e broker.Entry) error {
+func (a audit) write(ctx context.Context, event string, at time.Time, e broker.AuditRecord) error {
 	return a.queue.AppendAudit(ctx, schemas.AuditEntry{
-		Time: at.UTC(), Event: event, TaskID: e.Task, Run: e.Attempt, Tenant: e.Tenant, Session: e.Session,
+		Time: at.UTC(), Event: event, TaskID: e.Task, Run: e.Run, Tenant: e.Tenant, Session: e.Session,
 		Server: e.Server, Tool: e.Tool, ArgsHash: e.ArgsHash, ArgsBytes: e.ArgsBytes,
 		ResultBytes: e.ResultBytes, MS: e.MS, OK: e.OK, Code: string(e.Code), Replayed: e.Replayed,
 		Call: e.Call, Approval: string(e.Approval), ApprovedBy: e.ApprovedBy,

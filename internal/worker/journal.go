@@ -13,24 +13,24 @@ import (
 // journal keeps what the broker records in the queue's journal.
 type journal struct{ queue *jobs.Client }
 
-func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.Recorded, error) {
+func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.JournalEntry, error) {
 	notes, err := j.queue.Journal(ctx, tenant, task)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]broker.Recorded, len(notes))
+	all := make([]broker.JournalEntry, len(notes))
 	for i, n := range notes {
 		if err := json.Unmarshal(n, &all[i]); err != nil {
 			return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b broker.Recorded) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b broker.JournalEntry) int { return a.At.Compare(b.At) })
 	return all, nil
 }
 
-func (j journal) Intent(ctx context.Context, r broker.Recorded) error { return j.Record(ctx, r) }
+func (j journal) Intent(ctx context.Context, r broker.JournalEntry) error { return j.Record(ctx, r) }
 
-func (j journal) Record(ctx context.Context, r broker.Recorded) error {
+func (j journal) Record(ctx context.Context, r broker.JournalEntry) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err

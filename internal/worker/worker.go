@@ -46,7 +46,7 @@ type Options struct {
 	Join        Join
 	Live        *Live                                   // a directory kept in step with a workspace; nil: none
 	Tools       pipeline.Tools                          // Journal and Audit default to those of the queue
-	Index       func(*tools.Snapshot) *toolsearch.Index // of the tools
+	Index       func(*tools.Listing) *toolsearch.Index // of the tools
 	Writer      *codegen.Writer                         // nil: programs are written by rules
 	Models      map[string]*codegen.Writer              // those that a task may name, by profile
 	Repairs     int                                     // of a program of a model's

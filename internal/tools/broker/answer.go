@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,13 +12,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // answer makes of what a tool said what the program gets: its structured value, checked; or its
 // text, as JSON where it is an object or a list; files for images, sounds and whatever is large.
-func answer(cfg Config) func(Caller) Caller {
-	return func(next Caller) Caller {
+func answer(cfg Config) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
 			if err != nil {
@@ -50,6 +52,9 @@ func sent(err error) error {
 	return err
 }
 
+// maxErrorText bounds a tool's error message, in bytes.
+const maxErrorText = 4000
+
 // refusal is the tool's own error. Its text may hold what must not be seen, like any answer.
 func refusal(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 	var parts []string
@@ -58,20 +63,14 @@ func refusal(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 			parts = append(parts, b.Text)
 		}
 	}
-	text := strings.Join(parts, "\n")
-	if text == "" {
-		text = "the tool failed and did not say why"
-	}
-	const most = 4000
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	if data, err := json.Marshal(text); err == nil {
-		if data, err = tokenise(ctx, cfg, c, data); err != nil || json.Unmarshal(data, &text) != nil {
-			text = "the tool failed; why cannot be shown"
+	message := cmp.Or(strings.Join(parts, "\n"), "the tool failed without a message")
+	message = text.Truncate(message, maxErrorText)
+	if data, err := json.Marshal(message); err == nil {
+		if data, err = tokenise(ctx, cfg, c, data); err != nil || json.Unmarshal(data, &message) != nil {
+			message = "the tool failed; its message could not be tokenised"
 		}
 	}
-	e := fail(c, errcode.ToolFailed, "%s", tools.Visible(text))
+	e := fail(c, errcode.ToolFailed, "%s", text.Printable(message))
 	e.Sent = true
 	return e
 }
@@ -142,9 +141,9 @@ func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawM
 	case b.Type == "link":
 		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
 	}
-	text := strings.TrimSpace(b.Text)
-	if (strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")) && json.Valid([]byte(text)) {
-		return json.RawMessage(text), nil
+	trimmed := strings.TrimSpace(b.Text)
+	if (strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[")) && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed), nil
 	}
 	return json.Marshal(b.Text)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -95,8 +96,8 @@ func compile(raw json.RawMessage) *checker {
 }
 
 // arguments refuses what does not fit the schema, and names what was perhaps meant.
-func arguments(schemas *Schemas) func(Caller) Caller {
-	return func(next Caller) Caller {
+func arguments(schemas *Schemas) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
 			given, isObject := doc.(map[string]any)
@@ -132,7 +133,7 @@ func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
-			unknown := &tools.UnknownError{What: "argument", Name: tools.Visible(name), Nearest: tools.Nearest(name, s.properties, 3)}
+			unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: tools.Nearest(name, s.properties, 3)}
 			return fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
 		}
 	}
@@ -160,11 +161,11 @@ func leaves(err error) []*jsonschema.ValidationError {
 // explain lists the leaves of a validation error, without the texts of the value: they may be what the
 // program must not see.
 func explain(err error) string {
-	const most, width = 5, 300
+	const most, width = 5, 300 + len("…")
 	var out []string
 	for _, e := range leaves(err) {
 		at := strings.Join(append([]string{""}, e.InstanceLocation...), "/")
-		out = append(out, shorten(width, at)+": "+shorten(width, problem(e.ErrorKind)))
+		out = append(out, text.Truncate(at, width)+": "+text.Truncate(problem(e.ErrorKind), width))
 	}
 	if out == nil {
 		return "they do not fit the schema"
@@ -174,7 +175,7 @@ func explain(err error) string {
 	if len(out) > most {
 		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
 	}
-	return tools.Visible(strings.Join(out, "; "))
+	return text.Printable(strings.Join(out, "; "))
 }
 
 func problem(k jsonschema.ErrorKind) string {
@@ -185,11 +186,4 @@ func problem(k jsonschema.ErrorKind) string {
 		return "is no valid " + k.Want
 	}
 	return k.LocalizedString(message.NewPrinter(language.English))
-}
-
-func shorten(most int, s string) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

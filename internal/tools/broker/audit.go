@@ -2,13 +2,12 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -16,17 +15,17 @@ import (
 // that nobody knows of. End is tried for as long as its context lives; after an error the program gets
 // no answer, or, where it has it already, no further one.
 type Audit interface {
-	Begin(ctx context.Context, e Entry) error
+	Begin(ctx context.Context, e AuditRecord) error
 	// Decided tells who approved or denied a call, before it is made. An error stops it.
-	Decided(ctx context.Context, e Entry) error
-	End(ctx context.Context, e Entry) error
+	Decided(ctx context.Context, e AuditRecord) error
+	End(ctx context.Context, e AuditRecord) error
 }
 
 // Entry is what the audit knows of a call. Arguments and answers are not in it, only their sizes
 // and the digest of the arguments as the program gave them, that is with tokens.
-type Entry struct {
+type AuditRecord struct {
 	Task, Tenant, Session string
-	Attempt               int
+	Run                   int
 	Server, Tool          string
 	Mutates               bool // as far as is known, the call may change something
 	ArgsHash              string
@@ -40,11 +39,11 @@ type Entry struct {
 	Local       bool // made in the box: the program's own word, in no audit
 	ResultBytes int
 
-	Asked, Answered string // in Calls only, of a call that changed something: the beginnings of arguments and answer, with tokens
+	ArgsExcerpt, ResultExcerpt string // in Calls only, of a call that changed something: the beginnings of arguments and answer, with tokens
 
-	Call       string   // of one that somebody was asked about: its name within the task
-	Approval   Approved // what they said; empty: nobody was asked
-	ApprovedBy string   // who said so
+	Call       string        // of one that somebody was asked about: its name within the task
+	Approval   ApprovalState // what they said; empty: nobody was asked
+	ApprovedBy string        // who said so
 }
 
 // auditGrace is how long the end of a call is tried to be written after its task was cancelled.
@@ -105,29 +104,22 @@ func (t *trail) settled(ctx context.Context) error {
 	return t.lost()
 }
 
-// maxTold is how much of a call's arguments and of its answer is kept in memory, in bytes each.
-const maxTold = 500
-
-func beginning(v json.RawMessage) string {
-	if len(v) <= maxTold {
-		return string(v)
-	}
-	return strings.ToValidUTF8(string(v[:maxTold]), "") + "…"
-}
+// maxExcerpt bounds what Calls keeps of a call's arguments and of its result, in bytes each.
+const maxExcerpt = 500
 
 // audit puts calls on record. The end of a call that may change something is there before its answer
 // goes to the program; that of another one, before the next call that may change something and before
 // Close returns. Of the calls that come after a budget is used up, the first is put on record; no
 // further one can be made, however many a program tries.
-func audit(cfg Config, e *Execution) func(Caller) Caller {
-	return func(next Caller) Caller {
+func audit(cfg Config, e *Execution) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if e.over.Load() {
 				return next(ctx, c)
 			}
-			entry := Entry{
-				Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Attempt: cfg.Task.Attempt,
-				Server: tools.Visible(c.Server), Tool: tools.Visible(c.Tool), ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
+			entry := AuditRecord{
+				Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Run: cfg.Task.Run,
+				Server: text.Printable(c.Server), Tool: text.Printable(c.Tool), ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
 			}
 			if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
 				entry.Mutates = t.State != tools.Local && t.Annotations.Mutates()
@@ -154,7 +146,7 @@ func audit(cfg Config, e *Execution) func(Caller) Caller {
 			}
 			told := entry
 			if entry.Mutates && entry.OK {
-				told.Asked, told.Answered = beginning(c.Args), beginning(r.Value)
+				told.ArgsExcerpt, told.ResultExcerpt = text.Truncate(string(c.Args), maxExcerpt), text.Truncate(string(r.Value), maxExcerpt)
 			}
 			e.mu.Lock()
 			e.calls = append(e.calls, told)

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // authorise lets through what nobody has refused and the task may use. Of the others it names none but those that the task
 // may use, so that the list is no way to learn what else the fleet has.
-func authorise(cfg Config) func(Caller) Caller {
-	return func(next Caller) Caller {
+func authorise(cfg Config) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if c.Refused != nil {
 				return Result{}, c.Refused
@@ -27,7 +28,7 @@ func authorise(cfg Config) func(Caller) Caller {
 				}
 			}
 			if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
-				unknown := &tools.UnknownError{What: "tool", Name: tools.Visible(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3)}
+				unknown := &tools.UnknownError{What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3)}
 				return Result{}, fail(c, errcode.Unknown, "%v", unknown)
 			}
 			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")

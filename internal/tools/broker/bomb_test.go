@@ -22,7 +22,7 @@ func TestSchemaThatNeverEnds(t *testing.T) {
 	for schema, args := range map[string]string{schema: `{"a":"x"}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`} {
 		w := newWorld(t)
 		d := tools.Definition{Name: "bomb", InputSchema: json.RawMessage(schema), Annotations: tools.Annotations{ReadOnly: true}}
-		w.cfg.Catalogue = tools.NewSnapshot([]tools.Tool{{
+		w.cfg.Catalogue = tools.NewListing([]tools.Tool{{
 			Server: "s", Name: "bomb", State: tools.Registered, Module: "servers.s.bomb", Function: "bomb", Signature: "bomb(...)",
 			InputSchema: d.InputSchema, Annotations: d.Annotations, Hash: d.Hash(),
 		}})

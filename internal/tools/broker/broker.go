@@ -52,7 +52,7 @@ type Call struct {
 	def   tools.Tool      // set by definition
 	key   Key             // set by replay
 	given json.RawMessage // Args as the program gave them; set by replay
-	entry *Entry          // what the audit will know of it; set by audit, filled in by policy
+	entry *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
 }
 
 // ID is "server/tool".
@@ -68,7 +68,7 @@ type Result struct {
 }
 
 // Caller makes a call, or hands it on.
-type Caller func(ctx context.Context, c Call) (Result, error)
+type handler func(ctx context.Context, c Call) (Result, error)
 
 // Upstream makes the call of an MCP server; mcp.Manager's method Call is one.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
@@ -88,7 +88,7 @@ type Spill func(ctx context.Context, name, mediaType string, data []byte) (path 
 // Task is the execution that calls belong to.
 type Task struct {
 	ID, Tenant, Session string
-	Attempt             int      // from 1; from the second on, the journal is read
+	Run                 int      // from 1; from the second on, the journal is read
 	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing. See Narrow
 	RepeatInDoubt       bool     // the task's author has said that unsure mutating calls may be made again
 }
@@ -96,7 +96,7 @@ type Task struct {
 // Config is what an execution needs.
 type Config struct {
 	Task      Task
-	Catalogue *tools.Snapshot // of the version that the task pins
+	Catalogue *tools.Listing // of the version that the task pins
 	Upstream  Upstream
 	Journal   Journal
 	Audit     Audit
@@ -113,14 +113,14 @@ type Config struct {
 // when the program has ended.
 type Execution struct {
 	cfg    Config
-	call   Caller
+	call   handler
 	record *recorder
 	opened time.Time
 	trail  *trail
 	over   atomic.Bool // a budget is used up
 
 	mu    sync.Mutex
-	calls []Entry
+	calls []AuditRecord
 }
 
 // New opens an execution. It reads the journal when an earlier attempt may have written to it.
@@ -143,7 +143,7 @@ func (cfg *Config) check() error {
 	switch {
 	case cfg.Catalogue == nil || cfg.Upstream == nil || cfg.Journal == nil || cfg.Audit == nil:
 		return errors.New("it needs a catalogue, an upstream, a journal and an audit")
-	case cfg.Task.ID == "" || cfg.Task.Tenant == "" || cfg.Task.Attempt < 1:
+	case cfg.Task.ID == "" || cfg.Task.Tenant == "" || cfg.Task.Run < 1:
 		return errors.New("it needs a task, a tenant and an attempt")
 	}
 	if err := cfg.Policy.check(); err != nil {
@@ -166,7 +166,7 @@ func (cfg *Config) check() error {
 }
 
 // chain returns the call as the first layer sees it.
-func chain(inner Caller, layers ...func(Caller) Caller) Caller {
+func chain(inner handler, layers ...func(handler) handler) handler {
 	for _, layer := range slices.Backward(layers) {
 		inner = layer(inner)
 	}
@@ -188,7 +188,7 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 
 // Local lists a call that the program says it made, in its box, of a tool that runs there. It went
 // through no layer, and is nothing but the program's word: what names no such tool is left out.
-func (e *Execution) Local(server, tool string, ms float64, ok bool) {
+func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	t, err := e.cfg.Catalogue.Lookup(server, tool)
 	if err != nil || t.State != tools.Local {
 		return
@@ -197,17 +197,17 @@ func (e *Execution) Local(server, tool string, ms float64, ok bool) {
 	ms = max(0, min(ms, float64(now.Sub(e.opened).Microseconds())/1000))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.calls = append(e.calls, Entry{
-		Task: e.cfg.Task.ID, Tenant: e.cfg.Task.Tenant, Session: e.cfg.Task.Session, Attempt: e.cfg.Task.Attempt,
+	e.calls = append(e.calls, AuditRecord{
+		Task: e.cfg.Task.ID, Tenant: e.cfg.Task.Tenant, Session: e.cfg.Task.Session, Run: e.cfg.Task.Run,
 		Server: t.Server, Tool: t.Name, Started: now.Add(-time.Duration(ms * float64(time.Millisecond))), MS: ms, OK: ok, Local: true,
 	})
 }
 
 // Calls returns the entries of the calls that have ended, in that order.
-func (e *Execution) Calls() []Entry {
+func (e *Execution) Calls() []AuditRecord {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]Entry(nil), e.calls...)
+	return append([]AuditRecord(nil), e.calls...)
 }
 
 // Close waits until everything recorded is in the journal and every call is on record, or ctx ends. An

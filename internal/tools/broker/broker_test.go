@@ -27,12 +27,12 @@ type world struct {
 	cfg broker.Config
 
 	made    []string // calls that reached a tool
-	journal map[broker.Key]broker.Recorded
+	journal map[broker.Key]broker.JournalEntry
 	order   []broker.Key
 	log     []string // the order of effects
-	begun   []broker.Entry
-	ended   []broker.Entry
-	decided []broker.Entry
+	begun   []broker.AuditRecord
+	ended   []broker.AuditRecord
+	decided []broker.AuditRecord
 	files   map[string][]byte
 
 	reply                   map[string]func(tools.Request) (tools.Result, error)
@@ -46,7 +46,7 @@ func object(s string) json.RawMessage { return json.RawMessage(s) }
 
 func newWorld(tb testing.TB) *world {
 	tb.Helper()
-	w := &world{t: tb, journal: map[broker.Key]broker.Recorded{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
+	w := &world{t: tb, journal: map[broker.Key]broker.JournalEntry{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
 	no, yes := false, true
 	add := func(name string, state tools.State, a tools.Annotations, in, out string) {
 		d := tools.Definition{Name: name, InputSchema: object(in), Annotations: a}
@@ -58,7 +58,7 @@ func newWorld(tb testing.TB) *world {
 			InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Annotations: a, Hash: d.Hash(),
 		})
 	}
-	w.cfg.Catalogue = &tools.Snapshot{}
+	w.cfg.Catalogue = &tools.Listing{}
 	schema := `{"type":"object","properties":{"location":{"type":"string"},"count":{"type":"integer","maximum":5}},"required":["location"],"additionalProperties":false}`
 	add("get", tools.Approved, tools.Annotations{ReadOnly: true}, schema, "")
 	add("put", tools.Approved, tools.Annotations{Destructive: &no}, `{"type":"object"}`, "")
@@ -73,8 +73,8 @@ func newWorld(tb testing.TB) *world {
 	add("new", tools.Pending, tools.Annotations{}, `{}`, "")
 	add("other", tools.Changed, tools.Annotations{}, `{}`, "")
 	add("local", tools.Local, tools.Annotations{}, ``, "")
-	w.cfg.Catalogue = tools.NewSnapshot(w.cfg.Catalogue.Tools)
-	w.cfg.Task = broker.Task{ID: "t1", Tenant: "acme", Session: "x", Attempt: 1, Allow: []string{"*"}}
+	w.cfg.Catalogue = tools.NewListing(w.cfg.Catalogue.Tools)
+	w.cfg.Task = broker.Task{ID: "t1", Tenant: "acme", Session: "x", Run: 1, Allow: []string{"*"}}
 	w.cfg.Upstream, w.cfg.Journal, w.cfg.Audit = w.upstream, (*journal)(w), (*audit)(w)
 	w.cfg.Policy = broker.Policy{Destructive: broker.Allow}
 	w.cfg.Hooks.Spill = func(_ context.Context, name, mediaType string, data []byte) (string, error) {
@@ -113,22 +113,22 @@ func text(s string) tools.Result {
 
 type journal world
 
-func (j *journal) Lookup(context.Context, string, string) ([]broker.Recorded, error) {
-	var out []broker.Recorded
+func (j *journal) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
+	var out []broker.JournalEntry
 	for _, k := range j.order {
 		out = append(out, j.journal[k])
 	}
 	return out, j.failLookup
 }
 
-func (j *journal) put(r broker.Recorded) {
+func (j *journal) put(r broker.JournalEntry) {
 	if _, there := j.journal[r.Key]; !there {
 		j.order = append(j.order, r.Key)
 	}
 	j.journal[r.Key] = r
 }
 
-func (j *journal) Intent(_ context.Context, r broker.Recorded) error {
+func (j *journal) Intent(_ context.Context, r broker.JournalEntry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	(*world)(j).note("intent %s", r.Key.Tool)
@@ -138,7 +138,7 @@ func (j *journal) Intent(_ context.Context, r broker.Recorded) error {
 	return j.failIntent
 }
 
-func (j *journal) Record(_ context.Context, r broker.Recorded) error {
+func (j *journal) Record(_ context.Context, r broker.JournalEntry) error {
 	if j.blockRecord != nil {
 		<-j.blockRecord
 	}
@@ -153,7 +153,7 @@ func (j *journal) Record(_ context.Context, r broker.Recorded) error {
 
 type audit world
 
-func (a *audit) Begin(_ context.Context, e broker.Entry) error {
+func (a *audit) Begin(_ context.Context, e broker.AuditRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failAudit == nil {
@@ -163,7 +163,7 @@ func (a *audit) Begin(_ context.Context, e broker.Entry) error {
 	return a.failAudit
 }
 
-func (a *audit) Decided(_ context.Context, e broker.Entry) error {
+func (a *audit) Decided(_ context.Context, e broker.AuditRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.decided = append(a.decided, e)
@@ -171,7 +171,7 @@ func (a *audit) Decided(_ context.Context, e broker.Entry) error {
 	return a.failAudit
 }
 
-func (a *audit) End(_ context.Context, e broker.Entry) error {
+func (a *audit) End(_ context.Context, e broker.AuditRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = append(a.ended, e)
@@ -190,7 +190,7 @@ func (w *world) open() *broker.Execution {
 
 // next is the same task after a crash.
 func (w *world) next() *broker.Execution {
-	w.cfg.Task.Attempt++
+	w.cfg.Task.Run++
 	w.mu.Lock() // ends of calls that read may still be put on record
 	w.made, w.log = nil, nil
 	w.mu.Unlock()
@@ -248,10 +248,10 @@ func TestOrderOfEffects(t *testing.T) {
 func TestLocalCalls(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
-	e.Local("s", "local", 1e8, true)
-	e.Local("s", "get", 1, true)
-	e.Local("s", "nothing", 1, true)
-	e.Local("s", "local", 0, false)
+	e.AddLocal("s", "local", 1e8, true)
+	e.AddLocal("s", "get", 1, true)
+	e.AddLocal("s", "nothing", 1, true)
+	e.AddLocal("s", "local", 0, false)
 	got := e.Calls()
 	if len(got) != 2 || got[0].Tool != "local" || !got[0].OK || !got[0].Local || got[0].MS > 60_000 || got[1].OK {
 		t.Errorf("Calls() = %+v, want the two of s/local, none longer than the test", got)
@@ -342,27 +342,27 @@ func orForbidden(c string) string {
 func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
-		said              broker.Approved
+		said              broker.ApprovalState
 		drop, silent, put bool   // is called
 		code              string // of what is not; empty: forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, put: true, code: errcode.ApprovalRequired},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Said, drop: true, silent: true, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Refused, put: true},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: broker.Silence, put: true, code: errcode.ApprovalRequired},
-		{policy: broker.Policy{Destructive: broker.Ask}, said: "nonsense", put: true, code: errcode.ApprovalRequired},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, put: true, code: errcode.ApprovalRequired},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Granted, drop: true, silent: true, put: true},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Denied, put: true},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Expired, put: true, code: errcode.ApprovalRequired},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: "nonsense", put: true, code: errcode.ApprovalRequired},
 		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
 	} {
 		w := newWorld(t)
 		w.cfg.Policy = test.policy
 		if test.said != "" {
-			w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
+			w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
 					t.Errorf("somebody is asked about %+v with %s", q, q.Args)
 				}
-				return broker.Verdict{State: test.said, By: "alice"}, nil
+				return broker.Approval{State: test.said, By: "alice"}, nil
 			}
 		}
 		e := w.open()
@@ -382,26 +382,26 @@ func TestPolicies(t *testing.T) {
 
 // A call is not made before it is on record who approved it; who refused one is there, too.
 func TestApproverIsOnRecord(t *testing.T) {
-	for _, said := range []broker.Approved{broker.Said, broker.Refused, broker.Silence} {
+	for _, said := range []broker.ApprovalState{broker.Granted, broker.Denied, broker.Expired} {
 		w := newWorld(t)
-		w.cfg.Policy = broker.Policy{Destructive: broker.Ask}
+		w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
 		var names []string
-		w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
+		w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 			names = append(names, q.Call)
-			return broker.Verdict{State: said, By: "alice", Reason: "not today"}, nil
+			return broker.Approval{State: said, By: "alice", Reason: "not today"}, nil
 		}
 		e := w.open()
 		_, err := w.call(e, "drop", `{}`)
-		if said == broker.Refused && (err == nil || err.Error() != "the call was not approved: alice said no: not today") {
+		if said == broker.Denied && (err == nil || err.Error() != "the call was not approved: alice said no: not today") {
 			t.Errorf("refused: %v", err)
 		}
 		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != said || w.decided[0].Call != names[0] {
 			t.Fatalf("%s: on record is %+v", said, w.decided)
 		}
-		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != said || end.OK != (said == broker.Said) {
+		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != said || end.OK != (said == broker.Granted) {
 			t.Errorf("%s: at the end %+v", said, end)
 		}
-		if said != broker.Said {
+		if said != broker.Granted {
 			continue
 		}
 		if diff := cmp.Diff([]string{"audit begin", "audit decided", "intent drop", "call drop", "record drop answered", "audit end"}, w.log); diff != "" {
@@ -430,12 +430,12 @@ func TestApproverIsOnRecord(t *testing.T) {
 // Who is asked sees the arguments as the program gave them, and never what their tokens stand for.
 func TestApprovalSeesTokens(t *testing.T) {
 	w := newWorld(t)
-	w.cfg.Policy = broker.Policy{Destructive: broker.Ask}
+	w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
 	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) { return object(`{"to":"a@b.c"}`), nil }
 	var asked string
-	w.cfg.Hooks.Approve = func(_ context.Context, q broker.Question) (broker.Verdict, error) {
+	w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 		asked = string(q.Args)
-		return broker.Verdict{State: broker.Said}, nil
+		return broker.Approval{State: broker.Granted}, nil
 	}
 	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
 		t.Errorf("asked about %s, made %v, %v", asked, w.made, err)
@@ -553,12 +553,12 @@ func TestUpstreamErrors(t *testing.T) {
 			t.Errorf("%s: %v (%s), want %s", reason, err, code(err), want)
 		}
 	}
-	states := map[broker.RecordState]int{}
+	states := map[broker.CallState]int{}
 	for _, r := range w.journal {
 		states[r.State]++
 	}
 	// Lost, Timeout and the bug stay in doubt; Refused is an answer; the others were not made.
-	if diff := cmp.Diff(map[broker.RecordState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4}, states); diff != "" {
+	if diff := cmp.Diff(map[broker.CallState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4}, states); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
 }
@@ -652,11 +652,11 @@ func TestCallsTellWhatWasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, changed := e.Calls()[0], e.Calls()[1]
-	if read.Asked+read.Answered != "" || changed.Asked != `{"location":"Oslo"}` || len(changed.Answered) > 510 || !strings.HasPrefix(changed.Answered, `"xxx`) {
+	if read.ArgsExcerpt+read.ResultExcerpt != "" || changed.ArgsExcerpt != `{"location":"Oslo"}` || len(changed.ResultExcerpt) > 510 || !strings.HasPrefix(changed.ResultExcerpt, `"xxx`) {
 		t.Errorf("calls = %+v, want the beginnings of what put was asked and answered", e.Calls())
 	}
 	for _, entry := range append(w.begun, w.ended...) {
-		if entry.Asked+entry.Answered != "" {
+		if entry.ArgsExcerpt+entry.ResultExcerpt != "" {
 			t.Errorf("the audit got %+v, want neither arguments nor answers", entry)
 		}
 	}
@@ -729,7 +729,7 @@ func TestFailingJournal(t *testing.T) {
 	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != errcode.Internal || !e.Sent {
 		t.Errorf("without a record: %v", err)
 	}
-	w.failLookup, w.cfg.Task.Attempt = errors.New("away"), 2
+	w.failLookup, w.cfg.Task.Run = errors.New("away"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
 		t.Error("a retry began without its journal")
 	}

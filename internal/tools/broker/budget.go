@@ -73,10 +73,10 @@ func (m *meter) used(d time.Duration, answer int) {
 
 // budget counts before the call and after it: a call that begins within the budget may end beyond
 // it, by at most its own size and time.
-func budget(b Budget) func(Caller) Caller {
+func budget(b Budget) func(handler) handler {
 	m := &meter{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
-	return func(next Caller) Caller {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if err := m.admit(c); err != nil {
 				return Result{}, err

@@ -9,8 +9,8 @@ import (
 
 // definition checks that what the program was written against is what somebody has approved. That
 // the server still means the same is checked with the call itself, on its connection.
-func definition(cfg Config) func(Caller) Caller {
-	return func(next Caller) Caller {
+func definition(cfg Config) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			t, err := cfg.Catalogue.Lookup(c.Server, c.Tool)
 			switch {

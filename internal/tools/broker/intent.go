@@ -9,13 +9,13 @@ import (
 
 // intent puts a mutating call into the journal before it is made, so that whoever takes the task
 // over after a crash knows that it may have been. An intent that certainly came to nothing is void.
-func intent(cfg Config, rec *recorder) func(Caller) Caller {
-	return func(next Caller) Caller {
+func intent(cfg Config, rec *recorder) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if !c.def.Annotations.Mutates() {
 				return next(ctx, c)
 			}
-			entry := Recorded{Key: c.key, State: Intended, Attempt: cfg.Task.Attempt}
+			entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run}
 			if err := rec.write(ctx, rec.journal.Intent, entry); err != nil {
 				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be recorded: %v", err)
 			}

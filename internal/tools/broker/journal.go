@@ -18,9 +18,9 @@ import (
 // return; a later entry with the same key replaces an earlier one. Both may be repeated.
 type Journal interface {
 	// Lookup returns the latest entry of every key of the task, those of the earliest calls first.
-	Lookup(ctx context.Context, tenant, task string) ([]Recorded, error)
-	Intent(ctx context.Context, r Recorded) error
-	Record(ctx context.Context, r Recorded) error
+	Lookup(ctx context.Context, tenant, task string) ([]JournalEntry, error)
+	Intent(ctx context.Context, r JournalEntry) error
+	Record(ctx context.Context, r JournalEntry) error
 }
 
 // Key names a call: the n-th of this tool with these arguments, as the program gave them, in a run
@@ -43,14 +43,14 @@ func (k Key) name() string {
 var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // Recorded is one entry of the journal.
-type Recorded struct {
-	Key     Key             `json:"key"`
-	State   RecordState     `json:"state"`
-	Attempt int             `json:"attempt"`
-	At      time.Time       `json:"at"`
-	Value   json.RawMessage `json:"value,omitempty"` // of Answered
-	Error   *Error          `json:"error,omitempty"` // of Answered: the tool failed
-	Files   []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
+type JournalEntry struct {
+	Key   Key             `json:"key"`
+	State CallState       `json:"state"`
+	Run   int             `json:"attempt"`
+	At    time.Time       `json:"at"`
+	Value json.RawMessage `json:"value,omitempty"` // of Answered
+	Error *Error          `json:"error,omitempty"` // of Answered: the tool failed
+	Files []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
 }
 
 // File is a part of an answer that the program gets as a file.
@@ -61,13 +61,13 @@ type File struct {
 }
 
 // RecordState says what is known of a call.
-type RecordState string
+type CallState string
 
 // The states of a call in the journal.
 const (
-	Intended RecordState = "intended" // it was about to be made; whether it was is not known
-	Answered RecordState = "answered"
-	NotMade  RecordState = "not_made" // it was certainly not made
+	Intended CallState = "intended" // it was about to be made; whether it was is not known
+	Answered CallState = "answered"
+	NotMade  CallState = "not_made" // it was certainly not made
 )
 
 // argsHash is the digest of the arguments in canonical form.
@@ -98,7 +98,7 @@ type recorder struct {
 // recordGrace is how long an entry is tried to be written after its task was cancelled.
 const recordGrace = 10 * time.Second
 
-func (r *recorder) write(ctx context.Context, put func(context.Context, Recorded) error, entry Recorded) error {
+func (r *recorder) write(ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
 	defer cancel()
 	entry.At = time.Now().UTC()
@@ -106,7 +106,7 @@ func (r *recorder) write(ctx context.Context, put func(context.Context, Recorded
 }
 
 // later writes without making the caller wait; wait returns what went wrong.
-func (r *recorder) later(ctx context.Context, entry Recorded) {
+func (r *recorder) later(ctx context.Context, entry JournalEntry) {
 	r.side.Go(func() {
 		if err := r.write(ctx, r.journal.Record, entry); err != nil {
 			r.mu.Lock()

@@ -14,9 +14,9 @@ type Decision string
 
 // The decisions.
 const (
-	Allow Decision = "allow"
-	Deny  Decision = "deny"
-	Ask   Decision = "approve" // an Approver says; where there is none, it is refused
+	Allow           Decision = "allow"
+	Deny            Decision = "deny"
+	RequireApproval Decision = "approve" // an Approver says; where there is none, it is refused
 )
 
 // Policy decides about the tools that may delete or overwrite, or do not say that they do not.
@@ -29,10 +29,10 @@ type Policy struct {
 // counts as time of the call. An error means that nobody could be asked, and the call is not made. It
 // may be called by several goroutines, and again for the same call when the task runs again: then the
 // answer of before counts.
-type Approver func(ctx context.Context, q Question) (Verdict, error)
+type Approver func(ctx context.Context, q ApprovalRequest) (Approval, error)
 
 // Question is a call that somebody is asked about.
-type Question struct {
+type ApprovalRequest struct {
 	Task         Task
 	Call         string // names the call within its task, the same in every run
 	Server, Tool string
@@ -42,20 +42,20 @@ type Question struct {
 }
 
 // Verdict is what came of a Question.
-type Verdict struct {
-	State  Approved
+type Approval struct {
+	State  ApprovalState
 	By     string // who said so
 	Reason string
 }
 
 // Approved says how a Question was answered.
-type Approved string
+type ApprovalState string
 
 // The answers.
 const (
-	Said    Approved = "approved"
-	Refused Approved = "denied"
-	Silence Approved = "expired" // nobody answered in time
+	Granted ApprovalState = "approved"
+	Denied  ApprovalState = "denied"
+	Expired ApprovalState = "expired" // nobody answered in time
 )
 
 func (p Policy) check() error {
@@ -68,7 +68,7 @@ func (p Policy) check() error {
 
 func one(what string, d Decision) error {
 	switch d {
-	case Allow, Deny, Ask:
+	case Allow, Deny, RequireApproval:
 		return nil
 	}
 	return fmt.Errorf("policy of %s is %q: there are allow, deny and approve", what, d)
@@ -86,13 +86,13 @@ func (p Policy) decide(c Call) Decision {
 	return Allow
 }
 
-func policy(cfg Config) func(Caller) Caller {
-	return func(next Caller) Caller {
+func policy(cfg Config) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			switch cfg.Policy.decide(c) {
 			case Deny:
 				return Result{}, fail(c, errcode.Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
-			case Ask:
+			case RequireApproval:
 				if err := approved(ctx, cfg, c); err != nil {
 					return Result{}, err
 				}
@@ -109,7 +109,7 @@ func approved(ctx context.Context, cfg Config, c Call) error {
 		return fail(c, errcode.ApprovalRequired, "approval_required: somebody has to approve this call, and nobody can be asked").
 			hint("an operator may set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
 	}
-	q := Question{
+	q := ApprovalRequest{
 		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.given, ArgsHash: c.key.ArgsHash,
 	}
 	v, err := cfg.Hooks.Approve(ctx, q)
@@ -126,15 +126,15 @@ func approved(ctx context.Context, cfg Config, c Call) error {
 		}
 	}
 	switch v.State {
-	case Said:
+	case Granted:
 		return nil
-	case Refused:
+	case Denied:
 		message := "the call was not approved: " + v.By + " said no"
 		if v.Reason != "" {
 			message += ": " + v.Reason
 		}
 		return fail(c, errcode.Forbidden, "%s", message)
-	case Silence:
+	case Expired:
 	}
 	return fail(c, errcode.ApprovalRequired, "approval_required: nobody approved this call in time").hint("run the task again when somebody is there")
 }

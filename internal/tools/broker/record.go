@@ -9,11 +9,11 @@ import (
 
 // record puts the answer into the journal as the program gets it. For a mutating call that is done
 // before the program sees the answer; for others, beside it.
-func record(cfg Config, rec *recorder) func(Caller) Caller {
-	return func(next Caller) Caller {
+func record(cfg Config, rec *recorder) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
-			entry := Recorded{Key: c.key, State: Answered, Attempt: cfg.Task.Attempt, Value: r.Value, Files: r.files}
+			entry := JournalEntry{Key: c.key, State: Answered, Run: cfg.Task.Run, Value: r.Value, Files: r.files}
 			if err != nil {
 				failure, ok := errors.AsType[*Error](err)
 				if !ok || failure.Code != errcode.ToolFailed {

@@ -13,15 +13,15 @@ import (
 type past struct {
 	mu        sync.Mutex
 	seen      map[Key]int // calls so far, by key without N
-	entries   map[Key]Recorded
+	entries   map[Key]JournalEntry
 	left      int           // entries that were made, or may have been, and were not asked for yet
 	exhausted chan struct{} // closed when left is 0
 	diverged  bool          // this attempt makes other calls than were recorded
 }
 
 func openPast(ctx context.Context, cfg Config) (*past, error) {
-	p := &past{seen: map[Key]int{}, entries: map[Key]Recorded{}, exhausted: make(chan struct{})}
-	if cfg.Task.Attempt > 1 {
+	p := &past{seen: map[Key]int{}, entries: map[Key]JournalEntry{}, exhausted: make(chan struct{})}
+	if cfg.Task.Run > 1 {
 		found, err := cfg.Journal.Lookup(ctx, cfg.Task.Tenant, cfg.Task.ID)
 		if err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
@@ -40,7 +40,7 @@ func openPast(ctx context.Context, cfg Config) (*past, error) {
 }
 
 // next gives the call its number among equal ones, and what is recorded of it.
-func (p *past) next(k Key) (Key, Recorded, bool) {
+func (p *past) next(k Key) (Key, JournalEntry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[k]++
@@ -89,8 +89,8 @@ func (p *past) matches(ctx context.Context) bool {
 // replay answers from the journal what an earlier attempt was answered. What the journal does not
 // settle goes on to the tool, unless it may change something a second time: then the call is in
 // doubt, and the program, or the task's author, has to say.
-func replay(cfg Config, p *past) func(Caller) Caller {
-	return func(next Caller) Caller {
+func replay(cfg Config, p *past) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			k := Key{Tenant: cfg.Task.Tenant, Task: cfg.Task.ID, Server: c.Server, Tool: c.Tool, ArgsHash: argsHash(c.Args)}
 			k, was, found := p.next(k)

@@ -221,7 +221,7 @@ func TestNeverTwice(t *testing.T) {
 		}
 		doubt := false
 		for attempt := 1; ; attempt++ {
-			w.cfg.Task.Attempt = attempt
+			w.cfg.Task.Run = attempt
 			e := w.open()
 			dieAt := rapid.IntRange(0, 2*len(program)).Draw(rt, "die at") // 2n: before call n; 2n+1: within it
 			ended := true

@@ -8,8 +8,8 @@ import (
 )
 
 // restore puts values in the place of privacy tokens, for tools that may have them.
-func restore(h Hooks) func(Caller) Caller {
-	return func(next Caller) Caller {
+func restore(h Hooks) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if h.Restore == nil {
 				return next(ctx, c)

@@ -8,15 +8,15 @@ import (
 	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // span shows the call in the task's trace: which tool and how it ended, never what was said.
-func span(cfg Config) func(Caller) Caller {
-	return func(next Caller) Caller {
+func span(cfg Config) func(handler) handler {
+	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			ctx, s := cfg.Tracer.Start(ctx, "tool.call", trace.WithAttributes(
-				attribute.String("tool.server", tools.Visible(c.Server)), attribute.String("tool.name", tools.Visible(c.Tool))))
+				attribute.String("tool.server", text.Printable(c.Server)), attribute.String("tool.name", text.Printable(c.Tool))))
 			defer s.End()
 			r, err := next(ctx, c)
 			s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))

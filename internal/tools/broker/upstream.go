@@ -9,7 +9,7 @@ import (
 )
 
 // upstream makes the call, and says of a failure what the layers need to know of it.
-func upstream(cfg Config) Caller {
+func upstream(cfg Config) handler {
 	return func(ctx context.Context, c Call) (Result, error) {
 		res, err := cfg.Upstream(ctx, tools.Request{
 			Server: c.Server, Tool: c.Tool, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Args: c.Args,

@@ -18,7 +18,7 @@ import (
 )
 
 // Version is what the servers say of themselves.
-const Version = "1.0.0"
+const version = "1.0.0"
 
 // Options are those of the built-in servers; the zero value is that of the program.
 type Options struct {
@@ -56,7 +56,7 @@ func Serve(ctx context.Context, name string, opts Options, in io.ReadCloser, out
 }
 
 func newServer(name string) *mcp.Server {
-	return mcp.NewServer(&mcp.Implementation{Name: name, Version: Version}, nil)
+	return mcp.NewServer(&mcp.Implementation{Name: name, Version: version}, nil)
 }
 
 // number is the result of a tool whose value is one number: structured results of the older

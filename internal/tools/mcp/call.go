@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -69,7 +69,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		}
 		timer.Reset(u.CallTimeout)
 		if r.Progress != nil {
-			r.Progress(tools.Visible(clip(u.veil.Replace(p.Message))), p.Progress, p.Total)
+			r.Progress(text.Printable(text.Truncate(u.veil.Replace(p.Message), maxMessage)), p.Progress, p.Total)
 		}
 	})
 	defer func() {
@@ -114,13 +114,13 @@ func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Reques
 		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
 	case isWire && !transportCode(wire.Code):
 		l.forget()
-		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(tools.Visible(clip(wire.Message)))
+		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(wire.Message, maxMessage)))
 		c.answered(l)
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.MaxResultBytes)
 		c.drop(l)
 	default:
-		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", tools.Visible(clip(l.reason(err))))
+		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", text.Printable(text.Truncate(l.reason(err), maxMessage)))
 		c.drop(l)
 	}
 	return out
@@ -130,13 +130,8 @@ func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Reques
 // refused: closing, unknown, rejected.
 func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
 
-func clip(s string) string {
-	const most = 2000
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+// maxMessage bounds a message of a server, in bytes.
+const maxMessage = 2000
 
 // reason says why the connection ended, as far as the process knows better than the stream.
 func (l *live) reason(err error) string {
@@ -183,7 +178,7 @@ func (l *live) verify(ctx context.Context, r tools.Request) error {
 	}
 	out := &tools.UpstreamError{Server: l.up.Name, Tool: r.Tool, Reason: tools.Drifted, Err: errors.New("the server no longer has this tool")}
 	if there {
-		out.Now, out.Err = &now, errors.New("the server has changed the tool's definition")
+		out.Current, out.Err = &now, errors.New("the server has changed the tool's definition")
 	}
 	return out
 }

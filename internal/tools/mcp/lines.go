@@ -9,7 +9,7 @@ import (
 	"io"
 	"regexp"
 
-	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // The error codes of the answers that lines puts in place of others.
@@ -65,7 +65,7 @@ func (l *lines) next() ([]byte, error) {
 	if (trimmed[0] == '{' || trimmed[0] == '[') && json.Valid(trimmed) {
 		return line, nil
 	}
-	l.odd(tools.Visible(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
+	l.odd(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
 	if id := answers(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
 		return instead(id, codeNotJSON, "the answer is no JSON: "+notJSON(trimmed)), nil
 	}
@@ -79,7 +79,7 @@ func notJSON(line []byte) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at := max(0, min(int(syntax.Offset)-1, len(line)))
 		near := line[max(0, at-20):min(len(line), at+10)]
-		return fmt.Sprintf("%v, near %s", err, tools.Visible(string(bytes.ToValidUTF8(near, []byte("?")))))
+		return fmt.Sprintf("%v, near %s", err, text.Printable(string(bytes.ToValidUTF8(near, []byte("?")))))
 	}
 	return fmt.Sprint(err)
 }

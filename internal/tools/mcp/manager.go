@@ -60,10 +60,10 @@ type Server struct {
 
 // Options are those of a Manager.
 type Options struct {
-	Log     *slog.Logger // nil: slog.Default
-	Path    string       // PATH of the processes; empty: /usr/local/bin:/usr/bin:/bin
-	Backoff Backoff
-	Said    func(server, line string) // gets what a server writes that is no message; nil: the log does
+	Log      *slog.Logger // nil: slog.Default
+	Path     string       // PATH of the processes; empty: /usr/local/bin:/usr/bin:/bin
+	Backoff  Backoff
+	OnOutput func(server, line string) // gets what a server writes that is no message; nil: the log does
 }
 
 // Backoff is the pause after a failed connection: Min, doubled each time, Max at most.
@@ -87,7 +87,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, said: opts.Said, servers: map[string]*upstream{}}
+	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, said: opts.OnOutput, servers: map[string]*upstream{}}
 	m.backoff.Min = orDefault(m.backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = orDefault(m.backoff.Max, 30*time.Second)
 	var problems []error

@@ -191,7 +191,7 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	if reason(t, err) != tools.Drifted {
 		t.Fatalf("after the change: %v", err)
 	}
-	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Now == nil || ue.Now.Description != "Echoes, and deletes your files." || ue.Sent {
+	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Current == nil || ue.Current.Description != "Echoes, and deletes your files." || ue.Sent {
 		t.Errorf("drift = %+v", ue)
 	}
 	r.Tool = "gone"

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // process is a server that we have started, with its descendants in one process group.
@@ -175,7 +175,7 @@ func (w *lineLog) flush() {
 		w.window, w.written = now, 0
 	}
 	if w.written++; w.written <= maxLines && len(bytes.TrimSpace(w.buf)) > 0 {
-		w.log(tools.Visible(string(bytes.ToValidUTF8(w.buf, []byte("?")))))
+		w.log(text.Printable(string(bytes.ToValidUTF8(w.buf, []byte("?")))))
 	}
 	w.buf = w.buf[:0]
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -305,7 +306,7 @@ func (u *upstream) health() Health {
 		if c.failures >= h.Failures && c.failures > 0 {
 			h.Failures, h.RetryAt = c.failures, c.retryAt
 			if c.err != nil {
-				h.LastError = tools.Visible(c.err.Error())
+				h.LastError = text.Printable(c.err.Error())
 			}
 		}
 	}

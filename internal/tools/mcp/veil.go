@@ -125,5 +125,5 @@ func (v veil) aboutOf(answer *sdk.InitializeResult) tools.About {
 	return tools.About{
 		Version: hide(info.Name + " " + info.Version), Title: hide(cmp.Or(info.Title, info.Name)),
 		Description: hide(info.Description), Instructions: hide(answer.Instructions),
-	}.Tame()
+	}.Sanitize()
 }

@@ -50,7 +50,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	}
 	m.result = "Any"
 	if len(d.OutputSchema) > 0 {
-		m.output, m.wrapped = Unwrap(decode(d.OutputSchema))
+		m.output, m.wrapped = unwrap(decode(d.OutputSchema))
 		out := m.typer.view(decode(d.OutputSchema), false)
 		m.result = out.expr(m.output, class+"Result", 0)
 	}
@@ -60,7 +60,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 
 // Unwrap returns the schema of the value that a program gets: servers that may only answer with
 // objects say so by "x-fastmcp-wrap-result", and the value is the property "result".
-func Unwrap(output any) (schema any, wrapped bool) {
+func unwrap(output any) (schema any, wrapped bool) {
 	s, _ := output.(object)
 	properties, _ := s["properties"].(object)
 	if s["x-fastmcp-wrap-result"] == true && len(properties) == 1 && properties["result"] != nil {

@@ -39,14 +39,14 @@ type Source struct {
 
 // Package is one generated server: file name to content, to be written to Dir below servers/.
 type Package struct {
-	Dir     string
-	Files   map[string][]byte
-	Index   tools.Index
-	Refused []Refusal // tools that have no module
+	Dir      string
+	Files    map[string][]byte
+	Index    tools.Index
+	Rejected []Rejection // tools that have no module
 }
 
 // Refusal is a tool that gets no module, and why.
-type Refusal struct{ Tool, Reason string }
+type Rejection struct{ Tool, Reason string }
 
 // Limits of what one server may fill the catalogue with.
 const (
@@ -60,12 +60,12 @@ const (
 func Generate(s Source) (Package, error) {
 	dir := Identifier(s.Server)
 	if dir == "" || len(s.Server) > maxName {
-		return Package{}, fmt.Errorf("generate server %q: no Python name can be made of it", tools.Visible(s.Server))
+		return Package{}, fmt.Errorf("generate server %q: no Python name can be made of it", text.Printable(s.Server))
 	}
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
 	names := assign(s.Previous.Names, accepted)
-	p.Index = tools.Index{Server: s.Server, About: s.About.Tame(), Generator: tools.Generator, Names: names, Tools: accepted}
+	p.Index = tools.Index{Server: s.Server, About: s.About.Sanitize(), Generator: tools.Generator, Names: names, Tools: accepted}
 	var exports []tools.Export
 	for _, d := range accepted {
 		m := newModule(s, names[d.Name], d)
@@ -87,7 +87,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 		switch {
 		case d.Name == "" || len(d.Name) > maxName:
 			reason = "its name is empty or too long"
-		case tools.Visible(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
+		case text.Printable(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
 			reason = "its name has characters that nobody sees"
 		case seen[d.Name]:
 			reason = "the server lists the name twice"
@@ -99,7 +99,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 			reason = "the server has too many tools"
 		}
 		if reason != "" {
-			p.Refused = append(p.Refused, Refusal{Tool: tools.Visible(d.Name), Reason: reason})
+			p.Rejected = append(p.Rejected, Rejection{Tool: text.Printable(d.Name), Reason: reason})
 			continue
 		}
 		seen[d.Name] = true

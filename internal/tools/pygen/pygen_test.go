@@ -196,7 +196,7 @@ func TestHostileDefinitions(t *testing.T) {
 		t.Errorf("directory = %q, want evil_server__", pkg.Dir)
 	}
 	var refused []string
-	for _, r := range pkg.Refused {
+	for _, r := range pkg.Rejected {
 		refused = append(refused, r.Tool)
 	}
 	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(refused, want) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -341,7 +342,7 @@ func pascal(s string) string {
 }
 
 func oneLine(s string, most int) string {
-	s = strings.Join(strings.Fields(tools.Visible(strings.ToValidUTF8(s, "?"))), " ")
+	s = strings.Join(strings.Fields(text.Printable(strings.ToValidUTF8(s, "?"))), " ")
 	if runes := []rune(s); len(runes) > most {
 		s = strings.TrimRight(string(runes[:most-1]), " ") + "…"
 	}

@@ -23,7 +23,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	if now.TimeoutS > 0 {
 		wait = time.Duration(now.TimeoutS * float64(time.Second))
 	}
-	data, err := json.Marshal(tools.OfferCall{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
+	data, err := json.Marshal(tools.OfferRequest{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -34,7 +34,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 		answer, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
 		switch {
 		case err == nil:
-			var a tools.OfferAnswer
+			var a tools.OfferResponse
 			if json.Unmarshal(answer, &a) != nil {
 				problem.Reason, problem.Sent, problem.Err = tools.Protocol, true, errors.New("the process that serves it gave no answer that is one")
 				return tools.Result{}, problem
@@ -43,9 +43,9 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 				continue // during an update, another process may serve the definition that is wanted
 			}
 			return answered(a, problem, now, known)
-		case errors.Is(err, ErrAgain) && try < tries:
+		case errors.Is(err, ErrRetry) && try < tries:
 			continue
-		case errors.Is(err, ErrNobody), errors.Is(err, ErrAgain):
+		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
 			problem.Reason, problem.Err = tools.Down, fmt.Errorf("%w now", err)
 		case errors.Is(context.Cause(calling), errSilent) && ctx.Err() == nil:
 			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no answer in %s", wait)
@@ -61,12 +61,12 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 var errSilent = errors.New("no answer")
 
 // answered makes of a process's answer what the broker gets.
-func answered(a tools.OfferAnswer, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
+func answered(a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
 	switch {
 	case a.Code == tools.OfferChanged:
 		problem.Reason, problem.Err = tools.Drifted, errors.New("the process that serves it has another definition of it by now")
 		if known {
-			problem.Now = &now.Definition
+			problem.Current = &now.Definition
 		}
 	case a.Code == tools.OfferLarge:
 		problem.Reason, problem.Sent, problem.Err = tools.TooLarge, true, errors.New("the answer is larger than one message")

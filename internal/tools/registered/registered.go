@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
@@ -29,8 +30,8 @@ type Send func(ctx context.Context, tenant, server, tool string, data []byte) ([
 
 // Errors of a Send.
 var (
-	ErrNobody = errors.New("no process serves the tool")
-	ErrAgain  = errors.New("ask again") // another process may serve it
+	ErrNotServed = errors.New("no process serves the tool")
+	ErrRetry     = errors.New("ask again") // another process may serve it
 )
 
 const (
@@ -78,7 +79,7 @@ func New(send Send, log *slog.Logger, reserved ...string) *Registry {
 
 // Heard takes what a process says that it serves; nothing means that it has gone. What it says is
 // understood when the tenant's tools are asked for.
-func (r *Registry) Heard(name, process string, data []byte) {
+func (r *Registry) Update(name, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tenants[name]
@@ -133,22 +134,22 @@ func (r *Registry) Overlay(name string) *tools.Overlay {
 }
 
 // Listed is one tool that processes of a tenant serve.
-type Listed struct {
+type Tool struct {
 	Server     string
 	Definition tools.Definition
 }
 
 // List returns the tools that the tenant's processes serve now, by server and name.
-func (r *Registry) List(name string) []Listed {
+func (r *Registry) List(name string) []Tool {
 	t, unlock := r.current(name)
 	defer unlock()
 	if t == nil {
 		return nil
 	}
-	var out []Listed
+	var out []Tool
 	for _, id := range slices.Sorted(maps.Keys(t.defs)) {
 		server, _, _ := strings.Cut(id, "/")
-		out = append(out, Listed{Server: server, Definition: t.defs[id].Definition})
+		out = append(out, Tool{Server: server, Definition: t.defs[id].Definition})
 	}
 	return out
 }
@@ -220,7 +221,7 @@ func (t *tenant) understand(said []*instance, reserved map[string]bool) {
 			o.Broken = append(o.Broken, tools.Broken{Path: server, Message: err.Error()})
 			continue
 		}
-		for _, refused := range p.Refused {
+		for _, refused := range p.Rejected {
 			o.Broken = append(o.Broken, tools.Broken{Path: server + "/" + refused.Tool, Message: refused.Reason})
 		}
 		for name, data := range p.Files {
@@ -243,10 +244,10 @@ func merge(said []*instance, reserved map[string]bool) (servers map[string]map[s
 	for _, i := range said {
 		var o tools.Offer
 		if err := json.Unmarshal(i.data, &o); err != nil {
-			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: "what its process says of its tools is not understood: " + tools.Visible(err.Error())})
+			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: "what its process says of its tools is not understood: " + text.Printable(err.Error())})
 			continue
 		}
-		if err := tools.CheckOffered(o.Server); err != nil {
+		if err := tools.CheckOfferedServer(o.Server); err != nil {
 			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: err.Error()})
 			continue
 		}

@@ -51,23 +51,23 @@ func TestListedWhileItLives(t *testing.T) {
 		if r.Overlay("acme") != nil {
 			t.Error("an overlay of nothing")
 		}
-		r.Heard("acme", "one", offer(t, "crm", 1, "find", "count"))
+		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
 		if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/count", "crm/find"}) || first.Files["crm/find.py"] == nil {
 			t.Fatalf("tools = %v, files %d", got, len(first.Files))
 		}
 		// Another process with the same tools changes nothing; nor does its end.
-		r.Heard("acme", "two", offer(t, "crm", 1, "find", "count"))
+		r.Update("acme", "two", offer(t, "crm", 1, "find", "count"))
 		if r.Overlay("acme") != first {
 			t.Error("a second process with the same tools made another overlay")
 		}
-		r.Heard("acme", "two", nil)
+		r.Update("acme", "two", nil)
 		if r.Overlay("acme") != first || r.Overlay("other") != nil {
 			t.Error("the end of the second process made another overlay")
 		}
 		for range 5 { // as long as it says so, it is there
 			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-			r.Heard("acme", "one", offer(t, "crm", 1, "find", "count"))
+			r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		}
 		if r.Overlay("acme") != first {
 			t.Error("the process lives, and its tools changed")
@@ -82,8 +82,8 @@ func TestListedWhileItLives(t *testing.T) {
 // The process that was started last says what a tool is.
 func TestTwoDefinitions(t *testing.T) {
 	r := newRegistry(nil)
-	r.Heard("acme", "a-new", offer(t, "crm", 2, "find"))
-	r.Heard("acme", "z-old", offer(t, "crm", 1, "find", "count"))
+	r.Update("acme", "a-new", offer(t, "crm", 2, "find"))
+	r.Update("acme", "z-old", offer(t, "crm", 1, "find", "count"))
 	list := r.List("acme")
 	if len(list) != 2 || list[0].Definition.Description != "started at 1" || list[1].Definition.Description != "started at 2" {
 		t.Errorf("tools = %+v", list)
@@ -95,7 +95,7 @@ func TestTwoDefinitions(t *testing.T) {
 func TestAbout(t *testing.T) {
 	r := newRegistry(nil)
 	about := func() tools.About {
-		snap, _, err := tools.Extend(tools.NewSnapshot(nil), r.Overlay("acme"))
+		snap, _, err := tools.Extend(tools.NewListing(nil), r.Overlay("acme"))
 		if err != nil || len(snap.Tools) != 1 {
 			t.Fatalf("Extend = %+v, %v", snap, err)
 		}
@@ -112,12 +112,12 @@ func TestAbout(t *testing.T) {
 		}
 		return data
 	}
-	r.Heard("acme", "silent", offer(t, "crm", 9, "find"))
+	r.Update("acme", "silent", offer(t, "crm", 9, "find"))
 	if got := about(); got != (tools.About{}) {
 		t.Errorf("About = %+v of a process that says nothing", got)
 	}
-	r.Heard("acme", "second", says(2, "Customers\u202e", strings.Repeat("x", 3000)))
-	r.Heard("acme", "first", says(1, "Old", "old"))
+	r.Update("acme", "second", says(2, "Customers\u202e", strings.Repeat("x", 3000)))
+	r.Update("acme", "first", says(1, "Old", "old"))
 	want := tools.About{Title: "Customers<U+202E>", Description: strings.Repeat("x", 1997) + "…"}
 	if got := about(); got != want {
 		t.Errorf("About = %+v, want %+v", got, want)
@@ -125,7 +125,7 @@ func TestAbout(t *testing.T) {
 	if got := r.List("acme")[0].Definition.Hash(); got != hashOf(t, offer(t, "crm", 9, "find")) {
 		t.Errorf("the tool's hash %s depends on what is said of its server", got)
 	}
-	r.Heard("acme", "second", nil)
+	r.Update("acme", "second", nil)
 	if got := about(); got != (tools.About{Title: "Old", Description: "old"}) {
 		t.Errorf("About = %+v, want that of the other process", got)
 	}
@@ -155,7 +155,7 @@ func TestHostileOffers(t *testing.T) {
 		`{"server":"crm","tools":[{"name":"class","inputSchema":{"type":"object"}}]}`,
 		`not json`, `[]`, `{"server":7}`,
 	} {
-		r.Heard("acme", fmt.Sprint("p", i), []byte(o))
+		r.Update("acme", fmt.Sprint("p", i), []byte(o))
 	}
 	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/class", "crm/fine"}) {
 		t.Errorf("tools = %v, want crm/class and crm/fine", got)
@@ -169,12 +169,12 @@ func TestHostileOffers(t *testing.T) {
 	if len(o.Broken) < 8 {
 		t.Errorf("broken = %v", o.Broken)
 	}
-	snap, used, err := tools.Extend(tools.NewSnapshot(nil), o)
+	snap, used, err := tools.Extend(tools.NewListing(nil), o)
 	if err != nil || len(used) != len(o.Files) || len(snap.Tools) != 2 || snap.Tools[0].State != tools.Registered {
 		t.Errorf("Extend = %+v, %d files, %v", snap, len(used), err)
 	}
 	// The fleet's own server keeps its name.
-	base := tools.NewSnapshot([]tools.Tool{{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local}})
+	base := tools.NewListing([]tools.Tool{{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local}})
 	snap, used, err = tools.Extend(base, o)
 	if err != nil || len(used) != 0 || len(snap.Tools) != 1 || len(snap.Broken) != len(o.Broken)+1 {
 		t.Errorf("Extend over the same server = %+v, %d files, %v", snap.Tools, len(used), err)
@@ -186,7 +186,7 @@ func TestHostileOffers(t *testing.T) {
 func TestServersOfTheFleet(t *testing.T) {
 	r := registered.New(nil, slog.New(slog.DiscardHandler), "github", "My-Server")
 	for i, server := range []string{"github", "crm"} {
-		r.Heard("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
+		r.Update("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
 	}
 	o := r.Overlay("acme")
 	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/delete_repository"}) || o.Files["github/delete_repository.py"] != nil {
@@ -201,14 +201,14 @@ func TestTooManyProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
 		for i := range 100 {
-			r.Heard("acme", fmt.Sprint("p", i), offer(t, fmt.Sprint("s", i), 1, "f"))
+			r.Update("acme", fmt.Sprint("p", i), offer(t, fmt.Sprint("s", i), 1, "f"))
 		}
-		r.Heard("other", "p", offer(t, "mine", 1, "f"))
+		r.Update("other", "p", offer(t, "mine", 1, "f"))
 		if n := len(r.List("acme")); n != 64 || len(r.List("other")) != 1 {
 			t.Errorf("%d tools of 100 processes, want 64, and 1 of another tenant: %v", n, r.List("other"))
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
-		r.Heard("acme", "new", offer(t, "fresh", 1, "f"))
+		r.Update("acme", "new", offer(t, "fresh", 1, "f"))
 		if got := ids(r, "acme"); !slices.Equal(got, []string{"fresh/f"}) {
 			t.Errorf("after the others fell silent = %v", got)
 		}
@@ -216,7 +216,7 @@ func TestTooManyProcesses(t *testing.T) {
 		for i := range tools.MaxOffered + 10 {
 			many = append(many, fmt.Sprint("f", i))
 		}
-		r.Heard("acme", "new", offer(t, "fresh", 1, many...))
+		r.Update("acme", "new", offer(t, "fresh", 1, many...))
 		if n := len(r.List("acme")); n != tools.MaxOffered {
 			t.Errorf("%d tools, want %d", n, tools.MaxOffered)
 		}
@@ -233,7 +233,7 @@ func TestCall(t *testing.T) {
 		}
 		return []byte(a.(string)), nil
 	})
-	r.Heard("acme", "one", offer(t, "crm", 1, "find"))
+	r.Update("acme", "one", offer(t, "crm", 1, "find"))
 	call := func(list ...any) (tools.Result, *tools.UpstreamError) {
 		t.Helper()
 		answers = list
@@ -250,15 +250,15 @@ func TestCall(t *testing.T) {
 	if res, err := call(`{"code":"failed","error":"no"}`); err != nil || !res.IsError || res.Content[0].Text != "no" {
 		t.Errorf("an error of the tool = %+v, %v", res, err)
 	}
-	if _, err := call(registered.ErrAgain, `{"code":"changed"}`, `{"value":1}`); err != nil {
+	if _, err := call(registered.ErrRetry, `{"code":"changed"}`, `{"value":1}`); err != nil {
 		t.Errorf("another process has what is wanted = %v", err)
 	}
 	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
-	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent || err.Now == nil {
+	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent || err.Current == nil {
 		t.Errorf("no process has what is wanted = %+v", err)
 	}
 	for answer, want := range map[any]tools.Reason{
-		registered.ErrNobody: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,
+		registered.ErrNotServed: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,
 		`{"code":"large"}`: tools.TooLarge, errors.New("cut"): tools.Lost,
 	} {
 		if _, err := call(answer); err == nil || err.Reason != want || err.Sent == (want == tools.Down) {

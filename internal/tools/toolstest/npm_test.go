@@ -76,7 +76,7 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 var listed = map[string]int{"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5}
 
 // generate writes the modules of all servers, approved, and returns the catalogue.
-func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
+func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	tb.Helper()
 	approvals := tools.Approvals{}
 	for _, server := range m.Servers() {
@@ -85,8 +85,8 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
 			tb.Fatalf("%s: %v", server, err)
 		}
 		p, err := pygen.Generate(pygen.Source{Server: server, About: about, Tools: defs})
-		if err != nil || len(p.Refused) > 0 {
-			tb.Fatalf("%s: %v, refused %v", server, err, p.Refused)
+		if err != nil || len(p.Rejected) > 0 {
+			tb.Fatalf("%s: %v, refused %v", server, err, p.Rejected)
 		}
 		if want, known := listed[server]; known && len(defs) != want {
 			tb.Errorf("%s has %d tools, want %d", server, len(defs), want)
@@ -110,17 +110,22 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Snapshot {
 
 type nothing struct{}
 
-func (nothing) Begin(context.Context, broker.Entry) error                         { return nil }
-func (nothing) Decided(context.Context, broker.Entry) error                       { return nil }
-func (nothing) End(context.Context, broker.Entry) error                           { return nil }
-func (nothing) Lookup(context.Context, string, string) ([]broker.Recorded, error) { return nil, nil }
-func (nothing) Intent(context.Context, broker.Recorded) error                     { return nil }
-func (nothing) Record(context.Context, broker.Recorded) error                     { return nil }
+func (nothing) Begin(context.Context, broker.AuditRecord) error { return nil }
 
-func execution(tb testing.TB, m *mcp.Manager, snap *tools.Snapshot, files *sync.Map) *broker.Execution {
+func (nothing) Decided(context.Context, broker.AuditRecord) error { return nil }
+
+func (nothing) End(context.Context, broker.AuditRecord) error { return nil }
+
+func (nothing) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
+	return nil, nil
+}
+func (nothing) Intent(context.Context, broker.JournalEntry) error { return nil }
+func (nothing) Record(context.Context, broker.JournalEntry) error { return nil }
+
+func execution(tb testing.TB, m *mcp.Manager, snap *tools.Listing, files *sync.Map) *broker.Execution {
 	tb.Helper()
 	e, err := broker.New(tb.Context(), broker.Config{
-		Task: broker.Task{ID: "t", Tenant: "a", Attempt: 1, Allow: []string{"*"}}, Catalogue: snap, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
+		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: snap, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
 		Policy: broker.Policy{Destructive: broker.Allow},
 		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
 			files.Store(name, data)

@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // VisibleSchema returns a JSON Schema whose texts for people and models (title, description, $comment, and
 // keywords that JSON Schema does not have) have every hidden character spelled out. Values that calls are made
 // of or checked by (enum, const, default, pattern, names of properties) stay as they are: a server would not
 // know them otherwise.
-func VisibleSchema(schema json.RawMessage) json.RawMessage {
-	if !strings.ContainsFunc(string(schema), hidden) && !bytes.Contains(schema, []byte(`\u`)) {
+func PrintableSchema(schema json.RawMessage) json.RawMessage {
+	if !strings.ContainsFunc(string(schema), text.Hidden) && !bytes.Contains(schema, []byte(`\u`)) {
 		return schema
 	}
 	d := json.NewDecoder(bytes.NewReader(schema))
@@ -32,7 +34,7 @@ func VisibleSchema(schema json.RawMessage) json.RawMessage {
 func showTexts(v any) any {
 	switch v := v.(type) {
 	case string:
-		return Visible(v)
+		return text.Printable(v)
 	case []any:
 		for i, e := range v {
 			v[i] = showTexts(e)

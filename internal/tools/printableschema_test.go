@@ -19,11 +19,11 @@ func TestVisibleSchema(t *testing.T) {
 		"description": {"type": "string", "title": "plain"},
 		"list": {"items": [{"$comment": "<U+2066>"}], "anyOf": [{"description": "<U+FE0F>"}], "pattern": "\u200b", "required": ["\u200b"],
 			"x-note": "do<U+200B>", "enumDescriptions": ["<U+200B>"], "title": {"description": "<U+200B>"}}}}`
-	if d := cmp.Diff(canonical(t, want), canonical(t, string(VisibleSchema(json.RawMessage(hostile))))); d != "" {
+	if d := cmp.Diff(canonical(t, want), canonical(t, string(PrintableSchema(json.RawMessage(hostile))))); d != "" {
 		t.Errorf("VisibleSchema (-want +got):\n%s", d)
 	}
 	for _, same := range []string{`{"b": 1, "a": {"description": "Wörter, 中文\n"}}`, `no JSON\u200b`, ``} {
-		if got := string(VisibleSchema(json.RawMessage(same))); got != same {
+		if got := string(PrintableSchema(json.RawMessage(same))); got != same {
 			t.Errorf("VisibleSchema(%s) = %s, want it as it is", same, got)
 		}
 	}

@@ -16,17 +16,17 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-func newShelf(t *testing.T) (shelf *tools.Shelf, write func(name, text string)) {
+func newVersionStore(t *testing.T) (store *tools.VersionStore, write func(name, text string)) {
 	t.Helper()
 	dir := t.TempDir()
-	shelf, err := tools.OpenShelf(tools.ShelfOptions{
+	store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 		Source: tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}),
 		Dir:    filepath.Join(t.TempDir(), "versions"), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shelf, func(name, text string) {
+	return store, func(name, text string) {
 		t.Helper()
 		name = filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -38,7 +38,7 @@ func newShelf(t *testing.T) (shelf *tools.Shelf, write func(name, text string)) 
 	}
 }
 
-func current(t *testing.T, s *tools.Shelf) (version string, snap *tools.Snapshot) {
+func current(t *testing.T, s *tools.VersionStore) (version string, snap *tools.Listing) {
 	t.Helper()
 	version, snap, err := s.Current(t.Context(), "acme")
 	if err != nil {
@@ -48,25 +48,25 @@ func current(t *testing.T, s *tools.Shelf) (version string, snap *tools.Snapshot
 }
 
 func TestShelfFollowsTheFiles(t *testing.T) {
-	shelf, write := newShelf(t)
+	store, write := newVersionStore(t)
 	write("mine/f.py", "from ._help import one\n\ndef f():\n    return one()\n")
 	write("mine/_help.py", "def one():\n    return 1\n")
-	v1, snap := current(t, shelf)
+	v1, snap := current(t, store)
 	if len(snap.Tools) != 1 || snap.Tools[0].ID() != "mine/f" || len(snap.Broken) > 0 {
 		t.Fatalf("tools = %v, broken %v", snap.Tools, snap.Broken)
 	}
-	if v, same := current(t, shelf); v != v1 || same != snap {
+	if v, same := current(t, store); v != v1 || same != snap {
 		t.Errorf("nothing changed, and version %s became %s", v1, v)
 	}
 	write("mine/g.py", "def g():\n    return 2\n")
-	v2, snap := current(t, shelf)
+	v2, snap := current(t, store)
 	if v2 == v1 || len(snap.Tools) != 2 {
 		t.Errorf("a new file: version %s, then %s with %d tools", v1, v2, len(snap.Tools))
 	}
 	write("mine/_help.py", "def one():\n    return 1000\n")
-	v3, _ := current(t, shelf)
+	v3, _ := current(t, store)
 	for v, want := range map[string]string{v1: "return 1\n", v2: "return 1\n", v3: "return 1000\n"} {
-		got, err := os.ReadFile(filepath.Join(shelf.Dir(), v, "servers/mine/_help.py"))
+		got, err := os.ReadFile(filepath.Join(store.Dir(), v, "servers/mine/_help.py"))
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("helper in version %s = %q, %v, want %q", v, got, err, want)
 		}
@@ -74,20 +74,20 @@ func TestShelfFollowsTheFiles(t *testing.T) {
 }
 
 func TestShelfOutlivesBrokenFiles(t *testing.T) {
-	shelf, write := newShelf(t)
+	store, write := newVersionStore(t)
 	write("mine/f.py", "def f():\n    return 1\n")
-	v1, _ := current(t, shelf)
+	v1, _ := current(t, store)
 	write("mine/_help.py", "def one(:\n")
 	write("approvals.json", "{")
-	if v, snap := current(t, shelf); v != v1 || len(snap.Tools) != 1 {
+	if v, snap := current(t, store); v != v1 || len(snap.Tools) != 1 {
 		t.Errorf("with unreadable approvals: version %s with %d tools, want %s", v, len(snap.Tools), v1)
 	}
 	write("approvals.json", "{}")
-	v2, snap := current(t, shelf)
+	v2, snap := current(t, store)
 	if len(snap.Broken) != 1 || snap.Broken[0].Path != "mine/_help.py" || snap.Broken[0].Line != 1 {
 		t.Errorf("broken = %v, want line 1 of mine/_help.py", snap.Broken)
 	}
-	if _, err := os.Stat(filepath.Join(shelf.Dir(), v2, "servers/mine/_help.py")); err == nil {
+	if _, err := os.Stat(filepath.Join(store.Dir(), v2, "servers/mine/_help.py")); err == nil {
 		t.Error("a broken file is in the version")
 	}
 }
@@ -99,18 +99,18 @@ func TestShelfOfTenants(t *testing.T) {
 	overlays := map[string]*tools.Overlay{"acme": {Files: map[string][]byte{
 		"crm/find.py": []byte("def find():\n    return 2\n"), "mine/g.py": []byte("def g():\n    return 3\n"),
 	}}}
-	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.Shelf {
+	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.VersionStore {
 		t.Helper()
-		shelf, err := tools.OpenShelf(tools.ShelfOptions{
+		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket, Log: slog.New(slog.DiscardHandler),
 			Overlay: func(tenant string) *tools.Overlay { return o[tenant] },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return shelf
+		return store
 	}
-	read := func(s *tools.Shelf, version, name string) string {
+	read := func(s *tools.VersionStore, version, name string) string {
 		data, err := os.ReadFile(filepath.Join(s.Dir(), version, "servers", name))
 		if err != nil {
 			return "none"
@@ -177,27 +177,27 @@ func TestPublishedSource(t *testing.T) {
 			}
 			return v.ID
 		}
-		shelf, err := tools.OpenShelf(tools.ShelfOptions{Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler)})
+		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		first := publish("f")
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		v, snap, err := shelf.Current(t.Context(), "acme")
+		v, snap, err := store.Current(t.Context(), "acme")
 		if err != nil || v != first || len(snap.Tools) != 1 {
 			t.Fatalf("Current = %s, %+v, %v, want %s", v, snap, err, first)
 		}
 		second := publish("g")
-		if v, _, err := shelf.Current(t.Context(), "acme"); err != nil || v != first {
+		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != first {
 			t.Errorf("at once = %s, %v", v, err)
 		}
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		if v, snap, err := shelf.Current(t.Context(), "acme"); err != nil || v != second || len(snap.Tools) != 2 {
+		if v, snap, err := store.Current(t.Context(), "acme"); err != nil || v != second || len(snap.Tools) != 2 {
 			t.Errorf("three seconds later = %s, %v, want %s", v, err, second)
 		}
 		bucket.SetFault(broken)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		if v, _, err := shelf.Current(t.Context(), "acme"); err != nil || v != second {
+		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != second {
 			t.Errorf("without the bucket = %s, %v, want %s", v, err, second)
 		}
 	})

@@ -17,15 +17,15 @@ import (
 
 // Source is where the fleet's catalogue comes from: a directory (Catalogue) or the bucket (Published).
 type Source interface {
-	// Read returns the tools as they are now: the same Snapshot until something changes.
-	Read(ctx context.Context) (*Snapshot, error)
+	// Read returns the tools as they are now: the same Listing until something changes.
+	Read(ctx context.Context) (*Listing, error)
 	// Place makes what Read returns a directory dir/<id>. The version has no archive when it came
 	// from the bucket.
-	Place(ctx context.Context, dir string) (Version, *Snapshot, error)
+	Unpack(ctx context.Context, dir string) (Version, *Listing, error)
 }
 
 // ShelfOptions are those of a Shelf. Source, Dir and Log are required.
-type ShelfOptions struct {
+type VersionStoreOptions struct {
 	Source Source
 	// Dir is emptied, nobody else may use it, and no box of an earlier process may still need it.
 	Dir string
@@ -43,24 +43,24 @@ type ShelfOptions struct {
 // A version is named by its content. That of a tenant with tools of its own is <base>.<overlay>: a
 // directory of links to both. Boxes cannot list the directory, so a program knows no version but its
 // own: what a tenant registers is not for others.
-type Shelf struct {
-	o ShelfOptions
+type VersionStore struct {
+	o VersionStoreOptions
 
 	mu      sync.Mutex
-	base    placed               // what new tasks pin
-	read    *Snapshot            // of Source, when base was placed
-	known   map[string]*Snapshot // of base versions, by id
-	tenants map[string]*tenantShelf
+	base    placed              // what new tasks pin
+	read    *Listing            // of Source, when base was placed
+	known   map[string]*Listing // of base versions, by id
+	tenants map[string]*tenantVersions
 }
 
 type placed struct {
 	version string
-	snap    *Snapshot
+	snap    *Listing
 }
 
-type tenantShelf struct {
+type tenantVersions struct {
 	placed
-	base    *Snapshot
+	base    *Listing
 	overlay *Overlay
 	older   []placed // the latest last
 }
@@ -69,7 +69,7 @@ type tenantShelf struct {
 const keepOverlays = 32
 
 // OpenShelf empties the directory and returns a shelf there.
-func OpenShelf(o ShelfOptions) (*Shelf, error) {
+func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	if err := os.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("empty the catalogue's versions: %w", err)
 	}
@@ -80,16 +80,16 @@ func OpenShelf(o ShelfOptions) (*Shelf, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the catalogue's versions: %w", err)
 	}
-	return &Shelf{o: o, known: map[string]*Snapshot{}, tenants: map[string]*tenantShelf{}}, nil
+	return &VersionStore{o: o, known: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil
 }
 
 // Dir is the directory of the versions.
-func (s *Shelf) Dir() string { return s.o.Dir }
+func (s *VersionStore) Dir() string { return s.o.Dir }
 
 // Current returns the tenant's catalogue as it is now: the name of a directory below Dir, complete
-// and never changed again, and its tools, which are the same Snapshot until something changes. When
+// and never changed again, and its tools, which are the same Listing until something changes. When
 // the source cannot be read any more it goes on with what it had, and says so in the log.
-func (s *Shelf) Current(ctx context.Context, tenant string) (version string, snap *Snapshot, err error) {
+func (s *VersionStore) Current(ctx context.Context, tenant string) (version string, snap *Listing, err error) {
 	var overlay *Overlay
 	if s.o.Overlay != nil { // which may take its time: no other tenant waits for that
 		overlay = s.o.Overlay(tenant)
@@ -116,7 +116,7 @@ func (s *Shelf) Current(ctx context.Context, tenant string) (version string, sna
 
 // Pinned returns the tools of a version that Current returned before, here or on another host, and
 // sees to its directory. The error is fs.ErrNotExist when it is not to be had any more.
-func (s *Shelf) Pinned(ctx context.Context, tenant, version string) (*Snapshot, error) {
+func (s *VersionStore) Pinned(ctx context.Context, tenant, version string) (*Listing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[tenant]; t != nil {
@@ -142,16 +142,16 @@ func (s *Shelf) Pinned(ctx context.Context, tenant, version string) (*Snapshot, 
 	if err != nil {
 		return nil, fmt.Errorf("catalogue %s: %w", version, err)
 	}
-	s.keep(ctx, tenant, &tenantShelf{placed: placed{version, snap}})
+	s.keep(ctx, tenant, &tenantVersions{placed: placed{version, snap}})
 	return snap, nil
 }
 
-func (s *Shelf) refresh(ctx context.Context) error {
+func (s *VersionStore) refresh(ctx context.Context) error {
 	snap, err := s.o.Source.Read(ctx)
 	if err != nil || snap == s.read && s.read != nil {
 		return err
 	}
-	v, snap, err := s.o.Source.Place(ctx, s.o.Dir)
+	v, snap, err := s.o.Source.Unpack(ctx, s.o.Dir)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *Shelf) refresh(ctx context.Context) error {
 
 // store keeps a version for other hosts. Without it a task that runs again elsewhere takes the
 // catalogue as it is then.
-func (s *Shelf) store(ctx context.Context, key string, v Version) {
+func (s *VersionStore) store(ctx context.Context, key string, v Version) {
 	if s.o.Objects == nil || v.Archive == nil {
 		return
 	}
@@ -176,12 +176,12 @@ func (s *Shelf) store(ctx context.Context, key string, v Version) {
 }
 
 // extend makes the tenant's version of the base and its overlay.
-func (s *Shelf) extend(ctx context.Context, tenant string, o *Overlay) (*tenantShelf, error) {
+func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*tenantVersions, error) {
 	snap, used, err := Extend(s.base.snap, o)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenantShelf{placed: placed{s.base.version, snap}, base: s.base.snap, overlay: o}
+	t := &tenantVersions{placed: placed{s.base.version, snap}, base: s.base.snap, overlay: o}
 	if len(used) > 0 {
 		v, err := packOverlay(used)
 		if err != nil {
@@ -204,7 +204,7 @@ func (s *Shelf) extend(ctx context.Context, tenant string, o *Overlay) (*tenantS
 }
 
 // keep makes t the tenant's current version, and lets go of old ones.
-func (s *Shelf) keep(ctx context.Context, tenant string, t *tenantShelf) {
+func (s *VersionStore) keep(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
 		t.older = slices.DeleteFunc(append(old.older, old.placed), func(p placed) bool { return p.version == t.version })
 	}
@@ -222,7 +222,7 @@ func (s *Shelf) keep(ctx context.Context, tenant string, t *tenantShelf) {
 	}
 }
 
-func (s *Shelf) removeOverlay(id string) error {
+func (s *VersionStore) removeOverlay(id string) error {
 	if s.used("." + id) {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (s *Shelf) removeOverlay(id string) error {
 }
 
 // used reports whether a tenant's version ends so.
-func (s *Shelf) used(suffix string) bool {
+func (s *VersionStore) used(suffix string) bool {
 	for _, t := range s.tenants {
 		for _, p := range append(slices.Clone(t.older), t.placed) {
 			if strings.HasSuffix(p.version, suffix) {
@@ -241,10 +241,10 @@ func (s *Shelf) used(suffix string) bool {
 	return false
 }
 
-func (s *Shelf) path(name string) string { return filepath.Join(s.o.Dir, name) }
+func (s *VersionStore) path(name string) string { return filepath.Join(s.o.Dir, name) }
 
 // link makes dir/<overlay> of the files, and dir/<base>.<overlay> of links to it and the base.
-func (s *Shelf) link(base, overlay string, files map[string][]byte, snap *Snapshot) error {
+func (s *VersionStore) link(base, overlay string, files map[string][]byte, snap *Listing) error {
 	target := s.path(base + "." + overlay)
 	if _, err := os.Stat(target); err == nil {
 		return nil
@@ -278,12 +278,12 @@ func (s *Shelf) link(base, overlay string, files map[string][]byte, snap *Snapsh
 }
 
 // fetchBase returns the tools of a version of the fleet's catalogue, and sees to its directory.
-func (s *Shelf) fetchBase(ctx context.Context, id string) (*Snapshot, error) {
+func (s *VersionStore) fetchBase(ctx context.Context, id string) (*Listing, error) {
 	if snap := s.known[id]; snap != nil {
 		return snap, nil
 	}
 	if s.o.Objects == nil {
-		return nil, fmt.Errorf("catalogue %s: %w", Visible(clip(id)), fs.ErrNotExist)
+		return nil, fmt.Errorf("catalogue %s: %w", printableName(id), fs.ErrNotExist)
 	}
 	if _, err := Fetch(ctx, s.o.Objects, id, s.o.Dir); err != nil {
 		return nil, err
@@ -297,9 +297,9 @@ func (s *Shelf) fetchBase(ctx context.Context, id string) (*Snapshot, error) {
 }
 
 // fetchOverlay returns the files of an overlay of the tenant's.
-func (s *Shelf) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
+func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
 	if s.o.Objects == nil || !versionID.MatchString(id) {
-		return nil, fmt.Errorf("tools %s of tenant %s: %w", Visible(clip(id)), tenant, fs.ErrNotExist)
+		return nil, fmt.Errorf("tools %s of tenant %s: %w", printableName(id), tenant, fs.ErrNotExist)
 	}
 	archive, err := s.o.Objects.Get(ctx, overlayKey(tenant, id), objects.GetOptions{})
 	if err != nil {

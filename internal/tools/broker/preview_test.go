@@ -23,7 +23,7 @@ func TestShown(t *testing.T) {
 		`nonsense`: `"(8 bytes that are no JSON)"`,
 		`{"` + strings.Repeat("k", 1000) + `":"` + `"}`: `{"` + strings.Repeat("k", 400) + `… (1000 bytes)":""}`,
 	} {
-		if got := string(broker.Shown(json.RawMessage(args))); got != want {
+		if got := string(broker.Preview(json.RawMessage(args))); got != want {
 			t.Errorf("Shown(%.100s)\n got %s\nwant %s", args, got, want)
 		}
 	}
@@ -33,7 +33,7 @@ func FuzzShown(f *testing.F) {
 	f.Add(`{"a":["` + strings.Repeat("x", 9000) + `",{"password":"p"}]}`)
 	f.Add(`{"` + strings.Repeat(`a":{"`, 2000))
 	f.Fuzz(func(t *testing.T, args string) {
-		got := broker.Shown(json.RawMessage(args))
+		got := broker.Preview(json.RawMessage(args))
 		if len(got) > 4<<10 || !json.Valid(got) {
 			t.Errorf("Shown(%q) is %d bytes: %.200s", args, len(got), got)
 		}

@@ -7,16 +7,15 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"unicode/utf8"
 
-	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Bounds of what Shown leaves.
 const (
-	shownBytes  = 4 << 10 // in all
-	shownString = 400     // of one string
-	shownItems  = 20      // of one list or object
+	shownBytes  = 4 << 10        // in all
+	shownString = 400 + len("…") // bytes of one string
+	shownItems  = 20             // of one list or object
 	shownDepth  = 6
 )
 
@@ -26,7 +25,7 @@ var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api
 // Shown makes arguments fit to be shown to whoever decides about a call: what is called a secret is
 // hidden, hidden characters are seen, what is long is cut, and says so. The answer is JSON of at most
 // 4 KiB, whatever the arguments are.
-func Shown(args json.RawMessage) json.RawMessage {
+func Preview(args json.RawMessage) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
 	var v any
@@ -83,15 +82,11 @@ func shown(v any, depth int) any {
 }
 
 func shownText(s string) string {
-	n := len(s)
-	if n > shownString {
-		end := shownString
-		for end > 0 && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end] + fmt.Sprintf("… (%d bytes)", n)
+	short := text.Truncate(s, shownString)
+	if short != s {
+		short += fmt.Sprintf(" (%d bytes)", len(s))
 	}
-	return tools.Visible(s)
+	return text.Printable(short)
 }
 
 // cutNumber keeps a number of a million digits from being shown.
