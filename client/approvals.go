@@ -24,7 +24,9 @@ type (
 
 // Approvals returns the tool calls of the tenant's tasks that wait for somebody's word (the policy
 // approve of the fleet's settings), the oldest first.
-func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) { return c.door.approvals(ctx) }
+func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
+	return c.door.approvals(ctx)
+}
 
 // Answer says yes or no to a tool call of a task that waits, or to all that wait, and returns the task's
 // record after. The first answer counts: a later one is an *APIError with the code "already_answered";

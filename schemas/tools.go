@@ -80,9 +80,9 @@ const MaxToolQueryBytes = 20_000
 
 // ToolGroup is the found tools of one server, best first.
 type ToolGroup struct {
-	Server string     `json:"server"`
+	Server string      `json:"server"`
 	Tools  []ToolMatch `json:"tools"`
-	More   int        `json:"more"` // other tools of this server
+	More   int         `json:"more"` // other tools of this server
 }
 
 // ToolMatch is one found tool.

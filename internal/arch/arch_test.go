@@ -31,6 +31,7 @@ var imports = map[string][]string{
 	"internal/clock":                 nil,
 	"internal/filelock":              {"internal/clock"},
 	"internal/errcode":               nil,
+	"internal/metrics":               nil,
 	"internal/arith":                 nil,
 	"internal/objects":               nil,
 	"internal/state":                 {"internal/objects", "internal/state/ignore"},

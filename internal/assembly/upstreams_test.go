@@ -26,7 +26,7 @@ func TestUpstreamsInMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unregister, err := observeUpstreams(tel.MeterProvider.Meter("x"), servers)
+	unregister, err := servers.Observe(tel.MeterProvider.Meter("x"))
 	if err != nil {
 		t.Fatal(err)
 	}

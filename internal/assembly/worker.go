@@ -77,7 +77,7 @@ func RunWorker(accept, work context.Context, p WorkerParts) (err error) {
 		return err
 	}
 	defer upstreams.Close()
-	unobserve, err := observeUpstreams(t.MeterProvider.Meter("codefleet/tools"), upstreams)
+	unobserve, err := upstreams.Observe(t.MeterProvider.Meter("codefleet/tools"))
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,16 @@ package jobs
 
 import (
 	"context"
-	"errors"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/codefleet/codefleet/internal/metrics"
 )
 
 // telemetry is the spans and numbers of the queue. Without a tracer and a meter it does nothing.
@@ -26,31 +26,19 @@ func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
 	if tracer == nil {
 		tracer = tracenoop.NewTracerProvider().Tracer("")
 	}
-	if meter == nil {
-		meter = metricnoop.NewMeterProvider().Meter("")
+	m := metrics.New(meter)
+	t := &telemetry{
+		Tracer:    tracer,
+		submitted: m.Counter(metrics.TasksSubmitted),
+		ended:     m.Counter(metrics.TasksEnded),
+		retried:   m.Counter(metrics.TasksRetried),
+		lost:      m.Counter(metrics.TasksLost),
+		refused:   m.Counter(metrics.TasksRefused),
+		running:   m.UpDown(metrics.TasksRunning),
+		queued:    m.Histogram(metrics.TaskQueued),
+		run:       m.Histogram(metrics.TaskRun),
 	}
-	t := &telemetry{Tracer: tracer}
-	var errs []error
-	count := func(to *metric.Int64Counter, name, what string) {
-		var err error
-		*to, err = meter.Int64Counter(name, metric.WithDescription(what))
-		errs = append(errs, err)
-	}
-	seconds := func(to *metric.Float64Histogram, name, what string) {
-		var err error
-		*to, err = meter.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit("s"))
-		errs = append(errs, err)
-	}
-	count(&t.submitted, "codefleet.tasks.submitted", "tasks queued")
-	count(&t.ended, "codefleet.tasks.ended", "tasks that reached a terminal status")
-	count(&t.retried, "codefleet.tasks.retried", "runs that led to another")
-	count(&t.lost, "codefleet.tasks.lost", "runs given up because their lease was lost")
-	count(&t.refused, "codefleet.tasks.refused", "events that could not become a task")
-	seconds(&t.queued, "codefleet.task.queued", "from submission to the first run")
-	seconds(&t.run, "codefleet.task.run", "one run")
-	var err error
-	t.running, err = meter.Int64UpDownCounter("codefleet.tasks.running", metric.WithDescription("tasks running on this worker"))
-	return t, errors.Join(append(errs, err)...)
+	return t, m.Err()
 }
 
 func attrPool(pool string) metric.MeasurementOption {

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -12,8 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codefleet/codefleet/internal/metrics"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -187,5 +190,38 @@ func BenchmarkTask(b *testing.B) {
 				b.Error(err)
 			}
 		})
+	}
+}
+
+// TestMetricNames checks the names of the table as Prometheus shows them.
+func TestMetricNames(t *testing.T) {
+	tel := setup(t, telemetry.Options{Metrics: true})
+	m := metrics.New(tel.MeterProvider.Meter("x"))
+	for _, row := range metrics.Table {
+		var err error
+		switch {
+		case row.Kind == metrics.Counter:
+			m.Counter(row).Add(t.Context(), 1)
+		case row.Kind == metrics.UpDown:
+			m.UpDown(row).Add(t.Context(), 1)
+		case row.Kind == metrics.Histogram:
+			m.Histogram(row).Record(t.Context(), 1)
+		case row.Unit == metrics.Seconds:
+			g := m.TimeGauge(row)
+			_, err = m.Observe(func(_ context.Context, o metric.Observer) error { o.ObserveFloat64(g, 1); return nil }, g)
+		default:
+			g := m.Gauge(row)
+			_, err = m.Observe(func(_ context.Context, o metric.Observer) error { o.ObserveInt64(g, 1); return nil }, g)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := httptest.NewRecorder()
+	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, row := range metrics.Table {
+		if !strings.Contains(w.Body.String(), "# TYPE "+row.Prometheus()+" ") {
+			t.Errorf("/metrics lacks %s:\n%s", row.Prometheus(), w.Body.String())
+		}
 	}
 }

@@ -6,13 +6,11 @@ package worker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
@@ -232,46 +230,4 @@ func info(version string, pool *executor.Pool) schemas.Worker {
 		out.Extra = map[string]any{"error": s.LastError, "reason": string(s.LastReason)}
 	}
 	return out
-}
-
-// observe shows the pool in metrics: boxes by state, and what has happened to them.
-func observe(m metric.Meter, pool *executor.Pool) (unregister func(), err error) {
-	boxes, err1 := m.Int64ObservableGauge("codefleet.pool.boxes", metric.WithDescription("sandboxes by environment and state"))
-	waiting, err2 := m.Int64ObservableGauge("codefleet.pool.waiting", metric.WithDescription("tasks that wait for a sandbox, or for memory to have one"))
-	trouble, err4 := m.Int64ObservableGauge("codefleet.pool.trouble", metric.WithDescription("1 while no sandbox of an environment can be made, by reason"))
-	made, err5 := m.Float64ObservableGauge("codefleet.pool.made", metric.WithUnit("s"), metric.WithDescription("what it took to make the last sandbox of an environment, by how: booted or restored"))
-	events, err3 := m.Int64ObservableCounter("codefleet.pool.events", metric.WithDescription("what has happened to sandboxes"))
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return nil, err
-	}
-	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		s := pool.Stats()
-		for _, e := range pool.Environments() {
-			name := attribute.String("environment", e.Name)
-			for state, n := range map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "acquired": e.Acquired} {
-				o.ObserveInt64(boxes, int64(n), metric.WithAttributes(name, attribute.String("state", state)))
-			}
-			for what, n := range map[executor.Wait]int{executor.WaitSandbox: e.Waiting - e.WaitingMemory, executor.WaitMemory: e.WaitingMemory} {
-				o.ObserveInt64(waiting, int64(n), metric.WithAttributes(name, attribute.String("for", string(what))))
-			}
-			if e.CreateTime > 0 {
-				how := map[bool]string{false: "booted", true: "restored"}[e.Restored]
-				o.ObserveFloat64(made, e.CreateTime.Seconds(), metric.WithAttributes(name, attribute.String("how", how)))
-			}
-			if e.LastReason != "" {
-				o.ObserveInt64(trouble, 1, metric.WithAttributes(name, attribute.String("reason", string(e.LastReason))))
-			}
-		}
-		for event, n := range map[string]uint64{
-			"created": s.Created, "restored": s.Restored, "create_error": s.CreateErrors, "discarded": s.Discarded, "evicted": s.Evicted,
-			"died": s.Died, "acquired": s.Acquires, "acquired_cold": s.ColdAcquires,
-		} {
-			o.ObserveInt64(events, int64(n), metric.WithAttributes(attribute.String("event", event)))
-		}
-		return nil
-	}, boxes, waiting, trouble, made, events)
-	if err != nil {
-		return nil, err
-	}
-	return func() { _ = reg.Unregister() }, nil
 }

@@ -1,0 +1,25 @@
+package mcp
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/codefleet/codefleet/internal/metrics"
+)
+
+// Observe registers the metrics of the servers until unregister is called. The error of a server that
+// is down is in the log only: its text is unbounded, and so no attribute.
+func (m *Manager) Observe(meter metric.Meter) (unregister func(), err error) {
+	instruments := metrics.New(meter)
+	states, failures := instruments.Gauge(metrics.ToolsUpstream), instruments.Gauge(metrics.ToolsUpstreamFailures)
+	return instruments.Observe(func(_ context.Context, o metric.Observer) error {
+		for _, h := range m.Health() {
+			name := attribute.String("server", h.Server)
+			o.ObserveInt64(states, 1, metric.WithAttributes(name, attribute.String("state", h.State)))
+			o.ObserveInt64(failures, int64(h.Failures), metric.WithAttributes(name))
+		}
+		return nil
+	}, states, failures)
+}
