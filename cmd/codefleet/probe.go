@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/heads"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -42,7 +43,7 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
-	found, err := store.Probe(ctx)
+	found, err := heads.Probe(ctx, store.Objects())
 	if errors.Is(err, objects.ErrUnsafe) {
 		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + assembly.WaysOut(found)}
 	}

@@ -28,7 +28,7 @@ type floor struct {
 	Generation int64 `json:"generation"` // no new workspace begins with this one or one below
 }
 
-func floorKey(tenant string) string { return tenant + "/floor" + headSuffix }
+func floorKey(tenant string) string { return tenant + "/floor/HEAD" }
 
 func (s *Store) readFloor(ctx context.Context, tenant string) (f floor, etag string, err error) {
 	key := floorKey(tenant)

@@ -20,15 +20,6 @@ import (
 // forgetful collects with the strictest retention and forgets what was deleted soon.
 var forgetful = state.CollectOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
 
-// everyRung is the plain store and those with heads of other kinds.
-func everyRung() map[string]func() objects.Objects {
-	all := map[string]func() objects.Objects{"compare and swap": func() objects.Objects { return mem.New() }}
-	for name, open := range rungs {
-		all[name] = func() objects.Objects { o, _ := open(); return o }
-	}
-	return all
-}
-
 // collectFor runs collections every 12 hours.
 func collectFor(t *testing.T, store *state.Store, d time.Duration, opts state.CollectOptions) (purged []string) {
 	t.Helper()
@@ -47,7 +38,7 @@ func collectFor(t *testing.T, store *state.Store, d time.Duration, opts state.Co
 // TestPurge: of a workspace that was deleted long ago nothing is left but a number for its whole
 // tenant. Whoever remembers it is told that it was deleted, before and after the name is used again.
 func TestPurge(t *testing.T) {
-	for name, open := range everyRung() {
+	for name, open := range statetest.HeadModes(t) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open()
@@ -128,7 +119,7 @@ func (i interposed) Delete(ctx context.Context, keys ...string) error {
 
 // TestPurgeRace: a name that is used again at any moment of a purge is used: what was committed stays.
 func TestPurgeRace(t *testing.T) {
-	for name, open := range everyRung() {
+	for name, open := range statetest.HeadModes(t) {
 		for _, at := range []string{"get main/HEAD", "get floor/HEAD", "swap floor/HEAD", "swap main/HEAD", "delete pins/HEAD", "delete main/HEAD"} {
 			t.Run(name+"/"+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -176,7 +167,7 @@ func TestPurgeRace(t *testing.T) {
 // TestPurgeDies: a purge that breaks off at any request is made up for, and a name whose purge was
 // announced can be used again when that is long ago.
 func TestPurgeDies(t *testing.T) {
-	for name, open := range everyRung() {
+	for name, open := range statetest.HeadModes(t) {
 		for _, use := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -139,3 +139,6 @@ func New(bucket objects.Objects, opts Options) *Store {
 	}
 	return s
 }
+
+// Objects is the object store below s.
+func (s *Store) Objects() objects.Objects { return s.objects }

@@ -16,7 +16,7 @@ type turn struct {
 	By    string    `json:"by"` // random
 }
 
-func turnKey(tenant string) string { return tenant + "/gc" + headSuffix }
+func turnKey(tenant string) string { return tenant + "/gc/HEAD" }
 
 // CollectInTurn is Collect for one of several workers that all call it now and then: it does nothing,
 // and says so, when one of them has begun within every, which should be longer than a run takes. A

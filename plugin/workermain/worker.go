@@ -16,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/process"
+	"github.com/codefleet/codefleet/internal/state/heads"
 	"github.com/codefleet/codefleet/plugin"
 )
 
@@ -79,7 +80,7 @@ func serve(take, work context.Context, p *process.Process, version string, list 
 		if err != nil {
 			return nil, err
 		}
-		found, err := store.Probe(ctx)
+		found, err := heads.Probe(ctx, store.Objects())
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/heads"
+	"github.com/codefleet/codefleet/internal/state/heads/createonly"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -67,7 +68,7 @@ func TestMinIO(t *testing.T) {
 	opener := func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) }
 	statetest.TestObjects(t, opener)
 	t.Run("store", func(t *testing.T) { statetest.TestStore(t, opener) })
-	caps, err := state.New(opener(t), state.Options{}).Probe(t.Context())
+	caps, err := heads.Probe(t.Context(), opener(t))
 	if err != nil || !caps.Verify || !caps.Fresh || !caps.Ranges || !caps.CanCreate() {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
@@ -77,7 +78,7 @@ func TestMinIO(t *testing.T) {
 			own := opts
 			own.Prefix = fmt.Sprint("create", len(t.Name()))
 			bucket := open(t, own)
-			return state.WithHeads(bucket, state.CreateOnly(bucket))
+			return heads.With(bucket, createonly.New(bucket))
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/heads"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -87,7 +88,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	caps, err := state.New(open(t, gateway(t)), state.Options{}).Probe(t.Context())
+	caps, err := heads.Probe(t.Context(), open(t, gateway(t)))
 	if err != nil || !caps.Verify || !caps.Fresh || !caps.Ranges {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}

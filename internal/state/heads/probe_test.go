@@ -1,4 +1,4 @@
-package state_test
+package heads_test
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/objects"
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/heads"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// careless is a store that ignores conditions, as some are.
+// careless is a store that ignores conditions, as some stores do.
 type careless struct {
 	*mem.Objects
 	ignoreCreate, ignoreMatch bool
@@ -31,7 +32,7 @@ func (c careless) CompareAndSwap(ctx context.Context, key, old string, data []by
 
 func TestProbe(t *testing.T) {
 	bucket := mem.New()
-	caps, err := state.New(bucket, state.Options{}).Probe(t.Context())
+	caps, err := heads.Probe(t.Context(), bucket)
 	if err != nil || !caps.Create || !caps.Swap || !caps.Atomic || !caps.Verify || !caps.Fresh || !caps.Ranges {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
@@ -41,20 +42,20 @@ func TestProbe(t *testing.T) {
 	for _, c := range []careless{
 		{mem.New(), true, false}, {mem.New(), false, true}, {mem.New(), true, true},
 	} {
-		caps, err := state.New(c, state.Options{}).Probe(t.Context())
+		caps, err := heads.Probe(t.Context(), c)
 		if !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
 			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, objects.ErrUnsafe)
 		}
 	}
 	for _, create := range []bool{true, false} {
-		caps, err := state.New(lacking{mem.New(), create}, state.Options{}).Probe(t.Context())
+		caps, err := heads.Probe(t.Context(), statetest.Lacking{Objects: mem.New(), Create: create})
 		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic || !caps.Ranges {
 			t.Errorf("Probe() of a store that refuses If-Match, creates %v = %+v, %v", create, caps, err)
 		}
 	}
 	down := mem.New()
 	down.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
-	if _, err := state.New(down, state.Options{}).Probe(t.Context()); err == nil || errors.Is(err, objects.ErrUnsafe) {
+	if _, err := heads.Probe(t.Context(), down); err == nil || errors.Is(err, objects.ErrUnsafe) {
 		t.Errorf("Probe() of a store that is down = %v, want another error than %v", err, objects.ErrUnsafe)
 	}
 }

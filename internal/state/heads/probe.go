@@ -1,7 +1,8 @@
-package state
+package heads
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,30 +13,31 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Capabilities is the outcome of Probe.
+// Capabilities is what Probe found out about an object store.
 type Capabilities struct {
 	Create  bool          // If-None-Match: * refuses to overwrite
 	Swap    bool          // If-Match refuses a stale ETag
 	Atomic  bool          // one winner when several race to replace an object
 	First   bool          // one winner when several race to create an object
 	Verify  bool          // a body that does not match its SHA-256 is refused
-	Fresh   bool          // reads and listings see writes at once
+	Fresh   bool          // reads and listings return the last write
 	Ranges  bool          // partial reads
 	Latency time.Duration // median of one small request
 	Verdict string        // one sentence for people
 }
 
 const (
-	probeRacers = 8
-	probeBody   = "codefleet probe"
+	probeWriters = 8
+	probeTimeout = 10 * time.Second // of the removal of what a probe wrote
+	probeBody    = "codefleet probe"
 )
 
-// Probe finds out by trying, with about 30 small requests below _probe/, what
-// the object store honours. It returns ErrUnsafe with the capabilities when conditional
-// writes are ignored: on such a store commits overwrite each other without a trace.
-// Any other error means that the store could not be asked.
-func (s *Store) Probe(ctx context.Context) (Capabilities, error) {
-	p := &prober{objects: s.objects, prefix: "_probe/" + strings.ToLower(newCommitID()) + "/"}
+// Probe finds out by about 30 small requests below _probe/ what an object store honours. It returns
+// objects.ErrUnsafe with the capabilities when conditional writes are ignored: on such a store commits overwrite each
+// other without a trace. After any other error nothing is known.
+func Probe(ctx context.Context, bucket objects.Objects) (Capabilities, error) {
+	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
+	p := &prober{bucket: bucket, prefix: "_probe/" + strings.ToLower(rand.Text()) + "/"}
 	err := p.run(ctx)
 	if err = errors.Join(err, p.clean(ctx)); err != nil {
 		return p.caps, fmt.Errorf("probe object store: %w", err)
@@ -49,7 +51,7 @@ func (s *Store) Probe(ctx context.Context) (Capabilities, error) {
 
 func (c Capabilities) safe() bool { return c.Create && c.Swap && c.Atomic && c.First }
 
-// CanCreate reports whether CreateOnly would be safe.
+// CanCreate reports whether the head mode createonly is safe on the store.
 func (c Capabilities) CanCreate() bool { return c.Create && c.First && c.Fresh }
 
 func (c Capabilities) verdict() string {
@@ -71,18 +73,20 @@ func (c Capabilities) verdict() string {
 	}
 	switch {
 	case len(broken) == 0:
-		return fmt.Sprintf("conditional writes are honoured, so any number of workers can commit at once; %v a request", c.Latency.Round(10*time.Microsecond))
+		return fmt.Sprintf("conditional writes are honoured, so any number of workers can commit at once; %v a request",
+			c.Latency.Round(10*time.Microsecond))
 	case !c.safe():
-		return "conditional writes are not honoured, so two workers would overwrite each other's commits: " + strings.Join(broken, "; ")
+		return "conditional writes are not honoured, so two workers would overwrite each other's commits: " +
+			strings.Join(broken, "; ")
 	default:
 		return "conditional writes are honoured, but " + strings.Join(broken, "; ")
 	}
 }
 
 type prober struct {
-	objects objects.Objects
-	prefix  string
-	caps    Capabilities
+	bucket objects.Objects
+	prefix string
+	caps   Capabilities
 
 	mu    sync.Mutex
 	keys  []string
@@ -101,30 +105,30 @@ func (p *prober) run(ctx context.Context) error {
 }
 
 func (p *prober) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	return p.objects.Delete(ctx, p.keys...)
+	return p.bucket.Delete(ctx, p.keys...)
 }
 
-// swap returns whether the write was accepted.
+// swap reports whether a conditional write was accepted.
 func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool, error) {
 	start := time.Now()
-	key := p.prefix + name + "/HEAD"
-	etag, err := p.objects.CompareAndSwap(ctx, key, old, []byte(body))
+	key := p.prefix + name + Suffix
+	etag, err := p.bucket.CompareAndSwap(ctx, key, old, []byte(body))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times = append(p.times, time.Since(start))
 	if !slices.Contains(p.keys, key) {
 		p.keys = append(p.keys, key)
 	}
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, objects.ErrConflict) {
 		return "", false, nil
 	}
 	return etag, err == nil, err
 }
 
-// refused makes a finding of a condition that the store answers with an error of its own.
-func refused(err error) error {
+// unlessRefused returns err, or nil if the store refused the condition: that is a finding.
+func unlessRefused(err error) error {
 	if errors.Is(err, objects.ErrUnsafe) {
 		return nil
 	}
@@ -136,54 +140,50 @@ func (p *prober) swaps(ctx context.Context) error {
 	if errors.Is(err, objects.ErrUnsafe) {
 		return nil
 	}
-	if err != nil || !ok {
-		return errors.Join(err, orElse(ok, "a new object cannot be created"))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errors.New("a new object cannot be created")
 	}
 	_, again, err := p.swap(ctx, "swap", "", "1")
 	if err != nil {
-		return refused(err)
+		return unlessRefused(err)
 	}
 	p.caps.Create = !again
 	second, ok, err := p.swap(ctx, "swap", first, "2")
 	if err != nil {
-		return refused(err)
+		return unlessRefused(err)
 	}
 	_, stale, err := p.swap(ctx, "swap", first, "3")
 	if err != nil {
-		return refused(err)
+		return unlessRefused(err)
 	}
 	_, absent, err := p.swap(ctx, "absent", first, "4")
 	if err != nil {
-		return refused(err)
+		return unlessRefused(err)
 	}
 	p.caps.Swap = (ok || again) && !stale && !absent && second != first
 	return nil
 }
 
-func orElse(ok bool, text string) error {
-	if ok {
-		return nil
-	}
-	return errors.New(text)
-}
-
-// race lets several create one object, and then replace it.
+// race creates one object with several writers at once, and then replaces it.
 func (p *prober) race(ctx context.Context) error {
-	etag, wins, err := p.oneWins(ctx, "")
+	etag, wins, err := p.countWins(ctx, "")
 	if err != nil {
-		return refused(err)
+		return unlessRefused(err)
 	}
 	p.caps.First = wins == 1
-	_, wins, err = p.oneWins(ctx, etag)
+	_, wins, err = p.countWins(ctx, etag)
 	p.caps.Atomic = err == nil && wins == 1
-	return refused(err)
+	return unlessRefused(err)
 }
 
-// oneWins returns how many of several writers were told that they replaced old.
-func (p *prober) oneWins(ctx context.Context, old string) (etag string, wins int, err error) {
+// countWins returns how many of several writers succeeded in replacing old.
+func (p *prober) countWins(ctx context.Context, old string) (etag string, wins int, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	for i := range probeRacers {
+	for i := range probeWriters {
 		wg.Go(func() {
 			tag, ok, raceErr := p.swap(ctx, "race", old, fmt.Sprint(old, i))
 			mu.Lock()
@@ -202,23 +202,23 @@ func (p *prober) oneWins(ctx context.Context, old string) (etag string, wins int
 func (p *prober) reads(ctx context.Context) error {
 	key := p.prefix + "read"
 	p.keys = append(p.keys, key)
-	if err := p.objects.Put(ctx, key, []byte(probeBody), objects.Sum([]byte(probeBody))); err != nil {
+	if err := p.bucket.Put(ctx, key, []byte(probeBody), objects.Sum([]byte(probeBody))); err != nil {
 		return err
 	}
-	obj, err := p.objects.Get(ctx, key, objects.GetOptions{})
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	obj, err := p.bucket.Get(ctx, key, objects.GetOptions{})
+	if err != nil && !errors.Is(err, objects.ErrNotFound) {
 		return err
 	}
 	listed := false
-	for info, err := range p.objects.List(ctx, p.prefix, "") {
+	for info, err := range p.bucket.List(ctx, p.prefix, "") {
 		if err != nil {
 			return err
 		}
 		listed = listed || info.Key == key && info.Size == int64(len(probeBody))
 	}
-	_, err = p.objects.Get(ctx, key, objects.GetOptions{IfNoneMatch: obj.ETag})
+	_, err = p.bucket.Get(ctx, key, objects.GetOptions{IfNoneMatch: obj.ETag})
 	p.caps.Fresh = listed && string(obj.Data) == probeBody && errors.Is(err, objects.ErrNotModified)
-	part, err := p.objects.Get(ctx, key, objects.GetOptions{Offset: 4, Length: 5})
+	part, err := p.bucket.Get(ctx, key, objects.GetOptions{Offset: 4, Length: 5})
 	p.caps.Ranges = err == nil && string(part.Data) == probeBody[4:9]
 	return nil
 }
@@ -226,7 +226,7 @@ func (p *prober) reads(ctx context.Context) error {
 func (p *prober) digest(ctx context.Context) error {
 	key := p.prefix + "digest"
 	p.keys = append(p.keys, key)
-	err := p.objects.Put(ctx, key, []byte(probeBody), objects.Digest{})
+	err := p.bucket.Put(ctx, key, []byte(probeBody), objects.Digest{})
 	p.caps.Verify = err != nil
 	if errors.Is(err, objects.ErrTemporary) {
 		return err

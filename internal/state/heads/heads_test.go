@@ -1,0 +1,35 @@
+package heads_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/heads"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+func TestWith(t *testing.T) {
+	statetest.TestHeads(t, func() (objects.Objects, *mem.Objects) {
+		m := mem.New()
+		return heads.With(statetest.Lacking{Objects: m}, statetest.MemHeads{Objects: mem.New()}), m
+	})
+}
+
+func TestRequireMode(t *testing.T) {
+	m := mem.New()
+	for range 2 {
+		if err := heads.RequireMode(t.Context(), m, "s3-create"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := heads.RequireMode(t.Context(), m, "s3-cas")
+	if !errors.Is(err, objects.ErrConflict) || !strings.Contains(err.Error(), "by s3-create here (object _heads/s3-create), not by s3-cas") {
+		t.Errorf("RequireMode() of another mode = %v, want %v that names both", err, objects.ErrConflict)
+	}
+	if err := heads.RequireMode(t.Context(), m, "s3-create"); err != nil {
+		t.Errorf("RequireMode() afterwards = %v: a refused mode must leave nothing", err)
+	}
+}

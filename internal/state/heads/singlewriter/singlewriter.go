@@ -1,0 +1,93 @@
+// Package singlewriter is the head mode for object stores that ignore or refuse conditional writes: it compares
+// and writes under a lock. It is safe only while the lock excludes every other writer, and [HostLock] excludes
+// those of one host: a fleet whose workspaces are written from two hosts loses commits without a trace.
+package singlewriter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/filelock"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/heads"
+)
+
+// Lock excludes other writers until unlock is called.
+type Lock func(context.Context) (unlock func(), err error)
+
+const lockPoll = 2 * time.Millisecond
+
+// HostLock excludes all writers that lock the same file: those of this process and of others on the host.
+func HostLock(path string) Lock {
+	return func(ctx context.Context) (func(), error) {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		for {
+			err := filelock.TryLock(f)
+			if err == nil {
+				return func() { f.Close() }, nil
+			}
+			if errors.Is(err, filelock.ErrLocked) {
+				err = clock.Sleep(ctx, lockPoll)
+			}
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+			}
+		}
+	}
+}
+
+// New returns the heads of bucket, which are objects of their own keys.
+func New(bucket objects.Objects, lock Lock) heads.Store { return &store{bucket, lock} }
+
+type store struct {
+	bucket objects.Objects
+	lock   Lock
+}
+
+// Get implements heads.Store.
+func (s *store) Get(ctx context.Context, key, version string) (objects.Object, error) {
+	obj, err := s.bucket.Get(ctx, key, objects.GetOptions{})
+	if err == nil && version != "" && obj.ETag == version {
+		return objects.Object{}, fmt.Errorf("get %s: %w", key, objects.ErrNotModified)
+	}
+	return obj, err
+}
+
+// CompareAndSwap implements heads.Store.
+func (s *store) CompareAndSwap(ctx context.Context, key, version string, data []byte) (string, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return "", fmt.Errorf("swap %s: %w", key, err)
+	}
+	defer unlock()
+	current, err := s.bucket.Get(ctx, key, objects.GetOptions{})
+	if err != nil && !errors.Is(err, objects.ErrNotFound) {
+		return "", err
+	}
+	if current.ETag != version {
+		return "", fmt.Errorf("swap %s: %w", key, objects.ErrConflict)
+	}
+	if err := s.bucket.Put(ctx, key, data, objects.Sum(data)); err != nil {
+		return "", err
+	}
+	current, err = s.bucket.Get(ctx, key, objects.GetOptions{})
+	return current.ETag, err
+}
+
+// List implements heads.Store.
+func (s *store) List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error) {
+	return heads.List(ctx, s.bucket, prefix, func(object string) (string, bool) {
+		return object, strings.HasSuffix(object, heads.Suffix)
+	})
+}
+
+// Delete implements heads.Store.
+func (s *store) Delete(ctx context.Context, key string) error { return s.bucket.Delete(ctx, key) }
