@@ -23,7 +23,7 @@ func TestDocument(t *testing.T) {
 	const file = "../../docs/errors.md"
 	want := document()
 	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // a document
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

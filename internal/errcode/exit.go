@@ -1,6 +1,9 @@
 package errcode
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // Exit codes of the command line.
 const (
@@ -35,10 +38,8 @@ var Exits = []Exit{
 // ExitOfTask returns the exit code for a task with the given status; ExitOK for one that has not ended.
 func ExitOfTask(status string) int {
 	for _, e := range Exits {
-		for _, s := range e.Task {
-			if s == status {
-				return e.Code
-			}
+		if slices.Contains(e.Task, status) {
+			return e.Code
 		}
 	}
 	return ExitOK

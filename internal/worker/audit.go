@@ -40,7 +40,7 @@ func (a audit) write(ctx context.Context, event string, at time.Time, e broker.A
 	return a.queue.AppendAudit(ctx, schemas.AuditEntry{
 		Time: at.UTC(), Event: event, TaskID: e.Task, Run: e.Run, Tenant: e.Tenant, Session: e.Session,
 		Server: e.Server, Tool: e.Tool, ArgsHash: e.ArgsHash, ArgsBytes: e.ArgsBytes,
-		ResultBytes: e.ResultBytes, MS: e.MS, OK: e.OK, Code: string(e.Code), Replayed: e.Replayed,
+		ResultBytes: e.ResultBytes, MS: e.MS, OK: e.OK, Code: e.Code, Replayed: e.Replayed,
 		Call: e.Call, Approval: string(e.Approval), ApprovedBy: e.ApprovedBy,
 	})
 }
