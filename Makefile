@@ -87,11 +87,12 @@ $(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
 record-wire: ## record what a model endpoint answers: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
 	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai
 
-bench: build yardsticks ## measure what the fleet promises, on this machine
+bench: build yardsticks ## measure what the fleet promises, and what only we compare it with, on this machine
 	bin/codefleet bench
+	go run ./test/bench
 
-# The programs that bench measures beside ours.
-yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install what bench compares with: rclone, restic (minutes the first time)
+# The programs that test/bench measures beside ours.
+yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install what test/bench compares with: rclone, restic (minutes the first time)
 
 .cache/yardsticks/rclone: tools/build-at.sh Makefile
 	@tools/build-at.sh $@ github.com/rclone/rclone $(RCLONE)

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/codefleet/codefleet/internal/assembly"
-	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/embedded"
 )
 
@@ -21,8 +20,7 @@ import (
 var version = "dev"
 
 func main() {
-	embedded.S3Main()  // never returns in the child that serves S3 for `up`
-	bench.EngineMain() // nor in the child that `bench --scenario workspace` measures
+	embedded.S3Main() // never returns in the process that serves S3 for `up`
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	a := &app{

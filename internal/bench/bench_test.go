@@ -20,7 +20,6 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	EngineMain()
 	serveTools()
 	m.Run()
 }
@@ -55,7 +54,7 @@ func checkEmpty(t *testing.T, dir string) {
 func TestOverhead(t *testing.T) {
 	o, temp := options(t)
 	o.Scenario, o.Runs = "overhead", 3
-	reports, err := Run(t.Context(), o)
+	reports, err := Run(t.Context(), o, Scenarios())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +69,11 @@ func TestOverhead(t *testing.T) {
 		}
 	}
 	n, ok := r.Numbers["N2"]
-	if want := r.p50("task") - r.p50("direct"); !ok || n.Value != want || n.Met != (want <= 3) || n.Unit != "ms" {
+	if want := r.Median("task") - r.Median("direct"); !ok || n.Value != want || n.Met != (want <= 3) || n.Unit != "ms" {
 		t.Errorf("N2 = %+v, want %v ms", n, want)
 	}
-	if r.p50("direct") <= 0 || r.p50("task") <= r.p50("direct") {
-		t.Errorf("a task takes %v ms, its program alone %v ms", r.p50("task"), r.p50("direct"))
+	if r.Median("direct") <= 0 || r.Median("task") <= r.Median("direct") {
+		t.Errorf("a task takes %v ms, its program alone %v ms", r.Median("task"), r.Median("direct"))
 	}
 }
 
@@ -89,31 +88,31 @@ func TestInterrupted(t *testing.T) {
 			stop(stopped)
 		}
 	}
-	if _, err := Run(ctx, o); !errors.Is(err, stopped) {
+	if _, err := Run(ctx, o, Scenarios()); !errors.Is(err, stopped) {
 		t.Errorf("Run = %v, want %v", err, stopped)
 	}
 	checkEmpty(t, temp)
 }
 
 func TestUnknownScenario(t *testing.T) {
-	_, err := Run(t.Context(), Options{Scenario: "lukewarm"})
+	_, err := Run(t.Context(), Options{Scenario: "lukewarm"}, Scenarios())
 	if err == nil || !strings.Contains(err.Error(), `"lukewarm"`) || !strings.Contains(err.Error(), `"warm"`) {
 		t.Errorf("Run = %v, want the name and those there are", err)
 	}
 }
 
 func TestSideBySide(t *testing.T) {
-	b := &bench{Options: Options{Progress: func(string) {}}, Report: newReport("x", "")}
+	b := &Bench{Options: Options{Progress: func(string) {}}, Report: newReport("x", "")}
 	var taken []string
-	count := func(name string) series {
+	count := func(name string) Series {
 		n := 0.0
-		return series{name, "ms", func(context.Context) (sample, error) {
+		return Series{name, "ms", func(context.Context) (Sample, error) {
 			taken = append(taken, name)
 			n++
-			return sample{n, map[string]float64{"half": n / 2}}, nil
+			return Sample{n, map[string]float64{"half": n / 2}}, nil
 		}}
 	}
-	if err := b.sideBySide(t.Context(), plan{samples: 3, inRow: 2}, count("a"), count("b")); err != nil {
+	if err := b.SideBySide(t.Context(), Plan{Samples: 3, InRow: 2}, count("a"), count("b")); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(taken, ""), "aabb"+"aabb"+"ab"; got != want {
@@ -129,8 +128,8 @@ func TestSideBySide(t *testing.T) {
 	if q := b.Yardsticks["a"]; q != (Quantiles{P50: 4, P99: 5, Mean: 4, Unit: "ms"}) {
 		t.Errorf("quantiles of a: %+v", q)
 	}
-	broken := series{"c", "ms", func(context.Context) (sample, error) { return sample{}, errors.ErrUnsupported }}
-	if err := b.sideBySide(t.Context(), plan{samples: 1, inRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "c: ") {
+	broken := Series{"c", "ms", func(context.Context) (Sample, error) { return Sample{}, errors.ErrUnsupported }}
+	if err := b.SideBySide(t.Context(), Plan{Samples: 1, InRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "c: ") {
 		t.Errorf("a broken series: %v", err)
 	}
 }
@@ -138,16 +137,16 @@ func TestSideBySide(t *testing.T) {
 func TestRate(t *testing.T) {
 	callers := make([]int, 3)
 	got := make(chan int, 100)
-	s := rate("r", len(callers), 100, func(_ context.Context, caller int) error {
+	s := Rate("r", len(callers), 100, func(_ context.Context, caller int) error {
 		got <- caller
 		return nil
 	})
-	v, err := s.take(t.Context())
-	if err != nil || v.value <= 0 || len(got) != 100 {
-		t.Fatalf("%d calls, %v a second, %v; want 100 calls", len(got), v.value, err)
+	v, err := s.Measure(t.Context())
+	if err != nil || v.Value <= 0 || len(got) != 100 {
+		t.Fatalf("%d calls, %v a second, %v; want 100 calls", len(got), v.Value, err)
 	}
-	s = rate("r", 2, 10, func(context.Context, int) error { return errors.ErrUnsupported })
-	if _, err := s.take(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+	s = Rate("r", 2, 10, func(context.Context, int) error { return errors.ErrUnsupported })
+	if _, err := s.Measure(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("callers that fail: %v", err)
 	}
 }
@@ -170,16 +169,16 @@ func TestRunnerImports(t *testing.T) {
 	if slices.Contains(modules, "codefleet") {
 		t.Errorf("runnerImports() = %q, with a module that is the runner's own", code)
 	}
-	if out, err := exec.CommandContext(t.Context(), python(), "-c", code).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), Python(), "-c", code).CombinedOutput(); err != nil {
 		t.Errorf("%s: %v: %s", code, err, out)
 	}
 }
 
 func TestReportShape(t *testing.T) {
 	r := newReport("warm", "")
-	r.add("task", "ms", 1, 2, 3)
-	r.sumUp()
-	r.atMost("N1", "what", 0.5, 0.8, "×")
+	r.Add("task", "ms", 1, 2, 3)
+	r.Summarise()
+	r.AtMost("N1", "what", 0.5, 0.8, "×")
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

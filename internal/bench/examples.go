@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,28 +91,21 @@ func RunExamples(ctx context.Context, o Options, sequence []Example, verbose boo
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{Options: o, Report: newReport("examples", o.Version), n: len(sequence), dir: dir}
+	b := &Bench{Options: o, Report: newReport("examples", o.Version), N: len(sequence), dir: dir}
 	if err := b.examples(ctx, sequence, verbose); err != nil {
-		return nil, fmt.Errorf("run the examples: %w", cmpCause(ctx, err))
+		return nil, fmt.Errorf("run the examples: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	return b.Report, nil
 }
 
-func cmpCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
-}
-
-func (b *bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
+func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
 	began := time.Now()
-	c, stop, err := b.startClient(ctx, func(*config.Config) {})
+	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	started := since(began)
+	started := Since(began)
 	executions := Table{Title: "Executions", Columns: []string{"#", "example", "what", "tasks", "ms"}}
 	stages := Table{Title: "Tasks", Columns: []string{"#", "task", "written by", "boot", "queued", "select", "generate", "sandbox", "checkout", "run", "commit", "total ms", "output"}}
 	for i, e := range sequence {
@@ -125,7 +119,7 @@ func (b *bench) examples(ctx context.Context, sequence []Example, verbose bool) 
 			name = "first execution"
 			took += started
 		}
-		b.add(name, "ms", took)
+		b.Add(name, "ms", took)
 		number := strconv.Itoa(i + 1)
 		executions.Rows = append(executions.Rows, []string{number, e.Number, e.Title, strconv.Itoa(len(tasks)), fmt.Sprintf("%.0f", took)})
 		for n, res := range tasks {
@@ -156,7 +150,7 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 		}
 		results = append(results, res)
 	}
-	took = since(began)
+	took = Since(began)
 	last := results[len(results)-1]
 	if e.check != "" {
 		if last, err = succeed(ctx, c, client.Submission{Task: client.Task{Code: e.check}, Workspace: workspace}); err != nil {
@@ -195,16 +189,16 @@ func stageRow(execution string, task int, res client.Result) []string {
 
 // compareFirst adds what the first execution and the others have in common, as the first version's
 // benchmark did: mean, least, most and deviation of the next ones, and how many times as fast they are.
-func (b *bench) compareFirst(started float64) {
-	b.sumUp()
+func (b *Bench) compareFirst(started float64) {
+	b.Summarise()
 	first, next := b.Samples["first execution"], b.Samples["next executions"]
-	b.note("the first execution includes the start of the fleet, %.0f ms: queue, object store, first sandbox", started)
+	b.Note("the first execution includes the start of the fleet, %.0f ms: queue, object store, first sandbox", started)
 	if len(next) == 0 {
-		b.note("one execution only: give -n 5, or a sequence, to see the next ones")
+		b.Note("one execution only: give -n 5, or a sequence, to see the next ones")
 		return
 	}
 	b.Numbers["speedup"] = Number{Value: first[0] / mean(next), Target: 1, Unit: "×", Met: first[0] > mean(next), What: "first execution ÷ mean of the next ones"}
-	b.note("next executions: mean %.1f ms, least %.1f, most %.1f, standard deviation %.1f", mean(next), slices.Min(next), slices.Max(next), deviation(next))
+	b.Note("next executions: mean %.1f ms, least %.1f, most %.1f, standard deviation %.1f", mean(next), slices.Min(next), slices.Max(next), deviation(next))
 }
 
 func deviation(samples []float64) float64 {

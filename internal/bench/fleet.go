@@ -17,13 +17,16 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// program is the smallest that shows it ran.
-const program = "print(6*7)"
+// SmallestProgram is the smallest that proves that it ran, by printing SmallestOutput.
+const (
+	SmallestProgram = "print(6*7)"
+	SmallestOutput  = "42\n"
+)
 
-// startFleet starts a whole fleet in this process, on disk, with the user's settings as change
+// StartFleet starts a whole fleet in this process, on disk, with the user's settings as change
 // leaves them.
-func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet, stop func() error, err error) {
-	c, err := b.Settings(b.newDir())
+func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet, stop func() error, err error) {
+	c, err := b.Settings(b.NewDir())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,9 +47,9 @@ func (b *bench) startFleet(ctx context.Context, change func(*config.Config), run
 	return f, func() error { return errors.Join(f.Close(), flush()) }, nil
 }
 
-// startClient starts a fleet and a client of its first tenant; stop ends both.
-func (b *bench) startClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
-	f, end, err := b.startFleet(ctx, change, assembly.RunWorker)
+// StartClient starts a fleet and a client of its first tenant; stop ends both.
+func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
+	f, end, err := b.StartFleet(ctx, change, assembly.RunWorker)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,8 +70,8 @@ func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, 
 	})
 }
 
-// must runs a task and makes an error of every end but success with the given output.
-func must(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
+// RunTask runs a task and makes an error of every end but success with the given output.
+func RunTask(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	if err != nil {
 		return client.Result{}, err
@@ -83,8 +86,8 @@ func must(ctx context.Context, c *client.Client, s client.Submission, output str
 }
 
 // startPool starts a pool without queue and workspaces, whose boxes are made as a fleet's are.
-func (b *bench) startPool(ctx context.Context, least, most int) (p *executor.Pool, stop func() error, err error) {
-	c, err := b.Settings(b.newDir())
+func (b *Bench) startPool(ctx context.Context, least, most int) (p *executor.Pool, stop func() error, err error) {
+	c, err := b.Settings(b.NewDir())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +122,7 @@ func (b *bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 
 // runDirect runs the program in a box of a pool.
 func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
-	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: program}, executor.Hooks{})
+	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: SmallestProgram}, executor.Hooks{})
 	if err != nil {
 		return err
 	}

@@ -21,10 +21,10 @@ import (
 const readyBoxes = 3
 
 // memory measures what is in use while nothing runs.
-func (b *bench) memory(ctx context.Context) error {
+func (b *Bench) memory(ctx context.Context) error {
 	workerPath, hasWorker := b.beside("worker")
-	for i := range b.n {
-		b.Progress(fmt.Sprintf("memory: %d of %d", i, b.n))
+	for i := range b.N {
+		b.Progress(fmt.Sprintf("memory: %d of %d", i, b.N))
 		if err := b.boxMemory(ctx); err != nil {
 			return err
 		}
@@ -32,25 +32,25 @@ func (b *bench) memory(ctx context.Context) error {
 			return err
 		}
 	}
-	b.sumUp()
+	b.Summarise()
 	box := "box, charged to its cgroup"
-	if b.p50(box) == 0 {
+	if b.Median(box) == 0 {
 		box = "box, by MemAvailable"
 	}
-	b.atMost("N6b", box, b.p50(box), 35, "MB")
+	b.AtMost("N6b", box, b.Median(box), 35, "MB")
 	if hasWorker {
-		b.atMost("N6w", "worker process, resident", b.p50("worker"), 120, "MB")
+		b.AtMost("N6w", "worker process, resident", b.Median("worker"), 120, "MB")
 	} else {
-		b.note("N6w is not measured: there is no program `worker` beside this one (make build)")
+		b.Note("N6w is not measured: there is no program `worker` beside this one (make build)")
 	}
-	b.atMost("N6u", "up and 3 sandboxes", b.p50("up, whole"), 350, "MB")
+	b.AtMost("N6u", "up and 3 sandboxes", b.Median("up, whole"), 350, "MB")
 	return nil
 }
 
 // boxMemory makes idle boxes and adds what each uses.
-func (b *bench) boxMemory(ctx context.Context) (err error) {
+func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	const boxes = 5
-	dir := b.newDir()
+	dir := b.NewDir()
 	c, err := b.Settings(dir)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (b *bench) boxMemory(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
 	}
-	b.add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
+	b.Add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
 	for _, box := range kept.boxes[1:] {
 		stater, ok := box.(executor.StatsReporter)
 		if !ok {
@@ -88,7 +88,7 @@ func (b *bench) boxMemory(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		b.add("box, charged to its cgroup", "MB", stats.MemoryMB)
+		b.Add("box, charged to its cgroup", "MB", stats.MemoryMB)
 	}
 	return nil
 }
@@ -109,31 +109,31 @@ func (k *keeper) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 }
 
 // upMemory measures `up` with its first sandboxes, and a worker process that joins it.
-func (b *bench) upMemory(ctx context.Context, workerPath string, hasWorker bool) (err error) {
-	data := b.newDir()
+func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool) (err error) {
+	data := b.NewDir()
 	u, err := b.startUp(ctx, data)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, u.stop()) }()
-	whole, err := treeMemory(u.cmd.Process.Pid)
+	defer func() { err = errors.Join(err, u.Stop()) }()
+	whole, err := treeMemory(u.PID())
 	if err != nil {
 		return err
 	}
-	b.add("up, whole", "MB", whole)
-	b.add("up, its own process", "MB", resident(u.cmd.Process.Pid))
+	b.Add("up, whole", "MB", whole)
+	b.Add("up, its own process", "MB", Resident(u.PID()))
 	if !hasWorker {
 		return nil
 	}
-	joined, err := startChild(ctx, b.newDir(), workerPath, "--fleet", u.Fleet)
+	joined, err := StartChild(ctx, b.NewDir(), workerPath, "--fleet", u.Fleet)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, joined.stop()) }()
+	defer func() { err = errors.Join(err, joined.Stop()) }()
 	if err := awaitWorkers(ctx, u.Fleet, 2); err != nil {
 		return err
 	}
-	b.add("worker", "MB", resident(joined.cmd.Process.Pid))
+	b.Add("worker", "MB", Resident(joined.PID()))
 	return nil
 }
 
@@ -175,9 +175,9 @@ func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 	}
 }
 
-// resident is the resident memory of a process, in MB; 0 when it has ended.
-func resident(pid int) float64 {
-	return kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
+// Resident returns the resident memory of a process, in MB; 0 when it has ended.
+func Resident(pid int) float64 {
+	return Kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
 }
 
 // treeMemory is what a process and its descendants use together, in MB: what is charged to the
@@ -193,7 +193,7 @@ func treeMemory(root int) (float64, error) {
 		proc := filepath.Join("/proc", strconv.Itoa(pid))
 		file := sandboxUsage(proc)
 		if file == "" {
-			total += kilobytes(filepath.Join(proc, "smaps_rollup"), "Pss") / 1024
+			total += Kilobytes(filepath.Join(proc, "smaps_rollup"), "Pss") / 1024
 			continue
 		}
 		if counted[file] {

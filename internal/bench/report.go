@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -69,35 +70,36 @@ func newReport(scenario, version string) *Report {
 	}
 }
 
-// add adds samples to a series. sumUp makes its quantiles.
-func (r *Report) add(name, unit string, samples ...float64) {
+// Add adds samples to a series. Summarise computes its quantiles.
+func (r *Report) Add(name, unit string, samples ...float64) {
 	r.Samples[name] = append(r.Samples[name], samples...)
 	r.Yardsticks[name] = Quantiles{Unit: unit}
 }
 
-// sumUp makes the quantiles of all series.
-func (r *Report) sumUp() {
+// Summarise computes the quantiles of all series.
+func (r *Report) Summarise() {
 	for name, samples := range r.Samples {
 		r.Yardsticks[name] = Quantiles{
-			P50: quantile(samples, 0.5), P99: quantile(samples, 0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
+			P50: Quantile(samples, 0.5), P99: Quantile(samples, 0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
 		}
 	}
 }
 
-// p50 is the median of a series.
-func (r *Report) p50(name string) float64 { return r.Yardsticks[name].P50 }
+// Median returns the median of a series, as of the last Summarise.
+func (r *Report) Median(name string) float64 { return r.Yardsticks[name].P50 }
 
-// atMost records a number that should not exceed its target.
-func (r *Report) atMost(id, what string, value, target float64, unit string) {
+// AtMost records a number that should not exceed its target.
+func (r *Report) AtMost(id, what string, value, target float64, unit string) {
 	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value <= target, What: what}
 }
 
-// atLeast records a share that should not fall below its target, in percent.
-func (r *Report) atLeast(id, what string, value, target float64) {
+// AtLeast records a share that should not fall below its target, in percent.
+func (r *Report) AtLeast(id, what string, value, target float64) {
 	r.Numbers[id] = Number{Value: value, Target: target, Unit: "%", Met: value >= target, What: what}
 }
 
-func (r *Report) note(format string, args ...any) {
+// Note adds a remark.
+func (r *Report) Note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
@@ -155,8 +157,8 @@ func bar(q Quantiles, top float64) string {
 	return strings.Repeat("█", solid) + strings.Repeat("·", max(0, int(math.Round(q.P99/top*width))-solid))
 }
 
-// quantile is the value below which the share p of the samples lies (nearest rank).
-func quantile(samples []float64, p float64) float64 {
+// Quantile returns the value below which the share p of the samples lies (nearest rank).
+func Quantile(samples []float64, p float64) float64 {
 	if len(samples) == 0 {
 		return 0
 	}
@@ -204,10 +206,10 @@ func loadAverage() string {
 }
 
 // memoryField reads a line of /proc/meminfo, in MB. What is not there is 0.
-func memoryField(name string) float64 { return kilobytes("/proc/meminfo", name) / 1024 }
+func memoryField(name string) float64 { return Kilobytes("/proc/meminfo", name) / 1024 }
 
-// kilobytes reads a line "name: 123 kB" of a file.
-func kilobytes(file, name string) float64 {
+// Kilobytes returns the value of a line "name: 123 kB" of a file; 0 without one.
+func Kilobytes(file, name string) float64 {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return 0
@@ -219,4 +221,29 @@ func kilobytes(file, name string) float64 {
 		}
 	}
 	return 0
+}
+
+// WriteJSON writes one object for one report, and an array for several.
+func WriteJSON(w io.Writer, reports []*Report, one bool) error {
+	var shape any = reports
+	if one {
+		shape = reports[0]
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(shape)
+}
+
+// WriteText writes the reports for a person.
+func WriteText(w io.Writer, reports []*Report) error {
+	for i, r := range reports {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := r.Text(w); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -27,8 +27,8 @@ func TestQuantile(t *testing.T) {
 		{hundred, 0.99, 99},
 		{hundred, 1, 100},
 	} {
-		if got := quantile(c.samples, c.p); got != c.want {
-			t.Errorf("quantile(%v, %v) = %v, want %v", c.samples, c.p, got, c.want)
+		if got := Quantile(c.samples, c.p); got != c.want {
+			t.Errorf("Quantile(%v, %v) = %v, want %v", c.samples, c.p, got, c.want)
 		}
 	}
 	if hundred[0] != 100 {
@@ -64,10 +64,10 @@ func TestBar(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	r := newReport("x", "")
-	r.atMost("low", "", 0.8, 0.8, "×")
-	r.atMost("high", "", 0.81, 0.8, "×")
-	r.atLeast("enough", "", 80, 80)
-	r.atLeast("little", "", 79.9, 80)
+	r.AtMost("low", "", 0.8, 0.8, "×")
+	r.AtMost("high", "", 0.81, 0.8, "×")
+	r.AtLeast("enough", "", 80, 80)
+	r.AtLeast("little", "", 79.9, 80)
 	for id, met := range map[string]bool{"low": true, "high": false, "enough": true, "little": false} {
 		if r.Numbers[id].Met != met {
 			t.Errorf("%s: met %v, want %v", id, r.Numbers[id].Met, met)
@@ -78,12 +78,12 @@ func TestTargets(t *testing.T) {
 func TestText(t *testing.T) {
 	r := newReport("warm", "")
 	r.Commit, r.Machine = "c0ffee", Machine{Cores: 2, MemoryMB: 4096, Kernel: "6.1", HugePages: "never"}
-	r.add("task", "ms", 10, 20)
-	r.add("yardstick", "ms", 40)
-	r.sumUp()
-	r.atMost("N1", "task ÷ yardstick", 0.25, 0.8, "×")
-	r.atMost("N2", "more", 4, 3, "ms")
-	r.note("quiet")
+	r.Add("task", "ms", 10, 20)
+	r.Add("yardstick", "ms", 40)
+	r.Summarise()
+	r.AtMost("N1", "task ÷ yardstick", 0.25, 0.8, "×")
+	r.AtMost("N2", "more", 4, 3, "ms")
+	r.Note("quiet")
 	var out strings.Builder
 	if err := r.Text(&out); err != nil {
 		t.Fatal(err)
@@ -108,11 +108,11 @@ func TestKilobytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]float64{"VmRSS": 2048, "Name": 0, "Vm": 0} {
-		if got := kilobytes(file, name); got != want {
-			t.Errorf("kilobytes(%s) = %v, want %v", name, got, want)
+		if got := Kilobytes(file, name); got != want {
+			t.Errorf("Kilobytes(%s) = %v, want %v", name, got, want)
 		}
 	}
-	if got := kilobytes(file+"x", "VmRSS"); got != 0 {
+	if got := Kilobytes(file+"x", "VmRSS"); got != 0 {
 		t.Errorf("kilobytes of no file = %v, want 0", got)
 	}
 }
@@ -134,7 +134,7 @@ func TestTree(t *testing.T) {
 		t.Errorf("tree of this process: %v, with its parent", pids)
 	}
 	whole, err := treeMemory(os.Getpid())
-	if own := resident(os.Getpid()); err != nil || own <= 1 || whole <= 1 {
+	if own := Resident(os.Getpid()); err != nil || own <= 1 || whole <= 1 {
 		t.Errorf("this process uses %v MB, with its children %v MB: %v", own, whole, err)
 	}
 	if err := in.Close(); err != nil {

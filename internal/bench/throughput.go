@@ -24,7 +24,7 @@ const (
 
 // throughput measures how many tasks a second come through when callers submit the next one as soon
 // as they have a result.
-func (b *bench) throughput(ctx context.Context) error {
+func (b *Bench) throughput(ctx context.Context) error {
 	if err := b.oneTenant(ctx); err != nil {
 		return err
 	}
@@ -32,9 +32,9 @@ func (b *bench) throughput(ctx context.Context) error {
 }
 
 // oneTenant compares a fleet with its pool alone, of the same size and with as many tasks at a time.
-func (b *bench) oneTenant(ctx context.Context) (err error) {
+func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	var slots, most int
-	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		slots = c.Slots()
 		most = slots + readyBoxes
 		c.Execution.MaxBoxes = most
@@ -54,8 +54,8 @@ func (b *bench) oneTenant(ctx context.Context) (err error) {
 	}
 	defer c.Close()
 
-	fleet := rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
-	direct := rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
+	fleet := Rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
+	direct := Rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
 		l, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 		if err != nil {
 			return err
@@ -63,17 +63,17 @@ func (b *bench) oneTenant(ctx context.Context) (err error) {
 		defer l.Release()
 		return runDirect(ctx, l)
 	})
-	if err := b.sideBySide(ctx, plan{samples: b.n, inRow: 1}, fleet, direct); err != nil {
+	if err := b.SideBySide(ctx, Plan{Samples: b.N, InRow: 1}, fleet, direct); err != nil {
 		return err
 	}
-	b.atLeast("N3", "fleet ÷ pool alone", 100*b.p50("fleet")/b.p50("pool alone"), 80)
-	b.note("N3: %d tasks a sample, %d slots, %d callers", burst, slots, 2*slots)
+	b.AtLeast("N3", "fleet ÷ pool alone", 100*b.Median("fleet")/b.Median("pool alone"), 80)
+	b.Note("N3: %d tasks a sample, %d slots, %d callers", burst, slots, 2*slots)
 	return nil
 }
 
 // manyTenants compares many tenants on few boxes with one tenant on as many.
-func (b *bench) manyTenants(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+func (b *Bench) manyTenants(ctx context.Context) (err error) {
+	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = boxes, boxes, boxes
 		c.Tenants = map[string]config.Tenant{}
 		for i := range tenants + 1 {
@@ -92,13 +92,13 @@ func (b *bench) manyTenants(ctx context.Context) (err error) {
 		return err
 	}
 	lone := clients[tenants]
-	one := rate("one tenant", tenants, burst, func(ctx context.Context, _ int) error { return submit(ctx, lone) })
-	many := rate("50 tenants", tenants, burst, func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
-	if err := b.sideBySide(ctx, plan{samples: max(1, b.n/2), inRow: 1}, one, many); err != nil {
+	one := Rate("one tenant", tenants, burst, func(ctx context.Context, _ int) error { return submit(ctx, lone) })
+	many := Rate("50 tenants", tenants, burst, func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
+	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), InRow: 1}, one, many); err != nil {
 		return err
 	}
-	b.atLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.p50("50 tenants")/b.p50("one tenant"), 50)
-	b.note("N3m: %d tasks a sample, %d callers, each of another tenant or all of one", burst, tenants)
+	b.AtLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.Median("50 tenants")/b.Median("one tenant"), 50)
+	b.Note("N3m: %d tasks a sample, %d callers, each of another tenant or all of one", burst, tenants)
 	return nil
 }
 
@@ -117,13 +117,13 @@ func producers(ctx context.Context, f *up.Fleet) (list []*client.Client, err err
 }
 
 func submit(ctx context.Context, c *client.Client) error {
-	_, err := must(ctx, c, client.Submission{Task: client.Task{Code: program}}, "42\n")
+	_, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: SmallestProgram}}, SmallestOutput)
 	return err
 }
 
-// rate is a series of how many calls a second some callers make, in bursts of so many together.
-func rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) series {
-	return series{name, "tasks/s", func(ctx context.Context) (sample, error) {
+// Rate is a series of how many calls a second some callers make, in bursts of so many together.
+func Rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) Series {
+	return Series{name, "tasks/s", func(ctx context.Context) (Sample, error) {
 		var made atomic.Int64
 		g, ctx := errgroup.WithContext(ctx)
 		began := time.Now()
@@ -138,6 +138,6 @@ func rate(name string, callers, calls int, call func(ctx context.Context, caller
 			})
 		}
 		err := g.Wait()
-		return sample{value: float64(calls) / time.Since(began).Seconds()}, err
+		return Sample{Value: float64(calls) / time.Since(began).Seconds()}, err
 	}}
 }

@@ -52,14 +52,14 @@ print(42)
 )
 
 // brokered measures tool calls of programs against the same calls by a bare MCP client.
-func (b *bench) brokered(ctx context.Context) (err error) {
+func (b *Bench) brokered(ctx context.Context) (err error) {
 	url, stopServer, err := slowServer(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopServer()
 	var prepared error
-	f, stop, err := b.startFleet(ctx, func(c *config.Config) {
+	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		c.MCPServers = []config.MCPServer{
 			{Name: "sums", Command: b.Program, Args: []string{"tool-server", "calculator"}},
 			{Name: "slow", URL: url},
@@ -94,19 +94,19 @@ func (b *bench) brokered(ctx context.Context) (err error) {
 	if err := b.loops(ctx, c, "slow", "wait", slowly); err != nil {
 		return err
 	}
-	b.sumUp()
-	b.atMost("T1", "a call in a sandbox − the bare MCP call", b.p50("sums.add in a sandbox")-b.p50("sums.add bare"), 1.5, "ms")
-	b.atMost("T2", "100 calls of a tool that takes 10 ms ÷ bare", b.p50("100 × slow.wait in a sandbox")/b.p50("100 × slow.wait bare"), 1.2, "×")
-	b.atMost("T2n", "100 calls of a tool that takes no time ÷ bare", b.p50("100 × sums.add in a sandbox")/b.p50("100 × sums.add bare"), 1.2, "×")
+	b.Summarise()
+	b.AtMost("T1", "a call in a sandbox − the bare MCP call", b.Median("sums.add in a sandbox")-b.Median("sums.add bare"), 1.5, "ms")
+	b.AtMost("T2", "100 calls of a tool that takes 10 ms ÷ bare", b.Median("100 × slow.wait in a sandbox")/b.Median("100 × slow.wait bare"), 1.2, "×")
+	b.AtMost("T2n", "100 calls of a tool that takes no time ÷ bare", b.Median("100 × sums.add in a sandbox")/b.Median("100 × sums.add bare"), 1.2, "×")
 	return b.table(ctx, c, slowly)
 }
 
 // loops lets a program in a sandbox make 100 calls, then a bare client, and again.
-func (b *bench) loops(ctx context.Context, c *client.Client, server, tool string, call bareCall) error {
+func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string, call bareCall) error {
 	name := server + "." + tool
-	for i := -1; i < b.n; i++ {
-		b.Progress(fmt.Sprintf("tools: %s, %d of %d", name, max(i, 0), b.n))
-		res, err := must(ctx, c, client.Submission{Task: client.Task{Code: fmt.Sprintf(loopOf, server, tool)}}, "42\n")
+	for i := -1; i < b.N; i++ {
+		b.Progress(fmt.Sprintf("tools: %s, %d of %d", name, max(i, 0), b.N))
+		res, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: fmt.Sprintf(loopOf, server, tool)}}, SmallestOutput)
 		if err != nil {
 			return err
 		}
@@ -119,16 +119,16 @@ func (b *bench) loops(ctx context.Context, c *client.Client, server, tool string
 			if _, err := call(ctx, tool, map[string]any{"a": n, "b": 1}); err != nil {
 				return err
 			}
-			outside = append(outside, since(began))
+			outside = append(outside, Since(began))
 		}
 		if i >= 0 {
-			b.add(name+" in a sandbox", "ms", inside...)
+			b.Add(name+" in a sandbox", "ms", inside...)
 			for _, c := range res.Tools.Calls {
-				b.add(name+" in a sandbox · from the broker on", "ms", c.MS)
+				b.Add(name+" in a sandbox · from the broker on", "ms", c.MS)
 			}
-			b.add(name+" bare", "ms", outside...)
-			b.add("100 × "+name+" in a sandbox", "ms", sum(inside))
-			b.add("100 × "+name+" bare", "ms", sum(outside))
+			b.Add(name+" bare", "ms", outside...)
+			b.Add("100 × "+name+" in a sandbox", "ms", sum(inside))
+			b.Add("100 × "+name+" bare", "ms", sum(outside))
 		}
 	}
 	return nil
@@ -136,13 +136,13 @@ func (b *bench) loops(ctx context.Context, c *client.Client, server, tool string
 
 // table is what a model would read of a table of 10,000 rows, against what it reads of the five that
 // a program makes of it.
-func (b *bench) table(ctx context.Context, c *client.Client, call bareCall) error {
+func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) error {
 	answer, err := call(ctx, "orders", map[string]any{"rows": rows})
 	if err != nil {
 		return err
 	}
 	inputs := json.RawMessage(fmt.Sprintf(`{"rows": %d}`, rows))
-	res, err := must(ctx, c, client.Submission{Task: client.Task{Code: fiveOf, Inputs: inputs}}, "42\n")
+	res, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: fiveOf, Inputs: inputs}}, SmallestOutput)
 	if err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (b *bench) table(ctx context.Context, c *client.Client, call bareCall) erro
 		return fmt.Errorf("the program made %d rows, not 5: %w", len(five), err)
 	}
 	read, direct := fiveOf+string(res.Result), answer
-	b.note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d tokens by code (program %d, result %d); the task took %.0f ms",
+	b.Note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d tokens by code (program %d, result %d); the task took %.0f ms",
 		len(direct), codegen.Tokens(direct), len(read), codegen.Tokens(read), codegen.Tokens(fiveOf), codegen.Tokens(string(res.Result)), res.TimingMS.Total)
-	b.atLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model", 100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
+	b.AtLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model", 100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
 	return nil
 }
 

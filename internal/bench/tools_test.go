@@ -27,7 +27,7 @@ func TestTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Scenario, o.Runs, o.Program = "tools", 1, self
-	reports, err := Run(t.Context(), o)
+	reports, err := Run(t.Context(), o, Scenarios())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,10 @@ func TestTools(t *testing.T) {
 			t.Errorf("%d samples of %q, want %d", n, name, want)
 		}
 	}
-	if got := r.p50("slow.wait bare"); got < 10 {
+	if got := r.Median("slow.wait bare"); got < 10 {
 		t.Errorf("a tool that takes 10 ms took %v", got)
 	}
-	if n := r.Numbers["T1"]; n.Value != r.p50("sums.add in a sandbox")-r.p50("sums.add bare") || n.Unit != "ms" {
+	if n := r.Numbers["T1"]; n.Value != r.Median("sums.add in a sandbox")-r.Median("sums.add bare") || n.Unit != "ms" {
 		t.Errorf("T1 = %+v", n)
 	}
 	if n := r.Numbers["T3"]; n.Value < 90 || n.Value >= 100 {

@@ -21,16 +21,9 @@ const (
 	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n')\nprint(6*7)"
 )
 
-// warm measures single tasks of fleets whose sandboxes are ready, as a caller sees them.
-func (b *bench) warm(ctx context.Context) error {
-	if err := b.warmFleet(ctx); err != nil {
-		return err
-	}
-	return b.importing(ctx)
-}
-
-func (b *bench) warmFleet(ctx context.Context) (err error) {
-	c, stop, err := b.startClient(ctx, func(*config.Config) {})
+// warm measures single tasks of a fleet whose sandboxes are ready, as a caller sees them.
+func (b *Bench) warm(ctx context.Context) (err error) {
+	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
@@ -44,42 +37,42 @@ func (b *bench) warmFleet(ctx context.Context) (err error) {
 	return b.callingTask(ctx, c)
 }
 
-func (b *bench) warmTask(ctx context.Context, c *client.Client) error {
-	task := throughFleet("task", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: program}}
+func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
+	task := ThroughFleet("task", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: SmallestProgram}}
 	}, func(client.Result) error { return nil })
-	if err := b.sideBySide(ctx, spaced(b.n), task, timed("python -c", runPython)); err != nil {
+	if err := b.SideBySide(ctx, Spaced(b.N), task, Timed("python -c", runPython)); err != nil {
 		return err
 	}
-	b.atMost("N1", "task ÷ python -c", b.p50("task")/b.p50("python -c"), 0.8, "×")
+	b.AtMost("N1", "task ÷ python -c", b.Median("task")/b.Median("python -c"), 0.8, "×")
 	return nil
 }
 
 // callingTask measures a task that makes one call, of a tool within the worker, beside one that makes none.
-func (b *bench) callingTask(ctx context.Context, c *client.Client) error {
+func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	calls := 0
-	of := func(name, code string) series {
-		return throughFleet(name, c, func() client.Submission {
+	of := func(name, code string) Series {
+		return ThroughFleet(name, c, func() client.Submission {
 			return client.Submission{Task: client.Task{Code: code}}
 		}, func(res client.Result) error {
 			calls += len(res.Tools.Calls)
 			return nil
 		})
 	}
-	err := b.sideBySide(ctx, spaced(b.n), of("task with a tool call", oneCall), of("task without one", program))
+	err := b.SideBySide(ctx, Spaced(b.N), of("task with a tool call", oneCall), of("task without one", SmallestProgram))
 	if err != nil {
 		return err
 	}
-	if calls < b.n {
-		return fmt.Errorf("%d tool calls were made, not %d", calls, b.n)
+	if calls < b.N {
+		return fmt.Errorf("%d tool calls were made, not %d", calls, b.N)
 	}
-	b.atMost("N1t", "task with a tool call − task without one", b.p50("task with a tool call")-b.p50("task without one"), 2, "ms")
+	b.AtMost("N1t", "task with a tool call − task without one", b.Median("task with a tool call")-b.Median("task without one"), 2, "ms")
 	return nil
 }
 
-func (b *bench) writingTask(ctx context.Context, c *client.Client) error {
+func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 	const workspace = "files"
-	res, err := must(ctx, c, client.Submission{Task: client.Task{Code: seed}, Workspace: workspace}, "")
+	res, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: seed}, Workspace: workspace}, "")
 	if err != nil {
 		return err
 	}
@@ -87,7 +80,7 @@ func (b *bench) writingTask(ctx context.Context, c *client.Client) error {
 		return fmt.Errorf("%d paths were committed, not %d", got, seeded)
 	}
 	n := 0
-	task := throughFleet("writing task", c, func() client.Submission {
+	task := ThroughFleet("writing task", c, func() client.Submission {
 		n++
 		inputs := json.RawMessage(fmt.Sprintf(`{"n": %d}`, n))
 		return client.Submission{Task: client.Task{Code: oneFile, Inputs: inputs}, Workspace: workspace}
@@ -97,25 +90,25 @@ func (b *bench) writingTask(ctx context.Context, c *client.Client) error {
 		}
 		return nil
 	})
-	if err := b.sideBySide(ctx, spaced(b.n), task, timed("python -c beside it", runPython)); err != nil {
+	if err := b.SideBySide(ctx, Spaced(b.N), task, Timed("python -c beside it", runPython)); err != nil {
 		return err
 	}
-	b.atMost("N1w", "writing task ÷ python -c", b.p50("writing task")/b.p50("python -c beside it"), 3, "×")
+	b.AtMost("N1w", "writing task ÷ python -c", b.Median("writing task")/b.Median("python -c beside it"), 3, "×")
 	return nil
 }
 
-// throughFleet is a series of tasks, from submission to result, with the stages that the result
+// ThroughFleet is a series of tasks, from submission to result, with the stages that the result
 // tells of, and what is left: the way to the caller and back.
-func throughFleet(name string, c *client.Client, next func() client.Submission, check func(client.Result) error) series {
-	return series{name, "ms", func(ctx context.Context) (sample, error) {
+func ThroughFleet(name string, c *client.Client, next func() client.Submission, check func(client.Result) error) Series {
+	return Series{name, "ms", func(ctx context.Context) (Sample, error) {
 		s := next()
 		began := time.Now()
-		res, err := must(ctx, c, s, "42\n")
-		took := since(began)
+		res, err := RunTask(ctx, c, s, SmallestOutput)
+		took := Since(began)
 		if err != nil {
-			return sample{}, err
+			return Sample{}, err
 		}
-		return sample{took, stages(res.TimingMS, took)}, check(res)
+		return Sample{took, stages(res.TimingMS, took)}, check(res)
 	}}
 }
 
@@ -129,8 +122,8 @@ func stages(t schemas.Timing, took float64) map[string]float64 {
 }
 
 // overhead measures what the fleet adds to a program in a warm sandbox.
-func (b *bench) overhead(ctx context.Context) (err error) {
-	c, stop, err := b.startClient(ctx, func(*config.Config) {})
+func (b *Bench) overhead(ctx context.Context) (err error) {
+	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
@@ -146,13 +139,13 @@ func (b *bench) overhead(ctx context.Context) (err error) {
 	}
 	defer lease.Release()
 
-	task := throughFleet("task", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: program}}
+	task := ThroughFleet("task", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: SmallestProgram}}
 	}, func(client.Result) error { return nil })
-	direct := timed("direct", func(ctx context.Context) error { return runDirect(ctx, lease) })
-	if err := b.sideBySide(ctx, spaced(b.n), task, direct); err != nil {
+	direct := Timed("direct", func(ctx context.Context) error { return runDirect(ctx, lease) })
+	if err := b.SideBySide(ctx, Spaced(b.N), task, direct); err != nil {
 		return err
 	}
-	b.atMost("N2", "task − direct", b.p50("task")-b.p50("direct"), 3, "ms")
+	b.AtMost("N2", "task − direct", b.Median("task")-b.Median("direct"), 3, "ms")
 	return nil
 }

@@ -14,25 +14,26 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// python is the interpreter that boxes use, by its absolute path: what is called python3 on PATH may
-// be a wrapper that takes ten times as long.
-func python() string { return executor.DefaultGuest().Python }
+// Python returns the absolute path of the interpreter that boxes use: the python3 on PATH may be a
+// wrapper that takes ten times as long.
+func Python() string { return executor.DefaultGuest().Python }
 
 // runPython runs a program in the interpreter, on the host, without any sandbox.
 func runPython(ctx context.Context) error {
-	return expect(exec.CommandContext(ctx, python(), "-c", program), "42\n")
+	return Expect(exec.CommandContext(ctx, Python(), "-c", SmallestProgram), SmallestOutput)
 }
 
-// runEngine lets the sandbox's engine run Python once, in a sandbox that is made for it.
-func (b *bench) runEngine(ctx context.Context, code, output string) error {
+// RunEngine runs Python code once, in a sandbox that the engine creates for it, and checks its output.
+func (b *Bench) RunEngine(ctx context.Context, code, output string) error {
 	args := []string{"--network=none", "--ignore-cgroups"}
 	if os.Geteuid() != 0 {
 		args = append(args, "--rootless")
 	}
-	return expect(exec.CommandContext(ctx, b.runsc, append(args, "do", python(), "-c", code)...), output)
+	return Expect(exec.CommandContext(ctx, b.runsc, append(args, "do", Python(), "-c", code)...), output)
 }
 
-func expect(cmd *exec.Cmd, output string) error {
+// Expect runs a command and checks its output.
+func Expect(cmd *exec.Cmd, output string) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", cmd.Args[0], err, out)
@@ -54,7 +55,7 @@ func runnerImports() (string, error) {
 	if err := json.Unmarshal(runner.Source(runner.Boot{})[length:], &sent); err != nil {
 		return "", fmt.Errorf("read the runner: %w", err)
 	}
-	texts := runner.Argv(python())
+	texts := runner.Argv(Python())
 	for _, s := range sent.Sources {
 		texts = append(texts, s[1])
 	}

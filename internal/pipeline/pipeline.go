@@ -42,13 +42,13 @@ type Stages struct {
 	Store      *state.Store
 	Tools      Tools
 	Index      func(*tools.Listing) *toolsearch.Index // required with Tools
-	History    *toolsearch.History                     // nil: nothing is recorded
-	Writer     *codegen.Writer                         // writes programs; nil: only the rules do
-	Models     map[string]*codegen.Writer              // those that a task may name, by profile
-	Repairs    int                                     // of a failed program of a model's, where the task does not say
-	Ledger     Ledger                                  // nil: nobody counts what tenants spend
-	TaskTokens int                                     // of models, for one task; 0: any
-	Limits     func(tenant string) executor.Limits     // of a task that says nothing about them
+	History    *toolsearch.History                    // nil: nothing is recorded
+	Writer     *codegen.Writer                        // writes programs; nil: only the rules do
+	Models     map[string]*codegen.Writer             // those that a task may name, by profile
+	Repairs    int                                    // of a failed program of a model's, where the task does not say
+	Ledger     Ledger                                 // nil: nobody counts what tenants spend
+	TaskTokens int                                    // of models, for one task; 0: any
+	Limits     func(tenant string) executor.Limits    // of a task that says nothing about them
 	Log        *slog.Logger
 	Trace      trace.Tracer
 	Plugins    *pluginhost.Set // nil: none

@@ -30,13 +30,13 @@ type task struct {
 	request     codegen.Request
 	code        string
 	generatedBy string
-	runs        int             // that have ended before this one
-	deadline    time.Time       // of this run
-	writer      *codegen.Writer // nil: only the rules write
-	budget      *codegen.Budget // of the task's model tokens; nil: any
-	repairs     int             // that the model may still try
-	entries     []broker.AuditRecord  // tool calls of the latest run
-	done        []string        // calls of all runs that changed something, for the model that repairs
+	runs        int                  // that have ended before this one
+	deadline    time.Time            // of this run
+	writer      *codegen.Writer      // nil: only the rules write
+	budget      *codegen.Budget      // of the task's model tokens; nil: any
+	repairs     int                  // that the model may still try
+	entries     []broker.AuditRecord // tool calls of the latest run
+	done        []string             // calls of all runs that changed something, for the model that repairs
 	timing      schemas.Timing
 	result      schemas.Result
 	notes       []schemas.Finding // of plugins, on the latest run

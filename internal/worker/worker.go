@@ -42,14 +42,14 @@ type Options struct {
 	Pool        executor.PoolOptions                // Owner and Log default to the worker's
 	Driver      executor.Driver
 	Join        Join
-	Live        *Live                                   // a directory kept in step with a workspace; nil: none
-	Tools       pipeline.Tools                          // Journal and Audit default to those of the queue
+	Live        *Live                                  // a directory kept in step with a workspace; nil: none
+	Tools       pipeline.Tools                         // Journal and Audit default to those of the queue
 	Index       func(*tools.Listing) *toolsearch.Index // of the tools
-	Writer      *codegen.Writer                         // nil: programs are written by rules
-	Models      map[string]*codegen.Writer              // those that a task may name, by profile
-	Repairs     int                                     // of a program of a model's
-	TaskTokens  int                                     // of models, that one task may spend; 0: any
-	DailyTokens func(tenant string) int                 // of models, in a day of UTC, in the whole fleet; nil, and 0: any
+	Writer      *codegen.Writer                        // nil: programs are written by rules
+	Models      map[string]*codegen.Writer             // those that a task may name, by profile
+	Repairs     int                                    // of a program of a model's
+	TaskTokens  int                                    // of models, that one task may spend; 0: any
+	DailyTokens func(tenant string) int                // of models, in a day of UTC, in the whole fleet; nil, and 0: any
 	Log         *slog.Logger
 	Tracer      trace.TracerProvider
 	Meter       metric.MeterProvider

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/config"
 )
 
@@ -25,11 +26,10 @@ const answer = `{"x": 42}` + "\n"
 var bursts = []int{4, 8, 16, 24, 50}
 
 const (
-	sustainDefault = 10 * time.Second
-	sustainOther   = time.Minute // at most, for each of the other ways, which keep nothing between programs
-	sustainShare   = 0.8         // of what the pool can make
-	refillTasks    = 24          // that measure it
-	greenMS        = 500         // an answer within this is as good as at once
+	sustainOther = time.Minute // at most, for each of the other ways, which keep nothing between programs
+	sustainShare = 0.8         // of what the pool can make
+	refillTasks  = 24          // that measure it
+	greenMS      = 500         // an answer within this is as good as at once
 )
 
 // contender is one way to have a program run for one answer.
@@ -40,8 +40,8 @@ type contender struct {
 
 // firstAnswer measures what an agent waits for: from the request to the program's output. One caller at
 // a time, many at once, and a stream of them, each beside other ways to run one program.
-func (b *bench) firstAnswer(ctx context.Context) (err error) {
-	c, stop, err := b.startClient(ctx, func(*config.Config) {})
+func (b *run) firstAnswer(ctx context.Context) (err error) {
+	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
@@ -61,16 +61,16 @@ func (b *bench) firstAnswer(ctx context.Context) (err error) {
 }
 
 // otherWays start a sandbox, or an interpreter, for each program.
-func (b *bench) otherWays() []contender {
+func (b *run) otherWays() []contender {
 	ways := []contender{
-		{"runsc do", func(ctx context.Context) error { return b.runEngine(ctx, answerProgram, answer) }},
+		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, answerProgram, answer) }},
 		{"python -c", func(ctx context.Context) error {
-			return expect(exec.CommandContext(ctx, python(), "-c", answerProgram), answer)
+			return bench.Expect(exec.CommandContext(ctx, bench.Python(), "-c", answerProgram), answer)
 		}},
 	}
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
-		b.note("bubblewrap is not installed (apt-get install bubblewrap): not measured")
+		b.Note("bubblewrap is not installed (apt-get install bubblewrap): not measured")
 		return ways
 	}
 	return append(ways, contender{"bubblewrap", func(ctx context.Context) error {
@@ -80,30 +80,30 @@ func (b *bench) otherWays() []contender {
 				args = append(args, "--ro-bind", dir, dir)
 			}
 		}
-		return expect(exec.CommandContext(ctx, bwrap, append(args, python(), "-c", answerProgram)...), answer)
+		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", answerProgram)...), answer)
 	}})
 }
 
 // answered runs the program in the fleet. How warm the box was is counted beside it.
-func (b *bench) answered(ctx context.Context, c *client.Client) error {
-	_, err := must(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answer)
+func (b *run) answered(ctx context.Context, c *client.Client) error {
+	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answer)
 	return err
 }
 
-func (b *bench) oneAfterTheOther(ctx context.Context, all []contender) error {
-	var list []series
+func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
+	var list []bench.Series
 	for _, w := range all {
-		list = append(list, timed("sequential · "+w.name, w.run))
+		list = append(list, bench.Timed("sequential · "+w.name, w.run))
 	}
-	if err := b.sideBySide(ctx, plan{samples: b.n, inRow: min(5, b.n)}, list...); err != nil {
+	if err := b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: min(5, b.N)}, list...); err != nil {
 		return err
 	}
-	b.atMost("F1", "sequential: codefleet ÷ python -c", b.p50("sequential · codefleet")/b.p50("sequential · python -c"), 0.8, "×")
+	b.AtMost("F1", "sequential: codefleet ÷ python -c", b.Median("sequential · codefleet")/b.Median("sequential · python -c"), 0.8, "×")
 	return nil
 }
 
 // manyAtOnce takes each size of burst twice for each contender, in turns.
-func (b *bench) manyAtOnce(ctx context.Context, all []contender) error {
+func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 	for _, size := range bursts {
 		for range 2 {
 			for _, w := range all {
@@ -119,14 +119,14 @@ func (b *bench) manyAtOnce(ctx context.Context, all []contender) error {
 			}
 		}
 	}
-	b.sumUp()
+	b.Summarise()
 	most := fmt.Sprintf("burst %02d · ", bursts[len(bursts)-1])
-	b.atMost("F2", "p99 of the largest burst: codefleet ÷ runsc do", b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
+	b.AtMost("F2", "p99 of the largest burst: codefleet ÷ runsc do", b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
 	return nil
 }
 
 // answers has a program run for each arrival, as it comes, and adds the times from arrival to answer.
-func (b *bench) answers(ctx context.Context, name string, w contender, arrivals <-chan time.Time) error {
+func (b *run) answers(ctx context.Context, name string, w contender, arrivals <-chan time.Time) error {
 	var mu sync.Mutex
 	var failed error
 	var running sync.WaitGroup
@@ -134,11 +134,11 @@ func (b *bench) answers(ctx context.Context, name string, w contender, arrivals 
 		came := time.Now()
 		running.Go(func() {
 			err := w.run(ctx)
-			took := since(came)
+			took := bench.Since(came)
 			mu.Lock()
 			defer mu.Unlock()
 			if failed = errors.Join(failed, err); err == nil {
-				b.add(name, "ms", took)
+				b.Add(name, "ms", took)
 			}
 		})
 	}
@@ -151,8 +151,8 @@ func (b *bench) answers(ctx context.Context, name string, w contender, arrivals 
 
 // sustained has tasks come at a steady pace to a fleet whose boxes serve one task each: what counts is
 // how soon it has new ones. The other ways get the same pace, for a minute at most.
-func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
-	c, stop, err := b.startClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
+func (b *run) sustained(ctx context.Context, others []contender) (err error) {
+	c, stop, err := b.StartClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,7 @@ func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
 	if err != nil {
 		return err
 	}
-	lasting, rounds := b.Sustain, 2
-	if lasting == 0 {
-		lasting = sustainDefault
-	}
+	lasting, rounds := b.sustain, 2
 	every := time.Duration(float64(time.Second) / (refill * sustainShare))
 	for range rounds {
 		for i, w := range append([]contender{fleet}, others...) {
@@ -179,7 +176,7 @@ func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
 			}
 		}
 	}
-	b.sumUp()
+	b.Summarise()
 	green := 0
 	times := b.Samples["sustained · "+fleet.name]
 	for _, ms := range times {
@@ -187,16 +184,16 @@ func (b *bench) sustained(ctx context.Context, others []contender) (err error) {
 			green++
 		}
 	}
-	b.atLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS), 100*float64(green)/float64(max(1, len(times))), 99)
-	b.note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s", refill, 100*sustainShare, lasting)
+	b.AtLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS), 100*float64(green)/float64(max(1, len(times))), 99)
+	b.Note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s", refill, 100*sustainShare, lasting)
 	return nil
 }
 
 // refillRate is how many tasks a second a fleet runs that needs a new box for each.
-func (b *bench) refillRate(ctx context.Context, fleet contender) (float64, error) {
+func (b *run) refillRate(ctx context.Context, fleet contender) (float64, error) {
 	b.Progress("first-answer: how fast boxes are made")
-	got, err := rate("", 4, refillTasks, func(ctx context.Context, _ int) error { return fleet.run(ctx) }).take(ctx)
-	return got.value, err
+	got, err := bench.Rate("", 4, refillTasks, func(ctx context.Context, _ int) error { return fleet.run(ctx) }).Measure(ctx)
+	return got.Value, err
 }
 
 // pace sends an arrival every so often, for so long, whether somebody is ready or not.
@@ -218,16 +215,16 @@ func pace(ctx context.Context, every, lasting time.Duration) <-chan time.Time {
 	return out
 }
 
-// answersTable is the report's series in the shape in which such figures are published.
-func (b *bench) answersTable(all []contender) {
-	t := Table{Title: "First answer, ms", Columns: []string{"arrivals", "way", "answers", "p50", "p95", "p99"}}
+// answersTable is the report's bench.Series in the shape in which such figures are published.
+func (b *run) answersTable(all []contender) {
+	t := bench.Table{Title: "First answer, ms", Columns: []string{"arrivals", "way", "answers", "p50", "p95", "p99"}}
 	row := func(mode, name string) {
 		s := b.Samples[mode+" · "+name]
 		if len(s) == 0 {
 			return
 		}
 		t.Rows = append(t.Rows, []string{
-			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", quantile(s, 0.5)), fmt.Sprintf("%.0f", quantile(s, 0.95)), fmt.Sprintf("%.0f", quantile(s, 0.99)),
+			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.5)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.95)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.99)),
 		})
 	}
 	modes := []string{"sequential"}
@@ -244,8 +241,8 @@ func (b *bench) answersTable(all []contender) {
 }
 
 // plotAnswers draws the medians and the 99th percentiles of the bursts.
-func (b *bench) plotAnswers(all []contender) error {
-	if b.Plots == "" {
+func (b *run) plotAnswers(all []contender) error {
+	if b.plots == "" {
 		return nil
 	}
 	p := plot{Title: "First answer: callers at once → ms (line: median, band: to the 99th percentile)"}
@@ -265,12 +262,12 @@ func (b *bench) plotAnswers(all []contender) error {
 		}
 		p.Lines = append(p.Lines, l)
 	}
-	if err := os.MkdirAll(b.Plots, 0o755); err != nil {
+	if err := os.MkdirAll(b.plots, 0o755); err != nil {
 		return err
 	}
 	var svg strings.Builder
 	if err := p.write(&svg); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.Plots, "first-answer.svg"), []byte(svg.String()), 0o644)
+	return os.WriteFile(filepath.Join(b.plots, "first-answer.svg"), []byte(svg.String()), 0o644)
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/bench"
 )
 
 // A syncTool keeps a directory in a bucket. Each of its methods returns the milliseconds that it
@@ -25,7 +27,7 @@ type syncTool interface {
 }
 
 // yardstick finds a program that others made: installed for this purpose, beside this one, or on PATH.
-func (b *bench) yardstick(ctx context.Context, name string, versionArg string) (path string, ok bool) {
+func (b *run) yardstick(ctx context.Context, name string, versionArg string) (path string, ok bool) {
 	dir := filepath.Dir(b.Program)
 	for _, candidate := range []string{filepath.Join(dir, "..", ".cache", "yardsticks", name), filepath.Join(dir, name), name} {
 		found, err := exec.LookPath(candidate)
@@ -37,10 +39,10 @@ func (b *bench) yardstick(ctx context.Context, name string, versionArg string) (
 			continue
 		}
 		first, _, _ := strings.Cut(string(out), "\n")
-		b.note("yardstick: %s", first)
+		b.Note("yardstick: %s", first)
 		return found, true
 	}
-	b.note("%s is not measured: it is not installed (make yardsticks)", name)
+	b.Note("%s is not measured: it is not installed (make yardsticks)", name)
 	return "", false
 }
 
@@ -58,7 +60,7 @@ func (o *outside) run(ctx context.Context, dir string, args ...string) (float64,
 	cmd.Env = append(cmd.Environ(), o.env...)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
-	took := since(began)
+	took := bench.Since(began)
 	if err != nil {
 		const tail = 500
 		return 0, fmt.Errorf("%s %s: %w: %s", filepath.Base(o.path), args[0], err, out[max(0, len(out)-tail):])
@@ -108,7 +110,7 @@ func (r *rclone) pull(ctx context.Context, dir string, _ bool) (float64, error) 
 // restic keeps encrypted packs and snapshots.
 type restic struct {
 	outside
-	newDir func() string
+	NewDir func() string
 }
 
 func (*restic) name() string { return "restic" }
@@ -117,7 +119,7 @@ func (r *restic) begin(ctx context.Context, remote bucket, place string) error {
 	r.env = []string{
 		"RESTIC_REPOSITORY=s3:" + remote.Endpoint + "/" + remote.Name + "/restic/" + place, "RESTIC_PASSWORD=bench",
 		"AWS_ACCESS_KEY_ID=" + remote.AccessKey, "AWS_SECRET_ACCESS_KEY=" + remote.SecretKey,
-		"RESTIC_CACHE_DIR=" + r.newDir(), "RESTIC_PROGRESS_FPS=0",
+		"RESTIC_CACHE_DIR=" + r.NewDir(), "RESTIC_PROGRESS_FPS=0",
 	}
 	_, err := r.run(ctx, "", "init", "--quiet", "-o", "s3.bucket-lookup=path")
 	return err
@@ -130,14 +132,14 @@ func (r *restic) push(ctx context.Context, dir string) (float64, error) {
 func (r *restic) pull(ctx context.Context, dir string, cold bool) (float64, error) {
 	args := []string{"restore", "latest", "--quiet", "-o", "s3.bucket-lookup=path", "--delete", "--target", dir}
 	if cold {
-		args = append(args, "--cache-dir", r.newDir())
+		args = append(args, "--cache-dir", r.NewDir())
 	}
 	return r.run(ctx, "", args...)
 }
 
 // ours is the workspace engine, in a worker's process that runs already.
 type ours struct {
-	b      *bench
+	b      *run
 	remote bucket
 	place  string
 
@@ -193,13 +195,13 @@ func (o *ours) end() (float64, error) {
 }
 
 // yardsticks are those that are installed.
-func (b *bench) yardsticks(ctx context.Context) []syncTool {
+func (b *run) yardsticks(ctx context.Context) []syncTool {
 	var tools []syncTool
 	if path, ok := b.yardstick(ctx, "rclone", "version"); ok {
 		tools = append(tools, &rclone{outside: outside{path: path}})
 	}
 	if path, ok := b.yardstick(ctx, "restic", "version"); ok {
-		tools = append(tools, &restic{outside: outside{path: path}, newDir: b.newDir})
+		tools = append(tools, &restic{outside: outside{path: path}, NewDir: b.NewDir})
 	}
 	return tools
 }

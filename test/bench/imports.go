@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/config"
 )
 
@@ -42,25 +43,25 @@ func importsPool(c *config.Config) (name string, modules []string) {
 	return "imports", standardModules
 }
 
-// importing measures a task whose modules were imported ahead beside one that imports nothing, in a
+// imports measures a task whose modules were imported ahead beside one that imports nothing, in a
 // fleet that has sandboxes of both kinds.
-func (b *bench) importing(ctx context.Context) (err error) {
+func (b *run) imports(ctx context.Context) (err error) {
 	var pool string
 	var modules []string
-	c, stop, err := b.startClient(ctx, func(c *config.Config) { pool, modules = importsPool(c) })
+	c, stop, err := b.StartClient(ctx, func(c *config.Config) { pool, modules = importsPool(c) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	of := func(name string, task client.Task) series {
-		return throughFleet(name, c, func() client.Submission { return client.Submission{Task: task} }, func(client.Result) error { return nil })
+	of := func(name string, task client.Task) bench.Series {
+		return bench.ThroughFleet(name, c, func() client.Submission { return client.Submission{Task: task} }, func(client.Result) error { return nil })
 	}
-	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none", client.Task{Code: program})
-	if err := b.sideBySide(ctx, spaced(b.n), with, without); err != nil {
+	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none", client.Task{Code: bench.SmallestProgram})
+	if err := b.SideBySide(ctx, bench.Spaced(b.N), with, without); err != nil {
 		return err
 	}
-	b.atMost("N1i", "task with imports ÷ task with none", b.p50(with.name)/b.p50(without.name), 1.2, "×")
-	b.note("N1i imports %s; %s", strings.Join(modules, ", "), b.importTime(ctx, modules))
+	b.AtMost("N1i", "task with imports ÷ task with none", b.Median(with.Name)/b.Median(without.Name), 1.2, "×")
+	b.Note("N1i imports %s; %s", strings.Join(modules, ", "), b.importTime(ctx, modules))
 	return nil
 }
 
@@ -72,16 +73,16 @@ func importer(modules []string) string {
 			return code + use
 		}
 	}
-	return code + program
+	return code + bench.SmallestProgram
 }
 
 // importTime says how long the host's Python takes for the imports, where it has the modules.
-func (b *bench) importTime(ctx context.Context, modules []string) string {
-	host := timed("python -c with the imports", func(ctx context.Context) error {
-		return exec.CommandContext(ctx, python(), "-c", "import "+strings.Join(modules, ", ")).Run()
+func (b *run) importTime(ctx context.Context, modules []string) string {
+	host := bench.Timed("python -c with the imports", func(ctx context.Context) error {
+		return exec.CommandContext(ctx, bench.Python(), "-c", "import "+strings.Join(modules, ", ")).Run()
 	})
-	if err := b.sideBySide(ctx, plan{samples: 10, inRow: 1}, host); err != nil {
+	if err := b.SideBySide(ctx, bench.Plan{Samples: 10, InRow: 1}, host); err != nil {
 		return "the host's Python does not have them"
 	}
-	return fmt.Sprintf("the host's Python takes %.0f ms to start and import them", b.p50(host.name))
+	return fmt.Sprintf("the host's Python takes %.0f ms to start and import them", b.Median(host.Name))
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
@@ -57,20 +58,20 @@ type engineAnswer struct {
 	Error    string  `json:"error,omitempty"`
 }
 
-// EngineMain is the life of that process; in every other one it returns at once. A program that runs
+// engineMain is the life of that process; in every other one it returns at once. A program that runs
 // the scenario `workspace` calls it first thing.
-func EngineMain() {
-	if os.Getenv(engineMarker) == "" { //nolint:forbidigo // set by ourselves, for our child
+func engineMain() {
+	if os.Getenv(engineMarker) == "" {
 		return
 	}
-	if err := engineMain(os.Stdin, os.Stdout); err != nil {
+	if err := serveEngine(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // this process is nothing else
+		os.Exit(1)
 	}
-	os.Exit(0) //nolint:forbidigo // this process is nothing else
+	os.Exit(0)
 }
 
-func engineMain(in io.Reader, out io.Writer) error {
+func serveEngine(in io.Reader, out io.Writer) error {
 	calls := json.NewDecoder(bufio.NewReader(in))
 	var setup engineSetup
 	if err := calls.Decode(&setup); err != nil {
@@ -104,7 +105,7 @@ func engineMain(in io.Reader, out io.Writer) error {
 		err := e.run(context.Background(), call)
 		a := engineAnswer{
 			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests, Up: counted.up.Load() - up,
-			Peak: kilobytes("/proc/self/status", "VmHWM") / 1024, Program: kilobytes("/proc/self/status", "RssFile") / 1024,
+			Peak: bench.Kilobytes("/proc/self/status", "VmHWM") / 1024, Program: bench.Kilobytes("/proc/self/status", "RssFile") / 1024,
 		}
 		if err != nil {
 			a.Error = err.Error()
@@ -169,9 +170,13 @@ type engineProcess struct {
 }
 
 // startEngine starts a worker's engine with an empty cache. It ends with ctx, or by stop.
-func (b *bench) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
+func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
 	began := time.Now()
-	p := &engineProcess{cmd: exec.CommandContext(ctx, b.Program)}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &engineProcess{cmd: exec.CommandContext(ctx, self)}
 	p.cmd.Env = append(p.cmd.Environ(), engineMarker+"=1")
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C reaches it through ctx
@@ -187,14 +192,14 @@ func (b *bench) startEngine(ctx context.Context, remote bucket) (*engineProcess,
 		return nil, err
 	}
 	p.stdin, p.calls, p.answers = in, json.NewEncoder(in), json.NewDecoder(out)
-	err = p.calls.Encode(engineSetup{remote, b.newDir()})
+	err = p.calls.Encode(engineSetup{remote, b.NewDir()})
 	if err == nil {
 		err = p.answers.Decode(&p.last)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), p.stop())
 	}
-	p.started = since(began)
+	p.started = bench.Since(began)
 	return p, nil
 }
 

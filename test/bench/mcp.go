@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/config"
 )
 
@@ -31,13 +32,13 @@ const (
 )
 
 // mcp measures what the MCP bridge adds to a task, and what its clients cost it.
-func (b *bench) mcp(ctx context.Context) (err error) {
-	f, stop, err := b.startFleet(ctx, func(*config.Config) {}, assembly.RunWorker)
+func (b *run) mcp(ctx context.Context) (err error) {
+	f, stop, err := b.StartFleet(ctx, func(*config.Config) {}, assembly.RunWorker)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	dir := b.newDir()
+	dir := b.NewDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (b *bench) mcp(ctx context.Context) (err error) {
 
 // stdioTask measures a task through `codefleet mcp` beside the same task through the Go client, both over
 // the HTTP interface.
-func (b *bench) stdioTask(ctx context.Context, file string) error {
+func (b *run) stdioTask(ctx context.Context, file string) error {
 	o, err := client.ReadFleetFile(file)
 	if err != nil {
 		return err
@@ -69,33 +70,33 @@ func (b *bench) stdioTask(ctx context.Context, file string) error {
 		return err
 	}
 	defer func() { _ = session.Close() }() // it has been measured
-	direct := throughFleet("Go client", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: program}}
+	direct := bench.ThroughFleet("Go client", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: bench.SmallestProgram}}
 	}, func(client.Result) error { return nil })
-	bridged := series{"execute_task over stdio", "ms", func(ctx context.Context) (sample, error) {
+	bridged := bench.Series{Name: "execute_task over stdio", Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
 		began := time.Now()
 		err := execute(ctx, session)
-		return sample{value: since(began)}, err
+		return bench.Sample{Value: bench.Since(began)}, err
 	}}
-	if err := b.sideBySide(ctx, spaced(b.n), direct, bridged); err != nil {
+	if err := b.SideBySide(ctx, bench.Spaced(b.N), direct, bridged); err != nil {
 		return err
 	}
-	b.atMost("M1", "execute_task over stdio − Go client", b.p50("execute_task over stdio")-b.p50("Go client"), 3, "ms")
+	b.AtMost("M1", "execute_task over stdio − Go client", b.Median("execute_task over stdio")-b.Median("Go client"), 3, "ms")
 	return nil
 }
 
-func (b *bench) connect(ctx context.Context, t sdk.Transport, version string) (*sdk.ClientSession, error) {
+func (b *run) connect(ctx context.Context, t sdk.Transport, version string) (*sdk.ClientSession, error) {
 	c := sdk.NewClient(&sdk.Implementation{Name: "codefleet bench", Version: "1"}, nil)
 	return c.Connect(ctx, t, &sdk.ClientSessionOptions{ProtocolVersion: version})
 }
 
 // execute runs the smallest program and checks that it ran.
 func execute(ctx context.Context, s *sdk.ClientSession) error {
-	r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": program}})
+	r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": bench.SmallestProgram}})
 	if err != nil {
 		return err
 	}
-	if got, _ := r.StructuredContent.(map[string]any); got["output"] != "42\n" {
+	if got, _ := r.StructuredContent.(map[string]any); got["output"] != bench.SmallestOutput {
 		return fmt.Errorf("execute_task answered %v", got)
 	}
 	return nil
@@ -103,13 +104,13 @@ func execute(ctx context.Context, s *sdk.ClientSession) error {
 
 // manyClients measures the memory of a bridge with idle clients, and how fast many clients at once
 // are served.
-func (b *bench) manyClients(ctx context.Context, file, token string) (err error) {
-	bridge, err := startChild(ctx, b.newDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0", "--fleet", file)
+func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
+	bridge, err := bench.StartChild(ctx, b.NewDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0", "--fleet", file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bridge.stop()) }()
-	url, err := bufio.NewReader(bridge.stdout).ReadString('\n')
+	defer func() { err = errors.Join(err, bridge.Stop()) }()
+	url, err := bufio.NewReader(bridge.Stdout).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("start codefleet mcp: %w", err)
 	}
@@ -124,12 +125,12 @@ func (b *bench) manyClients(ctx context.Context, file, token string) (err error)
 	if err != nil {
 		return err
 	}
-	before := resident(bridge.cmd.Process.Pid)
+	before := bench.Resident(bridge.PID())
 	sessions, err := b.dialMany(ctx, dial)
 	if err != nil {
 		return err
 	}
-	b.add("a client over HTTP, idle", "KB", (resident(bridge.cmd.Process.Pid)-before)*1024/idleClients)
+	b.Add("a client over HTTP, idle", "KB", (bench.Resident(bridge.PID())-before)*1024/idleClients)
 	began := time.Now()
 	var g errgroup.Group
 	var mu sync.Mutex
@@ -139,21 +140,21 @@ func (b *bench) manyClients(ctx context.Context, file, token string) (err error)
 			err := execute(ctx, s)
 			mu.Lock()
 			defer mu.Unlock()
-			b.add("a call, with 200 at once", "ms", since(begun))
+			b.Add("a call, with 200 at once", "ms", bench.Since(begun))
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	b.add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
-	b.sumUp()
-	b.atMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients), b.p50("a client over HTTP, idle"), 100, "KB")
+	b.Add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
+	b.Summarise()
+	b.AtMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients), b.Median("a client over HTTP, idle"), 100, "KB")
 	return nil
 }
 
 // dialMany connects the idle clients.
-func (b *bench) dialMany(ctx context.Context, dial func() (*sdk.ClientSession, error)) ([]*sdk.ClientSession, error) {
+func (b *run) dialMany(ctx context.Context, dial func() (*sdk.ClientSession, error)) ([]*sdk.ClientSession, error) {
 	var mu sync.Mutex
 	var sessions []*sdk.ClientSession
 	var g errgroup.Group

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
@@ -41,7 +42,7 @@ var contextTasks = []string{
 }
 
 // prepare measures what comes before the model and how much the model is shown.
-func (b *bench) prepare(ctx context.Context) error {
+func (b *run) prepare(ctx context.Context) error {
 	six, err := b.npmCatalogue(ctx, 1)
 	if err != nil {
 		return err
@@ -65,24 +66,24 @@ func (b *bench) prepare(ctx context.Context) error {
 	prepare := preparer(many)
 	name := fmt.Sprintf("prepare with %d tools", len(many.Tools))
 	i := 0
-	err = b.sideBySide(ctx, plan{samples: b.n, inRow: 10}, series{name, "ms", func(ctx context.Context) (sample, error) {
+	err = b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: 10}, bench.Series{Name: name, Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
 		began := time.Now()
 		i++
 		request, err := prepare(contextTasks[i%len(contextTasks)])
-		selected := since(began)
+		selected := bench.Since(began)
 		if err != nil {
-			return sample{}, err
+			return bench.Sample{}, err
 		}
 		if _, err := writer.Write(ctx, request, codegen.Call{}); err != nil {
-			return sample{}, err
+			return bench.Sample{}, err
 		}
 		own := float64(model.took.Load()) / float64(time.Millisecond)
-		return sample{value: since(began) - own, parts: map[string]float64{"select": selected}}, nil
+		return bench.Sample{Value: bench.Since(began) - own, Parts: map[string]float64{"select": selected}}, nil
 	}})
 	if err != nil {
 		return err
 	}
-	b.atMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time", b.p50(name), 5, "ms")
+	b.AtMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time", b.Median(name), 5, "ms")
 	return nil
 }
 
@@ -97,14 +98,14 @@ func preparer(snap *tools.Listing) func(description string) (codegen.Request, er
 }
 
 // context compares what the model is shown with the whole of tools/list.
-func (b *bench) context(six *tools.Listing) error {
+func (b *run) context(six *tools.Listing) error {
 	list, err := json.Marshal(definitions(six))
 	if err != nil {
 		return err
 	}
 	full := codegen.Tokens(string(list))
 	prepare := preparer(six)
-	table := Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d tools, %d tokens)", len(six.Tools), full), Columns: []string{
+	table := bench.Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d tools, %d tokens)", len(six.Tools), full), Columns: []string{
 		"task", "tools", "of tools", "share %", "whole prompt",
 	}}
 	for _, task := range contextTasks {
@@ -117,14 +118,14 @@ func (b *bench) context(six *tools.Listing) error {
 			return err
 		}
 		share := 100 * float64(shown) / float64(full)
-		b.add("context of tools", "%", share)
-		b.add("context, whole prompt", "%", 100*float64(whole)/float64(full))
+		b.Add("context of tools", "%", share)
+		b.Add("context, whole prompt", "%", 100*float64(whole)/float64(full))
 		table.Rows = append(table.Rows, []string{task, strconv.Itoa(len(request.Tools)), strconv.Itoa(shown), fmt.Sprintf("%.2f", share), strconv.Itoa(whole)})
 	}
-	b.sumUp()
+	b.Summarise()
 	b.Tables = append(b.Tables, table)
-	b.atMost("context", "tokens of tools shown to the model ÷ those of tools/list, median", b.p50("context of tools"), 2, "%")
-	b.atMost("context prompt", "the same for the whole prompt: rules, tools and task", b.p50("context, whole prompt"), 4, "%")
+	b.AtMost("context", "tokens of tools shown to the model ÷ those of tools/list, median", b.Median("context of tools"), 2, "%")
+	b.AtMost("context prompt", "the same for the whole prompt: rules, tools and task", b.Median("context, whole prompt"), 4, "%")
 	return nil
 }
 
@@ -157,7 +158,7 @@ func definitions(s *tools.Listing) (out []tools.Definition) {
 
 // npmCatalogue writes the modules of the six servers, approved, and reads them: repeated under other names until there
 // are at least so many tools.
-func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, error) {
+func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, error) {
 	var servers []struct {
 		Server  string             `json:"server"`
 		Version string             `json:"version"`
@@ -166,7 +167,7 @@ func (b *bench) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, 
 	if err := json.Unmarshal(npmTools, &servers); err != nil {
 		return nil, fmt.Errorf("read the recorded tools: %w", err)
 	}
-	dir, approvals, written := b.newDir(), tools.Approvals{}, 0
+	dir, approvals, written := b.NewDir(), tools.Approvals{}, 0
 	for round := 1; round == 1 || written < atLeast; round++ {
 		for _, s := range servers {
 			if round > 1 {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -40,9 +40,9 @@ const (
 
 // workspace measures how a directory travels to the object store and back, beside two programs that
 // others made for it: the same tree, the same server, taking turns.
-func (b *bench) workspace(ctx context.Context) (err error) {
+func (b *run) workspace(ctx context.Context) (err error) {
 	server, err := embedded.StartS3(ctx, embedded.S3Options{
-		Dir: b.newDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
+		Dir: b.NewDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
 		NoSync: true, // a flush for each object would cost the tool with an object for each file most
 	})
 	if err != nil {
@@ -71,8 +71,8 @@ func (b *bench) workspace(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.add("codefleet: start of its process", "ms", engine.starts...)
-	b.sumUp()
+	b.Add("codefleet: start of its process", "ms", engine.starts...)
+	b.Summarise()
 	b.judge(tools, uploaded)
 	return nil
 }
@@ -92,9 +92,9 @@ type step struct {
 }
 
 // turns lets the tools do each step one after the other, and each round begins with another tool.
-func (b *bench) turns(ctx context.Context, suffix string, remote bucket, tools []syncTool, steps func(dir string) ([]step, error)) error {
-	for round := range b.n {
-		dir := b.newDir()
+func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []syncTool, steps func(dir string) ([]step, error)) error {
+	for round := range b.N {
+		dir := b.NewDir()
 		all, err := steps(dir)
 		if err != nil {
 			return err
@@ -107,12 +107,12 @@ func (b *bench) turns(ctx context.Context, suffix string, remote bucket, tools [
 		for _, s := range all {
 			for i := range tools {
 				t := tools[(i+round)%len(tools)]
-				b.Progress(fmt.Sprintf("workspace: %s%s, round %d of %d, %s", s.what, suffix, round+1, b.n, t.name()))
+				b.Progress(fmt.Sprintf("workspace: %s%s, round %d of %d, %s", s.what, suffix, round+1, b.N, t.name()))
 				took, err := s.do(ctx, t)
 				if err != nil {
 					return fmt.Errorf("%s%s: %s: %w", s.what, suffix, t.name(), err)
 				}
-				b.add(s.what+suffix+": "+t.name(), "ms", took)
+				b.Add(s.what+suffix+": "+t.name(), "ms", took)
 			}
 			if s.then != nil {
 				if err := s.then(); err != nil {
@@ -126,9 +126,9 @@ func (b *bench) turns(ctx context.Context, suffix string, remote bucket, tools [
 				return fmt.Errorf("%s: %w", t.name(), err)
 			}
 			about := fmt.Sprintf("peak memory of %s and after%s: ", all[0].what, suffix)
-			b.add(about+t.name(), "MB", peak)
+			b.Add(about+t.name(), "MB", peak)
 			if o, ok := t.(*ours); ok {
-				b.add(about+engineOnly, "MB", o.engine)
+				b.Add(about+engineOnly, "MB", o.engine)
 			}
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -156,7 +156,7 @@ func pull(dir string, cold bool) func(context.Context, syncTool) (float64, error
 }
 
 // small are the steps with many small files.
-func (b *bench) small(dir string) ([]step, error) {
+func (b *run) small(dir string) ([]step, error) {
 	tree := filepath.Join(dir, "tree")
 	edit := func() error {
 		return os.WriteFile(filepath.Join(tree, "d07", "f00007"), []byte("changed in "+dir), 0o600)
@@ -171,7 +171,7 @@ func (b *bench) small(dir string) ([]step, error) {
 }
 
 // large are the steps with one large file.
-func (b *bench) large(dir string) ([]step, error) {
+func (b *run) large(dir string) ([]step, error) {
 	tree := filepath.Join(dir, "tree")
 	return []step{
 		{what: largePush, do: push(tree), then: func() error { return edit8(filepath.Join(tree, "large")) }},
@@ -182,8 +182,8 @@ func (b *bench) large(dir string) ([]step, error) {
 
 // alone measures what has no yardstick: a task that changes nothing, and the bytes that one changed
 // file costs among very many.
-func (b *bench) alone(ctx context.Context, remote bucket) (uploaded float64, err error) {
-	dir := b.newDir()
+func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err error) {
+	dir := b.NewDir()
 	defer os.RemoveAll(dir)
 	e, err := b.startEngine(ctx, remote)
 	if err != nil {
@@ -203,23 +203,23 @@ func (b *bench) alone(ctx context.Context, remote bucket) (uploaded float64, err
 		if err != nil {
 			return 0, err
 		}
-		b.add(idleSeries, "ms", took)
+		b.Add(idleSeries, "ms", took)
 	}
 	b.Progress(fmt.Sprintf("workspace: one of %d files", b.sizes.many))
 	if _, err := e.call("push", "many", many); err != nil {
 		return 0, err
 	}
-	b.note("codefleet: first push of %d files uploaded %d KiB in %d requests, at most %.0f MB resident", b.sizes.many, e.last.Up>>10, e.last.Requests, e.last.Peak)
+	b.Note("codefleet: first push of %d files uploaded %d KiB in %d requests, at most %.0f MB resident", b.sizes.many, e.last.Up>>10, e.last.Requests, e.last.Peak)
 	if err := os.WriteFile(filepath.Join(many, "d42", "f00042"), []byte("changed"), 0o600); err != nil {
 		return 0, err
 	}
 	took, err := e.call("push", "many", many)
-	b.note("codefleet: 1 of %d files: %.0f ms, %d bytes in %d requests", b.sizes.many, took, e.last.Up, e.last.Requests)
+	b.Note("codefleet: 1 of %d files: %.0f ms, %d bytes in %d requests", b.sizes.many, took, e.last.Up, e.last.Requests)
 	return float64(e.last.Up) / 1024, err
 }
 
 // judge makes the numbers: each step against the faster of the yardsticks.
-func (b *bench) judge(tools []syncTool, uploaded float64) {
+func (b *run) judge(tools []syncTool, uploaded float64) {
 	steps := []string{firstPush, samePush, onePush, coldPull, samePull}
 	for _, s := range steps {
 		steps = append(steps, s+slowly)
@@ -227,21 +227,21 @@ func (b *bench) judge(tools []syncTool, uploaded float64) {
 	for i, what := range append(steps, largePush, largeEdit, largePull) {
 		best := ""
 		for _, t := range tools[1:] {
-			if name := what + ": " + t.name(); best == "" || b.p50(name) < b.p50(best) {
+			if name := what + ": " + t.name(); best == "" || b.Median(name) < b.Median(best) {
 				best = name
 			}
 		}
 		if best != "" {
-			b.atMost("N9"+string(rune('a'+i)), what+" ÷ "+best[len(what)+2:], b.p50(what+": codefleet")/b.p50(best), 1, "×")
+			b.AtMost("N9"+string(rune('a'+i)), what+" ÷ "+best[len(what)+2:], b.Median(what+": codefleet")/b.Median(best), 1, "×")
 		}
 	}
-	if yardstick := b.p50(firstPush + ": rclone sync"); yardstick > 0 {
-		b.atMost("N9r", firstPush+" ÷ rclone sync", b.p50(firstPush+": codefleet")/yardstick, 0.05, "×")
+	if yardstick := b.Median(firstPush + ": rclone sync"); yardstick > 0 {
+		b.AtMost("N9r", firstPush+" ÷ rclone sync", b.Median(firstPush+": codefleet")/yardstick, 0.05, "×")
 	}
-	b.atMost("N9s", "peak memory of the engine, 10,000 files", b.p50("peak memory of "+firstPush+" and after: "+engineOnly), 64, "MB")
-	b.atMost("N9t", "peak memory of the engine, 256 MiB", b.p50("peak memory of "+largePush+" and after: "+engineOnly), 64, "MB")
-	b.atMost("N9u", "upload of 1 changed file of 100,000", uploaded, 64, "KiB")
-	b.atMost("N9v", "no-change task: conditional GET and scan of 10,000 files", b.p50(idleSeries), 30, "ms")
+	b.AtMost("N9s", "peak memory of the engine, 10,000 files", b.Median("peak memory of "+firstPush+" and after: "+engineOnly), 64, "MB")
+	b.AtMost("N9t", "peak memory of the engine, 256 MiB", b.Median("peak memory of "+largePush+" and after: "+engineOnly), 64, "MB")
+	b.AtMost("N9u", "upload of 1 changed file of 100,000", uploaded, 64, "KiB")
+	b.AtMost("N9v", "no-change task: conditional GET and scan of 10,000 files", b.Median(idleSeries), 30, "ms")
 }
 
 // fillSmall writes n files of random content into a hundred directories.

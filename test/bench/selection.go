@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/test/selectioneval"
 )
@@ -45,26 +46,26 @@ const (
 )
 
 // selection measures what is found, and what finding and preparing cost. It starts no fleet.
-func (b *bench) selection(ctx context.Context) error {
-	if b.Data == "" {
-		b.note("the data sets and N11 are not measured: --data names no directory of data sets")
+func (b *run) selection(ctx context.Context) error {
+	if b.data == "" {
+		b.Note("the data sets and N11 are not measured: --data names no directory of data sets")
 	} else if err := b.dataSets(ctx); err != nil {
 		return err
 	}
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	b.sumUp()
+	b.Summarise()
 	return nil
 }
 
-func (b *bench) dataSets(ctx context.Context) error {
-	b.Progress("selection: data sets in " + b.Data)
-	report, err := selectioneval.Run(ctx, b.Data, 10_000, 50_000)
+func (b *run) dataSets(ctx context.Context) error {
+	b.Progress("selection: data sets in " + b.data)
+	report, err := selectioneval.Run(ctx, b.data, 10_000, 50_000)
 	if err != nil {
 		return err
 	}
-	table := Table{Title: "Found, in percent: recall of the right tools among the first 5 and 10", Columns: []string{
+	table := bench.Table{Title: "Found, in percent: recall of the right tools among the first 5 and 10", Columns: []string{
 		"data set", "tools", "questions", "local @5", "@10", "with history @5", "@10", "hybrid (stand-in) @5", "@10",
 	}}
 	for _, s := range report.Sets {
@@ -74,19 +75,19 @@ func (b *bench) dataSets(ctx context.Context) error {
 	table.Rows = append(table.Rows, row("mean", "", "", report.Macro))
 	b.Tables = append(b.Tables, table)
 	for _, n := range report.Notes {
-		b.note("%s", n)
+		b.Note("%s", n)
 	}
 	b.scales(report.Scale)
 	return b.shown()
 }
 
 // shown measures what a program's writer gets to see for each question: as for a task, so clause by clause and cut off.
-func (b *bench) shown() error {
-	sets, err := selectioneval.LoadAll(b.Data)
+func (b *run) shown() error {
+	sets, err := selectioneval.LoadAll(b.data)
 	if err != nil {
 		return err
 	}
-	table := Table{Title: "Shown to a program's writer: percent of the tools that the question needs, and how many tools", Columns: []string{"data set", "of the needed", "tools"}}
+	table := bench.Table{Title: "Shown to a program's writer: percent of the tools that the question needs, and how many tools", Columns: []string{"data set", "of the needed", "tools"}}
 	for _, set := range sets {
 		prepare := preparer(catalogueOf(set))
 		share, shown := 0.0, 0.0
@@ -142,15 +143,15 @@ func row(name, tools, questions string, c selectioneval.Columns) []string {
 }
 
 // holdAgainst holds a set's figures against its goals.
-func (b *bench) holdAgainst(s selectioneval.SetReport) {
+func (b *run) holdAgainst(s selectioneval.SetReport) {
 	for _, g := range goals[s.Name] {
-		b.atLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
+		b.AtLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
 		if g.history > 0 {
-			b.atLeast(s.Name+" "+g.metric+" history", "with the tenant's history", percent(g.of(s.History)), g.history)
+			b.AtLeast(s.Name+" "+g.metric+" history", "with the tenant's history", percent(g.of(s.History)), g.history)
 		}
 	}
 	if s.Name == firstSet {
-		b.atLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts), percent(s.FirstHit3), firstGoal)
+		b.AtLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts), percent(s.FirstHit3), firstGoal)
 	}
 }
 
@@ -158,17 +159,17 @@ func (b *bench) holdAgainst(s selectioneval.SetReport) {
 func percent(share float64) float64 { return math.Round(1000*share) / 10 }
 
 // scales are N11: everything on, at 10,000 and 50,000 tools.
-func (b *bench) scales(all []selectioneval.Scale) {
+func (b *run) scales(all []selectioneval.Scale) {
 	targets := []float64{5, 20}
 	for i, s := range all {
 		name := fmt.Sprintf("select of %d tools", s.Tools)
-		b.add(name, "ms", s.Samples...)
-		b.add(name+", no embeddings", "ms", s.Local...)
-		b.add(fmt.Sprintf("index %d tools", s.Tools), "ms", s.BuildMS)
-		b.sumUp()
-		b.atMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+", words, vectors, history and embeddings (512 numbers)", b.p50(name), targets[i], "ms")
+		b.Add(name, "ms", s.Samples...)
+		b.Add(name+", no embeddings", "ms", s.Local...)
+		b.Add(fmt.Sprintf("index %d tools", s.Tools), "ms", s.BuildMS)
+		b.Summarise()
+		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+", words, vectors, history and embeddings (512 numbers)", b.Median(name), targets[i], "ms")
 		if i == len(all)-1 {
-			b.atMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools), s.BuildMS/float64(time.Second/time.Millisecond), 5, "s")
+			b.AtMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools), s.BuildMS/float64(time.Second/time.Millisecond), 5, "s")
 		}
 	}
 }

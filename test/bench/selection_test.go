@@ -1,14 +1,14 @@
-package bench
+package main
 
 import (
 	"testing"
 
-	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/bench"
 )
 
 // What is shown to the model does not depend on the machine, so it is held here: at most a fiftieth of tools/list.
 func TestSelectionPrepares(t *testing.T) {
-	reports, err := Run(t.Context(), Options{Scenario: "selection", Runs: 2, Settings: func(string) (*config.Config, error) { return config.Default(), nil }})
+	reports, err := bench.Run(t.Context(), bench.Options{Scenario: "selection", Runs: 2}, options{}.scenarios())
 	if err != nil {
 		t.Fatal(err)
 	}
