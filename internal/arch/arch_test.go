@@ -21,8 +21,9 @@ var imports = map[string][]string{
 
 	// The leaves know no other leaf.
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
-	"internal/executor/gvisor":       {"internal/executor", "internal/executor/hostdir"},
-	"internal/executor/microsandbox": {"internal/executor", "internal/executor/hostdir"},
+	"internal/executor/drivers":      nil,
+	"internal/executor/gvisor":       {"internal/executor", "internal/executor/drivers", "internal/executor/hostdir"},
+	"internal/executor/microsandbox": {"internal/executor", "internal/executor/drivers", "internal/executor/hostdir"},
 	"internal/executor/executortest": {"internal/executor", "internal/executor/runner"},
 	"internal/executor/runner":       nil,
 	"internal/executor/hostdir":      nil,
@@ -67,10 +68,10 @@ var imports = map[string][]string{
 
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},
-	"internal/config":   {"internal/allowlist"}, // for cmd, and what wires a whole process
+	"internal/config":   {"internal/allowlist", "internal/executor/drivers"}, // for cmd, and what wires a whole process
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
-	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/executor", "internal/state", "internal/egress", "internal/allowlist"},
+	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/executor", "internal/executor/drivers", "internal/state", "internal/egress", "internal/allowlist"},
 
 	"internal/toolsearch": {"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection", "internal/codegen"},
 	"internal/toolbox":    {"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools", "internal/selection", "internal/toolsearch"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
@@ -36,9 +37,9 @@ type Choice struct {
 // short, because sockets lie below. What gVisor needs is looked at here, and shown by the first box.
 func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log *slog.Logger) (Choice, error) {
 	kind, passed := c.Execution.SandboxType, error(nil)
-	if kind != "gvisor" {
+	if kind != drivers.GVisor {
 		chosen, err := chooseMicrosandbox(ctx, c, msbDir, log)
-		if err == nil || kind == "microsandbox" {
+		if err == nil || kind == drivers.Microsandbox {
 			return chosen, err
 		}
 		if executor.ReasonOf(err) != executor.ReasonEngineMissing || c.Execution.Msb != "" {

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
@@ -81,5 +83,26 @@ func TestMinTier(t *testing.T) {
 	}
 	if serve := serves(c, "gvisor"); !serve("any") || !serve("unknown") || serve("strict") {
 		t.Error("serves(gvisor) is wrong")
+	}
+}
+
+// The schema of tasks, which is JSON, repeats the table of drivers.
+func TestSchemaListsTiers(t *testing.T) {
+	schema, err := os.ReadFile("../../schemas/task.v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var task struct {
+		Properties struct {
+			MinTier struct {
+				Enum []string `json:"enum"`
+			} `json:"min_tier"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(schema, &task); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(drivers.Tiers(), task.Properties.MinTier.Enum); diff != "" {
+		t.Errorf("min_tier of task.v1.json (-want +got):\n%s", diff)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/environments"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -214,7 +215,7 @@ func workerDir(data string) (dir string, release func(), err error) {
 
 // serves tells whose tasks may run in sandboxes of a tier.
 func serves(c *config.Config, tier string) func(tenant string) bool {
-	return func(tenant string) bool { return executor.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
+	return func(tenant string) bool { return drivers.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
 }
 
 // unserved are the tenants of the settings whose tasks may not run in sandboxes of a tier.

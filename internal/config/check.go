@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
 )
 
 var (
@@ -167,7 +168,7 @@ func (k *checker) pool(key, name string, p Pool) {
 	if !nameRule.MatchString(name) {
 		k.bad(key, nameText, name)
 	}
-	if p.Image != "" && p.Requirements != "" && k.c.Execution.SandboxType == "gvisor" {
+	if p.Image != "" && p.Requirements != "" && k.c.Execution.SandboxType == drivers.GVisor {
 		k.bad(key+".requirements", "under gVisor an image has its packages in it: install them there, or leave the image out")
 	}
 	if p.Ready != nil {
@@ -203,7 +204,7 @@ func (k *checker) names(key string, names []string) {
 
 func (k *checker) execution() {
 	e := k.c.Execution
-	k.oneOf("execution.sandbox_type", e.SandboxType, "auto", "microsandbox", "gvisor")
+	k.oneOf("execution.sandbox_type", e.SandboxType, append([]string{"auto"}, drivers.Tiers()...)...)
 	k.oneOf("execution.reuse", e.Reuse, "tenant", "never")
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
 	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
@@ -333,7 +334,7 @@ func (k *checker) tenant(name string, t Tenant) {
 		}
 	}
 	if t.MinTier != "" {
-		k.oneOf(key+".min_tier", t.MinTier, "gvisor", "microsandbox")
+		k.oneOf(key+".min_tier", t.MinTier, drivers.Tiers()...)
 	}
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {

@@ -178,7 +178,7 @@ execution:
 		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
 		"c.yaml:9: nats.url: not an address of the form nats:// or tls:// or ws:// or wss://host",
 		"c.yaml:12: queue.attempts: 0 is less than 1",
-		`c.yaml:26: execution.sandbox_type: "gvisr" is none of auto, microsandbox, gvisor; did you mean gvisor?`,
+		`c.yaml:26: execution.sandbox_type: "gvisr" is none of auto, gvisor, microsandbox; did you mean gvisor?`,
 		`c.yaml:20: tenants.Acme: "Acme": a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
 		`c.yaml:23: tenants.beta.tokens[0].sha256: not 64 hexadecimal digits; make it with: printf %s "$TOKEN" | sha256sum`,
 		"c.yaml:24: tenants.beta.tokens[1]: either sha256 or file is needed",

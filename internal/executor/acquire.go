@@ -67,20 +67,20 @@ func (p *Pool) Acquire(ctx context.Context, key Key, limits Limits, onWait func(
 }
 
 // wait queues a request and waits until the scheduler serves it.
-func (p *Pool) wait(ctx context.Context, env *environment, key Key, limits Limits, onWait func(Wait)) (*pooledBox, error) {
+func (p *Pool) wait(
+	ctx context.Context, env *environment, key Key, limits Limits, onWait func(Wait),
+) (*pooledBox, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	r := &request{env: env, key: key, memoryMB: limits.MemoryMB, since: time.Now(), result: make(chan acquireResult, 1)}
-	p.mu.Lock()
-	if p.closed != nil {
-		p.mu.Unlock()
-		return nil, p.closed
-	}
-	p.waiting = append(p.waiting, r)
-	p.schedule()
-	p.mu.Unlock()
-	p.wakeRun()
+	p.update(func() {
+		if p.sched.closed != nil {
+			r.fail(p.sched.closed)
+			return
+		}
+		p.sched.waiting = append(p.sched.waiting, r)
+	})
 	tick := time.NewTicker(longWait)
 	defer tick.Stop()
 	var reported Wait
@@ -111,20 +111,19 @@ func (p *Pool) waitOf(r *request) Wait {
 // abandon removes a request whose context has ended, and returns the cause. A box that the scheduler
 // assigned in the same moment is returned to the pool.
 func (p *Pool) abandon(ctx context.Context, r *request) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.removeRequest(r) {
-		if result := <-r.result; result.box != nil {
-			result.box.inUse = false
-			if result.box.state == acquired {
-				p.unassign(result.box)
+	cause := context.Cause(ctx)
+	p.update(func() {
+		if !p.sched.removeRequest(r) {
+			if result := <-r.result; result.box != nil {
+				result.box.inUse = false
+				if result.box.state == acquired {
+					p.sched.unassign(result.box)
+				}
 			}
 		}
-	}
-	p.schedule()
-	p.wakeRun()
-	if err := r.env.failures.err; err != nil {
-		return fmt.Errorf("%w; boxes cannot be created: %w", context.Cause(ctx), err)
-	}
-	return context.Cause(ctx)
+		if err := r.env.failures.err; err != nil {
+			cause = fmt.Errorf("%w; boxes cannot be created: %w", cause, err)
+		}
+	})
+	return cause
 }

@@ -151,22 +151,21 @@ func (a *AcquiredBox) release(discard bool) {
 
 // release ends the use of a box.
 func (p *Pool) release(b *pooledBox, discard bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b.inUse = false
-	if b.state == acquired { // else the pool was closed meanwhile
-		p.trace("released", b, "")
-		p.unassign(b)
-		if discard || p.opts.Reuse == ReuseNever || !b.runner.alive() {
-			p.discard(b)
+	p.update(func() {
+		b.inUse = false
+		if b.state != acquired { // the pool was closed meanwhile
+			return
 		}
-	}
-	p.schedule()
-	p.wakeRun()
+		p.sched.trace("released", b, "")
+		p.sched.unassign(b)
+		if discard || p.opts.Reuse == ReuseNever || !b.runner.alive() {
+			p.sched.discard(b)
+		}
+	})
 }
 
 func (p *Pool) traceRun(b *pooledBox, task string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.trace("ran", b, task)
+	p.sched.trace("ran", b, task)
 }

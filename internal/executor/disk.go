@@ -8,27 +8,26 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// ErrDiskFull is the host's disk below the pool's directory being full. A person must mend it.
+// ErrDiskFull means that the host's disk with the pool's directory is full. An operator must free space.
 var ErrDiskFull = errors.New("no space left on the disk of the worker's host")
 
-// hostReserve is how little free space a host's disk may have before it counts as full, where no
-// error has said so.
-const hostReserve = 8 << 20
+// minHostFree is the free space, in bytes, below which a host's disk counts as full.
+const minHostFree = 8 << 20
 
-// CheckDisk finds out whether what was written to the box's workspace is there to stay; if not, the
-// error is ErrDiskFull and the box must be discarded.
+// CheckDisk reports whether what was written to the box's workspace is safely stored. If not, the error
+// is ErrDiskFull and the box must be discarded.
 //
-// A box's disk is a file with holes on the host's disk. Where that is full the kernel takes what is
-// written all the same and loses it later, and only a flush tells. So the box's disk is flushed when
-// the host has less room than the box might take; otherwise this costs a microsecond.
+// A box's disk is a sparse file on the host's disk. If that is full, the kernel accepts writes and loses
+// them later; only a flush returns the error. So CheckDisk flushes if the host has less free space than
+// the box might use. Otherwise it costs a microsecond.
 func (a *AcquiredBox) CheckDisk() error {
 	if !a.box.hasDisk {
-		return nil // writes fail by themselves
+		return nil // a full disk fails the write itself
 	}
 	p := a.pool
-	free, err := hostdir.Free(p.workspaces())
+	free, err := hostdir.Free(p.workspacesDir())
 	if err != nil || free >= p.opts.DiskMB<<20 {
-		return nil //nolint:nilerr // nobody knows, as before
+		return nil //nolint:nilerr // without the number there is no reason for doubt
 	}
 	if err := hostdir.Flush(a.box.dir); err != nil {
 		return fmt.Errorf("box %s: %w: %w", a.box.id, ErrDiskFull, err)
@@ -36,7 +35,7 @@ func (a *AcquiredBox) CheckDisk() error {
 	return nil
 }
 
-// DiskMB is the size of the box's own disk in MiB; 0 when its workspace lies on the host's.
+// DiskMB is the size of the box's disk in MiB, or 0 if its workspace is a directory on the host's disk.
 func (a *AcquiredBox) DiskMB() int64 {
 	if !a.box.hasDisk {
 		return 0
@@ -44,14 +43,14 @@ func (a *AcquiredBox) DiskMB() int64 {
 	return a.pool.opts.DiskMB
 }
 
-// onFullDisk says so when it is a full disk that a box could not be made for.
-func (p *Pool) onFullDisk(err error) error {
-	free, failed := hostdir.Free(p.workspaces())
-	if failed != nil || free >= hostReserve {
+// explainFullDisk adds a full disk of the host as the reason why a box could not be created.
+func (p *Pool) explainFullDisk(err error) error {
+	free, failed := hostdir.Free(p.workspacesDir())
+	if failed != nil || free >= minHostFree {
 		return err
 	}
 	return &HostError{
 		Reason: ReasonDiskFull, Err: fmt.Errorf("%w: %w", ErrDiskFull, err),
-		Fix: "free space on the disk of " + filepath.Dir(p.workspaces()) + ", or give the worker a larger one",
+		Fix: "free space on the disk of " + filepath.Dir(p.workspacesDir()) + ", or give the worker a larger one",
 	}
 }

@@ -8,62 +8,60 @@ import (
 	"time"
 )
 
-// An Environment is one kind of boxes of a pool: what is in them. The boxes of all environments
-// share the pool's places and its memory.
+// An Environment is one kind of boxes of a pool: what is in them. The boxes of all environments share
+// the pool's slots and memory.
 type Environment struct {
-	Name     string // of keys; a key that names none of the pool's means its first
-	MinReady int    // unbound boxes kept ready; the pool's, negative: none
+	Name     string // as in Key; a key without a known name gets the first environment
+	MinReady int    // unbound boxes kept ready; 0: as PoolOptions.MinReady, negative: none
 
-	// Prepare makes what the boxes are made from, which may take long: it fetches or installs. It is
-	// called before the first box, one call at a time, and again after an error, at intervals, until
-	// it succeeds once. nil: the driver's own root and nothing more.
+	// Prepare returns what the boxes are made from. It may take long: it fetches or installs. The pool
+	// calls it before the first box, one call at a time, and again after an error, at intervals, until
+	// it succeeds once. nil: the driver's default root and nothing more.
 	Prepare func(ctx context.Context) (Root, error)
 
-	// Required environments end the pool when they cannot be prepared; of others only their own
-	// leases are told.
+	// Required ends the pool if Prepare fails. Otherwise only requests for this environment fail.
 	Required bool
 }
 
 // Root is what the boxes of an environment are made from.
 type Root struct {
-	Image       string   // of Spec; empty: the driver's own
-	Mounts      []Mount  // beside those of the pool
-	Preload     []string // Python modules that programs find imported
-	Description string   // of Image, for people; empty: the driver's own
-	Added       string   // what Mounts add to it, for people; may be empty
-	Modules     []string // distributions with their versions, beside Python's own modules
+	Image       string   // as Spec.Image; empty: the driver's default
+	Mounts      []Mount  // in addition to those of the pool
+	Preload     []string // Python modules that are imported before programs start
+	Description string   // of Image, for people; empty: the driver's default
+	Added       string   // what Mounts add, for people; may be empty
+	Modules     []string // distributions with versions, in addition to the standard library
 }
 
-// environment is an Environment and what the pool knows of it. Its fields below mu's belong to
-// Pool.mu.
+// environment is an Environment with its state in a pool.
 type environment struct {
 	Environment
-	template template
+	template  template
+	preparing chan struct{} // a lock that a context can abandon: holds one value while Prepare runs
 
-	preparing chan struct{} // full while somebody prepares it
-	root      *Root         // once it is prepared; written with preparing and Pool.mu held
-
-	failures failures
-	last     made // the last box
+	// Guarded by Pool.mu.
+	root     *Root // nil until prepared; written with preparing held, too
+	failures bootFailures
+	lastBoot boot
 }
 
-// made is how a box was made.
-type made struct {
-	took     time.Duration
-	restored bool // from a checkpoint, not by a boot
+// boot is how a box was started.
+type boot struct {
+	duration time.Duration
+	restored bool // from a snapshot
 }
 
 func newEnvironments(o PoolOptions) []*environment {
 	list := make([]*environment, len(o.Environments))
 	for i, e := range o.Environments {
 		list[i] = &environment{Environment: e, preparing: make(chan struct{}, 1)}
-		list[i].template.snapshot.dir = filepath.Join(o.snapshots(), strconv.Itoa(i))
+		list[i].template.snapshot.dir = filepath.Join(o.snapshotsDir(), strconv.Itoa(i))
 		list[i].template.snapshot.log = o.Log.With("environment", e.Name)
 	}
 	return list
 }
 
-// environment is the one of a key, by its name.
+// environment returns the environment of that name, or the first one.
 func (p *Pool) environment(name string) *environment {
 	for _, e := range p.envs {
 		if e.Name == name {
@@ -73,7 +71,7 @@ func (p *Pool) environment(name string) *environment {
 	return p.envs[0]
 }
 
-// prepared returns what boxes of an environment are made from, after making it where it must.
+// prepared returns what boxes of an environment are made from. It calls Prepare if that has not succeeded.
 func (p *Pool) prepared(ctx context.Context, e *environment) (Root, error) {
 	select {
 	case e.preparing <- struct{}{}:
@@ -88,7 +86,7 @@ func (p *Pool) prepared(ctx context.Context, e *environment) (Root, error) {
 	if e.Prepare != nil {
 		var err error
 		if root, err = e.Prepare(ctx); err != nil {
-			return Root{}, &unprepared{err}
+			return Root{}, &prepareError{err}
 		}
 	}
 	p.mu.Lock()
@@ -97,10 +95,10 @@ func (p *Pool) prepared(ctx context.Context, e *environment) (Root, error) {
 	return root, nil
 }
 
-// unprepared marks an error of Prepare.
-type unprepared struct{ error }
+// prepareError marks an error of Prepare.
+type prepareError struct{ error }
 
-func (e *unprepared) Unwrap() error { return e.error }
+func (e *prepareError) Unwrap() error { return e.error }
 
 // infoOf describes the boxes of an environment; p.mu is held.
 func (p *Pool) infoOf(e *environment) Info {
@@ -118,57 +116,55 @@ func (p *Pool) infoOf(e *environment) Info {
 	return info
 }
 
-// EnvironmentStats is the part of one environment in a pool.
+// EnvironmentStats describes one environment of a pool and counts its boxes.
 type EnvironmentStats struct {
 	Name                            string
-	Description                     string // what it is; empty until it is prepared
+	Description                     string // empty until prepared
 	Modules                         []string
 	Warming, Ready, Bound, Acquired int
-	Waiting                         int    // leases
-	WaitingMemory                   int    // those of them for which there is no memory
-	LastError                       string // why no box of it could be made; empty once one was
+	Waiting                         int    // requests
+	WaitingMemory                   int    // of Waiting, those blocked by the memory limit
+	LastError                       string // why no box of it could be created; empty once one was
 	LastReason                      Reason
-	CreateTime                      time.Duration // what the last box took; 0: none was made yet
-	Restored                        bool          // it was restored from a checkpoint, not booted
+	CreateTime                      time.Duration // of the last box; 0: there was none
+	Restored                        bool          // the last box was restored from a snapshot
 }
 
-// Environments counts the pool's boxes by environment, in the order of its options.
+// Environments returns the current state of each environment, in the order of the options.
 func (p *Pool) Environments() []EnvironmentStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := make([]EnvironmentStats, len(p.envs))
 	for i, e := range p.envs {
-		s := &list[i]
-		s.Name = e.Name
-		s.CreateTime, s.Restored = e.last.took, e.last.restored
-		if e.root != nil {
-			s.Description, s.Modules = p.infoOf(e).Environment, e.root.Modules
-		}
-		s.Warming, s.Ready, s.Bound, s.Acquired = p.countOf(e, warming), p.countOf(e, ready), p.countOf(e, bound), p.countOf(e, acquired)
-		for _, w := range p.waiting {
-			if w.env == e {
-				s.Waiting++
-				if w.lacksMemory {
-					s.WaitingMemory++
-				}
-			}
-		}
-		if e.failures.err != nil {
-			s.LastError, s.LastReason = e.failures.err.Error(), ReasonOf(e.failures.err)
-		}
+		list[i] = p.environmentStats(e)
 	}
 	return list
 }
 
-func (p *Pool) countOf(e *environment, s boxState) int {
-	n := 0
-	for _, b := range p.boxes {
-		if b.env == e && b.state == s {
-			n++
+// environmentStats needs p.mu.
+func (p *Pool) environmentStats(e *environment) EnvironmentStats {
+	s := EnvironmentStats{
+		Name: e.Name, CreateTime: e.lastBoot.duration, Restored: e.lastBoot.restored,
+		Warming: p.sched.countOf(e, warming), Ready: p.sched.countOf(e, ready),
+		Bound: p.sched.countOf(e, bound), Acquired: p.sched.countOf(e, acquired),
+	}
+	if e.root != nil {
+		s.Description, s.Modules = p.infoOf(e).Environment, e.root.Modules
+	}
+	for _, r := range p.sched.waiting {
+		if r.env != e {
+			continue
+		}
+		s.Waiting++
+		if r.lacksMemory {
+			s.WaitingMemory++
 		}
 	}
-	return n
+	if e.failures.err != nil {
+		s.LastError, s.LastReason = e.failures.err.Error(), ReasonOf(e.failures.err)
+	}
+	return s
 }
 
-// paused is how much longer no box of the environment is to be made.
-func (e *environment) paused(now time.Time) time.Duration { return max(0, e.failures.until.Sub(now)) }
+// backoff returns how much longer no box of the environment is to be created.
+func (e *environment) backoff(now time.Time) time.Duration { return max(0, e.failures.until.Sub(now)) }

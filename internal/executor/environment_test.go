@@ -12,30 +12,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// kinds are two environments, of which the second has a root of its own.
-func kinds() []Environment {
+// twoEnvironments returns two environments; the second has its own root.
+func twoEnvironments() []Environment {
 	return []Environment{
 		{Name: "default", MinReady: 1},
 		{Name: "science", MinReady: 2, Prepare: func(context.Context) (Root, error) {
-			return Root{Image: "/images/science", Description: "image science", Added: "packages", Modules: []string{"numpy 2"}}, nil
+			return Root{
+				Image: "/images/science", Description: "image science", Added: "packages", Modules: []string{"numpy 2"},
+			}, nil
 		}},
 	}
 }
 
-func (tp *testPool) leaseOf(environment, tenant string) *AcquiredBox {
-	l, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant, Environment: environment}, Limits{}, nil)
+func (tp *testPool) acquireFrom(environment, tenant string) *AcquiredBox {
+	box, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant, Environment: environment}, Limits{}, nil)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
-	return l
+	return box
 }
 
-// Each environment has boxes of its own kept ready, a lease gets one of its environment, and what is
-// bound to a tenant is bound to the environment too.
+// Each environment keeps its own boxes ready, a request gets a box of its environment, and a box that is bound
+// to a tenant is bound to the environment, too.
 func TestEnvironments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
-		tp := runPool(t, host, PoolOptions{Max: 6, Environments: kinds()})
+		tp := runPool(t, host, PoolOptions{Max: 6, Environments: twoEnvironments()})
 		tp.warm()
 		var ready []int
 		for _, e := range tp.Environments() {
@@ -44,54 +46,56 @@ func TestEnvironments(t *testing.T) {
 		if d := cmp.Diff([]int{1, 2}, ready); d != "" {
 			t.Errorf("ready boxes by environment (-want +got):\n%s", d)
 		}
-		a := tp.leaseOf("science", "a")
+		a := tp.acquireFrom("science", "a")
 		if got := a.Info().Environment; got != "image science + packages" || a.Boot() != "warm" || a.Environment() != "science" {
-			t.Errorf("lease of science: %q, %s, %s", got, a.Boot(), a.Environment())
+			t.Errorf("box of science: %q, %s, %s", got, a.Boot(), a.Environment())
 		}
 		first := a.BoxID()
 		a.Release()
-		other := tp.leaseOf("default", "a")
+		other := tp.acquireFrom("default", "a")
 		if other.BoxID() == first || other.Environment() != "default" || strings.Contains(other.Info().Environment, "image") {
-			t.Errorf("lease of default: box %s of %q", other.BoxID(), other.Info().Environment)
+			t.Errorf("box of default: %s of %q", other.BoxID(), other.Info().Environment)
 		}
 		other.Release()
-		unnamed := tp.leaseOf("no such", "a")
+		unnamed := tp.acquireFrom("no such", "a")
 		if unnamed.BoxID() != other.BoxID() {
-			t.Errorf("a name that no environment has got box %s, want %s of the first environment", unnamed.BoxID(), other.BoxID())
+			t.Errorf("Acquire with an unknown environment got box %s, want %s of the first environment", unnamed.BoxID(), other.BoxID())
 		}
 		unnamed.Release()
-		again := tp.leaseOf("science", "a")
+		again := tp.acquireFrom("science", "a")
 		if again.BoxID() != first {
-			t.Errorf("second lease of science: box %s, want %s", again.BoxID(), first)
+			t.Errorf("second box of science = %s, want %s", again.BoxID(), first)
 		}
 		again.Release()
 		tp.finish()
 	})
 }
 
-// With all places taken by unbound boxes of one environment, a lease of another gets a place.
-func TestEnvironmentsShareThePlaces(t *testing.T) {
+// An unbound box of one environment is evicted for a request of another.
+func TestEnvironmentsShareSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tp := runPool(t, newFakeHost(), PoolOptions{Max: 2, Environments: []Environment{{Name: "a", MinReady: 2}, {Name: "b", MinReady: -1}}})
+		tp := runPool(t, newFakeHost(), PoolOptions{
+			Max: 2, Environments: []Environment{{Name: "a", MinReady: 2}, {Name: "b", MinReady: -1}},
+		})
 		tp.warm()
-		l := tp.leaseOf("b", "x")
+		box := tp.acquireFrom("b", "x")
 		if s := tp.Stats(); s.Warming+s.Ready+s.Bound+s.Acquired+s.Destroying > 2 {
-			t.Errorf("more boxes than places: %+v", s)
+			t.Errorf("more boxes than slots: %+v", s)
 		}
-		l.Release()
+		box.Release()
 		tp.finish()
 	})
 }
 
-// An environment that cannot be prepared says so to its own leases only, and recovers by itself.
-func TestEnvironmentThatIsMended(t *testing.T) {
+// If an environment cannot be prepared only its own requests fail, and it recovers by itself.
+func TestEnvironmentRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
+		var repaired atomic.Bool
 		broken := &HostError{Reason: ReasonRequirements, Err: errors.New("no such package")}
 		tp := runPool(t, newFakeHost(), PoolOptions{Max: 4, Environments: []Environment{
 			{Name: "default", MinReady: 1},
 			{Name: "science", MinReady: 1, Prepare: func(context.Context) (Root, error) {
-				if mended.Load() {
+				if repaired.Load() {
 					return Root{}, nil
 				}
 				return Root{}, broken
@@ -101,62 +105,66 @@ func TestEnvironmentThatIsMended(t *testing.T) {
 		var unavailable *UnavailableError
 		_, err := tp.Acquire(t.Context(), Key{Tenant: "a", Environment: "science"}, Limits{}, nil)
 		if !errors.As(err, &unavailable) || ReasonOf(err) != ReasonRequirements {
-			t.Errorf("lease of what cannot be prepared = %v", err)
+			t.Errorf("Acquire of an environment that cannot be prepared = %v", err)
 		}
 		if e := tp.Environments()[1]; e.LastReason != ReasonRequirements || e.Description != "" {
-			t.Errorf("environment in trouble: %+v", e)
+			t.Errorf("failed environment: %+v", e)
 		}
 		if s := tp.Stats(); s.LastReason != ReasonRequirements {
-			t.Errorf("pool in trouble: %+v", s)
+			t.Errorf("pool with a failed environment: %+v", s)
 		}
-		tp.leaseOf("default", "a").Release() // goes on
-		mended.Store(true)
-		wait(longPause)
-		tp.leaseOf("science", "a").Release()
+		tp.acquireFrom("default", "a").Release() // is not affected
+		repaired.Store(true)
+		wait(maxBackoff)
+		tp.acquireFrom("science", "a").Release()
 		if e := tp.Environments()[1]; e.LastReason != "" || e.LastError != "" {
-			t.Errorf("mended environment: %+v", e)
+			t.Errorf("recovered environment: %+v", e)
 		}
 		tp.finish()
 	})
 }
 
-// One that nobody keeps warm is tried again for the leases that want it.
-func TestEnvironmentThatIsMendedWithoutWarmBoxes(t *testing.T) {
+// An environment without ready boxes is tried again when it is requested.
+func TestEnvironmentRecoversWithoutReadyBoxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
-		tp := runPool(t, newFakeHost(), PoolOptions{Max: 4, Environments: []Environment{{Name: "default", MinReady: -1, Prepare: func(context.Context) (Root, error) {
-			if mended.Load() {
-				return Root{}, nil
-			}
-			return Root{}, errors.New("not yet")
-		}}}})
-		for range givingUp {
+		var repaired atomic.Bool
+		tp := runPool(t, newFakeHost(), PoolOptions{Max: 4, Environments: []Environment{
+			{Name: "default", MinReady: -1, Prepare: func(context.Context) (Root, error) {
+				if repaired.Load() {
+					return Root{}, nil
+				}
+				return Root{}, errors.New("not yet")
+			}},
+		}})
+		for range maxAttempts {
 			if _, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{}, nil); err == nil {
-				t.Error("a lease of what cannot be prepared")
+				t.Error("Acquire of an environment that cannot be prepared succeeded")
 			}
 		}
-		mended.Store(true)
-		wait(longPause)
+		repaired.Store(true)
+		wait(maxBackoff)
 		tp.acquire("a").Release()
 		tp.finish()
 	})
 }
 
-// While one environment takes long to be made, others have boxes.
-func TestSlowEnvironmentHoldsUpNobody(t *testing.T) {
+// A slow environment does not delay the boxes of others.
+func TestSlowEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		slow := Environment{Name: "slow", MinReady: parallel() + 1, Prepare: func(ctx context.Context) (Root, error) {
+		slow := Environment{Name: "slow", MinReady: maxBoots() + 1, Prepare: func(ctx context.Context) (Root, error) {
 			<-time.After(10 * time.Minute)
 			return Root{}, errors.New("the index does not answer")
 		}}
-		tp := runPool(t, newFakeHost(), PoolOptions{Max: 20, Environments: []Environment{{Name: "default", MinReady: 1}, slow}})
+		tp := runPool(t, newFakeHost(), PoolOptions{
+			Max: 20, Environments: []Environment{{Name: "default", MinReady: 1}, slow},
+		})
 		<-tp.Ready()
-		for range parallel() + 1 {
+		for range maxBoots() + 1 {
 			tp.begin(t.Context(), "slow", Limits{})
 		}
 		for _, tenant := range []string{"a", "b", "c"} {
-			tp.leaseOf("default", tenant)
+			tp.acquireFrom("default", tenant)
 		}
 		if took := time.Since(began); took > 2*slowBoot {
 			t.Errorf("three boxes beside a slow environment took %v, want less than %v", took, 2*slowBoot)
@@ -166,37 +174,43 @@ func TestSlowEnvironmentHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Of the leases of an environment whose boxes never become ready one waits for the next attempt, and the
-// others leave their places to tasks of other environments.
-func TestOneLeaseTriesAgain(t *testing.T) {
+// If the boxes of an environment do not become ready, one request waits for the next attempt and the others
+// fail, so that their tasks do not keep slots from other environments.
+func TestOneRequestTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
-		host.bootTime = 2 * makeTimeout
+		host.bootTime = 2 * createTimeout
 		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 9})
 		first := tp.begin(t.Context(), "a", Limits{})
-		wait(makeTimeout)
+		wait(createTimeout)
 		var unavailable *UnavailableError
 		if _, err, done := first.result(); !done || !errors.As(err, &unavailable) {
-			t.Errorf("lease after one attempt that was not in time: %v, %v, want an UnavailableError", done, err)
+			t.Errorf("request after one attempt that timed out: %v, %v, want an UnavailableError", done, err)
 		}
-		wait(longPause)
-		again := []*pending{tp.begin(t.Context(), "a", Limits{}), tp.begin(t.Context(), "b", Limits{}), tp.begin(t.Context(), "c", Limits{})}
+		wait(maxBackoff)
+		var again []*pending
+		for _, tenant := range []string{"a", "b", "c"} {
+			again = append(again, tp.begin(t.Context(), tenant, Limits{}))
+		}
 		if again[0].done() || !again[1].done() || !again[2].done() {
-			t.Errorf("leases that are over: %v, %v, %v, want all but the first", again[0].done(), again[1].done(), again[2].done())
+			t.Errorf("requests that ended: %v, %v, %v, want all but the first",
+				again[0].done(), again[1].done(), again[2].done())
 		}
-		wait(makeTimeout)
+		wait(createTimeout)
 		if !again[0].done() {
-			t.Error("the lease that tried again still waits")
+			t.Error("the request that waited for the next attempt still waits")
 		}
 		tp.finish()
 	})
 }
 
-// What a worker cannot be without ends its pool, with the reason.
+// A required environment that cannot be prepared ends the pool with the reason.
 func TestRequiredEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &HostError{Reason: ReasonImageMissing, Err: errors.New("gone")}
-		tp := runPool(t, newFakeHost(), PoolOptions{Environments: []Environment{{Required: true, Prepare: func(context.Context) (Root, error) { return Root{}, broken }}}})
+		tp := runPool(t, newFakeHost(), PoolOptions{Environments: []Environment{
+			{Required: true, Prepare: func(context.Context) (Root, error) { return Root{}, broken }},
+		}})
 		if err := <-tp.done; !errors.Is(err, broken) {
 			t.Errorf("Run = %v, want %v", err, broken)
 		}
@@ -204,20 +218,20 @@ func TestRequiredEnvironment(t *testing.T) {
 	})
 }
 
-// Prepare runs once at a time, and no more once it has succeeded.
+// Calls of Prepare do not overlap, and there is none after it has succeeded.
 func TestPrepareOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var now, most, calls atomic.Int32
+		var now, peak, calls atomic.Int32
 		tp := runPool(t, newFakeHost(), PoolOptions{Max: 6, Environments: []Environment{{MinReady: 4, Prepare: func(context.Context) (Root, error) {
-			most.Store(max(most.Load(), now.Add(1)))
+			peak.Store(max(peak.Load(), now.Add(1)))
 			defer now.Add(-1)
 			calls.Add(1)
-			<-time.After(2 * makeTimeout) // longer than a box may take
+			<-time.After(2 * createTimeout) // longer than the creation of a box may take
 			return Root{}, nil
 		}}}})
 		tp.warm()
-		if calls.Load() != 1 || most.Load() != 1 {
-			t.Errorf("Prepare was called %d times, %d at once", calls.Load(), most.Load())
+		if calls.Load() != 1 || peak.Load() != 1 {
+			t.Errorf("Prepare was called %d times, %d at once", calls.Load(), peak.Load())
 		}
 		tp.finish()
 	})

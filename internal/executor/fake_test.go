@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// fakeHost is a driver whose boxes are nothing but a name, and a runner for them. It
-// polices its caller: two boxes of one name, a box that is used after its end or by two
-// programs at once, and a workspace that is not there are errors that fail the test.
+// fakeHost is a driver whose boxes have only a name, and their runner. It polices its caller: two boxes
+// with the same name, a box that is used after its end or by two programs at once, and a missing workspace
+// are violations that fail the test.
 type fakeHost struct {
 	bootTime time.Duration
 
@@ -26,7 +26,7 @@ type fakeHost struct {
 	failCreate error // of each Create
 	failClose  int   // how many times closing fails
 	failLimit  error
-	complaints []string
+	violations []string
 }
 
 type fakeBox struct {
@@ -36,7 +36,7 @@ type fakeBox struct {
 
 	mu     sync.Mutex
 	gone   bool
-	silent bool // not alive, although it has not ended
+	silent bool // not alive, without having ended
 	used   bool
 	limits Limits
 	play   func(ctx context.Context, p Program) (Verdict, error)
@@ -46,8 +46,8 @@ func newFakeHost() *fakeHost {
 	return &fakeHost{bootTime: 150 * time.Millisecond, boxes: map[string]*fakeBox{}}
 }
 
-func (h *fakeHost) complain(format string, args ...any) {
-	h.complaints = append(h.complaints, fmt.Sprintf(format, args...))
+func (h *fakeHost) violation(format string, args ...any) {
+	h.violations = append(h.violations, fmt.Sprintf(format, args...))
 }
 
 func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
@@ -57,10 +57,10 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 		return nil, h.failCreate
 	}
 	if h.boxes[spec.Name] != nil {
-		h.complain("two boxes named %s", spec.Name)
+		h.violation("two boxes named %s", spec.Name)
 	}
 	if entries, err := os.ReadDir(spec.Workspace); err != nil || len(entries) > 0 {
-		h.complain("workspace of a new box: %v, %v", entries, err)
+		h.violation("workspace of a new box: %v, %v", entries, err)
 	}
 	h.created++
 	b := &fakeBox{host: h, spec: spec, end: make(chan struct{})}
@@ -124,7 +124,7 @@ func (b *fakeBox) close(ctx context.Context) error { return b.Destroy(ctx) }
 func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) {
 	b.mu.Lock()
 	if b.gone || b.used {
-		b.host.complain("program in a box that is gone (%v) or in use (%v)", b.gone, b.used)
+		b.host.violation("program in a box that is gone (%v) or in use (%v)", b.gone, b.used)
 	}
 	b.used = true
 	play := b.play
@@ -140,7 +140,7 @@ func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) 
 	return play(ctx, p)
 }
 
-// testPool is a pool on a fakeHost that runs in the bubble of a test.
+// testPool is a pool on a fakeHost that runs in a test's bubble.
 type testPool struct {
 	*Pool
 	t      *testing.T
@@ -167,7 +167,7 @@ func runPool(t *testing.T, host *fakeHost, opts PoolOptions) *testPool {
 	return tp
 }
 
-// finish stops the pool and checks that nothing is left and nobody complains.
+// finish stops the pool and checks that nothing is left and no rule was violated.
 func (tp *testPool) finish() {
 	tp.t.Helper()
 	tp.stop()
@@ -182,15 +182,15 @@ func (tp *testPool) finish() {
 	if left, err := os.ReadDir(tp.opts.Dir); err != nil || len(left) > 0 {
 		tp.t.Errorf("left in the state directory: %v, %v", left, err)
 	}
-	for _, c := range tp.host.complaints {
-		tp.t.Error(c)
+	for _, v := range tp.host.violations {
+		tp.t.Error(v)
 	}
 	if err := oneTenantEach(tp.events); err != nil {
 		tp.t.Error(err)
 	}
 }
 
-// oneTenantEach says which box served two tenants, if any did.
+// oneTenantEach returns an error if a box served two tenants.
 func oneTenantEach(events []PoolEvent) error {
 	tenant := map[string]string{}
 	for _, e := range events {
@@ -207,26 +207,26 @@ func oneTenantEach(events []PoolEvent) error {
 
 func (tp *testPool) acquire(tenant string) *AcquiredBox {
 	tp.t.Helper()
-	l, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant}, Limits{}, nil)
+	box, err := tp.Acquire(tp.t.Context(), Key{Tenant: tenant}, Limits{}, nil)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
-	return l
+	return box
 }
 
-// pending is a lease that is being waited for.
+// pending is a call of Acquire.
 type pending struct {
 	mu    sync.Mutex
-	lease *AcquiredBox
+	box   *AcquiredBox
 	err   error
-	over  bool
+	ended bool
 }
 
-// result is what the lease came to so far.
-func (w *pending) result() (l *AcquiredBox, err error, done bool) {
+// result returns what Acquire returned, if it has.
+func (w *pending) result() (box *AcquiredBox, err error, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lease, w.err, w.over
+	return w.box, w.err, w.ended
 }
 
 func (w *pending) done() bool {
@@ -237,16 +237,17 @@ func (w *pending) done() bool {
 func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
 	w := &pending{}
 	go func() {
-		l, err := tp.Acquire(ctx, Key{Tenant: tenant, Environment: tenant}, limits, nil) // the first, where none is called so
+		// An environment named as the tenant, or the first one.
+		box, err := tp.Acquire(ctx, Key{Tenant: tenant, Environment: tenant}, limits, nil)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.lease, w.err, w.over = l, err, true
+		w.box, w.err, w.ended = box, err, true
 	}()
 	synctest.Wait()
 	return w
 }
 
-// story is what happened to boxes since the last call, without the noise.
+// story returns the events of the given kinds.
 func (tp *testPool) story(what ...string) string {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -259,7 +260,7 @@ func (tp *testPool) story(what ...string) string {
 	return strings.Join(words, ", ")
 }
 
-// wait lets d go by, and what happens at its end happen.
+// wait lets d pass, and then waits until all goroutines are blocked.
 func wait(d time.Duration) {
 	<-time.After(d) // virtual, in a bubble
 	synctest.Wait()

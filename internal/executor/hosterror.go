@@ -2,31 +2,30 @@ package executor
 
 import "errors"
 
-// Reason is why a driver cannot make boxes on a host: one of a few words, fit for a metric.
+// Reason is why a driver cannot create boxes on a host: one of a few words, suitable as a metric label.
 type Reason string
 
 // Reasons of a [HostError].
 const (
-	ReasonEngineMissing Reason = "engine_missing"       // its program is not there
-	ReasonEngineOld     Reason = "engine_old"           // its program is older than what we speak
-	ReasonEngineCrashed Reason = "engine_crashed"       // its program breaks
-	ReasonNoVirtual     Reason = "no_virtualisation"    // the host has no hardware virtualisation that boots
-	ReasonImageMissing  Reason = "image_missing"        // the image is not there and cannot be fetched
-	ReasonImageTooLarge Reason = "image_too_large"      // the image is larger than boxes may have
-	ReasonImageNoPython Reason = "image_without_python" // the image has no Python, or too old a one
+	ReasonEngineMissing Reason = "engine_missing"       // its program is not installed
+	ReasonEngineOld     Reason = "engine_old"           // its program is older than the driver supports
+	ReasonEngineCrashed Reason = "engine_crashed"       // its program crashes
+	ReasonNoVirtual     Reason = "no_virtualisation"    // hardware virtualisation is missing or does not work
+	ReasonImageMissing  Reason = "image_missing"        // the image does not exist or cannot be fetched
+	ReasonImageTooLarge Reason = "image_too_large"      // the image exceeds the limit
+	ReasonImageNoPython Reason = "image_without_python" // the image has no Python, or one that is too old
 	ReasonImageBroken   Reason = "image_broken"         // the image cannot be read
-	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no room for another box
-	ReasonRequirements  Reason = "requirements_failed"  // the packages of a requirements file cannot be had
-	ReasonPreload       Reason = "preload_failed"       // a module that programs are to find imported cannot be
-	ReasonBootFailed    Reason = "boot_failed"          // a box did not become ready, for another reason
+	ReasonDiskFull      Reason = "disk_full"            // the host's disk has no space for another box
+	ReasonRequirements  Reason = "requirements_failed"  // the packages of a requirements file cannot be installed
+	ReasonPreload       Reason = "preload_failed"       // a module of a preload list cannot be imported
+	ReasonBootFailed    Reason = "boot_failed"          // any other reason
 )
 
-// HostError is an error of a driver that a person must mend: it says what is wrong with the host or
-// its settings, and what to do.
+// HostError is an error that an operator must correct: in the host, or in the settings.
 type HostError struct {
 	Reason Reason
 	Err    error
-	Fix    string // what to type; may be empty
+	Fix    string // what to do; may be empty
 }
 
 func (e *HostError) Error() string {
@@ -38,8 +37,8 @@ func (e *HostError) Error() string {
 
 func (e *HostError) Unwrap() error { return e.Err }
 
-// ReasonOf is the reason of the first HostError in err's tree; of any other error, ReasonBootFailed;
-// of none, the empty word.
+// ReasonOf returns the reason of the first HostError in err's tree, ReasonBootFailed for any other error,
+// and an empty string for nil.
 func ReasonOf(err error) Reason {
 	if err == nil {
 		return ""

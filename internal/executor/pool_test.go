@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// counts is the part of the statistics that says where boxes are.
+// counts returns the boxes by state.
 func counts(s PoolStats) [5]int {
 	return [5]int{s.Warming, s.Ready, s.Bound, s.Acquired, s.Destroying}
 }
 
-// warm waits until every box is made that is to be kept ready; time is synctest's.
+// warm waits until all boxes are ready that the pool keeps ready. Time is that of synctest.
 func (tp *testPool) warm() {
 	<-tp.Ready()
 	<-time.After(10 * time.Second)
@@ -38,8 +38,8 @@ func TestPoolWarmsUp(t *testing.T) {
 	})
 }
 
-// The first box is not held up by the others, nor is the first task by theirs.
-func TestFirstBoxIsMadeAlone(t *testing.T) {
+// The boots of other boxes delay neither the first box nor the first task.
+func TestFirstBoxBootsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 5})
@@ -48,8 +48,8 @@ func TestFirstBoxIsMadeAlone(t *testing.T) {
 			want  [5]int
 		}{
 			{host.bootTime / 2, [5]int{1, 0, 0, 0, 0}},
-			{host.bootTime/2 + quiet/2, [5]int{0, 1, 0, 0, 0}},
-			{quiet, [5]int{2, 1, 0, 0, 0}},
+			{host.bootTime/2 + idleAfter/2, [5]int{0, 1, 0, 0, 0}},
+			{idleAfter, [5]int{2, 1, 0, 0, 0}},
 			{host.bootTime, [5]int{0, 3, 0, 0, 0}},
 		} {
 			wait(step.after)
@@ -67,10 +67,10 @@ func TestPoolOptionsAreChecked(t *testing.T) {
 		"no owner":     {Dir: "d"},
 		"owner":        {Dir: "d", Owner: "a/b"},
 		"reuse":        {Dir: "d", Owner: "o", Reuse: "always"},
-		"none":         {Dir: "d", Owner: "o", Max: -1},
+		"no boxes":     {Dir: "d", Owner: "o", Max: -1},
 	} {
 		if _, err := NewPool(newFakeHost(), opts); err == nil {
-			t.Errorf("%s: NewPool took %+v", name, opts)
+			t.Errorf("%s: NewPool accepted %+v", name, opts)
 		}
 	}
 	p, err := NewPool(newFakeHost(), PoolOptions{Dir: "d", Owner: "o", MinReady: 9, Max: 4})
@@ -83,29 +83,29 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 3})
 		tp.warm()
-		l := tp.acquire("a")
-		first := l.BoxID()
-		if l.Boot() != "warm" {
-			t.Errorf("Boot = %q, want warm", l.Boot())
+		box := tp.acquire("a")
+		first := box.BoxID()
+		if box.Boot() != "warm" {
+			t.Errorf("Boot = %q, want warm", box.Boot())
 		}
-		if err := os.WriteFile(ghost(l.Dir()), nil, 0o600); err != nil {
+		if err := os.WriteFile(ghost(box.Dir()), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l.Release()
-		l = tp.acquire("a")
-		if _, err := os.Stat(ghost(l.Dir())); l.BoxID() != first || err != nil {
-			t.Errorf("second lease: box %s, %v; want box %s with its workspace", l.BoxID(), err, first)
+		box.Release()
+		box = tp.acquire("a")
+		if _, err := os.Stat(ghost(box.Dir())); box.BoxID() != first || err != nil {
+			t.Errorf("second Acquire: box %s, %v; want box %s with its workspace", box.BoxID(), err, first)
 		}
-		l.Release()
-		l.Release() // does nothing
+		box.Release()
+		box.Release() // does nothing
 		other := tp.acquire("b")
 		if _, err := os.Stat(ghost(other.Dir())); other.BoxID() == first || err == nil {
-			t.Errorf("lease of another tenant: box %s, workspace %v", other.BoxID(), err)
+			t.Errorf("Acquire for another tenant: box %s, workspace %v", other.BoxID(), err)
 		}
 		other.Release()
 		network, err := tp.Acquire(t.Context(), Key{Tenant: "a", Network: "example.org"}, Limits{}, nil)
 		if err != nil || network.BoxID() == first {
-			t.Errorf("lease of another network: box %s, %v", network.BoxID(), err)
+			t.Errorf("Acquire for another network: box %s, %v", network.BoxID(), err)
 		}
 		network.Release()
 		tp.finish()
@@ -115,19 +115,19 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 func TestReuseNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2, Reuse: ReuseNever})
-		l := tp.acquire("a")
-		first := l.BoxID()
-		l.Release()
-		l = tp.acquire("a")
-		if l.BoxID() == first {
+		box := tp.acquire("a")
+		first := box.BoxID()
+		box.Release()
+		box = tp.acquire("a")
+		if box.BoxID() == first {
 			t.Error("a box was used twice")
 		}
-		l.Release()
+		box.Release()
 		tp.finish()
 	})
 }
 
-func TestLeasesAreServedInOrder(t *testing.T) {
+func TestRequestsAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
 		held := tp.acquire("a")
@@ -136,17 +136,17 @@ func TestLeasesAreServedInOrder(t *testing.T) {
 			queue = append(queue, tp.begin(t.Context(), tenant, Limits{}))
 		}
 		if s := tp.Stats(); s.Waiting != 4 || s.Acquired != 1 {
-			t.Errorf("Stats = %+v, want four leases to wait", s)
+			t.Errorf("Stats = %+v, want four waiting requests", s)
 		}
 		for i := range queue {
 			held.Release()
 			wait(time.Second)
 			for j, w := range queue {
 				if w.done() != (j <= i) {
-					t.Fatalf("after %d releases lease %d is served: %v", i+1, j, w.done())
+					t.Fatalf("after %d releases request %d is served: %v", i+1, j, w.done())
 				}
 			}
-			held = queue[i].lease
+			held = queue[i].box
 		}
 		held.Release()
 		tp.finish()
@@ -158,17 +158,17 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: -1, Max: 3})
 		ids := map[string]string{}
 		for _, tenant := range []string{"old", "middle", "new"} {
-			l := tp.acquire(tenant)
-			ids[tenant] = l.BoxID()
+			box := tp.acquire(tenant)
+			ids[tenant] = box.BoxID()
 			wait(time.Second)
-			l.Release()
+			box.Release()
 		}
-		l := tp.acquire("other")
+		box := tp.acquire("other")
 		if got, want := tp.story("evicted"), "evicted "+ids["old"]; got != want {
 			t.Errorf("story = %q, want %q", got, want)
 		}
-		if l.Boot() != "cold" {
-			t.Errorf("Boot = %q, want cold", l.Boot())
+		if box.Boot() != "cold" {
+			t.Errorf("Boot = %q, want cold", box.Boot())
 		}
 		if again := tp.acquire("new"); again.BoxID() != ids["new"] {
 			t.Errorf("box of the newest tenant = %s, want %s", again.BoxID(), ids["new"])
@@ -177,98 +177,104 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 	})
 }
 
-// Tenants are kept while a box is idle for them and nobody else could have one.
-func TestKeptTenants(t *testing.T) {
+// Tenants with an idle box are warm only while the pool is full and has no unbound box.
+func TestWarmTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2})
 		tp.warm()
-		kept := func(when string, want ...string) {
+		warm := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
 			got := slices.Sorted(maps.Keys(tp.WarmTenants()))
 			if !slices.Equal(got, want) {
-				t.Errorf("%s: Kept = %v, want %v", when, got, want)
+				t.Errorf("%s: WarmTenants = %v, want %v", when, got, want)
 			}
 		}
-		kept("a box is ready")
+		warm("a ready box")
 		a := tp.acquire("a")
-		kept("a leased")
+		warm("a acquired")
 		a.Release()
-		kept("there is room for a box")
+		warm("a free slot")
 		tp.warm()
-		kept("a box is ready beside that of a")
+		warm("a ready box beside that of a")
 		b := tp.acquire("b")
-		kept("b leased", "a")
+		warm("b acquired", "a")
 		b.Release()
-		kept("both idle", "a", "b")
+		warm("both idle", "a", "b")
 		tp.finish()
 	})
 }
 
-func TestMemoryIsAdmitted(t *testing.T) {
+func TestMemoryLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 4, MemoryMBTotal: 1000})
 		tp.warm()
-		if _, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 1001}, nil); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("Lease of more than there is = %v, want ErrTooLarge", err)
+		_, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 1001}, nil)
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("Acquire of more than the limit = %v, want ErrTooLarge", err)
 		}
 		first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
 		large := tp.begin(t.Context(), "b", Limits{MemoryMB: 700})
 		small := tp.begin(t.Context(), "c", Limits{MemoryMB: 100})
 		if !first.done() || large.done() || small.done() {
-			t.Errorf("served: %v %v %v, want the first; the small one must not overtake", first.done(), large.done(), small.done())
+			t.Errorf("served: %v %v %v, want only the first: the small one must not overtake the large one",
+				first.done(), large.done(), small.done())
 		}
 		if got := tp.Stats().MemoryMB; got != 600 {
-			t.Errorf("leased memory = %d, want 600", got)
+			t.Errorf("memory of acquired boxes = %d, want 600", got)
 		}
-		first.lease.Release()
+		first.box.Release()
 		synctest.Wait()
 		if !large.done() || !small.done() {
 			t.Errorf("served after the release: %v %v, want both", large.done(), small.done())
 		}
-		if got := host.boxes["w1"].limits.MemoryMB + host.boxes["w0"].limits.MemoryMB + host.boxes["w2"].limits.MemoryMB; got != 1400 {
-			t.Errorf("limits set on boxes sum up to %d, want 600+700+100", got)
+		sum := 0
+		for _, name := range []string{"w0", "w1", "w2"} {
+			sum += host.boxes[name].limits.MemoryMB
+		}
+		if sum != 1400 {
+			t.Errorf("limits set on boxes sum up to %d, want 600+700+100", sum)
 		}
 		tp.finish()
 	})
 }
 
-// A lease that has waited for a second says for what.
-func TestWaitIsTold(t *testing.T) {
+// Acquire calls onWait after one second of waiting.
+func TestOnWait(t *testing.T) {
 	for _, test := range []struct {
-		memoryMB, most int
-		want           Wait
-		inMemory       int // leases that wait for memory
+		memoryMB, max int
+		want          Wait
+		inMemory      int // requests that wait for memory
 	}{
 		{1000, 2, WaitMemory, 1},
 		{2000, 1, WaitSandbox, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: test.most, MemoryMBTotal: test.memoryMB})
+			tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: test.max, MemoryMBTotal: test.memoryMB})
 			tp.warm()
 			first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
-			told := make(chan Wait, 8)
+			waits := make(chan Wait, 8)
 			second := make(chan error, 1)
 			go func() {
-				l, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { told <- w })
+				box, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { waits <- w })
 				if err == nil {
-					l.Release()
+					box.Release()
 				}
 				second <- err
 			}()
 			wait(900 * time.Millisecond)
-			if len(told) != 0 {
-				t.Errorf("told %v before a second was over", <-told)
+			if len(waits) != 0 {
+				t.Errorf("onWait(%v) before a second had passed", <-waits)
 			}
 			wait(5 * time.Second)
-			if n, got := len(told), <-told; n != 1 || got != test.want {
-				t.Errorf("told %d times, %q; want once, %q", n, got, test.want)
+			if n, got := len(waits), <-waits; n != 1 || got != test.want {
+				t.Errorf("onWait called %d times, with %q; want once, with %q", n, got, test.want)
 			}
 			if e := tp.Environments()[0]; e.Waiting != 1 || e.WaitingMemory != test.inMemory {
-				t.Errorf("Environments = %+v, want one that waits, and for memory %d", e, test.inMemory)
+				t.Errorf("Environments = %+v, want one waiting request, %d of them for memory", e, test.inMemory)
 			}
-			first.lease.Release()
+			first.box.Release()
 			if err := <-second; err != nil {
 				t.Error(err)
 			}
@@ -286,19 +292,21 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		early := tp.begin(t.Context(), "a", Limits{})
 		wait(10 * time.Second)
 		var unavailable *UnavailableError
-		if !early.done() || !errors.As(early.err, &unavailable) || unavailable.Attempts < givingUp || !errors.Is(early.err, broken) {
-			t.Errorf("lease while boxes cannot be made = %v, want an UnavailableError with the reason", early.err)
+		if !early.done() || !errors.As(early.err, &unavailable) || unavailable.Attempts < maxAttempts ||
+			!errors.Is(early.err, broken) {
+			t.Errorf("Acquire while boxes cannot be created = %v, want an UnavailableError with the reason", early.err)
 		}
 		s := tp.Stats()
-		if s.LastReason != ReasonImageMissing || s.LastError != broken.Error() || s.CreateErrors < 4 || s.CreateErrors > 12 {
+		if s.LastReason != ReasonImageMissing || s.LastError != broken.Error() ||
+			s.CreateErrors < 4 || s.CreateErrors > 12 {
 			t.Errorf("Stats = %+v, want the reason and a few attempts in ten seconds", s)
 		}
 		host.mu.Lock()
 		host.failCreate = nil
 		host.mu.Unlock()
-		wait(longPause)
-		if l := tp.acquire("a"); l.Boot() != "warm" {
-			t.Errorf("Boot after recovery = %q", l.Boot())
+		wait(maxBackoff)
+		if box := tp.acquire("a"); box.Boot() != "warm" {
+			t.Errorf("Boot after recovery = %q", box.Boot())
 		}
 		if s := tp.Stats(); s.LastError != "" || s.LastReason != "" {
 			t.Errorf("LastError after recovery = %q", s.LastError)
@@ -307,7 +315,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 	})
 }
 
-func TestRefillKeepsOutOfTheWay(t *testing.T) {
+func TestRefillYieldsToTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 3, Max: 8})
@@ -316,18 +324,18 @@ func TestRefillKeepsOutOfTheWay(t *testing.T) {
 		for _, tenant := range []string{"a", "b", "c"} {
 			held = append(held, tp.acquire(tenant))
 		}
-		wait(patience - 10*time.Millisecond)
+		wait(maxRefillDelay - 10*time.Millisecond)
 		if got := counts(tp.Stats()); got != [5]int{0, 0, 0, 3, 0} {
-			t.Errorf("counts while tasks run = %v, want no box to be made yet", got)
+			t.Errorf("counts while tasks run = %v, want no new box yet", got)
 		}
 		wait(20 * time.Millisecond)
 		if got := counts(tp.Stats()); got != [5]int{1, 0, 0, 3, 0} {
-			t.Errorf("counts after a second = %v, want one box to be made", got)
+			t.Errorf("counts after a second = %v, want one new box", got)
 		}
-		for _, l := range held {
-			l.Release()
+		for _, box := range held {
+			box.Release()
 		}
-		wait(2*host.bootTime + 2*quiet)
+		wait(2*host.bootTime + 2*idleAfter)
 		if got := counts(tp.Stats()); got != [5]int{0, 3, 3, 0, 0} {
 			t.Errorf("counts when idle = %v, want three ready boxes again", got)
 		}
@@ -364,9 +372,9 @@ func TestDeadBoxesAreReplaced(t *testing.T) {
 		if s := tp.Stats(); s.Died != 1 || s.Ready != 1 {
 			t.Errorf("Stats = %+v, want one dead and one ready box", s)
 		}
-		host.boxes["w0"].silent = true // ended, but nobody has noticed
-		if l := tp.acquire("a"); l.Boot() != "cold" {
-			t.Errorf("Boot = %q, want cold: the ready box was dead", l.Boot())
+		host.boxes["w0"].silent = true // ended, unnoticed by the pool
+		if box := tp.acquire("a"); box.Boot() != "cold" {
+			t.Errorf("Boot = %q, want cold: the ready box had died", box.Boot())
 		}
 		if s := tp.Stats(); s.Died != 2 {
 			t.Errorf("Died = %d, want 2", s.Died)
@@ -378,30 +386,30 @@ func TestDeadBoxesAreReplaced(t *testing.T) {
 func TestRunOutcomes(t *testing.T) {
 	lost := errors.New("connection lost")
 	for name, test := range map[string]struct {
-		play  func(context.Context, Program) (Verdict, error)
-		err   error
-		reuse bool
+		verdict Verdict
+		err     error
+		reuse   bool
 	}{
-		"verdict": {func(context.Context, Program) (Verdict, error) { return Verdict{Status: Failed}, nil }, nil, true},
-		"dirty":   {func(context.Context, Program) (Verdict, error) { return Verdict{Status: Timeout, Dirty: true}, nil }, nil, false},
-		"error":   {func(context.Context, Program) (Verdict, error) { return Verdict{}, lost }, lost, false},
+		"verdict": {Verdict{Status: Failed}, nil, true},
+		"dirty":   {Verdict{Status: Timeout, Dirty: true}, nil, false},
+		"error":   {Verdict{}, lost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				host := newFakeHost()
 				tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 				tp.warm()
-				host.boxes["w0"].play = test.play
-				l := tp.acquire("a")
-				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, test.err) {
+				host.boxes["w0"].play = func(context.Context, Program) (Verdict, error) { return test.verdict, test.err }
+				box := tp.acquire("a")
+				if _, err := box.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, test.err) {
 					t.Errorf("Run = %v, want %v", err, test.err)
 				}
-				l.Release()
-				if _, err := l.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, ErrReleased) {
+				box.Release()
+				if _, err := box.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, ErrReleased) {
 					t.Errorf("Run after Release = %v, want ErrReleased", err)
 				}
-				if again := tp.acquire("a"); (again.BoxID() == l.BoxID()) != test.reuse {
-					t.Errorf("box used again: %v, want %v", again.BoxID() == l.BoxID(), test.reuse)
+				if again := tp.acquire("a"); (again.BoxID() == box.BoxID()) != test.reuse {
+					t.Errorf("box used again: %v, want %v", again.BoxID() == box.BoxID(), test.reuse)
 				}
 				tp.finish()
 			})
@@ -409,54 +417,54 @@ func TestRunOutcomes(t *testing.T) {
 	}
 }
 
-// A box is not given back while its program runs.
+// A box that is released while its program runs is discarded.
 func TestReleaseWhileAProgramRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 		tp.warm()
-		box := host.boxes["w0"]
-		box.play = func(context.Context, Program) (Verdict, error) {
-			<-box.end
+		fake := host.boxes["w0"]
+		fake.play = func(context.Context, Program) (Verdict, error) {
+			<-fake.end
 			return Verdict{}, errors.New("box is gone")
 		}
-		l := tp.acquire("a")
+		box := tp.acquire("a")
 		ended := make(chan error, 1)
 		go func() {
-			_, err := l.Run(t.Context(), Program{}, Hooks{})
+			_, err := box.Run(t.Context(), Program{}, Hooks{})
 			ended <- err
 		}()
 		synctest.Wait()
-		l.Release()
+		box.Release()
 		if err := <-ended; err == nil {
 			t.Error("Run succeeded in a box that was destroyed")
 		}
 		if s := tp.Stats(); s.Discarded != 1 {
-			t.Errorf("Stats = %+v, want the box burned", s)
+			t.Errorf("Stats = %+v, want the box discarded", s)
 		}
 		tp.finish()
 	})
 }
 
 func TestOnDestroy(t *testing.T) {
-	for name, end := range map[string]func(tp *testPool, l *AcquiredBox){
-		"discarded":           func(_ *testPool, l *AcquiredBox) { l.Discard() },
-		"died idle":           func(tp *testPool, l *AcquiredBox) { l.Release(); tp.host.boxes["w0"].die() },
-		"pool stopped":        func(tp *testPool, l *AcquiredBox) { l.Release(); tp.stop() },
-		"pool stopped before": func(tp *testPool, l *AcquiredBox) { tp.stop(); synctest.Wait(); l.Release() },
+	for name, end := range map[string]func(tp *testPool, box *AcquiredBox){
+		"discarded":           func(_ *testPool, box *AcquiredBox) { box.Discard() },
+		"died idle":           func(tp *testPool, box *AcquiredBox) { box.Release(); tp.host.boxes["w0"].die() },
+		"pool stopped":        func(tp *testPool, box *AcquiredBox) { box.Release(); tp.stop() },
+		"pool stopped before": func(tp *testPool, box *AcquiredBox) { tp.stop(); synctest.Wait(); box.Release() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
-				l := tp.acquire("a")
+				box := tp.acquire("a")
 				closed := 0
-				l.OnDestroy(func() error { closed++; return nil })
-				l.Release()
-				l = tp.acquire("a")
+				box.OnDestroy(func() error { closed++; return nil })
+				box.Release()
+				box = tp.acquire("a")
 				if closed != 0 {
 					t.Errorf("OnDestroy function of a bound box called %d times", closed)
 				}
-				end(tp, l)
+				end(tp, box)
 				wait(time.Second)
 				if closed != 1 {
 					t.Errorf("OnDestroy function of a destroyed box called %d times, want once", closed)
@@ -467,7 +475,7 @@ func TestOnDestroy(t *testing.T) {
 	}
 }
 
-func TestLeaseLimitsRule(t *testing.T) {
+func TestAcquiredLimitsApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
@@ -477,11 +485,11 @@ func TestLeaseLimitsRule(t *testing.T) {
 			got = p.Limits
 			return Verdict{}, nil
 		}
-		l, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10}, nil)
+		box, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Run(t.Context(), Program{Limits: Limits{MemoryMB: 9000, Timeout: time.Second}}, Hooks{}); err != nil {
+		if _, err := box.Run(t.Context(), Program{Limits: Limits{MemoryMB: 9000, Timeout: time.Second}}, Hooks{}); err != nil {
 			t.Fatal(err)
 		}
 		want := Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10, Timeout: time.Second}.OrDefaults()
@@ -492,7 +500,7 @@ func TestLeaseLimitsRule(t *testing.T) {
 	})
 }
 
-func TestLeaseThatStopsWaiting(t *testing.T) {
+func TestRequestThatStopsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 1})
 		held := tp.acquire("a")
@@ -503,15 +511,15 @@ func TestLeaseThatStopsWaiting(t *testing.T) {
 		cancel(enough)
 		synctest.Wait()
 		if !first.done() || !errors.Is(first.err, enough) {
-			t.Errorf("lease whose context ended = %v, want its cause", first.err)
+			t.Errorf("Acquire whose context ended = %v, want its cause", first.err)
 		}
 		if again := tp.begin(ctx, "b", Limits{}); !errors.Is(again.err, enough) {
-			t.Errorf("lease with an ended context = %v", again.err)
+			t.Errorf("Acquire with an ended context = %v", again.err)
 		}
 		held.Release()
 		synctest.Wait()
-		if !second.done() || second.err != nil || second.lease.BoxID() != held.BoxID() {
-			t.Errorf("lease behind it = %+v, want the box that was given back", second)
+		if !second.done() || second.err != nil || second.box.BoxID() != held.BoxID() {
+			t.Errorf("next request = %+v, want the released box", second)
 		}
 		tp.finish()
 	})
@@ -541,11 +549,11 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 1})
-		l := tp.acquire("a")
+		box := tp.acquire("a")
 		host.mu.Lock()
 		host.failClose = 2
 		host.mu.Unlock()
-		l.Discard()
+		box.Discard()
 		next := tp.begin(t.Context(), "b", Limits{})
 		wait(destroyPause)
 		if next.done() || tp.Stats().Destroying != 1 {
@@ -553,7 +561,7 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		}
 		wait(2 * destroyPause)
 		if !next.done() || next.err != nil {
-			t.Errorf("lease after the box was gone = %+v", next)
+			t.Errorf("request after the box was gone = %+v", next)
 		}
 		tp.finish()
 	})
@@ -563,24 +571,25 @@ func TestStopEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		l := tp.acquire("a")
+		box := tp.acquire("a")
 		waiting := tp.begin(t.Context(), "b", Limits{})
 		tp.finish()
 		synctest.Wait()
 		if !waiting.done() || !errors.Is(waiting.err, ErrPoolClosed) {
-			t.Errorf("lease that waited = %v, want ErrPoolClosed", waiting.err)
+			t.Errorf("Acquire that waited = %v, want ErrPoolClosed", waiting.err)
 		}
-		l.Release()
+		box.Release()
 		if _, err := tp.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) {
 			t.Errorf("Lease afterwards = %v, want ErrPoolClosed", err)
 		}
-		if diff := cmp.Diff(PoolStats{Max: 1, Created: 1, Discarded: 1, Acquires: 1, ColdAcquires: 1}, tp.Stats(), cmpopts.IgnoreFields(PoolStats{}, "Waited")); diff != "" {
+		want := PoolStats{Max: 1, Created: 1, Discarded: 1, Acquires: 1, ColdAcquires: 1}
+		if diff := cmp.Diff(want, tp.Stats(), cmpopts.IgnoreFields(PoolStats{}, "WaitTime")); diff != "" {
 			t.Errorf("Stats (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// A worker that cannot sweep or probe must not run.
+// A pool whose driver cannot sweep or probe does not run.
 func TestRunNeedsItsDriver(t *testing.T) {
 	p, err := NewPool(brokenDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test"})
 	if err != nil {
@@ -598,7 +607,7 @@ type brokenDriver struct{ Driver }
 
 func (brokenDriver) Probe(context.Context) (Info, error) { return Info{}, errors.New("install runsc") }
 
-// A driver that looks well until its first box is probed only then, and its advice ends the pool.
+// An Inspector is probed after the first box could not be created. The error of the probe ends the pool.
 func TestFirstBoxIsTheProbe(t *testing.T) {
 	p, err := NewPool(bootlessDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test", DiskMB: -1})
 	if err != nil {

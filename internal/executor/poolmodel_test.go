@@ -13,15 +13,15 @@ import (
 
 // step is one thing that happens to a pool.
 type step struct {
-	What   string // lease, release, burn, kill, cancel, fail, wait
+	What   string // acquire, release, discard, kill, cancel, fail, wait
 	Tenant string
 	MB     int
-	Which  int // of the leases or boxes there are
+	Which  int // index of a box or request
 }
 
-// Whatever happens: no box serves two tenants, there are never more boxes or more memory
-// in use than allowed, every lease is served or refused, and nothing is left.
-func TestPoolKeepsItsPromises(t *testing.T) {
+// In any order of events: no box serves two tenants, boxes and their memory stay within the limits, every
+// request is served or fails, and nothing is left.
+func TestPoolInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		opts := PoolOptions{
 			MinReady:      rapid.IntRange(-1, 3).Draw(rt, "min ready"),
@@ -30,12 +30,15 @@ func TestPoolKeepsItsPromises(t *testing.T) {
 			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
 			IdleTTL:       time.Second,
 		}
-		if rapid.Bool().Draw(rt, "environments") { // tenant c's leases are of another one
+		if rapid.Bool().Draw(rt, "environments") { // tenant c uses the second one
 			opts.Environments = []Environment{{Name: "default"}, {Name: "c"}}
+		}
+		kinds := []string{
+			"acquire", "acquire", "acquire", "release", "release", "discard", "kill", "cancel", "fail", "wait",
 		}
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
-				What:   rapid.SampledFrom([]string{"lease", "lease", "lease", "release", "release", "burn", "kill", "cancel", "fail", "wait"}).Draw(rt, "what"),
+				What:   rapid.SampledFrom(kinds).Draw(rt, "what"),
 				Tenant: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "tenant"),
 				MB:     rapid.SampledFrom([]int{100, 400, 1000}).Draw(rt, "mb"),
 				Which:  rapid.IntRange(0, 9).Draw(rt, "which"),
@@ -49,7 +52,7 @@ func TestPoolKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// play runs a schedule and returns the first promise that was broken.
+// play runs the steps and returns the first invariant that was violated.
 func play(t *testing.T, opts PoolOptions, steps []step) error {
 	t.Helper()
 	host := newFakeHost()
@@ -59,19 +62,19 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 	var held []*AcquiredBox
 	for _, s := range steps {
 		switch s.What {
-		case "lease":
+		case "acquire":
 			ctx, cancel := context.WithCancel(t.Context())
 			cancels = append(cancels, cancel)
 			waiting = append(waiting, tp.begin(ctx, s.Tenant, Limits{MemoryMB: s.MB}))
-		case "release", "burn":
+		case "release", "discard":
 			if len(held) == 0 {
 				continue
 			}
-			l := held[s.Which%len(held)]
-			if s.What == "burn" {
-				l.Discard()
+			box := held[s.Which%len(held)]
+			if s.What == "discard" {
+				box.Discard()
 			}
-			l.Release()
+			box.Release()
 		case "kill":
 			host.kill(s.Which)
 		case "cancel":
@@ -88,20 +91,20 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 			wait(time.Duration(s.Which) * 100 * time.Millisecond)
 		}
 		synctest.Wait()
-		if err := promises(tp, opts); err != nil {
+		if err := checkInvariants(tp, opts); err != nil {
 			return err
 		}
 		held = held[:0]
 		for _, w := range waiting {
-			if l, err, done := w.result(); done && err == nil && !l.isReleased() {
-				held = append(held, l)
+			if box, err, done := w.result(); done && err == nil && !box.isReleased() {
+				held = append(held, box)
 			}
 		}
 	}
 	return drained(t, tp, waiting)
 }
 
-// drained releases until every lease has been answered, and stops the pool.
+// drained releases boxes until every request has its result, and stops the pool.
 func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 	t.Helper()
 	tp.host.mu.Lock()
@@ -109,15 +112,15 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 	tp.host.mu.Unlock()
 	for range 2*len(waiting) + 2 {
 		for _, w := range waiting {
-			if l, err, done := w.result(); done && err == nil {
-				l.Release()
+			if box, err, done := w.result(); done && err == nil {
+				box.Release()
 			}
 		}
-		wait(longPause)
+		wait(maxBackoff)
 	}
 	for i, w := range waiting {
 		if !w.done() {
-			return fmt.Errorf("lease %d was never answered", i)
+			return fmt.Errorf("request %d has no result", i)
 		}
 	}
 	all := 0
@@ -131,13 +134,13 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 	return nil
 }
 
-func promises(tp *testPool, opts PoolOptions) error {
+func checkInvariants(tp *testPool, opts PoolOptions) error {
 	s := tp.Stats()
 	if boxes := s.Warming + s.Ready + s.Bound + s.Acquired + s.Destroying; boxes > opts.Max {
-		return fmt.Errorf("%d boxes, at most %d are allowed: %+v", boxes, opts.Max, s)
+		return fmt.Errorf("%d boxes, and the limit is %d: %+v", boxes, opts.Max, s)
 	}
 	if opts.MemoryMBTotal > 0 && s.MemoryMB > opts.MemoryMBTotal {
-		return fmt.Errorf("%d MB leased of %d", s.MemoryMB, opts.MemoryMBTotal)
+		return fmt.Errorf("%d MB of memory are acquired, of %d", s.MemoryMB, opts.MemoryMBTotal)
 	}
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

@@ -13,134 +13,133 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// A checkpoint is what boxes with modules imported ahead are restored from instead of booted: the state
-// of the first such box of an environment, saved once its runner has imported them, before it has
-// forked for any program. Whatever goes wrong with it, boxes are booted again. The zero value is one
-// that is never to be had.
+// A snapshot is the saved state of the first box of an environment that imported its modules ahead, taken
+// before its runner forked for any program. Later boxes are restored from it instead of booted. After any
+// failure boxes are booted again for a while. The zero value disables snapshots.
 type snapshot struct {
-	dir string // where its files are to be; its parent is there
+	dir string // where Snapshotter.Snapshot makes it; its parent exists
 	log *slog.Logger
 
-	mu    sync.Mutex
-	state snapshotState
-	until time.Time // none is taken before, after a failure
+	mu        sync.Mutex
+	state     snapshotState
+	notBefore time.Time // of the next attempt, after a failure
 }
 
 type snapshotState int
 
 const (
 	noSnapshot snapshotState = iota
-	beingSaved
-	isSaved
+	takingSnapshot
+	hasSnapshot
 )
 
 const (
-	snapshotPause  = 10 * time.Minute // after a failure: what it was may have been mended
-	snapshotWait   = 20 * time.Second // for a box to be saved, and for one to be restored
-	maxSnapshotMB  = 1024             // that a saved box holds
-	snapshotOfFree = 0.25             // of what is free on the disk, at most
+	snapshotPause    = 10 * time.Minute // after a failure: its cause may be gone by then
+	snapshotTimeout  = 20 * time.Second // to take one, or to restore a box
+	maxSnapshotMB    = 1024             // memory of the box
+	maxShareOfFreeMB = 0.25             // of the disk's free space
 )
 
-// origin is where the state of a box comes from.
-type origin int
+// bootMode is how the runner of a box starts.
+type bootMode int
 
 const (
-	booted origin = iota
-	saved         // booted, and a checkpoint is taken on the way, unless another box is first
-	restored
+	bootOnly bootMode = iota
+	bootAndSnapshot
+	restoreSnapshot
 )
 
-// origin says how a box is to start.
-func (c *snapshot) origin(box Box, preload []string) origin {
-	if _, ok := box.(Snapshotter); !ok || len(preload) == 0 || c.dir == "" {
-		return booted
+// bootMode decides how a box starts. bootAndSnapshot does not reserve the snapshot: take decides.
+func (s *snapshot) bootMode(box Box, preload []string) bootMode {
+	if _, ok := box.(Snapshotter); !ok || len(preload) == 0 || s.dir == "" {
+		return bootOnly
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case c.state == isSaved:
-		return restored
-	case c.due():
-		return saved
+	case s.state == hasSnapshot:
+		return restoreSnapshot
+	case s.due():
+		return bootAndSnapshot
 	default:
-		return booted
+		return bootOnly
 	}
 }
 
-// due tells whether one is to be taken; c.mu is held.
-func (c *snapshot) due() bool { return c.state == noSnapshot && !time.Now().Before(c.until) }
+// due reports whether a snapshot is to be taken; s.mu is held.
+func (s *snapshot) due() bool { return s.state == noSnapshot && !time.Now().Before(s.notBefore) }
 
-// save takes the checkpoint of a box, unless another box was first. The error means that the box is in
-// doubt.
-func (c *snapshot) save(ctx context.Context, box Box) error {
-	saver, ok := box.(Snapshotter)
-	c.mu.Lock()
-	due := ok && c.due()
+// take takes the snapshot of a box, unless another box was first. After an error the box must be destroyed.
+func (s *snapshot) take(ctx context.Context, box Box) error {
+	snapshotter, ok := box.(Snapshotter)
+	s.mu.Lock()
+	due := ok && s.due()
 	if due {
-		c.state = beingSaved
+		s.state = takingSnapshot
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	if !due {
 		return nil
 	}
-	if err := c.fits(ctx, box); err != nil {
-		c.failed(err) // the box is as it was
+	if err := s.checkSize(ctx, box); err != nil {
+		s.giveUp(err) // the box is untouched
 		return nil
 	}
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, snapshotWait)
+	limited, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	if err := saver.Snapshot(limited, c.dir); err != nil {
-		return c.blame(ctx, err)
+	if err := snapshotter.Snapshot(limited, s.dir); err != nil {
+		return s.giveUpUnlessCancelled(ctx, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state = isSaved
-	c.log.InfoContext(ctx, "a box with its modules imported is saved; later boxes are restored from it", "ms", time.Since(began).Milliseconds())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = hasSnapshot
+	s.log.InfoContext(ctx, "snapshot taken; later boxes are restored from it", "ms", time.Since(began).Milliseconds())
 	return nil
 }
 
-// fits tells whether the disk has room for the state of a box, and to spare.
-func (c *snapshot) fits(ctx context.Context, box Box) error {
-	stater, ok := box.(StatsReporter)
+// checkSize returns an error if the snapshot of a box is too large for the disk.
+func (s *snapshot) checkSize(ctx context.Context, box Box) error {
+	reporter, ok := box.(StatsReporter)
 	if !ok {
 		return nil
 	}
-	stats, err := stater.Stats(ctx)
+	stats, err := reporter.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	free, err := hostdir.Free(filepath.Dir(c.dir))
+	free, err := hostdir.Free(filepath.Dir(s.dir))
 	if err != nil {
 		return err
 	}
-	if room := min(maxSnapshotMB, snapshotOfFree*float64(free>>20)); stats.MemoryMB > room {
-		return fmt.Errorf("a box holds %.0f MB, and there is room for %.0f", stats.MemoryMB, room)
+	if limit := min(maxSnapshotMB, maxShareOfFreeMB*float64(free>>20)); stats.MemoryMB > limit {
+		return fmt.Errorf("the box uses %.0f MB of memory; a snapshot may have %.0f MB", stats.MemoryMB, limit)
 	}
 	return nil
 }
 
-// failed gives the checkpoint up for a while, and says why.
-func (c *snapshot) failed(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state == noSnapshot {
+// giveUp removes the snapshot after a failure. The next attempt is after snapshotPause.
+func (s *snapshot) giveUp(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == noSnapshot {
 		return
 	}
-	c.state, c.until = noSnapshot, time.Now().Add(snapshotPause)
-	c.log.Warn("boxes are booted for a while, not restored", "pause", snapshotPause, "error", errors.Join(err, os.RemoveAll(c.dir)))
+	s.state, s.notBefore = noSnapshot, time.Now().Add(snapshotPause)
+	s.log.Warn("snapshot failed; boxes are booted for a while",
+		"pause", snapshotPause, "error", errors.Join(err, os.RemoveAll(s.dir)))
 }
 
-// blame gives the checkpoint up for the error of a box, unless the making of that box was cancelled.
-func (c *snapshot) blame(ctx context.Context, err error) error {
+// giveUpUnlessCancelled is giveUp for the error of a box, unless the creation of the box was cancelled.
+func (s *snapshot) giveUpUnlessCancelled(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
-	c.failed(err)
+	s.giveUp(err)
 	return &snapshotError{err}
 }
 
-// snapshotError is why a box could not be made that was to be saved or restored.
+// snapshotError means that a box could not be created because of its snapshot. The next one is booted.
 type snapshotError struct{ error }
 
 func (e *snapshotError) Unwrap() error { return e.error }

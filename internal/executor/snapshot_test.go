@@ -11,94 +11,94 @@ import (
 	"time"
 )
 
-// savedBox counts how often it is saved.
-type savedBox struct {
+// snapshotBox counts the snapshots taken of it.
+type snapshotBox struct {
 	Box
 	memoryMB float64
 	err      error
-	saved    int
+	taken    int
 }
 
-func (b *savedBox) Snapshot(_ context.Context, dir string) error {
-	b.saved++
+func (b *snapshotBox) Snapshot(_ context.Context, dir string) error {
+	b.taken++
 	return errors.Join(os.Mkdir(dir, 0o700), b.err)
 }
 
-func (b *savedBox) Restore(context.Context, string, []string) (Session, error) {
+func (b *snapshotBox) Restore(context.Context, string, []string) (Session, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (b *savedBox) Stats(context.Context) (Stats, error) { return Stats{MemoryMB: b.memoryMB}, nil }
+func (b *snapshotBox) Stats(context.Context) (Stats, error) { return Stats{MemoryMB: b.memoryMB}, nil }
 
 func TestSnapshot(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		box     *savedBox
+		box     *snapshotBox
 		cancel  bool
 		wantErr error
-		then    origin // of the next box
-		saved   int
+		then    bootMode // of the next box
+		taken   int
 	}{
-		"saved":            {box: &savedBox{memoryMB: 1}, then: restored, saved: 1},
-		"too large":        {box: &savedBox{memoryMB: 1e9}, then: booted},
-		"fails":            {box: &savedBox{err: broken}, wantErr: broken, then: booted, saved: 1},
-		"the pool is over": {box: &savedBox{err: broken}, cancel: true, wantErr: broken, then: booted, saved: 1},
+		"taken":          {box: &snapshotBox{memoryMB: 1}, then: restoreSnapshot, taken: 1},
+		"too large":      {box: &snapshotBox{memoryMB: 1e9}, then: bootOnly},
+		"fails":          {box: &snapshotBox{err: broken}, wantErr: broken, then: bootOnly, taken: 1},
+		"the pool stops": {box: &snapshotBox{err: broken}, cancel: true, wantErr: broken, then: bootOnly, taken: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir := filepath.Join(t.TempDir(), "saved")
-				cp := &snapshot{dir: dir, log: slog.New(slog.DiscardHandler)}
+				dir := filepath.Join(t.TempDir(), "snapshot")
+				snap := &snapshot{dir: dir, log: slog.New(slog.DiscardHandler)}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.cancel {
 					cancel()
 				}
 				preload := []string{"x"}
-				if got := cp.origin(c.box, preload); got != saved {
-					t.Errorf("origin of the first box = %v, want %v", got, saved)
+				if got := snap.bootMode(c.box, preload); got != bootAndSnapshot {
+					t.Errorf("boot mode of the first box = %v, want %v", got, bootAndSnapshot)
 				}
-				err := cp.save(ctx, c.box)
+				err := snap.take(ctx, c.box)
 				if !errors.Is(err, c.wantErr) {
-					t.Errorf("save = %v, want %v", err, c.wantErr)
+					t.Errorf("take = %v, want %v", err, c.wantErr)
 				}
-				if _, blamed := errors.AsType[*snapshotError](err); blamed != (err != nil && !c.cancel) {
-					t.Errorf("save = %#v, want it marked unless the pool is over", err)
+				if _, marked := errors.AsType[*snapshotError](err); marked != (err != nil && !c.cancel) {
+					t.Errorf("take = %#v, want a *snapshotError unless the pool stops", err)
 				}
-				if got := cp.origin(c.box, preload); got != c.then || c.box.saved != c.saved {
-					t.Errorf("origin of the next box = %v after %d times saved, want %v after %d", got, c.box.saved, c.then, c.saved)
+				if got := snap.bootMode(c.box, preload); got != c.then || c.box.taken != c.taken {
+					t.Errorf("boot mode of the next box = %v after %d snapshots, want %v after %d", got, c.box.taken, c.then, c.taken)
 				}
-				if err := cp.save(ctx, &savedBox{err: broken}); err != nil {
-					t.Errorf("save of a box that was not first = %v", err)
+				if err := snap.take(ctx, &snapshotBox{err: broken}); err != nil {
+					t.Errorf("take of a box that was not first = %v", err)
 				}
-				if c.then == restored {
-					cp.failed(broken)
+				if c.then == restoreSnapshot {
+					snap.giveUp(broken)
 				}
 				if _, err := os.Stat(dir); !c.cancel && !os.IsNotExist(err) {
 					t.Errorf("files after a failure: %v, want none", err)
 				}
 				<-time.After(snapshotPause)
-				if got := cp.origin(c.box, preload); !c.cancel && got != saved {
-					t.Errorf("origin of a box after the pause = %v, want %v", got, saved)
+				if got := snap.bootMode(c.box, preload); !c.cancel && got != bootAndSnapshot {
+					t.Errorf("boot mode of a box after the pause = %v, want %v", got, bootAndSnapshot)
 				}
 			})
 		})
 	}
 }
 
-func TestNoCheckpoint(t *testing.T) {
-	with := func(dir string, box Box, preload ...string) origin {
-		return (&snapshot{dir: dir}).origin(box, preload)
+func TestNoSnapshot(t *testing.T) {
+	with := func(dir string, box Box, preload ...string) bootMode {
+		return (&snapshot{dir: dir}).bootMode(box, preload)
 	}
-	if got := with("d", &savedBox{}, "x"); got != saved {
-		t.Errorf("origin = %v, want %v", got, saved)
+	if got := with("d", &snapshotBox{}, "x"); got != bootAndSnapshot {
+		t.Errorf("bootMode = %v, want %v", got, bootAndSnapshot)
 	}
-	for name, got := range map[string]origin{
-		"nothing imported ahead": with("d", &savedBox{}),
-		"no place":               with("", &savedBox{}, "x"),
-		"a driver that cannot":   with("d", &fakeBox{}, "x"),
+	for name, got := range map[string]bootMode{
+		"no preload":     with("d", &snapshotBox{}),
+		"no directory":   with("", &snapshotBox{}, "x"),
+		"no Snapshotter": with("d", &fakeBox{}, "x"),
 	} {
-		if got != booted {
-			t.Errorf("%s: origin = %v, want %v", name, got, booted)
+		if got != bootOnly {
+			t.Errorf("%s: bootMode = %v, want %v", name, got, bootOnly)
 		}
 	}
 }

@@ -8,136 +8,136 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
-	wire "github.com/codefleet/codefleet/internal/executor/runner"
+	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
 const (
-	exitLost   = 121     // child.py: the end could not be reported
-	exitKilled = 128 + 9 // by SIGKILL
+	exitUnreported = 121     // LOST in child.py: the program's end could not be reported
+	exitKilled     = 128 + 9 // by SIGKILL
 )
 
-// base is what all verdicts share.
-func (t *task) base() Verdict {
+// newVerdict returns what all verdicts share.
+func (e *execution) newVerdict() Verdict {
 	return Verdict{
 		Result:    json.RawMessage("null"),
-		Output:    strings.ToValidUTF8(t.output.String(), "\uFFFD"),
-		Stderr:    strings.ToValidUTF8(t.stderr.String(), "\uFFFD"),
-		Truncated: t.truncated,
+		Output:    strings.ToValidUTF8(e.stdout.String(), "\uFFFD"),
+		Stderr:    strings.ToValidUTF8(e.stderr.String(), "\uFFFD"),
+		Truncated: e.truncated,
 	}
 }
 
-func (v Verdict) end(status string, f *Failure) Verdict {
+func (v Verdict) with(status string, f *Failure) Verdict {
 	v.Status, v.Error = status, f
 	return v
 }
 
-// verdict reads the end that the runner reports. The program may have written all of it but "how"
-// and what was used.
-func (t *task) verdict(done wire.Frame) Verdict {
-	v := t.base()
+// verdict translates the runner's "done" frame. Of its fields only how and the resources used are
+// trusted; the program may have forged the others.
+func (e *execution) verdict(done runner.Frame) Verdict {
+	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Truncated = v.Truncated || done.Dropped > 0
 	switch {
 	case done.How == "cancelled":
-		return t.ended(v)
+		return e.stoppedVerdict(v)
 	case done.How == "channel":
-		return v.end(Failed, channelBroken())
+		return v.with(Failed, channelBroken())
 	case done.How == "exit":
-		if done.OOM { // its limit was above what the box has
+		if done.OOM { // the program's limit is higher than what the box has
 			v.Dirty = true
-			return v.end(Failed, t.boxOutOfMemory())
+			return v.with(Failed, e.boxOutOfMemory())
 		}
-		return exited(v, done.Code, done.Signal)
+		return exitVerdict(v, done.Code, done.Signal)
 	case done.Error != nil:
 		f := Failure(*done.Error)
 		if f.Code == errcode.MemoryLimit {
-			f.Message, f.Hint = memoryMessage(t.limits), "ask for more memory, or work on smaller pieces"
+			f.Message, f.Hint = memoryMessage(e.limits), "ask for more memory, or work on smaller pieces"
 		}
-		return v.end(Failed, &f)
+		return v.with(Failed, &f)
 	case len(done.Body) == 0:
-		return v.end(Succeeded, nil)
+		return v.with(Succeeded, nil)
 	case len(done.Body) > MaxResultBytes || !json.Valid(done.Body):
-		return v.end(Failed, channelBroken())
+		return v.with(Failed, channelBroken())
 	}
 	v.Result = done.Body
-	return v.end(Succeeded, nil)
+	return v.with(Succeeded, nil)
 }
 
-// ended is the verdict on a program that we had killed.
-func (t *task) ended(v Verdict) Verdict {
-	switch t.stopped {
+// stoppedVerdict is the verdict on a program that we stopped.
+func (e *execution) stoppedVerdict(v Verdict) Verdict {
+	switch e.stopped {
 	case Blocked:
-		return v.end(Blocked, t.blocked)
+		return v.with(Blocked, e.blocked)
 	case Cancelled:
-		return v.end(Cancelled, &Failure{Code: errcode.Cancelled, Message: "the program was cancelled"})
+		return v.with(Cancelled, &Failure{Code: errcode.Cancelled, Message: "the program was cancelled"})
 	case Timeout:
-		return v.end(Timeout, &Failure{
+		return v.with(Timeout, &Failure{
 			Code:    errcode.Timeout,
-			Message: fmt.Sprintf("the program did not end within %s", t.limits.Timeout),
+			Message: fmt.Sprintf("the program did not end within %s", e.limits.Timeout),
 			Hint:    "ask for a longer timeout, or do less in one task",
 		})
 	}
-	v.Dirty = true // nobody asked for it
-	return v.end(Failed, channelBroken())
+	v.Dirty = true // the runner reports a cancellation that we did not send
+	return v.with(Failed, channelBroken())
 }
 
-// exited is the verdict on a program that ended without a report: with a code, or by a signal.
-func exited(v Verdict, code int, signal string) Verdict {
+// exitVerdict is the verdict on a program that exited without a report.
+func exitVerdict(v Verdict, code int, signal string) Verdict {
 	switch {
 	case signal == "SIGXCPU":
-		return v.end(Failed, &Failure{Code: errcode.CPULimit, Message: "the program used up its processor time"})
+		return v.with(Failed, &Failure{Code: errcode.CPULimit, Message: "the program used up its processor time"})
 	case signal != "":
-		return v.end(Failed, &Failure{Code: errcode.Signal, Message: "the program was killed by " + signal})
-	case code == exitLost:
-		return v.end(Failed, channelBroken())
+		return v.with(Failed, &Failure{Code: errcode.Signal, Message: "the program was killed by " + signal})
+	case code == exitUnreported:
+		return v.with(Failed, channelBroken())
 	case code != 0:
-		return v.end(Failed, &Failure{
-			Code:    errcode.ExitCode,
-			Message: fmt.Sprintf("the program ended with exit code %d", code),
-		})
+		message := fmt.Sprintf("the program ended with exit code %d", code)
+		return v.with(Failed, &Failure{Code: errcode.ExitCode, Message: message})
 	}
-	return v.end(Succeeded, nil) // os._exit(0)
+	return v.with(Succeeded, nil) // os._exit(0)
 }
 
-// died is the verdict on a program whose box ended under it, or the error that made us end the box.
-func (t *task) died(ctx context.Context) (Verdict, error) {
-	r := t.runner
-	v := t.base()
+// boxEnded is the verdict on a program whose box ended, or the error for which we ended the box.
+func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
+	r := e.runner
+	v := e.newVerdict()
 	v.Dirty = true
 	switch {
-	case t.stopped != "":
-		return t.ended(v), nil
-	case errors.Is(r.err, wire.ErrFrame):
-		return t.broken(r.err), nil
+	case e.stopped != "":
+		return e.stoppedVerdict(v), nil
+	case errors.Is(r.err, runner.ErrFrame):
+		return e.protocolError(r.err), nil
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrCancelled):
 		return Verdict{}, context.Cause(ctx)
 	case r.outOfMemory():
-		return v.end(Failed, t.boxOutOfMemory()), nil
+		return v.with(Failed, e.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
-	if _, ok := r.box.(OOMReporter); r.destroyed() || ok && r.guest.Split { // out of the program's reach
-		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.note())
+	// A program cannot end the box itself if it has another user than the runner.
+	if _, ok := r.box.(OOMReporter); r.wasKilled() || ok && r.guest.SeparateUser {
+		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.suffix())
 	}
-	return v.end(Failed, &Failure{Code: errcode.SandboxDied, Message: message, Cause: strings.TrimPrefix(r.stderr.note(), ": ")}), nil
+	cause := strings.TrimPrefix(r.stderr.suffix(), ": ")
+	return v.with(Failed, &Failure{Code: errcode.SandboxDied, Message: message, Cause: cause}), nil
 }
 
-func (t *task) boxOutOfMemory() *Failure {
-	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(t.limits) + "; the whole sandbox was ended"}
+func (e *execution) boxOutOfMemory() *Failure {
+	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(e.limits) + "; the whole sandbox was ended"}
 }
 
-// broken ends the box, and is the verdict on a program whose runner does not keep to the protocol.
-func (t *task) broken(err error) Verdict {
-	_ = t.runner.kill() // now, so that nothing that is being written to it blocks for ever
-	v := t.base()
+// protocolError ends the box, and is the verdict on a program whose runner violates the protocol.
+func (e *execution) protocolError(err error) Verdict {
+	_ = e.runner.kill() // now: it unblocks pending writes
+	v := e.newVerdict()
 	v.Dirty = true
 	f := channelBroken()
 	f.Cause = err.Error()
-	return v.end(Failed, f)
+	return v.with(Failed, f)
 }
 
-func (r *runner) outOfMemory() bool {
-	if c, ok := r.box.(OOMReporter); ok {
-		return c.OutOfMemory()
+func (r *runnerProcess) outOfMemory() bool {
+	if reporter, ok := r.box.(OOMReporter); ok {
+		return reporter.OutOfMemory()
 	}
 	return r.code == exitKilled
 }
@@ -146,7 +146,7 @@ func channelBroken() *Failure {
 	return &Failure{
 		Code:    errcode.ChannelBroken,
 		Message: "the program closed or disturbed the channel that its result travels on",
-		Hint:    "a program leaves descriptors alone that it has not opened",
+		Hint:    "do not close or use file descriptors that the program has not opened",
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// watchInterval is how far a program can get beyond its limit: what it writes in this
-// time, and in the time that it takes to add up the sizes of its files.
+// watchInterval bounds how far a program can exceed its limit: by what it writes in this time, and while
+// the sizes of its files are added up.
 const watchInterval = 200 * time.Millisecond
 
-// watchWorkspace returns the size of the directory in bytes once that is over limit,
-// or 0 when ctx ends before.
+// watchWorkspace waits until the directory uses more than limit bytes, and returns how many. It returns 0
+// when ctx ends.
 func watchWorkspace(ctx context.Context, dir string, limit int64) int64 {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -28,9 +28,9 @@ func watchWorkspace(ctx context.Context, dir string, limit int64) int64 {
 	}
 }
 
-// workspaceSize adds up what the files of a directory take, at least a block each, and
-// stops when that is over limit. It never leaves the directory, whatever the program
-// that is running in it does meanwhile; what vanishes or cannot be read counts nothing.
+// workspaceSize adds up the disk use of the files below a directory, at least a block each, until it exceeds
+// limit. It never leaves the directory, even if a program changes it meanwhile. Files that vanish or cannot
+// be read count nothing.
 func workspaceSize(ctx context.Context, dir string, limit int64) int64 {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func workspaceSize(ctx context.Context, dir string, limit int64) int64 {
 	var used int64
 	_ = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // what cannot be read counts nothing
+			return nil //nolint:nilerr // see above
 		}
 		used += block
 		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {

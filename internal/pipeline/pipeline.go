@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
@@ -219,7 +220,7 @@ func (p *Pipeline) acquire(ctx context.Context, t *task) (*executor.AcquiredBox,
 	}
 	info := box.Info()
 	t.environment = box.Environment()
-	if want := t.job.Task.MinTier; !executor.TierSatisfies(info.Tier, want) {
+	if want := t.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {
 		box.Release()
 		return nil, &schemas.Error{
 			Code: errcode.TierUnavailable, Message: "the task asks for " + want + ", and this worker has " + info.Tier,

@@ -137,7 +137,7 @@ func (o Options) orDefaults() Options {
 	}
 	o.Pool.Owner = cmp.Or(o.Pool.Owner, o.Name)
 	o.Pool.Log = cmp.Or(o.Pool.Log, o.Log)
-	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+o.Pool.AllReady())
+	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+o.Pool.TotalReady())
 	return o
 }
 

@@ -45,7 +45,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 		guest.Python = h.Python
 	}
 	guest.Workspace = spec.Workspace
-	guest.Split = os.Getuid() == 0
+	guest.SeparateUser = os.Getuid() == 0
 	guest.UID = 1<<30 + os.Getpid()%(1<<20)*1<<8 + int(users.Add(1))%(1<<8)
 	for _, m := range spec.Mounts {
 		if m.Target == guest.Catalogue {
@@ -57,7 +57,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 		return nil, err
 	}
 	guest.Scratch = []string{scratch}
-	if guest.Split {
+	if guest.SeparateUser {
 		err := errors.Join(
 			os.Chown(scratch, guest.UID, guest.UID),
 			chownTree(spec.Workspace, guest.UID),

@@ -113,13 +113,13 @@ result = codes`,
 	{"large arguments", "len(call_mcp_tool('s', 't', {'a': 'x' * 900_000})['a'])", echo, want{result: "900000"}},
 	{
 		"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
-		want{status: "failed", code: "exception", message: "arguments are too large: 1100008 bytes as JSON, and a call has at most 1048576", line: 2},
+		want{status: "failed", code: "exception", message: "arguments have 1100008 bytes as JSON; the limit is 1048576: send a part at a time", line: 2},
 	},
 	{
 		"names that are too long", `
 for names in ("s" * 600, "t"), ("s", "t" * 600), ("s", "t", {}, "h" * 600):
     try: call_mcp_tool(*names)
-    except ToolError as e: assert str(e).endswith("no name has more than 512 characters"), e
+    except ToolError as e: assert str(e).endswith("a name has more than 512 characters"), e
 call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		want{result: `{"a":1}`},
 	},
@@ -136,7 +136,7 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), nil
 		},
-		want{status: "failed", code: "exception", message: "ToolError: s.t: the answer is no value of Python: maximum recursion depth", line: 2},
+		want{status: "failed", code: "exception", message: "ToolError: s.t: the result cannot be decoded: maximum recursion depth", line: 2},
 	},
 	{
 		"an answer that is a long number", "len(str(call_mcp_tool('s', 't')))",
@@ -196,7 +196,7 @@ def said(twice):
         os.write(theirs, text.encode())
     os._exit(0)
 texts = [said(False), said(True)]
-[text.startswith("s.t: only the process of the program itself") for text in texts] + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
+[text.startswith("s.t: only the main process of the program") for text in texts] + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
 		want{result: `[true,true,1]`},
 	},
 	{"frames by hand", `

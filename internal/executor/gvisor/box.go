@@ -191,9 +191,9 @@ func (b *box) OutOfMemory() bool {
 // Guest tells that an ordinary user's box has one user inside.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
-	guest.Python, guest.Counts = b.python, true
+	guest.Python, guest.CountsThreads = b.python, true
 	if b.driver.rootless {
-		guest.Split, guest.UID = false, 0
+		guest.SeparateUser, guest.UID = false, 0
 	}
 	return guest
 }

@@ -168,7 +168,7 @@ func (b *box) OutOfMemory() bool { return false }
 // counts what it kills.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
-	guest.Python, guest.Stale, guest.OOM = b.image.python, true, oomEvents
+	guest.Python, guest.StaleCaches, guest.OOMEvents = b.image.python, true, oomEvents
 	return guest
 }
 

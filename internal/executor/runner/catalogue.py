@@ -1,7 +1,7 @@
-"""The modules of the catalogue that programs of this box have imported, compiled for those to come.
+"""The modules of the catalogue that programs of this box have imported, compiled for later programs.
 
-The runner compiles them, out of the catalogue's directory, which no program can change; it does not run
-them. A version of the catalogue is named by its content, so what was compiled of it never grows old.
+The runner compiles them from the catalogue's directory, which no program can change; it does not run them.
+A catalogue version is immutable, so compiled modules never become stale.
 """
 
 import gc
@@ -11,13 +11,13 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 
 NAME = re.compile(r"servers(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,2}", re.ASCII)
-MODULES = 256  # compiled ahead
-SOURCE = 1 << 20  # bytes of them
-NEEDED = ("__future__", "importlib", "typing")  # by the tools' modules, and by no box without tools
+MAX_MODULES = 256  # compiled ahead
+MAX_SOURCE = 1 << 20  # bytes of all of them
+NEEDED = ("__future__", "importlib", "typing")  # by modules of tools only
 
-version = None  # of the catalogue that the modules are of
-modules = {}  # by name: (file, code), or None where that cannot be had
-room = SOURCE
+version = None  # of the catalogue with these modules
+modules = {}  # by name: (file, code), or None if it cannot be compiled
+room = MAX_SOURCE
 
 
 def learn(directory, latest, names):
@@ -26,16 +26,16 @@ def learn(directory, latest, names):
     for name in NEEDED:
         __import__(name)
     if latest != version:
-        version, room = latest, SOURCE
+        version, room = latest, MAX_SOURCE
         modules.clear()
     for name in names:
-        if name not in modules and len(modules) < MODULES:
+        if name not in modules and len(modules) < MAX_MODULES:
             modules[name] = compiled(os.path.join(directory, version, *name.split(".")))
     gc.freeze()
 
 
 def compiled(path):
-    """Returns a module's file and code, or None: it is not there, does not fit, or is no Python."""
+    """Returns a module's file and code, or None if it is missing, too large, or invalid."""
     global room
     for file in (os.path.join(path, "__init__.py"), path + ".py"):
         try:
@@ -48,24 +48,24 @@ def compiled(path):
         room -= len(text)
         try:
             return file, compile(text, file, "exec", dont_inherit=True)
-        except Exception:  # whoever imports it is told
+        except Exception:  # the import will raise it
             return None
     return None
 
 
-def use(directory, mine):
-    """Has a program find `servers` in its version of the catalogue. Called in its process."""
-    if mine != version:
+def use(directory, wanted):
+    """Makes a program find `servers` in its catalogue version. Called in its process."""
+    if wanted != version:
         modules.clear()
-    path = os.path.join(directory, mine)
+    path = os.path.join(directory, wanted)
     sys.path.insert(len(sys.path) - 1, path)
     sys.meta_path.insert(0, Finder(path))
 
 
 def imported():
-    """The names of the catalogue's modules in this process that learn has not been told of."""
+    """Returns the modules of the catalogue that this process imported and learn does not know."""
     found = [name for name in list(sys.modules) if isinstance(name, str) and NAME.fullmatch(name)]
-    return [name for name in found if name not in modules][:MODULES]
+    return [name for name in found if name not in modules][:MAX_MODULES]
 
 
 class Finder:

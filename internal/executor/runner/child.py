@@ -1,7 +1,6 @@
-"""The process of one program: forked ahead, then told what to run.
+"""The process of one program: forked ahead, then given a program to run.
 
-Everything here happens without privileges. Until the program starts this process is ours; from then
-on nothing that it says is to be believed.
+It has no privileges. Once the program has started, nothing that this process sends can be trusted.
 """
 
 import ast
@@ -20,16 +19,16 @@ import types
 from codefleet import catalogue, facts, frames, jsonable, mcp_client
 
 FILENAME = "program.py"
-PACKAGES = "/opt/packages"  # of the host, where the box has some
+PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
 LOST = 121  # exit code: the end could not be reported
-REPORTS = 1000  # calls of tools in here that are reported
-AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-SPARE = 32 << 20  # address space for reporting that there was none left
+MAX_REPORTS = 1000  # of calls in this process
+CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+SPARE = 32 << 20  # address space for the report that the memory limit was reached
 
 
 def main(boot):
-    """Runs in the forked child, its descriptors 0 to 3 in place. Does not return."""
+    """Runs in the forked child, with descriptors 0 to 3 in place. Does not return."""
     try:
         space = prepare(boot)
         channel = Channel(CONTROL)
@@ -45,16 +44,16 @@ def main(boot):
 
 
 def prepare(boot):
-    """Does what can be done before there is a program. Returns the address space in use, in bytes."""
+    """Does what needs no program. Returns the address space in use, in bytes."""
     for directory in boot["scratch"]:
         empty(directory)
-    sys.stdout = sys.__stdout__ = text_to(1)
-    sys.stderr = sys.__stderr__ = text_to(2)
+    sys.stdout = sys.__stdout__ = text_stream(1)
+    sys.stderr = sys.__stderr__ = text_stream(2)
     sys.dont_write_bytecode = True
     sys.argv = [FILENAME]
     sys.path.append(boot["workspace"])
     os.environ["TMPDIR"] = boot["scratch"][0]
-    client = types.ModuleType("client", "What a program may ask of the fleet.")
+    client = types.ModuleType("client", "The program's interface to the fleet.")
     client.__path__ = []
     client.mcp_client = mcp_client
     mcp_client.__name__ = mcp_client.ToolError.__module__ = "client.mcp_client"
@@ -66,7 +65,7 @@ def prepare(boot):
 
 
 def rehearse():
-    """Does once what each program needs, so that this process has its own copies of that memory."""
+    """Runs once what each program needs, so that this process has its own copies of those pages."""
     random.seed("rehearsal")
     tree = compile("x = [1]\nfor y in x: y + 1\nx", FILENAME, "exec", ast.PyCF_ONLY_AST, True)
     exec(compile(tree, FILENAME, "exec", 0, True), {})
@@ -75,33 +74,33 @@ def rehearse():
 
 
 def reseed(task):
-    """Gives a program random numbers of its own; those of numpy are else what they were at its import."""
+    """Seeds random numbers. Those of numpy were seeded when it was imported, in the runner."""
     random.seed(task)
     seed = getattr(sys.modules.get("numpy.random"), "seed", None)
     if seed:
         try:
             seed()
-        except TypeError:  # somebody's own generator has been put in its place
+        except TypeError:  # replaced by a module that was imported ahead
             pass
 
 
 def use_proxy(port):
-    """Lets HTTP clients find the way out, and the authorities of certificates."""
+    """Configures HTTP clients to use the proxy and the system's CA certificates."""
     address = "http://127.0.0.1:%d" % port
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         os.environ[name] = os.environ[name.upper()] = address
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "localhost,127.0.0.1,::1"
-    for path in AUTHORITIES:
+    for path in CA_FILES:
         if os.path.exists(path):
             os.environ.setdefault("SSL_CERT_FILE", path)
 
 
-def text_to(descriptor):
+def text_stream(descriptor):
     return open(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
 def empty(directory):
-    """Removes all that is in a directory. An error means that something is left."""
+    """Removes everything in a directory. An error means that something is left."""
     with os.scandir(directory) as scan:
         entries = list(scan)
     for entry in entries:
@@ -121,7 +120,7 @@ class Channel:
         self._frames = frames.Splitter()
         self._writing = threading.Lock()
         self._changed = threading.Condition()
-        self._reading = False  # some thread reads for all
+        self._reading = False  # one thread reads for all
         self._replies = {}
         self._calls = 0
         self._reports = 0
@@ -133,7 +132,7 @@ class Channel:
                 data = data[os.write(self._descriptor, data) :]
 
     def receive(self):
-        """Returns the next message, its body complete."""
+        """Returns the next message with its complete body."""
         header, body, _ = self._frame()
         parts, missing = [body], header.get("size", len(body)) - len(body)
         while missing > 0:
@@ -154,8 +153,9 @@ class Channel:
 
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""
-        if max(len(server), len(tool), len(definition)) > frames.NAME:
-            raise mcp_client.ToolError(server[:40], tool[:40], "no name has more than %d characters" % frames.NAME, "bad_arguments")
+        if max(len(server), len(tool), len(definition)) > frames.MAX_NAME:
+            message = "a name has more than %d characters" % frames.MAX_NAME
+            raise mcp_client.ToolError(server[:40], tool[:40], message, "bad_arguments")
         try:
             body = json.dumps(arguments, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -167,27 +167,28 @@ class Channel:
         try:
             self.send(header, body)
         except frames.Broken:
-            message = "arguments are too large: %d bytes as JSON, and a call has at most %d" % (len(body), frames.LIMIT)
-            raise mcp_client.ToolError(server, tool, message + "; send a part at a time", "bad_arguments") from None
+            message = "arguments have %d bytes as JSON; the limit is %d: send a part at a time" % (len(body), frames.LIMIT)
+            raise mcp_client.ToolError(server, tool, message, "bad_arguments") from None
         header, body = self._reply(number)
         try:
             value = json.loads(body) if body else None
         except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
-            raise mcp_client.ToolError(server, tool, "the answer is no value of Python: %s" % error, "unavailable") from None
+            message = "the result cannot be decoded: %s" % error
+            raise mcp_client.ToolError(server, tool, message, "unavailable") from None
         if header.get("ok"):
             return value
         raise mcp_client.ToolError(server, tool, value, header.get("code") or "internal")
 
     def report(self, server, tool, ms, ok):
-        """Tells of a call that was made in this process. From the 1,001st on nobody is told."""
+        """Reports a call that was made in this process, up to MAX_REPORTS."""
         with self._changed:
             self._reports += 1
-            if self._reports > REPORTS:
+            if self._reports > MAX_REPORTS:
                 return
         self.send({"t": "called", "server": server, "tool": tool, "ms": ms, "ok": ok})
 
     def _reply(self, number):
-        """Waits for one reply. One of the waiting threads reads, and hands the others theirs."""
+        """Waits for one reply. One of the waiting threads reads for all."""
         while True:
             with self._changed:
                 while self._reading and number not in self._replies:
@@ -209,7 +210,7 @@ class Channel:
 class Program:
     def __init__(self, boot, channel, run, body, space):
         self.channel = channel
-        self.space = space  # used before the program, in bytes
+        self.space = space  # address space used before the program, in bytes
         self.task = run["task"]
         self.check = run["check"]
         self.limits = run["limits"]
@@ -219,7 +220,7 @@ class Program:
         self.process = os.getpid()
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
-        theirs = sys.path[-2 if run.get("catalogue") else -1 :]  # what processes of the program find too
+        theirs = sys.path[-2 if run.get("catalogue") else -1 :]  # for Python processes that the program starts
         os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + theirs)
         os.environ.update(run.get("env") or {})
         os.chdir(boot["workspace"])
@@ -261,9 +262,9 @@ class Program:
             ("CORE", 0, 0),
         ):
             number = getattr(resource, "RLIMIT_" + name)
-            most = resource.getrlimit(number)[1]
-            if most != resource.RLIM_INFINITY:
-                soft, hard = min(soft, most), min(hard, most)
+            allowed = resource.getrlimit(number)[1]
+            if allowed != resource.RLIM_INFINITY:
+                soft, hard = min(soft, allowed), min(hard, allowed)
             resource.setrlimit(number, (soft, hard))
 
     def outcome(self, program):
@@ -280,7 +281,7 @@ class Program:
             failure = self.exited(error.code)
         except BaseException as error:
             failure = uncaught(error, names)
-        if os.getpid() != self.process:  # a fork of the program that ran to its end
+        if os.getpid() != self.process:  # a forked process that ran to the end of the program
             leave()
         try:
             threading._shutdown()
@@ -300,7 +301,7 @@ class Program:
         return {"code": "exit_code", "message": "the program ended with exit code %d" % code}
 
     def result(self, names):
-        """The value of the last expression, or else what the variable `result` holds."""
+        """Returns the value of the last expression, else of the variable `result`, as JSON."""
         value = names.get("__value__")
         if value is None:
             value = names.get("result")
@@ -324,7 +325,7 @@ class Program:
             self.channel.send(header, result)
         except OSError:
             os._exit(LOST)
-        while True:  # the runner ends it, which it can do sooner than this process
+        while True:  # the runner kills this process, which is faster than its exit
             signal.pause()
 
 
@@ -346,34 +347,34 @@ def flush():
 
 
 def unparsed(error):
-    """Why a program could not be parsed."""
+    """Returns why a program could not be parsed."""
     failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
     if isinstance(error, SyntaxError):
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
         failure["line"] = error.lineno or 0
         failure["cause"] = "".join(traceback.format_exception_only(type(error), error))[:4000]
     elif isinstance(error, (RecursionError, MemoryError)):
-        failure["message"] = "the program is nested too deep"
+        failure["message"] = "the program is nested too deeply"
     return failure
 
 
 def uncaught(error, names):
-    """What ended the program."""
+    """Returns the failure for an uncaught exception."""
     failure = {"code": "exception", "message": type(error).__name__}
     if isinstance(error, MemoryError):
         failure["code"] = "memory_limit"
         names.clear()
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     try:
         describe(error, failure)
-    except BaseException:  # no memory, or an exception that raises exceptions
+    except BaseException:  # out of memory, or an exception whose methods raise
         pass
     return failure
 
 
 def describe(error, failure):
-    """Adds message, line and traceback, frames of this package cut out of it."""
+    """Adds message, line and traceback, without the frames of this package."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != FILENAME:
         trace = trace.tb_next
@@ -384,8 +385,8 @@ def describe(error, failure):
         frame = frame.tb_next
     report = traceback.TracebackException(type(error), error, trace)
     failure["message"] = "".join(report.format_exception_only()).strip()[:2000]
-    theirs = [entry for entry in report.stack if not entry.filename.startswith("<codefleet/")]
-    report.stack = traceback.StackSummary.from_list(theirs)
+    program_frames = [entry for entry in report.stack if not entry.filename.startswith("<codefleet/")]
+    report.stack = traceback.StackSummary.from_list(program_frames)
     text = "".join(report.format())
     failure["cause"] = text if len(text) <= 8000 else text[:4000] + "\n  ...\n" + text[-4000:]
 

@@ -1,4 +1,4 @@
-"""What a program is made of, for those who decide whether it may run."""
+"""What a program imports and calls, for the decision whether it may run."""
 
 import ast
 
@@ -9,7 +9,7 @@ NAME = 200  # characters per name
 def facts(tree, code):
     """Returns imports, calls and double-underscore names of a parsed program, with their lines."""
     imports, calls, attributes = [], [], []
-    known = {}  # a name in the program -> what it was imported as
+    known = {}  # name in the program -> name of what was imported
     nodes = list(ast.walk(tree))
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -40,9 +40,9 @@ def facts(tree, code):
 
 
 def dotted(node, known):
-    """The dotted name of what is called, its first part as it was imported; "" when it has none.
+    """Returns the dotted name of a callee, its first part as imported, or "" if it has none.
 
-    What is called on the value of an expression has a leading dot: ".run" for make().run().
+    A method of an expression's value has a leading dot: ".run" for make().run().
     """
     parts = []
     while isinstance(node, ast.Attribute):

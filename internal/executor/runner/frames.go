@@ -9,21 +9,21 @@ import (
 	"io"
 )
 
-// Limits of a frame.
+// Limits of a frame, in bytes.
 const (
-	MaxFrame  = 1 << 20   // header and body
-	MaxHeader = 128 << 10 // header
+	MaxFrame  = 1 << 20 // header and body
+	MaxHeader = 128 << 10
 )
 
-// Limits of connections. They are the same on both sides.
+// Limits of connections. network.py has the same.
 const (
-	Connections = 32        // of a program, at once
-	Window      = 256 << 10 // bytes that each side may send on one before the other has asked for more
-	Ask         = Window / 4
-	MaxData     = 64 << 10 // bytes in a data frame
+	MaxConns     = 32         // of a program, at once
+	Window       = 256 << 10  // bytes that each side may send without an acknowledgement
+	AckThreshold = Window / 4 // bytes after which a reader acknowledges
+	MaxData      = 64 << 10   // bytes in a data frame
 )
 
-// ErrFrame is wrapped by the errors about frames that are not as the protocol says.
+// ErrFrame is wrapped by the errors about frames that violate the protocol.
 var ErrFrame = errors.New("bad frame")
 
 // Run starts a program. The body is its source, followed by its inputs.
@@ -32,8 +32,8 @@ type Run struct {
 	Size        int               `json:"size"`
 	Task        string            `json:"task"`
 	Code        int               `json:"code"`              // bytes of source
-	Check       bool              `json:"check"`             // send checked and wait for go
-	Network     bool              `json:"network,omitempty"` // connections are answered
+	Check       bool              `json:"check"`             // send checked and wait for go before running
+	Network     bool              `json:"network,omitempty"` // the program may open connections
 	Catalogue   string            `json:"catalogue,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	ResultBytes int               `json:"result_bytes"`
@@ -42,7 +42,7 @@ type Run struct {
 
 // Limits of a program.
 type Limits struct {
-	Memory    int64 `json:"memory"` // bytes of address space it may add
+	Memory    int64 `json:"memory"` // bytes of address space beyond the interpreter's
 	CPU       int64 `json:"cpu"`    // seconds of processor time per process
 	File      int64 `json:"file"`   // bytes of one file
 	Files     int   `json:"files"`  // open descriptors
@@ -59,35 +59,35 @@ type Reply struct {
 	Code string `json:"code,omitempty"` // of the error
 }
 
-// Link is a message about one connection of the program: data (with its bytes as the body), ack (so
-// many more may be sent), eof (nothing more comes), reset (nothing more is taken either, once what was
-// sent is delivered).
-type Link struct {
+// ConnMessage is a message about one connection of the program: data (the body), ack (that many more
+// bytes may be sent), eof (the sender sends no more), reset (the sender also reads no more; bytes sent
+// before are still delivered).
+type ConnMessage struct {
 	Type  string `json:"t"`
 	ID    uint64 `json:"id"`
 	Bytes int    `json:"n,omitempty"`
 }
 
-// Signal is a message without a body: go and cancel, of a task; next and resume, of the runner.
+// Signal is a message without a body: go and cancel for a task, next and resume for the runner.
 type Signal struct {
 	Type string `json:"t"`
 	Task string `json:"task"`
 }
 
-// Frame is what the runner sends: the fields of its type, and the body.
+// Frame is a message from the runner: the fields of its type, and the body.
 type Frame struct {
 	Type string `json:"t"`
 
 	// warm, hello
 	Version int    `json:"version,omitempty"`
 	Python  string `json:"python,omitempty"`
-	// Interpreter is what Compiled of a later Boot is for, which the body is, unless the runner was started from it.
+	// Interpreter is Compiled.Interpreter for the body, which is empty if the runner was started compiled.
 	Interpreter string `json:"interpreter,omitempty"`
 
 	// out
 	Stream string `json:"stream,omitempty"` // stdout | stderr
 
-	// open, data, ack, eof, reset: one connection of the program, by ID; ack
+	// open, data, ack, eof, reset have the ID of a connection; ack
 	Bytes int `json:"n,omitempty"`
 
 	// call
@@ -103,17 +103,19 @@ type Frame struct {
 	// done
 	How     string   `json:"how,omitempty"`    // end | exit | cancelled | channel
 	Code    int      `json:"code,omitempty"`   // exit: the code
-	Signal  string   `json:"signal,omitempty"` // exit: or the name of the signal that killed it
+	Signal  string   `json:"signal,omitempty"` // exit: the signal that killed it, instead of a code
 	Error   *Failure `json:"error,omitempty"`
 	CPUMS   float64  `json:"cpu_ms,omitempty"`
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
-	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for want of memory
+	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for lack of memory
 
-	Body []byte `json:"-"` // warm, hello: the compiled runner; checked: facts; out: bytes; call: arguments; done: result
+	// Body of warm and hello: the compiled runner; of checked: facts; of out: output; of call: arguments;
+	// of done: the result.
+	Body []byte `json:"-"`
 }
 
-// Failure is why a program did not succeed, as its process said.
+// Failure is why a program did not succeed, as reported by its process (untrusted).
 type Failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -122,7 +124,8 @@ type Failure struct {
 	Line    int    `json:"line"`
 }
 
-// Write sends a message in as many frames as it takes. header says its body's size.
+// Write sends a message in as many frames as it needs. If that is more than one, header must have the size
+// of the body.
 func Write(w io.Writer, header any, body []byte) error {
 	line, err := json.Marshal(header)
 	if err != nil {
@@ -147,8 +150,8 @@ func Write(w io.Writer, header any, body []byte) error {
 	}
 }
 
-// Read receives one frame of the runner. The error is io.EOF when the stream ended between frames,
-// and wraps ErrFrame when what came is no frame of this protocol.
+// Read receives one frame from the runner. The error is io.EOF if the stream ended between two frames, and
+// wraps ErrFrame if the frame violates the protocol.
 func Read(r io.Reader) (Frame, error) {
 	var prefix [4]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
@@ -177,7 +180,8 @@ func decode(data []byte) (Frame, error) {
 	header := json.NewDecoder(bytes.NewReader(data[:end]))
 	header.DisallowUnknownFields()
 	if err := header.Decode(&f); err != nil {
-		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame) //nolint:errorlint // io.EOF in a header is not the end of the frames
+		//nolint:errorlint // io.EOF in a header must not look like the end of the frames
+		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame)
 	}
 	if _, err := header.Token(); !errors.Is(err, io.EOF) {
 		return Frame{}, fmt.Errorf("header: more than one value: %w", ErrFrame)
@@ -189,7 +193,7 @@ func decode(data []byte) (Frame, error) {
 	return f, nil
 }
 
-// valid reports whether a frame has what its type needs.
+// valid reports whether a frame has the fields that its type requires.
 func (f Frame) valid() bool {
 	switch f.Type {
 	case "warm", "hello":
@@ -207,10 +211,10 @@ func (f Frame) valid() bool {
 	case "done":
 		return f.validEnd()
 	}
-	return f.validLink()
+	return f.validConn()
 }
 
-func (f Frame) validLink() bool {
+func (f Frame) validConn() bool {
 	switch f.Type {
 	case "open", "eof", "reset":
 		return f.ID != 0 && len(f.Body) == 0

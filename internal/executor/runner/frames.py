@@ -1,17 +1,17 @@
 """Frames: a big-endian u32 length, one line of JSON (the header), raw bytes (the body).
 
-A frame holds at most LIMIT bytes. Only the host sends messages that are longer: the first frame's
-header says the body's full "size", and frames of type "more" carry the rest.
+A frame has at most LIMIT bytes. Only the host sends longer messages: the header of the first frame has the
+full "size" of the body, and frames of type "more" carry the rest.
 """
 
 import json
 
 LIMIT = 1 << 20
-NAME = 512  # characters in the names of a tool call
+MAX_NAME = 512  # characters in the names of a tool call
 
 
 class Broken(Exception):
-    """The other side sent what is not a frame."""
+    """The peer violated the protocol."""
 
 
 def pack(header, body=b""):
@@ -32,7 +32,7 @@ class Splitter:
         self._buffer += data
 
     def next(self):
-        """Returns (header, body, the frame as it came), or None when more bytes are needed."""
+        """Returns (header, body, the frame as received), or None if more bytes are needed."""
         buffer = self._buffer
         if len(buffer) < 4:
             return None

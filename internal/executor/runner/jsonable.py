@@ -4,8 +4,8 @@ import base64
 import json
 import math
 
-DEPTH = 60  # nesting that is kept
-REPR = 2000  # characters kept of a value that has no JSON form
+MAX_DEPTH = 60  # of nesting
+MAX_REPR = 2000  # characters of a value that has no JSON form
 
 
 class TooLarge(Exception):
@@ -13,11 +13,11 @@ class TooLarge(Exception):
 
 
 def dump(value, limit):
-    """Returns value as JSON in bytes; raises TooLarge when that is longer than limit.
+    """Returns value as JSON in bytes. Raises TooLarge if that is longer than limit.
 
-    Mappings become objects with string keys; lists, tuples, sets and what has a tolist() arrays;
-    dataclasses and named tuples objects; dates ISO 8601; NaN and infinities null; bytes
-    {"$base64": …}; everything else, and what is nested too deep, {"$type": …, "$repr": …}.
+    Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
+    dataclasses and named tuples become objects, dates ISO 8601, NaN and infinities null, and bytes
+    {"$base64": …}. Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)
     data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
@@ -28,37 +28,37 @@ def dump(value, limit):
 
 class Converter:
     def __init__(self, budget):
-        self.budget = budget  # of values: each takes a byte at least
+        self.budget = budget  # values left: each has at least one byte
 
     def convert(self, value, depth=0):
         self.budget -= 1
         if self.budget < 0:
             raise TooLarge
         try:
-            return self.plain(value, depth)
+            return self.convert_scalar(value, depth)
         except (TooLarge, MemoryError):
             raise
         except Exception:
             return opaque(value)
 
-    def plain(self, value, depth):
+    def convert_scalar(self, value, depth):
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
             self.budget -= len(value)
             return str.__str__(value)
         if isinstance(value, int):
-            str(value)  # ValueError: too long for a decimal form
+            str(value)  # ValueError if it has too many digits
             return int(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else None
         if isinstance(value, (bytes, bytearray, memoryview)):
             return {"$base64": base64.b64encode(bytes(value)).decode()}
-        if depth >= DEPTH or isinstance(value, type):
+        if depth >= MAX_DEPTH or isinstance(value, type):
             return opaque(value)
-        return self.nested(value, depth + 1)
+        return self.convert_nested(value, depth + 1)
 
-    def nested(self, value, depth):
+    def convert_nested(self, value, depth):
         kind = type(value)
         if isinstance(value, dict):
             return self.object(list(value.items()), depth)
@@ -106,13 +106,13 @@ def key_of(key):
         return str.__str__(key)
     if key is None or isinstance(key, bool):
         return {None: "null", True: "true", False: "false"}[key]
-    return str(key)[:REPR]
+    return str(key)[:MAX_REPR]
 
 
 def opaque(value):
     kind = type(value)
     try:
-        text = repr(value)[:REPR]
+        text = repr(value)[:MAX_REPR]
     except Exception as error:
         text = "<repr: %s>" % type(error).__name__
     return {"$type": "%s.%s" % (kind.__module__, kind.__qualname__), "$repr": str.__str__(text)}

@@ -1,16 +1,15 @@
-"""Tools from inside a program. Programs import this as client.mcp_client.
+"""Tool calls for programs, which import this as client.mcp_client.
 
     from client.mcp_client import call_mcp_tool, parallel, ToolError
 
-The program has no other way to the outside: each call travels to the fleet, which checks it, makes
-it, and sends the answer.
+Each call is sent to the fleet, which checks it, makes it, and returns the result.
 """
 
 import threading
 
 
 class ToolError(Exception):
-    """A tool call was refused, or the tool answered with an error; code says which of these it was:
+    """A tool call was refused, or the tool returned an error. code is one of:
     tool_failed, unknown, bad_arguments, forbidden, approval_required, tool_changed, over_budget, in_doubt,
     unavailable, timeout, result_too_large, internal."""
 
@@ -25,24 +24,26 @@ class ToolError(Exception):
 def call_mcp_tool(server, tool, arguments=None, hash=""):
     """Calls a tool and returns its result. Raises ToolError. May be called from several threads.
 
-    arguments is a mapping that has a JSON form. hash is the definition the caller was written for.
+    arguments is a mapping that can be encoded as JSON. hash is that of the definition that the caller was
+    generated from.
     """
     if _call is None:
-        raise ToolError(server, tool, "only the process of the program itself calls tools, in any of its threads; not one that it forked", "forbidden")
+        message = "only the main process of the program calls tools, in any of its threads; a forked process does not"
+        raise ToolError(server, tool, message, "forbidden")
     return _call(str(server), str(tool), arguments or {}, str(hash or ""))
 
 
 def report_call(server, tool, ms, ok):
-    """Tells the fleet of a call of a tool that runs in here, so that the result lists it."""
+    """Reports a call of a tool that runs in this process, so that the task's result lists it."""
     if _report is not None:
         _report(str(server), str(tool), float(ms), bool(ok))
 
 
 def parallel(calls, limit=16):
-    """Calls functions of no arguments at the same time, at most limit of them, in threads.
+    """Calls functions without arguments concurrently, at most limit at a time, in threads.
 
-    Returns their results in the order of the functions. When some raise, the exception of the first
-    of those is raised after all have ended.
+    Returns their results in the order of the functions. If some raise, it raises the exception of the first
+    of these after all functions have ended.
     """
     calls = list(calls)
     results, errors = [None] * len(calls), [None] * len(calls)
@@ -65,7 +66,7 @@ def parallel(calls, limit=16):
         helper = threading.Thread(target=work)
         try:
             helper.start()
-        except RuntimeError:  # a program may have so many threads: those that there are do it
+        except RuntimeError:  # thread limit reached: the existing ones do the work
             break
         helpers.append(helper)
     work()

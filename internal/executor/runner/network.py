@@ -1,7 +1,7 @@
-"""The connections of a program: a listener on the box's loopback, each connection to it the host's.
+"""The connections of a program: a listener on the box's loopback interface, forwarded to the host.
 
-It runs in the runner's one thread and its poll. It believes the host, keeps at most WINDOW bytes of a
-connection in each direction, and reads no more of the program than the host has room for.
+It runs in the runner's only thread and uses its poll. It trusts the host, buffers at most WINDOW bytes of
+a connection in each direction, and reads no more from the program than the host has room for.
 """
 
 import select
@@ -9,97 +9,97 @@ import socket
 
 from codefleet import frames
 
-CONNECTIONS = 32  # at once; a program that makes more waits
+MAX_CONNS = 32  # at once; further ones wait in the listener's queue
 WINDOW = 256 << 10
-ASK = WINDOW // 4  # bytes delivered before the host hears of it
+ACK_THRESHOLD = WINDOW // 4  # bytes delivered to the program before they are acknowledged
 CHUNK = 64 << 10
 
 
 class Network:
     def __init__(self, host, poll):
         self.host, self.poll = host, poll
-        self.links = {}  # by id
-        self.found = {}  # by descriptor
-        self.last = 0
+        self.by_id = {}
+        self.by_descriptor = {}
+        self.last_id = 0
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(1024)  # those that wait for their turn
+        self.listener.listen(1024)
         self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
         self.accepting = False
-        self.watch()
+        self.update_listener()
 
-    def watch(self):
-        """Listens while there is room."""
-        room = len(self.links) < CONNECTIONS
-        if room and not self.accepting:
+    def update_listener(self):
+        """Accepts connections only below the limit."""
+        below = len(self.by_id) < MAX_CONNS
+        if below and not self.accepting:
             self.poll.register(self.listener.fileno(), select.POLLIN)
-        if not room and self.accepting:
+        if not below and self.accepting:
             self.poll.unregister(self.listener.fileno())
-        self.accepting = room
+        self.accepting = below
 
     def serve(self, descriptor, events):
-        """Handles what the poll found. The connection may have ended since."""
-        link = self.found.get(descriptor)
-        if link is not None:
-            link.serve()
+        """Handles an event of the poll. The connection may have ended in the meantime."""
+        connection = self.by_descriptor.get(descriptor)
+        if connection is not None:
+            connection.serve()
         elif descriptor == self.listener.fileno():
             self.accept()
 
     def accept(self):
         try:
-            connection, _ = self.listener.accept()
-        except OSError:  # it has gone already
+            accepted, _ = self.listener.accept()
+        except OSError:  # the program has closed it already
             return
-        connection.setblocking(False)
-        self.last += 1
-        link = Link(self, self.last, connection)
-        self.links[link.id] = self.found[connection.fileno()] = link
-        self.send("open", link.id)
-        link.watch()
-        self.watch()
+        accepted.setblocking(False)
+        self.last_id += 1
+        connection = Connection(self, self.last_id, accepted)
+        self.by_id[connection.id] = self.by_descriptor[accepted.fileno()] = connection
+        self.send("open", connection.id)
+        connection.update_poll()
+        self.update_listener()
 
     def send(self, kind, number, body=b"", **more):
         self.host.forward(frames.pack(dict(more, t=kind, id=number), body))
 
-    def take(self, header, body):
-        """Handles a message of the host. It may be late: about a connection that has ended."""
-        link = self.links.get(header["id"])
-        if link is not None:
-            link.take(header, body)
+    def handle(self, header, body):
+        """Handles a message from the host. It may be about a connection that has ended."""
+        connection = self.by_id.get(header["id"])
+        if connection is not None:
+            connection.handle(header, body)
 
-    def drop(self, link):
-        del self.links[link.id], self.found[link.socket.fileno()]
-        link.unwatch()
-        link.socket.close()
-        self.watch()
+    def remove(self, connection):
+        del self.by_id[connection.id], self.by_descriptor[connection.socket.fileno()]
+        connection.leave_poll()
+        connection.socket.close()
+        self.update_listener()
 
     def close(self):
-        for link in list(self.links.values()):
-            self.drop(link)
+        for connection in list(self.by_id.values()):
+            self.remove(connection)
         if self.accepting:
             self.poll.unregister(self.listener.fileno())
         self.listener.close()
 
 
-class Link:
-    """One connection."""
+class Connection:
+    """One connection between the program and the host."""
 
-    def __init__(self, network, number, connection):
-        self.network, self.id, self.socket = network, number, connection
-        self.room = WINDOW  # bytes that the host still takes
-        self.read_all = False  # the program sends no more
+    def __init__(self, network, number, accepted):
+        self.network, self.id, self.socket = network, number, accepted
+        self.window = WINDOW  # bytes that may still be sent to the host
+        self.program_eof = False  # the program sends no more
         self.backlog = bytearray()  # for the program
-        self.delivered = 0  # of it, and the host does not know
-        self.last_words = False  # the host sends no more
-        self.told = False  # the program knows
-        self.over = False  # and takes no more: what is left is delivered
+        self.unacked = 0  # bytes delivered to the program and not yet acknowledged
+        self.host_eof = False  # the host sends no more
+        self.shut_down = False  # the program has been told so
+        self.host_reset = False  # the host reads no more either; the backlog is still delivered
         self.events = 0
 
-    def watch(self):
-        """Waits for what there is to do, and for nothing else: a hangup would be told again and again."""
+    def update_poll(self):
+        """Polls only for what can be handled now: an unhandled hangup would be reported for ever."""
         events = select.POLLOUT if self.backlog else 0
-        if self.room and not self.read_all and not self.over:
+        if self.window and not self.program_eof and not self.host_reset:
             events |= select.POLLIN
         if events and not self.events:
             self.network.poll.register(self.socket.fileno(), events)
@@ -109,7 +109,7 @@ class Link:
             self.network.poll.unregister(self.socket.fileno())
         self.events = events
 
-    def unwatch(self):
+    def leave_poll(self):
         if self.events:
             self.network.poll.unregister(self.socket.fileno())
             self.events = 0
@@ -125,18 +125,18 @@ class Link:
         except OSError:  # the program has closed its end
             self.fail()
             return
-        self.settle()
+        self.update()
 
     def read(self):
         try:
-            data = self.socket.recv(min(CHUNK, self.room))
+            data = self.socket.recv(min(CHUNK, self.window))
         except BlockingIOError:
             return
         if not data:
-            self.read_all = True
+            self.program_eof = True
             self.network.send("eof", self.id)
             return
-        self.room -= len(data)
+        self.window -= len(data)
         self.network.send("data", self.id, data)
 
     def flush(self):
@@ -146,44 +146,44 @@ class Link:
             except BlockingIOError:
                 break
             del self.backlog[:count]
-            self.delivered += count
-        if self.delivered >= ASK and not self.last_words:
-            self.network.send("ack", self.id, n=self.delivered)
-            self.delivered = 0
+            self.unacked += count
+        if self.unacked >= ACK_THRESHOLD and not self.host_eof:
+            self.network.send("ack", self.id, n=self.unacked)
+            self.unacked = 0
 
-    def take(self, header, body):
+    def handle(self, header, body):
         kind = header["t"]
         if kind == "ack":
-            self.room += header["n"]
+            self.window += header["n"]
         elif kind == "data":
             self.backlog += body
         elif kind == "eof":
-            self.last_words = True
+            self.host_eof = True
         else:
-            self.last_words = self.over = True
+            self.host_eof = self.host_reset = True
         try:
             self.flush()
         except OSError:
             self.fail()
             return
-        self.settle()
+        self.update()
 
-    def settle(self):
-        """Ends what has come to its end."""
-        if self.last_words and not self.backlog:
-            if self.over or self.read_all:
-                self.network.drop(self)
+    def update(self):
+        """Ends the directions that are complete, and polls for the others."""
+        if self.host_eof and not self.backlog:
+            if self.host_reset or self.program_eof:
+                self.network.remove(self)
                 return
-            if not self.told:
-                self.told = True
+            if not self.shut_down:
+                self.shut_down = True
                 try:
                     self.socket.shutdown(socket.SHUT_WR)
                 except OSError:
                     self.fail()
                     return
-        self.watch()
+        self.update_poll()
 
     def fail(self):
-        if not self.over:
+        if not self.host_reset:
             self.network.send("reset", self.id)
-        self.network.drop(self)
+        self.network.remove(self)

@@ -1,25 +1,39 @@
-// Package runner is what codefleet runs inside a box, and the protocol spoken with it.
+// Package runner holds the Python code that runs inside a box, and the protocol that the host speaks
+// with it.
 //
-// The runner is Python (3.9 or newer, standard library only), sent to the interpreter over its
-// standard input: nothing of it needs to be in the box. It keeps one process forked ahead, hands it
-// the next program, and after the task kills all that the program left. The files, in the order in
-// which they are needed: boot.py is the interpreter's argument and loads the others; frames.py the
-// protocol; facts.py and jsonable.py what is read from a program and its result; mcp_client.py the
-// module that programs import as client.mcp_client; catalogue.py tools that are compiled ahead; child.py the process of a program; runner.py the
-// process above it; network.py, loaded for the first program that asks, what carries its connections.
+// The runner is Python 3.9 or newer, standard library only. The host sends it to the interpreter over
+// standard input, so nothing of it needs to be in the box. It keeps one process forked ahead, hands it
+// the next program, and after each program kills all processes that are left. Its files, in the order in
+// which they are loaded:
 //
-// The protocol is frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the
-// type), raw bytes (the body). A frame is at most 1 MiB. Host to runner: run, go, reply, cancel, next,
-// and more, which carries what did not fit into the first frame of a long message. Runner to host:
-// hello, checked, out, call, called, done, ready. One program at a time; ids tell calls apart.
-// Between done and ready the runner rests for a moment, unless the host says next.
-// It says preload before each module that it imports ahead. A runner that is to be saved says warm
-// before hello, and waits for resume: what it is by then runs on in other boxes, too.
+//	boot.py        the interpreter's argument; loads the other files
+//	frames.py      the protocol
+//	facts.py       what a program imports and calls, for guardrails
+//	jsonable.py    a program's result as JSON
+//	mcp_client.py  the module that programs import as client.mcp_client
+//	catalogue.py   modules of tools, compiled ahead
+//	child.py       the process of a program
+//	runner.py      its parent process
+//	network.py     a program's connections; loaded for the first program that needs it
 //
-// A program that may use the network finds a listener of the runner on its loopback. Each connection
-// to it is one of the host's to answer: open (from the runner, ids counting from 1), then data, ack,
-// eof and reset both ways. Each side may send Window bytes on a connection, and as many more as the
-// other has acknowledged: neither has to keep more than that.
+// # Protocol
+//
+// Both sides send frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the type),
+// and raw bytes (the body). A frame has at most 1 MiB. One program runs at a time; ids tell calls apart.
+//
+//	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
+//	runner to host   preload, warm, hello, checked, out, call, called, done, ready
+//	both             data, ack, eof, reset
+//	runner to host   open
+//
+// The runner sends preload before each module that it imports ahead, then hello. Between done and ready it
+// pauses briefly, unless the host sends next. A runner of which a snapshot is taken sends warm before
+// hello, and waits for resume; the boxes restored from the snapshot continue there.
+//
+// A program with network access finds a listener of the runner on its loopback interface. The runner
+// announces each connection with open and an id, counting from 1. Then both sides send data, ack, eof and
+// reset. Each side may send Window bytes on a connection beyond what the other has acknowledged, so
+// neither buffers more than that.
 package runner
 
 import (
@@ -30,39 +44,39 @@ import (
 	"fmt"
 )
 
-// Version of the protocol, which hello repeats.
+// Version of the protocol. The runner repeats it in hello.
 const Version = 1
 
 //go:embed *.py
 var files embed.FS
 
-// later is loaded when a program needs it.
-const later = "network"
+// lazyModule is sent with the others and loaded when a program needs it.
+const lazyModule = "network"
 
-// modules are loaded in this order, each by those after it.
+// modules in loading order: each may import those before it.
 var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "runner"}
 
 // Boot is the runner's configuration.
 type Boot struct {
-	Workspace string   `json:"workspace"`
-	Catalogue string   `json:"catalogue"`
-	Scratch   []string `json:"scratch"` // the first one is TMPDIR
-	Stale     bool     `json:"stale"`   // the kernel of the box has to forget names and attributes before a program
-	OOM       string   `json:"oom"`     // file that counts what the kernel of the box killed for want of memory, in its line oom_kill; may be empty
-	Counts    bool     `json:"counts"`  // sysinfo(2) of the box counts the runner's threads and those of programs, and no others
-	Split     bool     `json:"split"`   // the program runs as UID
-	UID       int      `json:"uid"`
-	Preload   []string `json:"preload"` // modules that programs find imported already
-	Pause     bool     `json:"pause"`   // say warm and wait for resume, before the first child is there
-	Compiled  Compiled `json:"compiled"`
+	Workspace     string   `json:"workspace"`
+	Catalogue     string   `json:"catalogue"`
+	Scratch       []string `json:"scratch"`        // the first one is TMPDIR
+	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's caches of names and attributes before a program
+	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the box's kernel; may be empty
+	CountsThreads bool     `json:"counts_threads"` // sysinfo(2) counts exactly the threads of runner and programs
+	SeparateUser  bool     `json:"separate_user"`  // programs run as UID, else as the runner's user
+	UID           int      `json:"uid"`
+	Preload       []string `json:"preload"` // modules imported before programs start
+	Pause         bool     `json:"pause"`   // send warm and wait for resume, before the first child is forked
+	Compiled      Compiled `json:"compiled"`
 }
 
-// Compiled is the runner as an interpreter compiled it: another box with the same interpreter need
-// not do so again. The zero value makes it compile.
+// Compiled is the runner as an interpreter compiled it, for boxes with the same interpreter. With the zero
+// value the runner compiles itself.
 type Compiled struct {
-	Interpreter string `json:"interpreter"` // its whole version
+	Interpreter string `json:"interpreter"` // its full version
 	Bytes       int    `json:"bytes"`       // of Code
-	Code        []byte `json:"-"`           // Python's marshal format
+	Code        []byte `json:"-"`           // in Python's marshal format
 }
 
 // Argv is the command that starts the runner. It waits for Source on its standard input.
@@ -70,27 +84,27 @@ func Argv(python string) []string {
 	return []string{python, "-s", "-S", "-c", source("boot")}
 }
 
-// Env is the environment the runner needs, for Python's start and for its programs.
+// Env is the environment that the runner needs, for the interpreter and for its programs.
 func Env() []string {
 	return []string{
 		"PATH=/usr/bin:/bin",
 		"HOME=/tmp",
 		"LANG=C.UTF-8",
-		"MALLOC_ARENA_MAX=2", // threads must not use up the address space that a program may have
+		"MALLOC_ARENA_MAX=2", // else each thread reserves address space, which counts against the memory limit
 		"PYTHONDONTWRITEBYTECODE=1",
 		"PYTHONHASHSEED=0",
 		"PYTHONUTF8=1",
 	}
 }
 
-// Source is what the started command reads first: its configuration and the runner itself, as text
-// and, where that is known, compiled.
+// Source is what the started command reads first: its configuration and the runner itself, as text and, if
+// available, compiled.
 func Source(boot Boot) []byte {
 	message := struct {
 		Boot
 		Sources [][2]string `json:"sources"`
-		Later   string      `json:"later"`
-	}{Boot: boot, Later: source(later)}
+		Lazy    string      `json:"lazy"`
+	}{Boot: boot, Lazy: source(lazyModule)}
 	for _, name := range modules {
 		message.Sources = append(message.Sources, [2]string{name, source(name)})
 	}

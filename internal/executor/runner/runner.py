@@ -1,8 +1,8 @@
 """The runner: one process per box that forks a child ahead and hands it the next program.
 
-It speaks frames with the host on its descriptors 0 and 1, and frames with the child on a socket. It
-believes the host. From the child it takes nothing on trust: a child that sends what it should not is
-killed. The runner has one thread, so that forking is safe.
+It exchanges frames with the host on descriptors 0 and 1, and with the child on a socket. It trusts the
+host, and nothing that the child sends: a child that violates the protocol is killed. The runner has one
+thread, so that forking is safe.
 """
 
 import ctypes
@@ -20,19 +20,21 @@ import traceback
 from codefleet import catalogue, child, frames
 
 VERSION = 1
-CALLS = 64  # under way at once; a program that starts more waits
-BACKLOG = 64 << 20  # bytes that a child may leave unread
+MAX_CALLS = 64  # in progress at once; a program that starts more waits
+MAX_BACKLOG = 64 << 20  # bytes that a child may leave unread
 CHUNK = 1 << 16
-SWEEP = 200  # rounds of looking for processes that the program left
+MAX_SWEEPS = 200  # searches for processes that the program left
 PTRACE_ATTACH = 16
 STOP_MS = 20  # for a child to stop
-KILL_MS = 200  # for a child to end that is killed
-LINGER_MS = 3  # for a result to be handed on, before the work for the next program competes with that,
-DEMAND_S = 0.01  # unless this program came so soon that the next one may, too
-READY_S = 20  # for emptying the scratch directories
-REPORTS = 1000  # calls made in the child that the host hears of
-LINK = ("data", "ack", "eof", "reset")
-SYSINFO = ctypes.create_string_buffer(256)  # of Linux, on 64 bits: 112 bytes
+KILL_MS = 200  # for a killed child to end
+# After a result the runner pauses, so that preparing for the next program does not compete with the
+# delivery of the result, unless programs come in quick succession.
+PAUSE_MS = 3
+DEMAND_S = 0.01  # the pause is left out if this program came within that time
+READY_S = 20  # for a child to empty the scratch directories
+MAX_REPORTS = 1000  # of calls made in the child that are forwarded
+CONNECTION = ("data", "ack", "eof", "reset")
+SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
 
@@ -45,7 +47,7 @@ def main(boot, compiled):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    host = Host(wake, os.open("/proc/sys/vm/drop_caches", os.O_WRONLY) if boot["stale"] else None)
+    host = Host(wake, os.open("/proc/sys/vm/drop_caches", os.O_WRONLY) if boot["stale_caches"] else None)
     gc.collect()
     gc.freeze()
     ready = {"t": "hello", "version": VERSION, "python": "%d.%d.%d" % sys.version_info[:3]}
@@ -54,19 +56,19 @@ def main(boot, compiled):
         pause(host, ready, compiled)
         compiled = b""
     while True:
-        task = Task(host, Child(boot))
+        execution = Execution(host, Child(boot))
         host.send(ready, compiled)
-        task.run()
-        if task.modules:
-            catalogue.learn(boot["catalogue"], task.catalogue, task.modules)
+        execution.run()
+        if execution.modules:
+            catalogue.learn(boot["catalogue"], execution.catalogue, execution.modules)
         ready, compiled = {"t": "ready"}, b""
 
 
 def preload(boot):
-    """Imports the modules that programs find imported. The host hears of each before: it may never end.
+    """Imports modules ahead. It announces each to the host first, because an import may never end.
 
-    What a module prints is none of the protocol, what it reads has an end, and what it leaves where
-    programs have their temporary files would be root's in a directory of theirs.
+    What a module prints goes to standard error, not into the protocol; what it reads is empty; and what it
+    leaves in the scratch directories is removed, because programs could not: it belongs to root.
     """
     if not boot["preload"]:
         return
@@ -78,7 +80,7 @@ def preload(boot):
         os.write(ours[1], frames.pack({"t": "preload"}))
         try:
             __import__(name)
-        except Exception as error:  # from the module on: what is above it says nothing
+        except Exception as error:  # without the frames of this file
             inner = error.__traceback__.tb_next
             raise SystemExit("".join(traceback.format_exception(type(error), error, inner)).strip()) from None
     sys.__stdout__.flush()
@@ -90,17 +92,18 @@ def preload(boot):
 
 
 def pause(host, ready, compiled):
-    """Waits to run on, here or in other boxes that begin as copies of this one."""
+    """Waits for the host to continue, in this box or in boxes restored from its snapshot."""
     before = files()
     host.send(dict(ready, t="warm"), compiled)
     while not host.read():
         pass
     if files() != before:
-        raise SystemExit("files have changed since the box was saved: " + ", ".join(sorted({path for path, *_ in files() ^ before})[:3]))
+        changed = sorted({path for path, *_ in files() ^ before})
+        raise SystemExit("files have changed since the snapshot: " + ", ".join(changed[:3]))
 
 
 def files():
-    """The files mapped into this process, and the directories of modules, by how they were last changed."""
+    """Returns the files mapped into this process and the directories of modules, with size and time."""
     with open("/proc/self/maps") as maps:
         paths = {line.split(None, 5)[5].strip() for line in maps if "/" in line}
     found = set()
@@ -112,7 +115,7 @@ def files():
 
 
 def packages():
-    """Does what python -S leaves out: exit() and help(), and the directories of packages, returned."""
+    """Does what python -S leaves out: exit() and help(). Returns the directories of packages."""
     site.setquit()
     site.sethelper()
     layer = [child.PACKAGES] if os.path.isdir(child.PACKAGES) and os.listdir(child.PACKAGES) else []
@@ -123,10 +126,10 @@ def harden(boot):
     libc = ctypes.CDLL(None, use_errno=True)
     options = [
         (38, 1, 0),  # PR_SET_NO_NEW_PRIVS
-        (36, 1, 0),  # PR_SET_CHILD_SUBREAPER: who loses its parent becomes ours
-        (4, 0, 0),  # PR_SET_DUMPABLE: nobody looks into this process
+        (36, 1, 0),  # PR_SET_CHILD_SUBREAPER: orphans become our children
+        (4, 0, 0),  # PR_SET_DUMPABLE: no other process may inspect this one
     ]
-    if boot["counts"]:
+    if boot["counts_threads"]:
         code = without_aio()
         options.append((22, 2, (ctypes.c_uint64 * 2)(len(code), ctypes.addressof(code))))  # PR_SET_SECCOMP
     for option, value, more in options:
@@ -136,37 +139,37 @@ def harden(boot):
 
 
 def without_aio():
-    """A filter under which there is no io_setup(2): what it is for is written by no thread that halt could stop."""
+    """Returns a seccomp filter without io_setup(2): halt could not stop the writes of asynchronous I/O."""
     number = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
     return (ctypes.c_uint64 * 4)(
-        0x20,  # load the number of the call
-        0x15 | 1 << 24 | number << 32,  # skip the next line unless it is this one
+        0x20,  # load the system call's number
+        0x15 | 1 << 24 | number << 32,  # skip the next instruction unless it is io_setup
         0x06 | (0x50000 | errno.ENOSYS) << 32,  # fail
         0x06 | 0x7FFF0000 << 32,  # allow
     )
 
 
 def readable(descriptor, ms):
-    """Waits until there is something to read, for so long at most. Returns whether there is."""
+    """Waits up to ms milliseconds for input. Returns whether there is some."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(ms))
 
 
 class Host:
-    """The connection to the host. When it ends, so does the runner, and all that it started."""
+    """The connection to the host. When it ends, the runner and all processes that it started end."""
 
     def __init__(self, wake, caches):
         self.wake = wake
         self._caches = caches
-        self._seen = False  # a program may have looked at the workspace
+        self._caches_used = False  # a program has run, so the caches may be stale
         self._frames = frames.Splitter()
 
     def refresh(self):
-        """Has the kernel forget names and attributes of files, which the host may have changed."""
-        if self._caches is not None and self._seen:
+        """Drops the kernel's caches of file names and attributes: the host may have changed files."""
+        if self._caches is not None and self._caches_used:
             os.pwrite(self._caches, b"2", 0)
-        self._seen = True
+        self._caches_used = True
 
     def send(self, header, body=b""):
         self.forward(frames.pack(header, body))
@@ -177,11 +180,11 @@ class Host:
             data = data[os.write(1, data) :]
 
     def woken(self, ms):
-        """Waits until a signal has come, for so long at most. Returns whether one has."""
+        """Waits up to ms milliseconds for a signal. Returns whether there was one."""
         return readable(self.wake, ms)
 
     def read(self):
-        """Returns the frames that have come. Call it when there is something to read."""
+        """Returns the complete frames received. It blocks unless there is input."""
         data = os.read(0, CHUNK)
         if not data:
             raise SystemExit(0)
@@ -219,21 +222,21 @@ class Child:
         ours.setblocking(False)
 
     def _become(self, control, out, err):
-        """Leaves everything of the runner behind. Does not return."""
+        """Turns the forked process into the child. Does not return."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             null = os.open(os.devnull, os.O_RDONLY)
-            # All four are above 3, which is the runner's, so that none is overwritten before its turn.
+            # All four are above 3, which the runner uses, so that none is overwritten before it is copied.
             for number, descriptor in enumerate((null, out, err, control)):
                 os.dup2(descriptor, number, inheritable=number < child.CONTROL)
             os.closerange(child.CONTROL + 1, 256)
-            if self.boot["split"]:
+            if self.boot["separate_user"]:
                 os.setgroups([])
                 os.setresgid(*[self.boot["uid"]] * 3)
                 os.setresuid(*[self.boot["uid"]] * 3)
-            self.libc.prctl(4, 1, 0, 0, 0)  # its own /proc is its own again
+            self.libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: it may read its own /proc again
             child.main(self.boot)
         finally:
             os._exit(child.LOST)
@@ -245,11 +248,11 @@ class Child:
 
 
 def network(boot):
-    """The module for programs that may use the network, loaded when the first one comes."""
+    """Returns the module for programs with network access. It is loaded for the first one."""
     module = sys.modules.get("codefleet.network")
     if module is None:
         module = type(sys)("codefleet.network")
-        exec(compile(boot["later"], "<codefleet/network.py>", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(boot["lazy"], "<codefleet/network.py>", "exec", dont_inherit=True), module.__dict__)
         sys.modules[module.__name__] = module
     return module
 
@@ -257,28 +260,28 @@ def network(boot):
 READY = frames.pack({"t": "ready"})
 
 
-class Task:
-    """One program, from the host's `run` to `done`."""
+class Execution:
+    """One execution of a program, from the host's `run` to `done`."""
 
     def __init__(self, host, child):
         self.host, self.child = host, child
-        self.id = None  # none: the program has not come yet
-        self.since, self.idle = time.monotonic(), 0.0  # how long the child has waited for it
+        self.id = None  # until the program has arrived
+        self.since, self.idle = time.monotonic(), 0.0  # seconds that the child waited for it
         self.output = {"stdout": 0, "stderr": 0}  # bytes that may still be forwarded
         self.dropped = 0
-        self.check = False  # the child owes what its program is made of
+        self.check = False  # the child must send facts before it runs the program
         self.listening = True  # the child has not closed its end
-        self.calls = set()  # under way
+        self.calls = set()  # in progress
         self.reports = 0
-        self.catalogue, self.modules = None, []  # its version, and what the child says it imported of it
-        self.network = None  # connections of the program, when it may have some
+        self.catalogue, self.modules = None, []  # version, and modules of it that the child says it imported
+        self.network = None  # connections, if the program has network access
         self.backlog = bytearray()  # for the child
-        self.how = None  # how it ended, once it has
+        self.how = None  # how it ended
         self.error, self.result = None, b""
-        self.status = None  # of the child, once it is reaped
+        self.status = None  # wait status of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
-        self.alone = threads() if child.boot["counts"] else 0  # in the box, while the program has one
+        self.alone = threads() if child.boot["counts_threads"] else 0  # threads in the box while the program has one
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -296,7 +299,7 @@ class Task:
                 self.wait()
             if self.id is None:
                 raise SystemExit("the child ended before it had a program")
-        except BaseException:  # the host has gone, or worse
+        except BaseException:  # the host is gone, or a bug
             self.kill()
             raise
         self.finish()
@@ -304,7 +307,7 @@ class Task:
     def wait(self):
         control = self.child.control.fileno()
         for descriptor, events in self.poll.poll():
-            if descriptor not in self.handlers:  # a connection's, which may be gone by now
+            if descriptor not in self.handlers:  # a connection's, which may have ended
                 self.network.serve(descriptor, events)
                 continue
             if events & select.POLLOUT and descriptor == control:
@@ -316,9 +319,9 @@ class Task:
     def from_host(self):
         for header, body, frame in self.host.read():
             kind = header["t"]
-            if kind in LINK:
+            if kind in CONNECTION:
                 if self.network:
-                    self.network.take(header, body)
+                    self.network.handle(header, body)
                 continue
             if kind == "cancel":
                 if header.get("task") == self.id:
@@ -335,10 +338,10 @@ class Task:
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
-            if self.id is not None:  # else it is next, or a reply that the program did not live to see
+            if self.id is not None:  # else it is next, or a reply to an earlier program
                 self.backlog += frame
         self.flush()
-        self.take_frames_or_break()  # that waited for replies
+        self.handle_frames_or_break()  # frames that waited for replies
 
     def flush(self):
         try:
@@ -346,17 +349,17 @@ class Task:
                 del self.backlog[: self.child.control.send(self.backlog)]
         except BlockingIOError:
             pass
-        except OSError:  # it closed its end: it will not read this
+        except OSError:  # the child closed its end
             self.backlog.clear()
-        if len(self.backlog) > BACKLOG:
+        if len(self.backlog) > MAX_BACKLOG:
             self.how = "channel"
 
     def watch_child(self):
-        """Chooses what to wait for: room for the backlog; frames, unless too many calls are under way."""
+        """Polls for room for the backlog, and for frames unless too many calls are in progress."""
         if not self.listening:
             return
         events = select.POLLOUT if self.backlog else 0
-        if len(self.calls) < CALLS:
+        if len(self.calls) < MAX_CALLS:
             events |= select.POLLIN
         self.poll.modify(self.child.control.fileno(), events)
 
@@ -368,22 +371,22 @@ class Task:
         except OSError:
             data = b""
         if not data:
-            self.poll.unregister(self.child.control.fileno())  # its exit code will tell
+            self.poll.unregister(self.child.control.fileno())  # its exit status will follow
             self.listening = False
             return
         self.child.frames.feed(data)
-        self.take_frames_or_break()
+        self.handle_frames_or_break()
 
-    def take_frames_or_break(self):
+    def handle_frames_or_break(self):
         try:
-            self.take_frames()
+            self.handle_frames()
         except frames.Broken:
             self.how = "channel"
         self.watch_child()
 
-    def take_frames(self):
-        """Handles frames of the child: of one that has ended by itself, only the end."""
-        while self.how == "exit" or self.how is None and len(self.calls) < CALLS:
+    def handle_frames(self):
+        """Handles frames of the child. After its exit only the end frame counts."""
+        while self.how == "exit" or self.how is None and len(self.calls) < MAX_CALLS:
             frame = self.child.frames.next()
             if frame is None:
                 return
@@ -412,16 +415,16 @@ class Task:
         return {"t": "call", "id": number, **names(header, "server", "tool", "hash")}
 
     def report(self, header):
-        """Tells the host of a call that the child says it made by itself; of so many, and no more."""
+        """Forwards the report of a call that the child says it made itself, up to MAX_REPORTS."""
         ms, ok = header.get("ms"), header.get("ok")
         if type(ms) not in (int, float) or not 0 <= ms < 1e9 or type(ok) is not bool:
-            raise frames.Broken("a report")
+            raise frames.Broken("report of a call")
         self.reports += 1
-        if self.reports <= REPORTS:
+        if self.reports <= MAX_REPORTS:
             self.host.send({"t": "called", "ms": ms, "ok": ok, **names(header, "server", "tool")})
 
     def forward(self, stream, descriptor):
-        """Forwards output that has come. Returns False when none has."""
+        """Forwards output. Returns False if there is none."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -437,7 +440,7 @@ class Task:
         return True
 
     def reap(self):
-        """Collects the processes that have ended."""
+        """Handles SIGCHLD."""
         try:
             os.read(self.host.wake, 512)
         except BlockingIOError:
@@ -447,7 +450,7 @@ class Task:
             self.how = "exit"
 
     def collect(self):
-        """Reaps what has ended. Returns whether some live."""
+        """Reaps ended processes. Returns whether there are others."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -455,7 +458,7 @@ class Task:
                 return False
             if pid == 0:
                 return True
-            if os.WIFSTOPPED(status):  # traced, by halt or of its own will
+            if os.WIFSTOPPED(status):  # traced, by halt or by another process of the program
                 continue
             self.reaped(pid, status, usage)
 
@@ -469,13 +472,13 @@ class Task:
         self.peak = max(self.peak, usage.ru_maxrss)
 
     def finish(self):
-        """Leaves nothing of the program that could act, forwards its last words, reports."""
+        """Stops all processes of the program, forwards its last output, and reports."""
         if not self.halt():
             self.kill()
         if self.network:
             self.network.close()
         if self.how == "exit":
-            self.last_frames()
+            self.read_last_frames()
         for stream, descriptor in (("stdout", self.child.out), ("stderr", self.child.err)):
             self.drain(stream, descriptor)
         self.child.close()
@@ -494,14 +497,14 @@ class Task:
             header.pop("error", None)
             self.host.send(dict(header, how="channel"))
         if self.idle > DEMAND_S:
-            readable(0, LINGER_MS)
+            readable(0, PAUSE_MS)
         self.kill()
 
     def halt(self):
-        """Stops a child that has reported its end, which is sooner than its end: that gives back its memory.
+        """Stops a child that has reported its end. That is faster than its exit, which frees its memory.
 
-        A process that is traced and stopped runs no instruction until its tracer lets it, whatever signals
-        come. That is as good as its end where it is all there is of the program; returns whether it is.
+        A process that is traced and stopped executes no instruction until its tracer continues it, whatever
+        signals arrive. If it is the program's only thread, that is as good as its end. Returns whether it is.
         """
         if self.how != "end" or self.status is not None or threads() != self.alone:
             return False
@@ -517,29 +520,29 @@ class Task:
         return True
 
     def kill(self):
-        """Kills the child and what it left behind: all of it is ours, as nobody else adopts orphans."""
+        """Kills the child and all processes that it left: as subreaper the runner is their parent."""
         if self.status is None:
             os.kill(self.child.pid, signal.SIGKILL)
         while self.status is None:
-            if not self.host.woken(KILL_MS):  # a thread of it may wait for a process that it left
+            if not self.host.woken(KILL_MS):  # its exit may wait for another process
                 kill_all(self.child.boot)
             self.reap()
-        for _ in range(SWEEP):
+        for _ in range(MAX_SWEEPS):
             if not self.collect():
                 return
             kill_all(self.child.boot)
             self.collect()
         raise SystemExit("processes of the program cannot be killed")
 
-    def last_frames(self):
-        """Looks for the end in what the child sent before it went."""
+    def read_last_frames(self):
+        """Looks for the end frame in what the child sent before it exited."""
         try:
             while self.how == "exit":
                 data = self.child.control.recv(CHUNK)
                 if not data:
                     return
                 self.child.frames.feed(data)
-                self.take_frames()
+                self.handle_frames()
         except (OSError, frames.Broken):
             pass
 
@@ -547,20 +550,20 @@ class Task:
         try:
             while self.forward(stream, descriptor):
                 pass
-        except KeyError:  # it ended before
+        except KeyError:  # the stream has ended already
             pass
 
 
 def oom_kills(boot):
-    """How many processes the kernel of the box has killed for want of memory, where it says so."""
-    if not boot["oom"]:
+    """Returns how many processes the box's kernel has killed for lack of memory; 0 if it does not count."""
+    if not boot["oom_events"]:
         return 0
-    with open(boot["oom"], "rb") as events:
+    with open(boot["oom_events"], "rb") as events:
         return next(int(line.split()[1]) for line in events if line.startswith(b"oom_kill "))
 
 
 def threads():
-    """How many threads the kernel of the box has: the runner's, and those of programs."""
+    """Returns the number of threads in the box: the runner's and those of programs."""
     Child.libc.sysinfo(SYSINFO)
     return int.from_bytes(SYSINFO[80:82], sys.byteorder)  # procs
 
@@ -573,7 +576,7 @@ def signal_name(number):
 
 
 def failure(given):
-    """What a child says of its end, with nothing in it but what may be."""
+    """Returns a child's error report, validated and truncated."""
     if given is None:
         return None
     if not isinstance(given, dict) or given.get("code") not in CODES:
@@ -587,9 +590,9 @@ def failure(given):
 
 
 def modules(header):
-    """The modules of the catalogue that a child says it imported."""
+    """Returns the modules of the catalogue that a child says it imported, validated."""
     found = header.get("modules", [])
-    if not isinstance(found, list) or len(found) > catalogue.MODULES:
+    if not isinstance(found, list) or len(found) > catalogue.MAX_MODULES:
         raise frames.Broken("modules")
     for name in found:
         if not isinstance(name, str) or not catalogue.NAME.fullmatch(name):
@@ -598,8 +601,8 @@ def modules(header):
 
 
 def names(header, *keys):
-    """The names of a tool call, none of them too long."""
-    found = {key: text(header.get(key), frames.NAME) for key in keys}
+    """Returns the names in a tool call, validated."""
+    found = {key: text(header.get(key), frames.MAX_NAME) for key in keys}
     for key in keys:
         if found[key] != header[key]:
             raise frames.Broken(key)
@@ -608,13 +611,13 @@ def names(header, *keys):
 
 def text(given, limit):
     if not isinstance(given, str):
-        raise frames.Broken("a text is missing")
+        raise frames.Broken("missing text")
     return given[:limit]
 
 
 def kill_all(boot):
-    """Kills all processes of the program's user; without one, all that descend from this process."""
-    if not boot["split"]:
+    """Kills all processes of the program's user; without a separate user, all descendants of this process."""
+    if not boot["separate_user"]:
         for pid in descendants():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -625,7 +628,7 @@ def kill_all(boot):
     if pid == 0:
         try:
             os.setresuid(*[boot["uid"]] * 3)
-            os.kill(-1, signal.SIGKILL)  # in one go: nobody can fork away from it
+            os.kill(-1, signal.SIGKILL)  # all at once: no process can escape by forking
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-// impostor is a driver in whose boxes a script of ours takes the runner's place.
+// impostor is a driver whose boxes run a script in place of the runner.
 type impostor struct {
 	executortest.Host
 	script string
@@ -48,15 +48,15 @@ def hello():
 func TestRunnerThatDoesNotStart(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
 		{"ends", "sys.exit(9)", "runner ended with code 9"},
-		{"complains", "sys.exit('no modules here')", "no modules here"},
+		{"writes to stderr", "sys.exit('no modules here')", "no modules here"},
 		{"is not the runner", "print('Hello, world, this is not a frame')", "bad frame"},
 		{"has another version", "send({'t': 'hello', 'version': 2}); read()\nwhile True: read()", "version 2, not 1"},
 		{"is early", "send({'t': 'ready'})\nwhile True: read()", `"ready" before hello`},
-		{"says nothing", "while True: read()", "not in time"},
+		{"sends nothing", "while True: read()", "not in time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("not in time"))
-			if c.name == "says nothing" {
+			if c.name == "sends nothing" {
 				ctx, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("not in time"))
 			}
 			defer cancel()
@@ -68,12 +68,12 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// Whatever keeps a runner from being ready, what it imports at that moment is to blame.
+// A runner that does not become ready is blamed on the module that it was importing.
 func TestRunnerThatImports(t *testing.T) {
-	const say = "send({'t': 'preload'})\n"
+	const preload = "send({'t': 'preload'})\n"
 	for _, c := range []struct{ name, script, want string }{
-		{"ends in the second", say + say + "sys.exit('cannot')", "preload of b: runner ended with code 1 before it was ready (EOF): cannot; correct "},
-		{"imports too many", say + say + say + "while True: read()", `preload of b: runner said "preload" before hello; correct `},
+		{"ends in the second", preload + preload + "sys.exit('cannot')", "preload of b: runner ended with code 1 before it was ready (EOF): cannot; correct "},
+		{"imports too many", preload + preload + preload + "while True: read()", `preload of b: runner sent "preload" before hello; correct `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := executor.NewPreloaded(t.Context(), impostor{script: c.script}, executor.Spec{Workspace: t.TempDir()}, []string{"a", "b"}, "")
@@ -94,11 +94,11 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 		{"too long a frame", "os.write(1, b'\\xff' * 8)" + wait, errcode.ChannelBroken},
 		{"hello again", "send({'t': 'hello', 'version': 1})" + wait, errcode.ChannelBroken},
 		{"ready too early", "send({'t': 'ready'})" + wait, errcode.ChannelBroken},
-		{"facts that nobody asked for", "send({'t': 'checked'}, b'{}')" + wait, errcode.ChannelBroken},
+		{"unrequested facts", "send({'t': 'checked'}, b'{}')" + wait, errcode.ChannelBroken},
 		{"the same call twice", "for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
 		{"too many calls", "for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
-		{"cancelled by nobody", "send({'t': 'done', 'how': 'cancelled'})" + wait, errcode.ChannelBroken},
-		{"the end of everything", "sys.exit('gone')", errcode.SandboxDied},
+		{"an unrequested cancellation", "send({'t': 'done', 'how': 'cancelled'})" + wait, errcode.ChannelBroken},
+		{"the end of the runner", "sys.exit('gone')", errcode.SandboxDied},
 		{"half a frame", "os.write(1, b'\\x00\\x00')", errcode.SandboxDied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 	}
 }
 
-// A runner that rests after a program is asked for the next one's process.
-func TestRunnerThatRests(t *testing.T) {
+// The host sends next to a runner that pauses after a program.
+func TestRunnerThatPauses(t *testing.T) {
 	const script = `
 hello()
 while True:
@@ -147,8 +147,8 @@ while True:
 	}
 }
 
-// A runner that reads nothing more, not even that it is asked for the next process, holds up nobody.
-func TestRunnerThatIsDeaf(t *testing.T) {
+// The host destroys the box of a runner that stops reading.
+func TestRunnerThatStopsReading(t *testing.T) {
 	const script = `
 hello()
 while b'"run"' not in read(): pass
@@ -186,14 +186,14 @@ func TestRunnerThatFloods(t *testing.T) {
 	}
 	p := executor.Program{TaskID: "x", Code: "1", Limits: executor.Limits{OutputBytes: 5000}}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	seen := 0
+	printed := 0
 	_, err = single.Run(ctx, p, executor.Hooks{Output: func(_ string, data []byte) {
-		if seen += len(data); seen == 5000 {
+		if printed += len(data); printed == 5000 {
 			cancel(errors.New("enough"))
 		}
 	}})
-	if err == nil || err.Error() != "run program: enough" || seen != 5000 {
-		t.Errorf("Run() = %v after %d bytes, want the cause after 5000", err, seen)
+	if err == nil || err.Error() != "run program: enough" || printed != 5000 {
+		t.Errorf("Run() = %v after %d bytes, want the cause after 5000", err, printed)
 	}
 	if err := single.Close(t.Context()); err != nil {
 		t.Errorf("Close() = %v", err)

@@ -1,0 +1,169 @@
+package executor
+
+import (
+	"context"
+	"io"
+)
+
+// A Driver creates boxes. It may also be a [Prober] or an [Inspector], a [Sweeper] and an [Interpreter].
+// Its methods may be called from several goroutines.
+type Driver interface {
+	// Create creates a box in which no process runs yet. After an error nothing of the box is left.
+	Create(ctx context.Context, spec Spec) (Box, error)
+}
+
+// A Box is one isolated container or machine. It may also be a [Limiter], a [StatsReporter], an
+// [OOMReporter], a [Snapshotter] and a [GuestReporter].
+type Box interface {
+	// Exec starts argv in the box, with the environment of the box's Spec. The context bounds only the
+	// start; the process lives until it ends or the box is destroyed.
+	Exec(ctx context.Context, argv []string) (Session, error)
+
+	// Destroy kills all processes in the box and removes everything of it except the workspace
+	// directory. It may be called more than once, and while a session is in use.
+	Destroy(ctx context.Context) error
+}
+
+// A Session is one process in a box.
+type Session interface {
+	Stdin() io.WriteCloser
+	Stdout() io.Reader // ends when the process or the box has ended
+	Stderr() io.Reader
+
+	// Wait returns the exit code, or 128 + the signal that killed the process. It may be called once,
+	// after Stdout and Stderr were read to their ends.
+	Wait() (code int, err error)
+}
+
+// A Prober is a Driver that can boot a box to find out whether it works on this host. The error says what
+// to install or to change.
+type Prober interface {
+	Probe(ctx context.Context) (Info, error)
+}
+
+// An Inspector is a Prober that can describe itself without a boot. A pool then probes only if it cannot
+// create its first box.
+type Inspector interface {
+	Prober
+	Inspect(ctx context.Context) (Info, error)
+}
+
+// A Sweeper is a Driver that can remove what a dead process of the same owner left behind: processes,
+// mounts, cgroups, directories.
+type Sweeper interface {
+	Sweep(ctx context.Context, owner string) error
+}
+
+// An Interpreter is a Driver whose boxes have the Python of their image, not the host's. It fetches the
+// image, which may take long, and returns what package layers must be built for. An empty image is the
+// driver's default.
+type Interpreter interface {
+	Interpreter(ctx context.Context, image string) (Python, error)
+}
+
+// Python is an interpreter that is not this host's.
+type Python struct {
+	Version   string   // such as 3.12.1
+	Platforms []string // of wheels that it accepts, best first, such as manylinux_2_28_x86_64
+}
+
+// A Limiter is a Box whose outer limits (memory, CPU share, disk) can be set when it is acquired.
+type Limiter interface {
+	Limit(ctx context.Context, limits Limits) error
+}
+
+// A StatsReporter is a Box that reports the resources it uses.
+type StatsReporter interface {
+	Stats(ctx context.Context) (Stats, error)
+}
+
+// An OOMReporter is a Box that knows whether it died because of its outer memory limit. For other boxes,
+// exit code 137 of the runner means that.
+type OOMReporter interface {
+	OutOfMemory() bool
+}
+
+// A Snapshotter is a Box of which snapshots can be taken, and which can be restored from one.
+type Snapshotter interface {
+	// Snapshot saves the processes in the box to dir, which it makes, and lets them continue. After an
+	// error the box must be destroyed and dir removed.
+	Snapshot(ctx context.Context, dir string) error
+
+	// Restore replaces the first Exec of the same argv: the session is that of the process that was so
+	// started in the saved box. The Specs of both boxes must be equal except for Name, Workspace and
+	// limits, and so must be the files in both. A damaged snapshot may show only as the end of the session.
+	Restore(ctx context.Context, dir string, argv []string) (Session, error)
+}
+
+// A GuestReporter is a Box whose inside differs from [DefaultGuest].
+type GuestReporter interface {
+	Guest() Guest
+}
+
+// Guest describes the inside of a box to the runner.
+type Guest struct {
+	Python        string   // path of the interpreter, 3.9 or newer
+	Workspace     string   // working directory of programs
+	Catalogue     string   // directory of catalogue versions
+	Scratch       []string // emptied after each program; the first one is TMPDIR
+	StaleCaches   bool     // the box's kernel may cache files that the host changed; the runner drops its caches
+	OOMEvents     string   // file whose line oom_kill counts kills by the box's kernel; may be empty
+	CountsThreads bool     // sysinfo(2) counts exactly the threads of the runner and of programs
+	SeparateUser  bool     // the runner is root and programs run as UID; else both are the runner's user
+	UID           int      // user and group of programs; no other process may have it
+}
+
+// DefaultGuest is the inside of a box that is no [GuestReporter].
+func DefaultGuest() Guest {
+	return Guest{
+		Python:       "/usr/bin/python3",
+		Workspace:    "/workspace",
+		Catalogue:    "/opt/codefleet",
+		Scratch:      []string{"/tmp", "/dev/shm"},
+		SeparateUser: true,
+		UID:          65534,
+	}
+}
+
+// PackagesDir is where a box may have a package layer. It precedes the box's own packages on Python's path.
+const PackagesDir = "/opt/packages"
+
+// Info describes a driver on this host.
+type Info struct {
+	Driver        string // gvisor, microsandbox, host
+	EngineVersion string
+	Tier          string // as in package drivers; compared with a task's min_tier
+	Limits        string // cgroup: memory and CPU have an outer limit; rlimit: they have none
+	Environment   string // the root file system: a digest, or "host /usr"
+	MultiTenant   bool   // false: boxes of two tenants must not run on this host
+
+	// ImageMultiTenant is MultiTenant for boxes with a root file system of their own (Spec.Image).
+	ImageMultiTenant bool
+}
+
+// Spec is what a box is created from.
+type Spec struct {
+	Name  string // unique among the boxes of Owner
+	Owner string // as in Sweeper
+
+	// Image is the root file system: a directory, or for microsandbox also an OCI archive or reference.
+	// Empty: the driver's default.
+	Image     string
+	Workspace string // directory of the host that is /workspace in the box, writable
+	Mounts    []Mount
+	Env       []string // "NAME=value"; the complete environment of processes in the box
+	MemoryMB  int      // outer limit, where the driver has one; 0: the driver's default
+	CPUs      float64
+}
+
+// Mount makes a directory of the host visible in a box.
+type Mount struct {
+	Source, Target string
+	ReadOnly       bool
+}
+
+// Stats are the resources that a box uses as a whole.
+type Stats struct {
+	MemoryMB float64
+	CPUMS    float64
+}

@@ -1,0 +1,269 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/executor/runner"
+)
+
+const (
+	// MaxResultBytes bounds the structured result of a program, as JSON.
+	MaxResultBytes = 960 << 10
+
+	maxCalls      = 64              // in progress at once; the runner enforces it, too
+	maxLocalCalls = 1000            // reported per program; the runner enforces it, too
+	maxReplyBytes = 16 << 20        // of a tool's result
+	killGrace     = 5 * time.Second // for the runner to kill its program, before the box is destroyed
+)
+
+// run runs one program. After an error, and after a verdict that is Dirty, the box is destroyed.
+func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
+	err := r.awaitReady(ctx)
+	if errors.Is(context.Cause(ctx), ErrCancelled) { // nothing was sent to the box
+		e := execution{stopped: Cancelled}
+		return e.stoppedVerdict(e.newVerdict()), nil
+	}
+	var verdict Verdict
+	if err == nil {
+		r.busy = true
+		e := execution{
+			runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{},
+		}
+		verdict, err = e.run(ctx)
+	}
+	if err != nil || verdict.Dirty {
+		_ = r.kill() // close returns its error
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("run program: %w", err)
+	}
+	return verdict, nil
+}
+
+// execution is one run of a program by a runner. Its fields belong to the goroutine of run.
+type execution struct {
+	runner  *runnerProcess
+	program Program
+	limits  Limits
+	hooks   Hooks
+
+	work  sync.WaitGroup // messages being written, tool calls in progress, open connections
+	conns *conns         // nil: the program has no network
+	mu    sync.Mutex
+	calls map[uint64]bool // in progress; guarded by mu
+
+	localCalls     int              // reported so far
+	started        bool             // the program may run
+	stopped        string           // the status with which we stopped it; empty: we did not
+	blocked        *Failure         // the reason, if stopped is Blocked
+	grace          <-chan time.Time // when to destroy the box; nil until stopped
+	stdout, stderr strings.Builder
+	truncated      bool
+}
+
+func (e *execution) run(ctx context.Context) (Verdict, error) {
+	callCtx, endCalls := context.WithCancel(ctx)
+	defer e.waitForWork()
+	defer endCalls()
+	if e.hooks.Network != nil {
+		e.conns = newConns(e.runner.send, func(c net.Conn) {
+			e.work.Go(func() { e.hooks.Network(callCtx, c) })
+		})
+		defer func() {
+			endCalls() // first, so that Network hooks see the end of the run and not of the connection
+			e.conns.close()
+		}()
+	}
+	e.start()
+	timeout := time.NewTimer(e.limits.Timeout)
+	defer timeout.Stop()
+	ended := ctx.Done()
+	for {
+		select {
+		case f, ok := <-e.runner.frames:
+			if !ok {
+				return e.boxEnded(ctx)
+			}
+			if f.Type == "done" {
+				return e.verdict(f), nil
+			}
+			if err := e.handle(callCtx, f); err != nil {
+				return e.protocolError(err), nil
+			}
+		case <-timeout.C:
+			e.stop(Timeout)
+		case <-ended:
+			if !errors.Is(context.Cause(ctx), ErrCancelled) {
+				_ = e.runner.kill() // close returns its error
+				return Verdict{}, context.Cause(ctx)
+			}
+			e.stop(Cancelled)
+			ended = nil
+		case <-e.grace:
+			_ = e.runner.kill() // ends the frames
+			e.grace = nil
+		}
+	}
+}
+
+// waitForWork waits for all goroutines of the execution. It destroys the box if that takes too long: the
+// runner may have stopped reading.
+func (e *execution) waitForWork() {
+	late := time.AfterFunc(killGrace, func() { _ = e.runner.kill() }) // close returns its error
+	defer late.Stop()
+	e.work.Wait()
+}
+
+// start sends the program.
+func (e *execution) start() {
+	l := e.limits
+	body := append([]byte(e.program.Code), e.program.Inputs...)
+	e.started = e.hooks.Check == nil
+	e.send(runner.Run{
+		Type:        "run",
+		Size:        len(body),
+		Task:        e.program.TaskID,
+		Code:        len(e.program.Code),
+		Check:       !e.started,
+		Network:     e.conns != nil,
+		Catalogue:   e.program.Catalogue,
+		Env:         e.program.Env,
+		ResultBytes: MaxResultBytes,
+		Limits: runner.Limits{
+			Memory:    int64(l.MemoryMB) << 20,
+			CPU:       int64(math.Ceil(l.Timeout.Seconds()*l.CPUs)) + 1,
+			File:      l.WorkspaceMB << 20,
+			Files:     l.OpenFiles,
+			Processes: l.Processes,
+			Output:    l.OutputBytes,
+		},
+	}, body)
+}
+
+// send writes a message without waiting for the runner to read it. A failed write shows as the end of the
+// frames.
+func (e *execution) send(header any, body []byte) {
+	e.work.Go(func() { _ = e.runner.send(header, body) })
+}
+
+// stop makes the runner kill the program. Only the first status counts.
+func (e *execution) stop(status string) {
+	if e.stopped != "" {
+		return
+	}
+	e.stopped = status
+	e.grace = time.After(killGrace)
+	e.send(runner.Signal{Type: "cancel", Task: e.program.TaskID}, nil)
+}
+
+// handle handles a frame of the running program. An error means that the runner violates the protocol.
+func (e *execution) handle(ctx context.Context, f runner.Frame) error {
+	switch {
+	case f.Type == "checked" && !e.started:
+		return e.check(f.Body)
+	case f.Type == "out" && e.started:
+		e.print(f.Stream, f.Body)
+		return nil
+	case f.Type == "call" && e.started:
+		return e.startCall(ctx, f)
+	case f.Type == "called" && e.started && e.localCalls < maxLocalCalls:
+		e.localCalls++
+		if e.hooks.Called != nil {
+			e.hooks.Called(LocalCall{Server: f.Server, Tool: f.Tool, MS: f.MS, OK: f.OK})
+		}
+		return nil
+	case e.conns != nil && e.started:
+		return e.conns.handle(f)
+	}
+	return fmt.Errorf("unexpected frame %q", f.Type)
+}
+
+func (e *execution) check(body []byte) error {
+	var facts Facts
+	if err := json.Unmarshal(body, &facts); err != nil {
+		return fmt.Errorf("facts: %w", err)
+	}
+	e.started = true
+	err := e.hooks.Check(facts)
+	if err == nil {
+		e.send(runner.Signal{Type: "go", Task: e.program.TaskID}, nil)
+		return nil
+	}
+	if !errors.As(err, &e.blocked) {
+		e.blocked = &Failure{Code: errcode.Blocked, Message: err.Error()}
+	}
+	e.stop(Blocked)
+	return nil
+}
+
+func (e *execution) print(stream string, data []byte) {
+	kept := &e.stdout
+	if stream == "stderr" {
+		kept = &e.stderr
+	}
+	if room := e.limits.OutputBytes - int64(kept.Len()); int64(len(data)) > room {
+		data, e.truncated = data[:room], true
+	}
+	if len(data) == 0 {
+		return
+	}
+	kept.Write(data)
+	if e.hooks.Output != nil {
+		e.hooks.Output(stream, data)
+	}
+}
+
+// startCall makes a tool call in a goroutine and sends the reply.
+func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.calls[f.ID] || len(e.calls) >= maxCalls {
+		return fmt.Errorf("call %d is in progress already, or exceeds the limit of %d", f.ID, maxCalls)
+	}
+	e.calls[f.ID] = true
+	e.work.Go(func() {
+		value, err := e.call(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
+		code := ""
+		if err != nil {
+			value, _ = json.Marshal(err.Error()) // cannot fail for a string
+			if callErr, ok := errors.AsType[*CallError](err); ok {
+				code = callErr.Code
+			}
+		}
+		e.mu.Lock()
+		delete(e.calls, f.ID) // before the reply, upon which the program may make another call
+		e.mu.Unlock()
+		if ctx.Err() != nil {
+			return // the run is ending; this error must not end the program first
+		}
+		reply := runner.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil, Code: code}
+		_ = e.runner.send(reply, value) // as in send
+	})
+	return nil
+}
+
+func (e *execution) call(ctx context.Context, call Call) (json.RawMessage, error) {
+	switch {
+	case e.hooks.Call == nil:
+		return nil, &CallError{errcode.Forbidden, errors.New("this task has no tools")}
+	case call.Server == "" || call.Tool == "":
+		return nil, &CallError{errcode.BadArguments, errors.New("a call names a server and a tool")}
+	case !json.Valid(call.Args):
+		return nil, &CallError{errcode.BadArguments, errors.New("arguments are not JSON")}
+	}
+	value, err := e.hooks.Call(ctx, call)
+	if err == nil && len(value) > maxReplyBytes {
+		err := fmt.Errorf("the result has %d bytes, more than %d", len(value), maxReplyBytes)
+		return nil, &CallError{errcode.ResultTooLarge, err}
+	}
+	return value, err
+}

@@ -1,0 +1,182 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"time"
+)
+
+// refill adds to the boxes that requests need those that environments lack to have MinReady unbound ones.
+// arriving are the boxes being created that no request has reserved, by environment.
+func (s *scheduler) refill(
+	now time.Time, create []*environment, arriving map[*environment]int, free int,
+) ([]*environment, time.Duration) {
+	if s.closed != nil {
+		return nil, 0
+	}
+	lacking, total := s.lacking(arriving)
+	var next time.Duration
+	if total == 0 {
+		s.refills.lackingSince = time.Time{}
+		return s.limitBoots(now, create, next)
+	}
+	if s.refills.lackingSince.IsZero() {
+		s.refills.lackingSince = now
+	}
+	booting, _ := s.booting(now)
+	creating := booting + len(create)
+	n, next := s.refills.allowed(now, creating, s.count(acquired))
+	if s.stats.Created == 0 { // one box soon rather than several later
+		n = min(n, max(0, 1-creating))
+	}
+	chosen := s.mostLacking(now, lacking, min(n, free))
+	create = append(create, chosen...)
+	if n > len(chosen) && len(chosen) < total && s.count(destroying) == 0 {
+		next = s.evictIdle(now)
+	}
+	return s.limitBoots(now, create, next)
+}
+
+// lacking counts the unbound boxes that are missing, by environment and in total.
+func (s *scheduler) lacking(arriving map[*environment]int) (lacking map[*environment]int, total int) {
+	lacking = map[*environment]int{}
+	for _, e := range s.envs {
+		lacking[e] = max(0, e.MinReady-s.countOf(e, ready)-arriving[e])
+		if e.root == nil { // the first box prepares the environment; more would only wait for it
+			lacking[e] = min(lacking[e], max(0, 1-s.countOf(e, warming)))
+		}
+		total += lacking[e]
+	}
+	return lacking, total
+}
+
+// mostLacking chooses environments for up to n boxes, the one that lacks most first.
+func (s *scheduler) mostLacking(now time.Time, lacking map[*environment]int, n int) []*environment {
+	var chosen []*environment
+	for range n {
+		var most *environment
+		for _, e := range s.envs {
+			if lacking[e] > 0 && e.backoff(now) == 0 && (most == nil || lacking[e] > lacking[most]) {
+				most = e
+			}
+		}
+		if most == nil {
+			break
+		}
+		lacking[most]--
+		chosen = append(chosen, most)
+	}
+	return chosen
+}
+
+// limitBoots drops boxes of environments that back off after a failure, and those for which no processor
+// is free. It returns the rest and when to schedule again.
+func (s *scheduler) limitBoots(
+	now time.Time, create []*environment, next time.Duration,
+) ([]*environment, time.Duration) {
+	var due []*environment
+	for _, e := range create {
+		if e.backoff(now) == 0 {
+			due = append(due, e)
+		}
+	}
+	for _, e := range s.envs {
+		next = earlier(next, e.backoff(now))
+	}
+	booting, left := s.booting(now)
+	return due[:min(len(due), max(0, maxBoots()-booting))], earlier(next, left)
+}
+
+// evictIdle evicts the bound box that is idle for the longest time if that is more than IdleTTL. It
+// returns how long the box has left otherwise.
+func (s *scheduler) evictIdle(now time.Time) time.Duration {
+	b := s.oldest(func(b *pooledBox) bool { return b.state == bound })
+	if b == nil {
+		return 0
+	}
+	if left := b.used.Add(s.opts.IdleTTL).Sub(now); left > 0 {
+		return left
+	}
+	s.evict(b)
+	return 0
+}
+
+// slowBoot is how long a box counts as booting. One that takes longer waits for packages, an image or a
+// module that does not end, and must not keep boxes of other environments from being created.
+const slowBoot = 5 * time.Second
+
+// booting counts the boxes that boot, and returns when the next one no longer counts (0: there is none).
+func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
+	for _, b := range s.boxes {
+		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
+			n, next = n+1, earlier(next, left)
+		}
+	}
+	return n, next
+}
+
+// maxBoots is how many boxes boot at once: each keeps a processor busy.
+func maxBoots() int { return max(2, runtime.NumCPU()) }
+
+// earlier returns the shorter of two waits; 0 means no limit.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// refillPace keeps refills out of the way of tasks. While boxes are in use, or were a moment ago, one box
+// is created at a time, and only after the pool has lacked boxes for a while.
+type refillPace struct {
+	active       time.Time // last time that a box was acquired or released
+	lackingSince time.Time // zero: the pool lacks no boxes
+}
+
+const (
+	idleAfter      = 50 * time.Millisecond // without activity the pool counts as idle
+	maxRefillDelay = time.Second           // for which tasks hold up a refill
+)
+
+// allowed returns how many more boxes may be created for refills now; if none, also when to ask again.
+func (r *refillPace) allowed(now time.Time, creating, inUse int) (n int, wait time.Duration) {
+	untilIdle := r.active.Add(idleAfter).Sub(now)
+	if inUse == 0 && untilIdle <= 0 {
+		return max(0, maxBoots()-creating), 0
+	}
+	untilDue := r.lackingSince.Add(maxRefillDelay).Sub(now)
+	if untilDue <= 0 {
+		return max(0, 1-creating), 0
+	}
+	if inUse == 0 {
+		return 0, min(untilIdle, untilDue)
+	}
+	return 0, untilDue
+}
+
+// bootFailures are the consecutive failures to create a box of an environment, and the back-off after them.
+type bootFailures struct {
+	attempts int
+	err      error // the last one
+	until    time.Time
+}
+
+const (
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 30 * time.Second
+
+	// maxAttempts is after how many failures in a row requests fail.
+	maxAttempts = 3
+)
+
+func (f *bootFailures) add(err error, now time.Time) {
+	f.attempts++
+	if errors.Is(err, context.DeadlineExceeded) { // requests have waited for long enough
+		f.attempts = max(f.attempts, maxAttempts)
+	}
+	f.err = err
+	pause := min(maxBackoff, minBackoff<<min(f.attempts-1, 16))
+	f.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // spreads attempts, hides nothing
+}

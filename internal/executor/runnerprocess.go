@@ -1,0 +1,367 @@
+package executor
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/executor/runner"
+)
+
+const (
+	readyTimeout  = 30 * time.Second // for a runner to clean up after a program
+	destroyWait   = time.Minute      // for a box to be destroyed
+	maxStderrTail = 8 << 10          // bytes kept of what a runner writes to standard error
+)
+
+// A runnerProcess is the Python process inside one box; it runs one program at a time. Its reader
+// goroutine owns the session until the box is destroyed.
+type runnerProcess struct {
+	box     Box
+	boot    bootMode
+	session Session
+	guest   Guest
+	python  string            // version of the interpreter
+	frames  chan runner.Frame // closed after the last one
+	killed  chan struct{}     // closed before the box is destroyed
+	done    chan struct{}     // closed after the process has ended; guards code and err
+	code    int               // exit code
+	err     error             // why frames ended; nil after a regular end of the stream
+	stderr  tail
+	writing sync.Mutex   // held for a whole message
+	busy    bool         // has not reported ready since its last program; owned by run
+	kill    func() error // destroys the box, once
+
+	// Owned by startRunner.
+	preload   []string
+	imported  int    // modules of preload that the runner has begun to import
+	importing string // the last of these, until it is done
+}
+
+// runnerEnv is the environment that a box must be created with (Spec.Env).
+func runnerEnv() []string { return runner.Env() }
+
+// A template is what the first boxes of an environment give to later ones, taken before they ran any
+// program. The zero value is empty.
+type template struct {
+	compiled compiledRunner
+	snapshot snapshot
+}
+
+// startRunner starts the runner in the box, and returns when it has a process forked for a first program.
+// preload names modules that are imported before programs start. After an error the box is destroyed; if
+// it is a *snapshotError, another box may succeed.
+func startRunner(ctx context.Context, box Box, preload []string, template *template) (*runnerProcess, error) {
+	mode := template.snapshot.bootMode(box, preload)
+	if mode != restoreSnapshot {
+		return bootRunner(ctx, box, preload, template, mode)
+	}
+	limited, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	r, err := bootRunner(limited, box, preload, template, mode)
+	if err != nil {
+		err = template.snapshot.giveUpUnlessCancelled(ctx, err)
+	}
+	return r, err
+}
+
+func bootRunner(
+	ctx context.Context, box Box, preload []string, template *template, mode bootMode,
+) (*runnerProcess, error) {
+	r := &runnerProcess{
+		box:     box,
+		boot:    mode,
+		preload: preload,
+		guest:   DefaultGuest(),
+		frames:  make(chan runner.Frame, 16),
+		killed:  make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	r.kill = sync.OnceValue(r.destroyBox)
+	if g, ok := box.(GuestReporter); ok {
+		r.guest = g.Guest()
+	}
+	var err error
+	argv := runner.Argv(r.guest.Python)
+	if s, ok := box.(Snapshotter); ok && mode == restoreSnapshot {
+		r.session, err = s.Restore(ctx, template.snapshot.dir, argv)
+	} else {
+		r.session, err = box.Exec(ctx, argv)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start runner: %w", err), r.kill())
+	}
+	go r.readFrames() // ends with the box; close waits for it
+	if err := r.awaitHello(ctx, template); err != nil {
+		closing := r.close(context.WithoutCancel(ctx)) // first: then stderr is complete
+		return nil, errors.Join(r.explain(err), closing)
+	}
+	return r, nil
+}
+
+// explain adds the runner's standard error, and the module that it was importing, to a failed start.
+func (r *runnerProcess) explain(err error) error {
+	err = fmt.Errorf("%w%s", err, r.stderr.suffix())
+	if r.importing == "" {
+		return err
+	}
+	return &HostError{
+		Reason: ReasonPreload, Err: fmt.Errorf("preload of %s: %w", r.importing, err),
+		Fix: "correct execution.preload or pools.NAME.preload, " +
+			"or add the module to the requirements or the image of the pool",
+	}
+}
+
+// awaitHello sends the runner's source, unless the box was restored, and waits until it is ready. Errors
+// of kill are reported by close; those of send show as the end of the frames.
+func (r *runnerProcess) awaitHello(ctx context.Context, template *template) error {
+	if r.boot != restoreSnapshot {
+		source := r.source(template)
+		var writer sync.WaitGroup
+		writer.Go(func() { _, _ = r.session.Stdin().Write(source) })
+		defer writer.Wait()
+	}
+	if r.boot == bootAndSnapshot {
+		if _, err := r.awaitFrame(ctx, "warm", template); err != nil {
+			return err
+		}
+		if err := template.snapshot.take(ctx, r.box); err != nil {
+			_ = r.kill()
+			return err
+		}
+	}
+	if r.boot != bootOnly {
+		_ = r.send(runner.Signal{Type: "resume"}, nil)
+	}
+	f, err := r.awaitFrame(ctx, "hello", template)
+	r.python = f.Python
+	return err
+}
+
+func (r *runnerProcess) source(template *template) []byte {
+	return runner.Source(runner.Boot{
+		Workspace:     r.guest.Workspace,
+		Catalogue:     r.guest.Catalogue,
+		Scratch:       r.guest.Scratch,
+		StaleCaches:   r.guest.StaleCaches,
+		OOMEvents:     r.guest.OOMEvents,
+		CountsThreads: r.guest.CountsThreads,
+		SeparateUser:  r.guest.SeparateUser,
+		UID:           r.guest.UID,
+		Preload:       append([]string{}, r.preload...),
+		Pause:         r.boot == bootAndSnapshot,
+		Compiled:      template.compiled.get(),
+	})
+}
+
+// awaitFrame waits for the frame of that type, before the first program. After an error the box is
+// destroyed, or about to be.
+func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *template) (runner.Frame, error) {
+	for {
+		select {
+		case f, ok := <-r.frames:
+			switch {
+			case !ok:
+				<-r.done
+				return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmp.Or(r.err, io.EOF))
+			case f.Type == "preload" && r.imported < len(r.preload):
+				r.imported, r.importing = r.imported+1, r.preload[r.imported]
+				continue
+			case f.Type != want:
+				_ = r.kill()
+				return f, fmt.Errorf("runner sent %q before %s", f.Type, want)
+			case f.Version != runner.Version:
+				_ = r.kill()
+				return f, fmt.Errorf("runner has protocol version %d, not %d", f.Version, runner.Version)
+			}
+			r.importing = ""
+			if len(f.Body) > 0 {
+				template.compiled.set(runner.Compiled{Interpreter: f.Interpreter, Code: f.Body})
+			}
+			return f, nil
+		case <-ctx.Done():
+			_ = r.kill()
+			return runner.Frame{}, fmt.Errorf("wait for runner: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// compiledRunner keeps the runner as a box compiled it, for later boxes: that saves a tenth of their boot
+// time. It is trusted because the box had run no program yet.
+type compiledRunner struct {
+	mu   sync.Mutex
+	last runner.Compiled
+}
+
+func (c *compiledRunner) get() runner.Compiled {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+func (c *compiledRunner) set(last runner.Compiled) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = last
+}
+
+// alive reports whether the runner can run a program, now or as soon as it has cleaned up.
+func (r *runnerProcess) alive() bool {
+	select {
+	case <-r.killed:
+		return false
+	case <-r.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (r *runnerProcess) ended() <-chan struct{} { return r.done }
+
+func (r *runnerProcess) restored() bool { return r.boot == restoreSnapshot }
+
+// wasKilled reports whether this process ended the box.
+func (r *runnerProcess) wasKilled() bool {
+	select {
+	case <-r.killed:
+		return true
+	default:
+		return false
+	}
+}
+
+// close destroys the box and waits until the reader has ended. It may be called again.
+func (r *runnerProcess) close(ctx context.Context) error {
+	err := r.kill()
+	if r.session == nil {
+		return err
+	}
+	select {
+	case <-r.done:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("wait for runner to end: %w", context.Cause(ctx)))
+	}
+}
+
+func (r *runnerProcess) destroyBox() error {
+	close(r.killed)
+	ctx, cancel := context.WithTimeout(context.Background(), destroyWait)
+	defer cancel()
+	if err := r.box.Destroy(ctx); err != nil {
+		return fmt.Errorf("destroy box: %w", err)
+	}
+	return nil
+}
+
+// readFrames forwards the runner's frames until it ends. A violation of the protocol ends the box.
+func (r *runnerProcess) readFrames() {
+	var copying sync.WaitGroup
+	copying.Go(func() { _, _ = io.Copy(&r.stderr, r.session.Stderr()) })
+	in := bufio.NewReaderSize(r.session.Stdout(), 64<<10)
+	for {
+		f, err := runner.Read(in)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				r.err = err
+			}
+			break
+		}
+		select {
+		case r.frames <- f:
+		case <-r.killed: // frames may have no receiver any more
+		}
+	}
+	if errors.Is(r.err, runner.ErrFrame) {
+		_ = r.kill() // close returns its error
+	}
+	_, _ = io.Copy(io.Discard, in)
+	_ = r.session.Stdin().Close()
+	copying.Wait()
+	code, err := r.session.Wait()
+	r.code, r.err = code, cmp.Or(r.err, err)
+	close(r.done)
+	close(r.frames)
+}
+
+func (r *runnerProcess) send(header any, body []byte) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	return runner.Write(r.session.Stdin(), header, body)
+}
+
+// awaitReady waits until the runner has cleaned up after its last program.
+func (r *runnerProcess) awaitReady(ctx context.Context) error {
+	if !r.alive() {
+		return errors.New("the box is gone" + r.stderr.suffix())
+	}
+	if !r.busy {
+		return nil
+	}
+	select {
+	case f, ok := <-r.frames: // the common case: some time has passed since the last program
+		return r.checkReady(f, ok)
+	default:
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("runner is not ready after %s", readyTimeout))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = r.kill() }) // a runner that stops reading must not block send
+	_ = r.send(runner.Signal{Type: "next"}, nil)            // an error shows as the end of the frames
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	select {
+	case f, ok := <-r.frames:
+		return r.checkReady(f, ok)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// checkReady checks the frame that followed a program. ok is false if the runner has ended.
+func (r *runnerProcess) checkReady(f runner.Frame, ok bool) error {
+	if !ok {
+		return fmt.Errorf("runner ended with code %d%s", r.code, r.stderr.suffix())
+	}
+	if f.Type != "ready" {
+		return fmt.Errorf("runner sent %q before ready", f.Type)
+	}
+	r.busy = false
+	return nil
+}
+
+// tail keeps the last maxStderrTail bytes written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if len(t.text) > maxStderrTail {
+		t.text = append([]byte(nil), t.text[len(t.text)-maxStderrTail:]...)
+	}
+	return len(p), nil
+}
+
+// suffix returns ": " and the text, for the end of an error message, or nothing.
+func (t *tail) suffix() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "\uFFFD")); text != "" {
+		return ": " + text
+	}
+	return ""
+}

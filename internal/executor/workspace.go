@@ -1,0 +1,119 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// workspaceMode is the mode of a workspace directory when a program begins.
+const workspaceMode = 0o700
+
+// diskMode says whether boxes get disks of their own. The first attempt decides it.
+type diskMode int
+
+const (
+	disksUntried diskMode = iota
+	disksOn
+	disksOff
+)
+
+// workspacesDir is where the pool keeps the workspaces of its boxes.
+func (p *Pool) workspacesDir() string { return filepath.Join(p.opts.Dir, p.opts.Owner, "ws") }
+
+// snapshotsDir is where the pool keeps the snapshots of its boxes.
+func (o PoolOptions) snapshotsDir() string { return filepath.Join(o.Dir, o.Owner, "saved") }
+
+// resetFiles removes what a dead predecessor left, and makes the pool's empty directories.
+func (p *Pool) resetFiles() error {
+	for dir, mode := range map[string]os.FileMode{p.workspacesDir(): 0o711, p.opts.snapshotsDir(): 0o700} {
+		if err := hostdir.Remove(dir); err != nil {
+			return fmt.Errorf("sweep files of boxes: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeFiles removes the pool's directories after all boxes are destroyed.
+func (p *Pool) removeFiles(ctx context.Context) error {
+	p.mu.Lock()
+	left := len(p.sched.boxes)
+	p.mu.Unlock()
+	if left > 0 {
+		return fmt.Errorf("stop pool: %d boxes could not be destroyed", left)
+	}
+	if err := hostdir.Remove(filepath.Dir(p.workspacesDir())); err != nil {
+		return fmt.Errorf("stop pool: %w", err)
+	}
+	p.log.DebugContext(ctx, "pool stopped")
+	return nil
+}
+
+// makeWorkspace makes the box's empty workspace, owned by the user that programs run as: a disk of its
+// own where that works, else a directory.
+func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
+	parent := filepath.Join(p.workspacesDir(), b.id)
+	b.dir = filepath.Join(parent, "workspace")
+	if err := os.Mkdir(parent, 0o711); err != nil {
+		return fmt.Errorf("make workspace: %w", err)
+	}
+	if mode := p.diskMode(); mode != disksOff {
+		err := p.makeDisk(ctx, b, filepath.Join(parent, "disk"))
+		if err == nil || mode == disksOn || ctx.Err() != nil {
+			return err
+		}
+		p.log.WarnContext(ctx, "boxes get no disks of their own; the size of workspaces is watched instead", "error", err)
+		p.setDiskMode(disksOff)
+		if err := hostdir.Remove(parent); err != nil {
+			return err
+		}
+		if err := os.Mkdir(parent, 0o711); err != nil {
+			return fmt.Errorf("make workspace: %w", err)
+		}
+	}
+	if err := os.Mkdir(b.dir, workspaceMode); err != nil {
+		return fmt.Errorf("make workspace: %w", err)
+	}
+	if uid := DefaultGuest().UID; os.Geteuid() == 0 {
+		return os.Chown(b.dir, uid, uid)
+	}
+	return nil
+}
+
+func (p *Pool) makeDisk(ctx context.Context, b *pooledBox, image string) error {
+	uid := DefaultGuest().UID
+	if err := hostdir.NewDisk(ctx, image, b.dir, p.opts.DiskMB, uid, uid); err != nil {
+		return err
+	}
+	b.hasDisk = true
+	p.setDiskMode(disksOn)
+	return os.Chmod(b.dir, workspaceMode)
+}
+
+func (p *Pool) removeWorkspace(b *pooledBox) error {
+	return hostdir.Remove(filepath.Join(p.workspacesDir(), b.id))
+}
+
+func (p *Pool) diskMode() diskMode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disks
+}
+
+// setDiskMode records the outcome of the first attempt.
+func (p *Pool) setDiskMode(mode diskMode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.disks == disksUntried {
+		p.disks = mode
+	}
+}
