@@ -49,7 +49,7 @@ type Catalogue struct {
 
 	mu        sync.Mutex // one reading at a time
 	servers   map[string]*serverFiles
-	astray    []Broken // what is beside the servers, as it was last
+	misplaced    []Broken // what is beside the servers, as it was last
 	approvals cachedFile
 	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
 	last      *Listing
@@ -72,7 +72,7 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(c.servers)
-		c.astray = nil
+		c.misplaced = nil
 		c.last = NewListing(nil)
 		return c.last, nil
 	}
@@ -94,17 +94,17 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
 	}
-	snap, err := c.assemble(broken)
+	listing, err := c.buildListing(broken)
 	if err != nil {
 		return nil, err
 	}
-	c.last = snap
-	return snap, nil
+	c.last = listing
+	return listing, nil
 }
 
 // Place makes the catalogue as it is now a directory dir/<id>: Source.
 func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
-	v, snap, err := c.Pack(ctx)
+	v, listing, err := c.Pack(ctx)
 	if err != nil {
 		return Version{}, nil, err
 	}
@@ -113,7 +113,7 @@ func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, 
 			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", v.ID, err)
 		}
 	}
-	return v, snap, nil
+	return v, listing, nil
 }
 
 func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {
@@ -139,8 +139,8 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 			present[name] = true
 		}
 	}
-	changed = !slices.Equal(broken, c.astray)
-	c.astray = slices.Clone(broken) // who gets broken sorts it
+	changed = !slices.Equal(broken, c.misplaced)
+	c.misplaced = slices.Clone(broken) // who gets broken sorts it
 	for name := range c.servers {
 		if !present[name] {
 			delete(c.servers, name)
@@ -182,7 +182,7 @@ func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if c.approvals.stat.same(info) {
+	if c.approvals.stat.unchanged(info) {
 		return false, nil
 	}
 	next := readFile(root, ApprovalsFile, info)
@@ -223,7 +223,7 @@ func (c *Catalogue) check(ctx context.Context) error {
 	return nil
 }
 
-func (c *Catalogue) assemble(broken []Broken) (*Listing, error) {
+func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	approvals, err := parseApprovals(c.approvals.data)
 	if err != nil {
 		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
@@ -251,14 +251,14 @@ func (c *Catalogue) assemble(broken []Broken) (*Listing, error) {
 				continue
 			}
 			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {
-				describe(&t, index, i, approvals)
+				applyDefinition(&t, index, i, approvals)
 			}
 			all = append(all, t)
 		}
 	}
-	snap := NewListing(all, broken...)
-	snap.Warnings = warnings
-	return snap, nil
+	listing := NewListing(all, broken...)
+	listing.Warnings = warnings
+	return listing, nil
 }
 
 // tool returns the tool of one module file, or why it is none. Where the checker and the reader
@@ -288,7 +288,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 }
 
 // describe makes a module that stands for an MCP tool what its definition says.
-func describe(t *Tool, index *parsedIndex, i int, approvals Approvals) {
+func applyDefinition(t *Tool, index *parsedIndex, i int, approvals Approvals) {
 	d := index.Tools[i]
 	t.Server, t.Name, t.About = index.Server, d.Name, index.About
 	t.Title, t.Description, t.Doc = text.Printable(d.Title), text.Printable(d.Description), ""

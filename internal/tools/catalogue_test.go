@@ -117,17 +117,17 @@ func TestBrokenFiles(t *testing.T) {
 		if check != nil { // what only Python finds
 			lines["s/expr.py"], lines["s/indent.py"] = 2, 2
 		}
-		snap := read(t, tools.OpenCatalogue(dir, tools.Options{Check: check}))
-		for _, b := range snap.Broken {
+		listing := read(t, tools.OpenCatalogue(dir, tools.Options{Check: check}))
+		for _, b := range listing.Broken {
 			want, listed := lines[b.Path]
 			if !listed || b.Message == "" || (b.Line != want && check == nil) || (want > 0 && b.Line == 0) {
 				t.Errorf("broken: %s, want line %d", b, want)
 			}
 		}
-		if len(snap.Broken) != len(lines) {
-			t.Errorf("%d broken, want %d: %v", len(snap.Broken), len(lines), snap.Broken)
+		if len(listing.Broken) != len(lines) {
+			t.Errorf("%d broken, want %d: %v", len(listing.Broken), len(lines), listing.Broken)
 		}
-		if _, err := snap.Lookup("s", "good"); err != nil {
+		if _, err := listing.Lookup("s", "good"); err != nil {
 			t.Errorf("the good file: %v", err)
 		}
 	}
@@ -138,18 +138,18 @@ func TestBrokenServersAreSeenAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "s/good.py", "def good(): pass\n")
 	c := tools.OpenCatalogue(dir, tools.Options{})
-	if snap := read(t, c); len(snap.Broken) != 0 {
-		t.Fatalf("broken: %v", snap.Broken)
+	if listing := read(t, c); len(listing.Broken) != 0 {
+		t.Fatalf("broken: %v", listing.Broken)
 	}
 	write(t, dir, "astray.py", "def astray(): pass\n")
-	if snap := read(t, c); len(snap.Broken) != 1 || snap.Broken[0].Message != "a tool's file is in its server's directory: servers/mine/astray.py, say" {
-		t.Errorf("broken: %v", snap.Broken)
+	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != "a tool's file is in its server's directory: servers/mine/astray.py, say" {
+		t.Errorf("broken: %v", listing.Broken)
 	}
 	if err := os.Remove(filepath.Join(dir, "astray.py")); err != nil {
 		t.Fatal(err)
 	}
-	if snap := read(t, c); len(snap.Broken) != 0 {
-		t.Errorf("broken: %v", snap.Broken)
+	if listing := read(t, c); len(listing.Broken) != 0 {
+		t.Errorf("broken: %v", listing.Broken)
 	}
 }
 
@@ -255,8 +255,8 @@ func TestApprovals(t *testing.T) {
 	next.InputSchema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{}}}`)
 	next.Annotations.Destructive = &yes
 	generated(t, dir, "up-stream", next)
-	snap := read(t, c)
-	if tool, _ = snap.Lookup("up-stream", "get-it"); tool.State != tools.Changed {
+	listing := read(t, c)
+	if tool, _ = listing.Lookup("up-stream", "get-it"); tool.State != tools.Changed {
 		t.Errorf("after a change: %s", tool.State)
 	}
 	approvals, err = tools.LoadApprovals(dir)
@@ -272,8 +272,8 @@ func TestApprovals(t *testing.T) {
 	if diff := cmp.Diff(want, approvals.Difference("up-stream", next)); diff != "" {
 		t.Errorf("Difference (-want +got):\n%s", diff)
 	}
-	if len(snap.Warnings) != 1 || snap.Warnings[0].Message != "hidden character U+200B, 1 times" {
-		t.Errorf("warnings = %+v", snap.Warnings)
+	if len(listing.Warnings) != 1 || listing.Warnings[0].Message != "hidden character U+200B, 1 times" {
+		t.Errorf("warnings = %+v", listing.Warnings)
 	}
 	if got := approvals.Difference("up-stream", d); got != nil {
 		t.Errorf("Difference of nothing = %q", got)

@@ -17,7 +17,7 @@ import (
 // value, in a stable order. Texts are quoted, so that nothing in them is taken for our own words.
 func difference(before, after Definition) []string {
 	var out []string
-	compare(&out, "", asTree(before), asTree(after))
+	compareValues(&out, "", asTree(before), asTree(after))
 	return out
 }
 
@@ -35,11 +35,11 @@ func asTree(d Definition) any {
 	return v
 }
 
-func compare(out *[]string, at string, before, after any) {
+func compareValues(out *[]string, at string, before, after any) {
 	a, aMap := before.(map[string]any)
 	b, bMap := after.(map[string]any)
 	if !aMap || !bMap {
-		if was, is := show(before), show(after); was != is {
+		if was, is := formatValue(before), formatValue(after); was != is {
 			*out = append(*out, fmt.Sprintf("%s: %s → %s", cmp.Or(at, "."), was, is))
 		}
 		return
@@ -57,16 +57,16 @@ func compare(out *[]string, at string, before, after any) {
 		path := strings.TrimPrefix(at+"."+text.Printable(k), ".")
 		switch {
 		case !inOld:
-			*out = append(*out, fmt.Sprintf("+ %s: %s", path, show(y)))
+			*out = append(*out, fmt.Sprintf("+ %s: %s", path, formatValue(y)))
 		case !inNew:
-			*out = append(*out, fmt.Sprintf("- %s: %s", path, show(x)))
+			*out = append(*out, fmt.Sprintf("- %s: %s", path, formatValue(x)))
 		default:
-			compare(out, path, x, y)
+			compareValues(out, path, x, y)
 		}
 	}
 }
 
-func show(v any) string {
+func formatValue(v any) string {
 	if s, ok := v.(string); ok {
 		return strconv.QuoteToGraphic(text.Printable(s))
 	}

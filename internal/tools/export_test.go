@@ -16,5 +16,5 @@ func Resign(archive []byte) Version {
 	if err != nil {
 		panic(err)
 	}
-	return Version{ID: identify(plain), Archive: archive}
+	return Version{ID: versionIDOf(plain), Archive: archive}
 }

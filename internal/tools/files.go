@@ -45,10 +45,10 @@ type fileStat struct {
 }
 
 // racy is how long a modification time may stand still while a file is written again.
-const racy = 20 * time.Millisecond
+const racyWindow = 20 * time.Millisecond
 
-func (s fileStat) same(info fs.FileInfo) bool {
-	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racy
+func (s fileStat) unchanged(info fs.FileInfo) bool {
+	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racyWindow
 }
 
 const (
@@ -73,7 +73,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	if err != nil {
 		return false, err
 	}
-	seen := make(map[string]bool, len(entries))
+	present := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		name := e.Name()
 		if name != IndexFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, ".")) {
@@ -86,13 +86,13 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 		if err != nil {
 			return false, err
 		}
-		seen[name] = true
-		if s.file(root, name, info) {
+		present[name] = true
+		if s.refreshFile(root, name, info) {
 			changed = true
 		}
 	}
 	for name := range s.files {
-		if !seen[name] {
+		if !present[name] {
 			delete(s.files, name)
 			changed = true
 		}
@@ -101,9 +101,9 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 }
 
 // file reads one file if it may have changed, and reports whether it has.
-func (s *serverFiles) file(root *os.Root, name string, info fs.FileInfo) (changed bool) {
+func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) (changed bool) {
 	old := s.files[name]
-	if old != nil && old.stat.same(info) {
+	if old != nil && old.stat.unchanged(info) {
 		return false
 	}
 	next := readFile(root, name, info)
@@ -111,18 +111,18 @@ func (s *serverFiles) file(root *os.Root, name string, info fs.FileInfo) (change
 		old.stat = next.stat
 		return false
 	}
-	next.understand(name)
+	next.interpret(name)
 	s.files[name] = next
 	return true
 }
 
 // understand reads what the file of this name says.
-func (f *cachedFile) understand(name string) {
+func (f *cachedFile) interpret(name string) {
 	switch {
 	case name == IndexFile:
 		f.index = parseIndex(f)
 	case f.skipped == "" && !isHelper(name):
-		f.parse(strings.TrimSuffix(name, ".py"))
+		f.parseModule(strings.TrimSuffix(name, ".py"))
 	}
 }
 
@@ -163,7 +163,7 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 	return f
 }
 
-func (f *cachedFile) parse(name string) {
+func (f *cachedFile) parseModule(name string) {
 	if f.header, f.sealed = readHeader(f.data); f.sealed {
 		f.fn = function{name: f.header.Function, signature: f.header.Signature}
 		return

@@ -26,10 +26,10 @@ func Lint(server string, d Definition) []Finding {
 		{"title", d.Title},
 		{"title", d.Annotations.Title},
 		{"description", d.Description},
-		{"schema", texts(d.InputSchema)},
-		{"schema", texts(d.OutputSchema)},
+		{"schema", schemaTexts(d.InputSchema)},
+		{"schema", schemaTexts(d.OutputSchema)},
 	} {
-		for _, message := range lintText(f.text) {
+		for _, message := range lintString(f.text) {
 			out = append(out, Finding{Tool: server + "/" + text.Printable(d.Name), Field: f.name, Message: message})
 		}
 	}
@@ -38,7 +38,7 @@ func Lint(server string, d Definition) []Finding {
 
 // texts returns every text in a JSON value, keys too, a line each: in JSON a hidden character may be
 // written as an escape.
-func texts(raw json.RawMessage) string {
+func schemaTexts(raw json.RawMessage) string {
 	var b strings.Builder
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	for {
@@ -53,7 +53,7 @@ func texts(raw json.RawMessage) string {
 	}
 }
 
-func lintText(s string) []string {
+func lintString(s string) []string {
 	var out []string
 	counts := map[rune]int{}
 	var order []rune

@@ -21,7 +21,7 @@ type Overlay struct {
 // Extend returns the catalogue of a tenant: the fleet's, and what the overlay adds. A server that the
 // fleet has is the fleet's: the tenant's of that name is listed as broken. used are the files of the
 // others.
-func Extend(base *Listing, o *Overlay) (snap *Listing, used map[string][]byte, err error) {
+func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
 	taken := map[string]string{}
 	for _, t := range base.Tools {
 		taken[t.Package()] = t.Server
@@ -47,9 +47,9 @@ func Extend(base *Listing, o *Overlay) (snap *Listing, used map[string][]byte, e
 		own.Tools[i].State = Registered
 		own.Tools[i].Exposed = o.Expose[own.Tools[i].ID()]
 	}
-	snap = NewListing(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
-	snap.Warnings = slices.Concat(base.Warnings, own.Warnings)
-	return snap, used, nil
+	listing = NewListing(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
+	listing.Warnings = slices.Concat(base.Warnings, own.Warnings)
+	return listing, used, nil
 }
 
 // ReadFiles reads a catalogue out of files in memory, by their paths below servers/.
@@ -73,12 +73,12 @@ func readFiles(files map[string][]byte) (*Listing, error) {
 			c.servers[dir] = &serverFiles{files: map[string]*cachedFile{}}
 		}
 		f := &cachedFile{data: data, sum: sha256.Sum256(data)}
-		f.understand(file)
+		f.interpret(file)
 		c.servers[dir].files[file] = f
 	}
-	snap, err := c.assemble(broken)
+	listing, err := c.buildListing(broken)
 	if err != nil {
 		return nil, fmt.Errorf("read the files of a catalogue: %w", err)
 	}
-	return snap, nil
+	return listing, nil
 }

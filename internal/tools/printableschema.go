@@ -22,7 +22,7 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	if d.Decode(&v) != nil {
 		return schema // what is no JSON was refused before
 	}
-	showTexts(v)
+	printableTexts(v)
 	out, err := json.Marshal(v)
 	if err != nil {
 		return schema
@@ -31,13 +31,13 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 }
 
 // showTexts changes the texts below v in place and returns v, or what to put for a text.
-func showTexts(v any) any {
+func printableTexts(v any) any {
 	switch v := v.(type) {
 	case string:
 		return text.Printable(v)
 	case []any:
 		for i, e := range v {
-			v[i] = showTexts(e)
+			v[i] = printableTexts(e)
 		}
 	case map[string]any:
 		for name, e := range v {
@@ -47,10 +47,10 @@ func showTexts(v any) any {
 			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 				named, _ := e.(map[string]any)
 				for name, schema := range named { // whatever it is called
-					named[name] = showTexts(schema)
+					named[name] = printableTexts(schema)
 				}
 			default:
-				v[name] = showTexts(e)
+				v[name] = printableTexts(e)
 			}
 		}
 	}

@@ -17,14 +17,14 @@ type Published struct {
 	bucket objects.Objects
 
 	mu      sync.Mutex
-	asked   time.Time
+	checkedAt   time.Time
 	err     error // of the latest asking
 	version Version
-	snap    *Listing
+	listing    *Listing
 }
 
 // askEvery is how soon a host knows of a new version.
-const askEvery = 2 * time.Second
+const pollInterval = 2 * time.Second
 
 // OpenPublished returns the catalogue in the bucket; it reads nothing yet.
 func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket: bucket} }
@@ -34,19 +34,19 @@ func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.snap, p.refresh(ctx)
+	return p.listing, p.refresh(ctx)
 }
 
 func (p *Published) refresh(ctx context.Context) error {
-	if time.Since(p.asked) < askEvery {
+	if time.Since(p.checkedAt) < pollInterval {
 		return p.err
 	}
-	p.err = p.ask(ctx)
-	p.asked = time.Now()
+	p.err = p.fetchCurrent(ctx)
+	p.checkedAt = time.Now()
 	return p.err
 }
 
-func (p *Published) ask(ctx context.Context) error {
+func (p *Published) fetchCurrent(ctx context.Context) error {
 	id, err := Current(ctx, p.bucket)
 	if err != nil || id == p.version.ID {
 		return err
@@ -60,11 +60,11 @@ func (p *Published) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fetch catalogue %s: %w", id, err)
 	}
-	snap, err := readFiles(files)
+	listing, err := readFiles(files)
 	if err != nil {
 		return err
 	}
-	p.version, p.snap = v, snap
+	p.version, p.listing = v, listing
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (p *Published) ask(ctx context.Context) error {
 func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.refresh(ctx); err != nil && p.snap == nil {
+	if err := p.refresh(ctx); err != nil && p.listing == nil {
 		return Version{}, nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, p.version.ID)); err != nil {
@@ -80,5 +80,5 @@ func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, 
 			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", p.version.ID, err)
 		}
 	}
-	return Version{ID: p.version.ID}, p.snap, nil
+	return Version{ID: p.version.ID}, p.listing, nil
 }

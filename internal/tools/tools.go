@@ -187,39 +187,39 @@ func NewListing(all []Tool, broken ...Broken) *Listing {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
 	})
 	slices.SortFunc(broken, func(a, b Broken) int { return cmp.Compare(a.Path, b.Path) })
-	s := &Listing{Tools: all, Broken: broken, byID: make(map[string]int, len(all))}
+	l := &Listing{Tools: all, Broken: broken, byID: make(map[string]int, len(all))}
 	for i, t := range all {
-		s.byID[t.ID()] = i
+		l.byID[t.ID()] = i
 	}
-	return s
+	return l
 }
 
 // Narrow returns what keep keeps of the tools, and of what is broken and warned of.
-func (s *Listing) Filter(keep func(server, tool string) bool) *Listing {
+func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
 	kept := func(id string) bool {
 		server, tool, _ := strings.Cut(id, "/")
 		return keep(server, tool)
 	}
-	out := NewListing(slices.DeleteFunc(slices.Clone(s.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
-		slices.DeleteFunc(slices.Clone(s.Broken), func(b Broken) bool { return !kept(strings.TrimSuffix(b.Path, ".py")) })...)
-	out.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(f Finding) bool { return !kept(f.Tool) })
+	out := NewListing(slices.DeleteFunc(slices.Clone(l.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
+		slices.DeleteFunc(slices.Clone(l.Broken), func(b Broken) bool { return !kept(strings.TrimSuffix(b.Path, ".py")) })...)
+	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(f Finding) bool { return !kept(f.Tool) })
 	return out
 }
 
 // Lookup returns the tool, or an *UnknownError that names the nearest ones.
-func (s *Listing) Lookup(server, name string) (Tool, error) {
-	if i, ok := s.byID[server+"/"+name]; ok {
-		return s.Tools[i], nil
+func (l *Listing) Lookup(server, name string) (Tool, error) {
+	if i, ok := l.byID[server+"/"+name]; ok {
+		return l.Tools[i], nil
 	}
 	e := &UnknownError{What: "tool", Name: server + "/" + name}
 	var ids []string
-	for _, t := range s.Tools {
+	for _, t := range l.Tools {
 		if t.Server == server {
 			ids = append(ids, t.ID())
 		}
 	}
 	if ids == nil {
-		for _, t := range s.Tools {
+		for _, t := range l.Tools {
 			ids = append(ids, t.ID())
 		}
 	}
@@ -228,17 +228,17 @@ func (s *Listing) Lookup(server, name string) (Tool, error) {
 }
 
 // KnowsServer is nil, or an *UnknownError that names the nearest servers that have a tool.
-func (s *Listing) CheckServer(name string) error {
-	if all := s.Servers(); !slices.Contains(all, name) {
+func (l *Listing) CheckServer(name string) error {
+	if all := l.Servers(); !slices.Contains(all, name) {
 		return &UnknownError{What: "server", Name: name, Nearest: Nearest(name, all, 3)}
 	}
 	return nil
 }
 
 // Servers returns the names of the servers that have a tool, sorted.
-func (s *Listing) Servers() []string {
+func (l *Listing) Servers() []string {
 	var names []string
-	for _, t := range s.Tools {
+	for _, t := range l.Tools {
 		names = append(names, t.Server)
 	}
 	return slices.Compact(names)

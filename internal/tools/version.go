@@ -48,19 +48,19 @@ var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 // Pack makes a version of the catalogue as it is now. Broken files are left out; a server without
 // an __init__.py gets one, so that `from servers.mine import f` is the function.
 func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
-	snap, err := c.Read(ctx)
+	listing, err := c.Read(ctx)
 	if err != nil {
 		return Version{}, nil, err
 	}
-	files, err := c.collect(snap)
+	files, err := c.filesToPack(listing)
 	if err != nil {
 		return Version{}, nil, fmt.Errorf("pack catalogue %s: %w", c.dir, err)
 	}
 	v, err := pack(files)
-	return v, snap, err
+	return v, listing, err
 }
 
-func (c *Catalogue) collect(snap *Listing) (map[string][]byte, error) {
+func (c *Catalogue) filesToPack(listing *Listing) (map[string][]byte, error) {
 	files := map[string][]byte{"servers/__init__.py": Support}
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func (c *Catalogue) collect(snap *Listing) (map[string][]byte, error) {
 	}
 	defer func() { _ = root.Close() }()
 	broken := map[string]bool{}
-	for _, b := range snap.Broken {
+	for _, b := range listing.Broken {
 		broken[b.Path] = true
 	}
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -81,7 +81,7 @@ func (c *Catalogue) collect(snap *Listing) (map[string][]byte, error) {
 		case name == ".":
 		case e.IsDir() && (strings.Count(name, "/") > 0 || !isIdentifier(name) || strings.HasPrefix(name, "_")):
 			return fs.SkipDir
-		case e.Type().IsRegular() && packed(name) && !broken[name]:
+		case e.Type().IsRegular() && isPackable(name) && !broken[name]:
 			if files["servers/"+name], err = fs.ReadFile(root.FS(), name); err != nil {
 				return err
 			}
@@ -92,11 +92,11 @@ func (c *Catalogue) collect(snap *Listing) (map[string][]byte, error) {
 		return nil, err
 	}
 	files["servers/__init__.py"] = Support
-	addInits(files, snap)
+	addInits(files, listing)
 	return files, nil
 }
 
-func packed(name string) bool {
+func isPackable(name string) bool {
 	if name == ApprovalsFile {
 		return true
 	}
@@ -104,9 +104,9 @@ func packed(name string) bool {
 	return strings.Contains(name, "/") && !strings.HasPrefix(path.Base(name), ".") && (ext == ".py" || ext == ".json" || ext == ".md")
 }
 
-func addInits(files map[string][]byte, snap *Listing) {
+func addInits(files map[string][]byte, listing *Listing) {
 	exports := map[string][]Export{}
-	for _, t := range snap.Tools {
+	for _, t := range listing.Tools {
 		dir, file := path.Split(t.Path)
 		exports[dir] = append(exports[dir], Export{strings.TrimSuffix(file, ".py"), t.Function})
 	}
@@ -119,8 +119,8 @@ func addInits(files map[string][]byte, snap *Listing) {
 }
 
 func pack(files map[string][]byte) (Version, error) {
-	var plain bytes.Buffer
-	tw := tar.NewWriter(&plain)
+	var tarball bytes.Buffer
+	tw := tar.NewWriter(&tarball)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 		if err := tw.WriteHeader(h); err != nil {
@@ -133,22 +133,22 @@ func pack(files map[string][]byte) (Version, error) {
 	if err := tw.Close(); err != nil {
 		return Version{}, err
 	}
-	if plain.Len() > maxArchive {
-		return Version{}, fmt.Errorf("pack catalogue: %d bytes are more than %d", plain.Len(), maxArchive)
+	if tarball.Len() > maxArchive {
+		return Version{}, fmt.Errorf("pack catalogue: %d bytes are more than %d", tarball.Len(), maxArchive)
 	}
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out)
-	if _, err := zw.Write(plain.Bytes()); err != nil {
+	if _, err := zw.Write(tarball.Bytes()); err != nil {
 		return Version{}, err
 	}
 	if err := zw.Close(); err != nil {
 		return Version{}, err
 	}
-	return Version{ID: identify(plain.Bytes()), Archive: out.Bytes()}, nil
+	return Version{ID: versionIDOf(tarball.Bytes()), Archive: out.Bytes()}, nil
 }
 
-func identify(plain []byte) string {
-	sum := sha256.Sum256(plain)
+func versionIDOf(tarball []byte) string {
+	sum := sha256.Sum256(tarball)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
 }
 
@@ -231,15 +231,15 @@ func (v Version) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := io.ReadAll(io.LimitReader(zr, maxArchive+1))
+	tarball, err := io.ReadAll(io.LimitReader(zr, maxArchive+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(plain) > maxArchive || identify(plain) != v.ID {
+	if len(tarball) > maxArchive || versionIDOf(tarball) != v.ID {
 		return nil, fmt.Errorf("the archive is not the one of version %s", v.ID)
 	}
 	files := map[string][]byte{}
-	tr := tar.NewReader(bytes.NewReader(plain))
+	tr := tar.NewReader(bytes.NewReader(tarball))
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {

@@ -20,7 +20,7 @@ import (
 // broken makes every request to the bucket fail.
 func broken(mem.Call) mem.Fault { return mem.Broken }
 
-func packed(t *testing.T, dir string) tools.Version {
+func isPackable(t *testing.T, dir string) tools.Version {
 	t.Helper()
 	v, _, err := tools.OpenCatalogue(dir, tools.Options{}).Pack(t.Context())
 	if err != nil {
@@ -36,12 +36,12 @@ func TestVersions(t *testing.T) {
 	write(t, dir, "mine/broken.py", "def broken(:\n")
 	write(t, dir, "mine/__pycache__/f.pyc", "x")
 	write(t, dir, "notes.txt", "x")
-	v := packed(t, dir)
+	v := isPackable(t, dir)
 	other := t.TempDir()
 	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if again := packed(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
+	if again := isPackable(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
 		t.Errorf("the same files are version %s and %s", v.ID, again.ID)
 	}
 	bucket := mem.New()
@@ -75,9 +75,9 @@ func TestVersions(t *testing.T) {
 		t.Errorf("files = %s, %v", got, err)
 	}
 	// The unpacked version has the same tools, and is itself again.
-	snap := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
-	if len(snap.Tools) != 2 || packed(t, filepath.Join(at, "servers")).ID != id {
-		t.Errorf("unpacked: %v", ids(snap))
+	listing := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
+	if len(listing.Tools) != 2 || isPackable(t, filepath.Join(at, "servers")).ID != id {
+		t.Errorf("unpacked: %v", ids(listing))
 	}
 	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
 		cmd := exec.Command(python, "-S", "-B", "-c", "from servers.mine import f; print(f())")
@@ -87,7 +87,7 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	write(t, dir, "mine/g.py", "def g(): pass\n")
-	if next := packed(t, dir); next.ID == v.ID {
+	if next := isPackable(t, dir); next.ID == v.ID {
 		t.Error("a new tool made no new version")
 	}
 }
@@ -123,7 +123,7 @@ func TestArchivesFromElsewhere(t *testing.T) {
 		}
 		return out.Bytes()
 	}
-	good := packed(t, t.TempDir())
+	good := isPackable(t, t.TempDir())
 	for name, v := range map[string]tools.Version{
 		"another content":  {ID: good.ID, Archive: archive(map[string]string{"servers/x.py": "x"}, tar.TypeReg)},
 		"no archive":       {ID: good.ID, Archive: []byte("hello")},

@@ -44,29 +44,29 @@ type VersionStoreOptions struct {
 // directory of links to both. Boxes cannot list the directory, so a program knows no version but its
 // own: what a tenant registers is not for others.
 type VersionStore struct {
-	o VersionStoreOptions
+	opts VersionStoreOptions
 
 	mu      sync.Mutex
-	base    placed              // what new tasks pin
-	read    *Listing            // of Source, when base was placed
-	known   map[string]*Listing // of base versions, by id
+	base    storedVersion              // what new tasks pin
+	lastRead    *Listing            // of Source, when base was placed
+	baseListings   map[string]*Listing // of base versions, by id
 	tenants map[string]*tenantVersions
 }
 
-type placed struct {
-	version string
-	snap    *Listing
+type storedVersion struct {
+	id string
+	listing    *Listing
 }
 
 type tenantVersions struct {
-	placed
+	storedVersion
 	base    *Listing
 	overlay *Overlay
-	older   []placed // the latest last
+	older   []storedVersion // the latest last
 }
 
 // keepOverlays is how many versions with a tenant's own tools stay for that tenant's running tasks.
-const keepOverlays = 32
+const maxOldVersions = 32
 
 // OpenShelf empties the directory and returns a shelf there.
 func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
@@ -80,38 +80,38 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the catalogue's versions: %w", err)
 	}
-	return &VersionStore{o: o, known: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil
+	return &VersionStore{opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil
 }
 
 // Dir is the directory of the versions.
-func (s *VersionStore) Dir() string { return s.o.Dir }
+func (s *VersionStore) Dir() string { return s.opts.Dir }
 
 // Current returns the tenant's catalogue as it is now: the name of a directory below Dir, complete
 // and never changed again, and its tools, which are the same Listing until something changes. When
 // the source cannot be read any more it goes on with what it had, and says so in the log.
-func (s *VersionStore) Current(ctx context.Context, tenant string) (version string, snap *Listing, err error) {
+func (s *VersionStore) Current(ctx context.Context, tenant string) (version string, listing *Listing, err error) {
 	var overlay *Overlay
-	if s.o.Overlay != nil { // which may take its time: no other tenant waits for that
-		overlay = s.o.Overlay(tenant)
+	if s.opts.Overlay != nil { // which may take its time: no other tenant waits for that
+		overlay = s.opts.Overlay(tenant)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
-		if s.base.snap == nil || ctx.Err() != nil {
+		if s.base.listing == nil || ctx.Err() != nil {
 			return "", nil, err
 		}
-		s.o.Log.WarnContext(ctx, "catalogue not read, the last one is used", "version", s.base.version, "error", err)
+		s.opts.Log.WarnContext(ctx, "catalogue not read, the last one is used", "version", s.base.id, "error", err)
 	}
 	if overlay == nil {
-		return s.base.version, s.base.snap, nil
+		return s.base.id, s.base.listing, nil
 	}
 	t := s.tenants[tenant]
-	if t == nil || t.base != s.base.snap || t.overlay != overlay {
+	if t == nil || t.base != s.base.listing || t.overlay != overlay {
 		if t, err = s.extend(ctx, tenant, overlay); err != nil {
 			return "", nil, fmt.Errorf("add the tools that tenant %s registered: %w", tenant, err)
 		}
 	}
-	return t.version, t.snap, nil
+	return t.id, t.listing, nil
 }
 
 // Pinned returns the tools of a version that Current returned before, here or on another host, and
@@ -120,9 +120,9 @@ func (s *VersionStore) Pinned(ctx context.Context, tenant, version string) (*Lis
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[tenant]; t != nil {
-		for _, p := range append(slices.Clone(t.older), t.placed) {
-			if p.version == version {
-				return p.snap, nil
+		for _, p := range append(slices.Clone(t.older), t.storedVersion) {
+			if p.id == version {
+				return p.listing, nil
 			}
 		}
 	}
@@ -135,105 +135,105 @@ func (s *VersionStore) Pinned(ctx context.Context, tenant, version string) (*Lis
 	if err != nil {
 		return nil, err
 	}
-	snap, used, err := Extend(base, &Overlay{Files: files})
+	listing, used, err := Extend(base, &Overlay{Files: files})
 	if err == nil {
-		err = s.link(baseID, overlayID, used, base)
+		err = s.symlinkOverlay(baseID, overlayID, used, base)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("catalogue %s: %w", version, err)
 	}
-	s.keep(ctx, tenant, &tenantVersions{placed: placed{version, snap}})
-	return snap, nil
+	s.setCurrent(ctx, tenant, &tenantVersions{storedVersion: storedVersion{version, listing}})
+	return listing, nil
 }
 
 func (s *VersionStore) refresh(ctx context.Context) error {
-	snap, err := s.o.Source.Read(ctx)
-	if err != nil || snap == s.read && s.read != nil {
+	listing, err := s.opts.Source.Read(ctx)
+	if err != nil || listing == s.lastRead && s.lastRead != nil {
 		return err
 	}
-	v, snap, err := s.o.Source.Unpack(ctx, s.o.Dir)
+	v, listing, err := s.opts.Source.Unpack(ctx, s.opts.Dir)
 	if err != nil {
 		return err
 	}
-	for _, b := range snap.Broken {
-		s.o.Log.WarnContext(ctx, "file of the catalogue is no tool", "path", b.Path, "line", b.Line, "reason", b.Message)
+	for _, b := range listing.Broken {
+		s.opts.Log.WarnContext(ctx, "file of the catalogue is no tool", "path", b.Path, "line", b.Line, "reason", b.Message)
 	}
-	s.o.Log.InfoContext(ctx, "catalogue", "version", v.ID, "tools", len(snap.Tools), "broken", len(snap.Broken))
-	s.store(ctx, versionKey(v.ID), v)
-	s.base, s.read, s.known[v.ID] = placed{v.ID, snap}, snap, snap
+	s.opts.Log.InfoContext(ctx, "catalogue", "version", v.ID, "tools", len(listing.Tools), "broken", len(listing.Broken))
+	s.upload(ctx, versionKey(v.ID), v)
+	s.base, s.lastRead, s.baseListings[v.ID] = storedVersion{v.ID, listing}, listing, listing
 	return nil
 }
 
 // store keeps a version for other hosts. Without it a task that runs again elsewhere takes the
 // catalogue as it is then.
-func (s *VersionStore) store(ctx context.Context, key string, v Version) {
-	if s.o.Objects == nil || v.Archive == nil {
+func (s *VersionStore) upload(ctx context.Context, key string, v Version) {
+	if s.opts.Objects == nil || v.Archive == nil {
 		return
 	}
-	if err := s.o.Objects.Put(ctx, key, v.Archive, objects.Sum(v.Archive)); err != nil {
-		s.o.Log.WarnContext(ctx, "version of the catalogue not kept for other hosts", "version", v.ID, "error", err)
+	if err := s.opts.Objects.Put(ctx, key, v.Archive, objects.Sum(v.Archive)); err != nil {
+		s.opts.Log.WarnContext(ctx, "version of the catalogue not kept for other hosts", "version", v.ID, "error", err)
 	}
 }
 
 // extend makes the tenant's version of the base and its overlay.
 func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*tenantVersions, error) {
-	snap, used, err := Extend(s.base.snap, o)
+	listing, used, err := Extend(s.base.listing, o)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenantVersions{placed: placed{s.base.version, snap}, base: s.base.snap, overlay: o}
+	t := &tenantVersions{storedVersion: storedVersion{s.base.id, listing}, base: s.base.listing, overlay: o}
 	if len(used) > 0 {
 		v, err := packOverlay(used)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.link(s.base.version, v.ID, used, s.base.snap); err != nil {
+		if err := s.symlinkOverlay(s.base.id, v.ID, used, s.base.listing); err != nil {
 			return nil, err
 		}
-		s.store(ctx, overlayKey(tenant, v.ID), v)
-		t.version += "." + v.ID
+		s.upload(ctx, overlayKey(tenant, v.ID), v)
+		t.id += "." + v.ID
 	}
-	for _, b := range snap.Broken {
-		if !slices.Contains(s.base.snap.Broken, b) {
-			s.o.Log.WarnContext(ctx, "registered tool is none", "tenant", tenant, "tool", b.Path, "reason", b.Message)
+	for _, b := range listing.Broken {
+		if !slices.Contains(s.base.listing.Broken, b) {
+			s.opts.Log.WarnContext(ctx, "registered tool is none", "tenant", tenant, "tool", b.Path, "reason", b.Message)
 		}
 	}
-	s.o.Log.InfoContext(ctx, "catalogue of a tenant", "tenant", tenant, "version", t.version, "tools", len(snap.Tools))
-	s.keep(ctx, tenant, t)
+	s.opts.Log.InfoContext(ctx, "catalogue of a tenant", "tenant", tenant, "version", t.id, "tools", len(listing.Tools))
+	s.setCurrent(ctx, tenant, t)
 	return t, nil
 }
 
 // keep makes t the tenant's current version, and lets go of old ones.
-func (s *VersionStore) keep(ctx context.Context, tenant string, t *tenantVersions) {
+func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
-		t.older = slices.DeleteFunc(append(old.older, old.placed), func(p placed) bool { return p.version == t.version })
+		t.older = slices.DeleteFunc(append(old.older, old.storedVersion), func(p storedVersion) bool { return p.id == t.id })
 	}
 	s.tenants[tenant] = t
-	for len(t.older) > keepOverlays {
-		gone := t.older[0].version
+	for len(t.older) > maxOldVersions {
+		gone := t.older[0].id
 		t.older = slices.Delete(t.older, 0, 1)
 		base, overlay, extended := strings.Cut(gone, ".")
-		if !extended || s.used(gone) {
+		if !extended || s.inUse(gone) {
 			continue
 		}
 		if err := errors.Join(os.RemoveAll(s.path(gone)), s.removeOverlay(overlay)); err != nil {
-			s.o.Log.WarnContext(ctx, "old version of a tenant's catalogue stays", "version", base+"."+overlay, "error", err)
+			s.opts.Log.WarnContext(ctx, "old version of a tenant's catalogue stays", "version", base+"."+overlay, "error", err)
 		}
 	}
 }
 
 func (s *VersionStore) removeOverlay(id string) error {
-	if s.used("." + id) {
+	if s.inUse("." + id) {
 		return nil
 	}
 	return os.RemoveAll(s.path(id))
 }
 
 // used reports whether a tenant's version ends so.
-func (s *VersionStore) used(suffix string) bool {
+func (s *VersionStore) inUse(suffix string) bool {
 	for _, t := range s.tenants {
-		for _, p := range append(slices.Clone(t.older), t.placed) {
-			if strings.HasSuffix(p.version, suffix) {
+		for _, p := range append(slices.Clone(t.older), t.storedVersion) {
+			if strings.HasSuffix(p.id, suffix) {
 				return true
 			}
 		}
@@ -241,28 +241,28 @@ func (s *VersionStore) used(suffix string) bool {
 	return false
 }
 
-func (s *VersionStore) path(name string) string { return filepath.Join(s.o.Dir, name) }
+func (s *VersionStore) path(name string) string { return filepath.Join(s.opts.Dir, name) }
 
 // link makes dir/<overlay> of the files, and dir/<base>.<overlay> of links to it and the base.
-func (s *VersionStore) link(base, overlay string, files map[string][]byte, snap *Listing) error {
+func (s *VersionStore) symlinkOverlay(base, overlay string, files map[string][]byte, listing *Listing) error {
 	target := s.path(base + "." + overlay)
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(s.path(overlay)); err != nil {
-		if err := writeTree(s.o.Dir, overlay, files); err != nil {
+		if err := writeTree(s.opts.Dir, overlay, files); err != nil {
 			return err
 		}
 	}
 	links := map[string]string{"__init__.py": base}
-	for _, t := range snap.Tools {
+	for _, t := range listing.Tools {
 		links[t.Package()] = base
 	}
 	for name := range files {
 		dir, _, _ := strings.Cut(name, "/")
 		links[dir] = overlay
 	}
-	tmp, err := os.MkdirTemp(s.o.Dir, ".new-*")
+	tmp, err := os.MkdirTemp(s.opts.Dir, ".new-*")
 	if err != nil {
 		return err
 	}
@@ -279,29 +279,29 @@ func (s *VersionStore) link(base, overlay string, files map[string][]byte, snap 
 
 // fetchBase returns the tools of a version of the fleet's catalogue, and sees to its directory.
 func (s *VersionStore) fetchBase(ctx context.Context, id string) (*Listing, error) {
-	if snap := s.known[id]; snap != nil {
-		return snap, nil
+	if listing := s.baseListings[id]; listing != nil {
+		return listing, nil
 	}
-	if s.o.Objects == nil {
+	if s.opts.Objects == nil {
 		return nil, fmt.Errorf("catalogue %s: %w", printableName(id), fs.ErrNotExist)
 	}
-	if _, err := Fetch(ctx, s.o.Objects, id, s.o.Dir); err != nil {
+	if _, err := Fetch(ctx, s.opts.Objects, id, s.opts.Dir); err != nil {
 		return nil, err
 	}
-	snap, err := OpenCatalogue(filepath.Join(s.path(id), "servers"), Options{}).Read(ctx)
+	listing, err := OpenCatalogue(filepath.Join(s.path(id), "servers"), Options{}).Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.known[id] = snap
-	return snap, nil
+	s.baseListings[id] = listing
+	return listing, nil
 }
 
 // fetchOverlay returns the files of an overlay of the tenant's.
 func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
-	if s.o.Objects == nil || !versionID.MatchString(id) {
+	if s.opts.Objects == nil || !versionID.MatchString(id) {
 		return nil, fmt.Errorf("tools %s of tenant %s: %w", printableName(id), tenant, fs.ErrNotExist)
 	}
-	archive, err := s.o.Objects.Get(ctx, overlayKey(tenant, id), objects.GetOptions{})
+	archive, err := s.opts.Objects.Get(ctx, overlayKey(tenant, id), objects.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch the tools that tenant %s registered: %w", tenant, err)
 	}

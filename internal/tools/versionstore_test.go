@@ -38,30 +38,30 @@ func newVersionStore(t *testing.T) (store *tools.VersionStore, write func(name, 
 	}
 }
 
-func current(t *testing.T, s *tools.VersionStore) (version string, snap *tools.Listing) {
+func current(t *testing.T, s *tools.VersionStore) (version string, listing *tools.Listing) {
 	t.Helper()
-	version, snap, err := s.Current(t.Context(), "acme")
+	version, listing, err := s.Current(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return version, snap
+	return version, listing
 }
 
 func TestShelfFollowsTheFiles(t *testing.T) {
 	store, write := newVersionStore(t)
 	write("mine/f.py", "from ._help import one\n\ndef f():\n    return one()\n")
 	write("mine/_help.py", "def one():\n    return 1\n")
-	v1, snap := current(t, store)
-	if len(snap.Tools) != 1 || snap.Tools[0].ID() != "mine/f" || len(snap.Broken) > 0 {
-		t.Fatalf("tools = %v, broken %v", snap.Tools, snap.Broken)
+	v1, listing := current(t, store)
+	if len(listing.Tools) != 1 || listing.Tools[0].ID() != "mine/f" || len(listing.Broken) > 0 {
+		t.Fatalf("tools = %v, broken %v", listing.Tools, listing.Broken)
 	}
-	if v, same := current(t, store); v != v1 || same != snap {
+	if v, same := current(t, store); v != v1 || same != listing {
 		t.Errorf("nothing changed, and version %s became %s", v1, v)
 	}
 	write("mine/g.py", "def g():\n    return 2\n")
-	v2, snap := current(t, store)
-	if v2 == v1 || len(snap.Tools) != 2 {
-		t.Errorf("a new file: version %s, then %s with %d tools", v1, v2, len(snap.Tools))
+	v2, listing := current(t, store)
+	if v2 == v1 || len(listing.Tools) != 2 {
+		t.Errorf("a new file: version %s, then %s with %d tools", v1, v2, len(listing.Tools))
 	}
 	write("mine/_help.py", "def one():\n    return 1000\n")
 	v3, _ := current(t, store)
@@ -79,13 +79,13 @@ func TestShelfOutlivesBrokenFiles(t *testing.T) {
 	v1, _ := current(t, store)
 	write("mine/_help.py", "def one(:\n")
 	write("approvals.json", "{")
-	if v, snap := current(t, store); v != v1 || len(snap.Tools) != 1 {
-		t.Errorf("with unreadable approvals: version %s with %d tools, want %s", v, len(snap.Tools), v1)
+	if v, listing := current(t, store); v != v1 || len(listing.Tools) != 1 {
+		t.Errorf("with unreadable approvals: version %s with %d tools, want %s", v, len(listing.Tools), v1)
 	}
 	write("approvals.json", "{}")
-	v2, snap := current(t, store)
-	if len(snap.Broken) != 1 || snap.Broken[0].Path != "mine/_help.py" || snap.Broken[0].Line != 1 {
-		t.Errorf("broken = %v, want line 1 of mine/_help.py", snap.Broken)
+	v2, listing := current(t, store)
+	if len(listing.Broken) != 1 || listing.Broken[0].Path != "mine/_help.py" || listing.Broken[0].Line != 1 {
+		t.Errorf("broken = %v, want line 1 of mine/_help.py", listing.Broken)
 	}
 	if _, err := os.Stat(filepath.Join(store.Dir(), v2, "servers/mine/_help.py")); err == nil {
 		t.Error("a broken file is in the version")
@@ -118,9 +118,9 @@ func TestShelfOfTenants(t *testing.T) {
 		return string(data)
 	}
 	here := open(tools.OpenCatalogue(dir, tools.Options{}), overlays)
-	version, snap, err := here.Current(t.Context(), "acme")
-	if err != nil || len(snap.Tools) != 2 || snap.Tools[0].ID() != "crm/find" || snap.Tools[0].State != tools.Registered || len(snap.Broken) != 1 {
-		t.Fatalf("Current = %+v, %v", snap, err)
+	version, listing, err := here.Current(t.Context(), "acme")
+	if err != nil || len(listing.Tools) != 2 || listing.Tools[0].ID() != "crm/find" || listing.Tools[0].State != tools.Registered || len(listing.Broken) != 1 {
+		t.Fatalf("Current = %+v, %v", listing, err)
 	}
 	if a, b := read(here, version, "crm/find.py"), read(here, version, "mine/f.py"); !strings.Contains(a, "2") || !strings.Contains(b, "1") || read(here, version, "mine/g.py") != "none" {
 		t.Errorf("files of %s: %q, %q", version, a, b)
@@ -171,7 +171,7 @@ func TestPublishedSource(t *testing.T) {
 		dir := t.TempDir()
 		publish := func(name string) string {
 			write(t, dir, "mine/"+name+".py", "def "+name+"():\n    return 1\n")
-			v := packed(t, dir)
+			v := isPackable(t, dir)
 			if err := tools.Publish(t.Context(), bucket, v); err != nil {
 				t.Fatal(err)
 			}
@@ -183,16 +183,16 @@ func TestPublishedSource(t *testing.T) {
 		}
 		first := publish("f")
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		v, snap, err := store.Current(t.Context(), "acme")
-		if err != nil || v != first || len(snap.Tools) != 1 {
-			t.Fatalf("Current = %s, %+v, %v, want %s", v, snap, err, first)
+		v, listing, err := store.Current(t.Context(), "acme")
+		if err != nil || v != first || len(listing.Tools) != 1 {
+			t.Fatalf("Current = %s, %+v, %v, want %s", v, listing, err, first)
 		}
 		second := publish("g")
 		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != first {
 			t.Errorf("at once = %s, %v", v, err)
 		}
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		if v, snap, err := store.Current(t.Context(), "acme"); err != nil || v != second || len(snap.Tools) != 2 {
+		if v, listing, err := store.Current(t.Context(), "acme"); err != nil || v != second || len(listing.Tools) != 2 {
 			t.Errorf("three seconds later = %s, %v, want %s", v, err, second)
 		}
 		bucket.SetFault(broken)

@@ -26,7 +26,7 @@ func answer(cfg Config) func(handler) handler {
 				return r, err
 			}
 			if r.raw.IsError {
-				return Result{}, refusal(ctx, cfg, c, *r.raw)
+				return Result{}, toolError(ctx, cfg, c, *r.raw)
 			}
 			s := &spiller{cfg: cfg, call: c}
 			v, err := value(ctx, s, *r.raw)
@@ -37,7 +37,7 @@ func answer(cfg Config) func(handler) handler {
 				v, err = s.spill(ctx, "all.json", "application/json", v)
 			}
 			if err != nil {
-				return Result{}, sent(asError(ctx, c, err))
+				return Result{}, markSent(asError(ctx, c, err))
 			}
 			return Result{Value: v, files: s.files}, nil
 		}
@@ -45,7 +45,7 @@ func answer(cfg Config) func(handler) handler {
 }
 
 // sent marks an error that came after the call was made.
-func sent(err error) error {
+func markSent(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Sent = true
 	}
@@ -56,7 +56,7 @@ func sent(err error) error {
 const maxErrorText = 4000
 
 // refusal is the tool's own error. Its text may hold what must not be seen, like any answer.
-func refusal(ctx context.Context, cfg Config, c Call, res tools.Result) error {
+func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
 		if b.Text != "" {
@@ -111,7 +111,7 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 	if s := cfg.Schemas.of(c.def).output; s != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
-			err = s.check(doc)
+			err = s.validate(doc)
 		}
 		if err != nil {
 			return nil, fail(c, errcode.Unavailable, "the tool's answer is not what it declares: %s", explain(err))
@@ -161,7 +161,7 @@ func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []by
 	if s.cfg.Hooks.Spill == nil {
 		return nil, fail(c, errcode.ResultTooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
 	}
-	name := fmt.Sprintf("%s-%s-%s-%d-%s", safe(c.Server), safe(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
+	name := fmt.Sprintf("%s-%s-%s-%d-%s", fileNamePart(c.Server), fileNamePart(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
 	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
 		return nil, fmt.Errorf("keep the answer as a file: %w", err)
@@ -171,7 +171,7 @@ func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []by
 }
 
 // safe makes a part of a file name of a name from outside.
-func safe(s string) string {
+func fileNamePart(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' {
 			return r

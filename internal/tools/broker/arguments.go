@@ -29,7 +29,7 @@ type Schemas struct {
 }
 
 type compiled struct {
-	input, output *checker // nil: anything
+	input, output *boundedSchema // nil: anything
 	properties    []string // of the input's top level
 	open          bool     // it says that there may be others
 }
@@ -75,7 +75,7 @@ type noLoader struct{}
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
 // compile returns nil for a schema that cannot be compiled: the server will have to judge by itself.
-func compile(raw json.RawMessage) *checker {
+func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func compile(raw json.RawMessage) *checker {
 	if err != nil {
 		return nil
 	}
-	return newChecker(s)
+	return newBoundedSchema(s)
 }
 
 // arguments refuses what does not fit the schema, and names what was perhaps meant.
@@ -108,7 +108,7 @@ func arguments(schemas *Schemas) func(handler) handler {
 			if s.input == nil {
 				return next(ctx, c)
 			}
-			if problem := s.input.check(doc); problem != nil {
+			if problem := s.input.validate(doc); problem != nil {
 				if e := unknownArgument(c, s, given, problem); e != nil {
 					return Result{}, e
 				}

@@ -50,21 +50,21 @@ type AuditRecord struct {
 const auditGrace = 10 * time.Second
 
 // trail are the ends of calls that are being put on record while the program goes on.
-type trail struct {
-	room chan struct{} // as many as may be under way
+type auditQueue struct {
+	slots chan struct{} // as many as may be under way
 	mu   sync.Mutex
 	last chan struct{} // closed when all so far are done; nil: there was none
 	err  error
 }
 
 // unsettled is how many ends may be under way; a program that calls faster waits.
-const unsettled = 16
+const maxPendingAudits = 16
 
-func newTrail() *trail { return &trail{room: make(chan struct{}, unsettled)} }
+func newAuditQueue() *auditQueue { return &auditQueue{slots: make(chan struct{}, maxPendingAudits)} }
 
 // later writes without making the caller wait, while there is room.
-func (t *trail) later(write func() error) {
-	t.room <- struct{}{}
+func (t *auditQueue) enqueue(write func() error) {
+	t.slots <- struct{}{}
 	t.mu.Lock()
 	before, done := t.last, make(chan struct{})
 	t.last = done
@@ -78,19 +78,19 @@ func (t *trail) later(write func() error) {
 		t.err = errors.Join(t.err, err)
 		t.mu.Unlock()
 		close(done)
-		<-t.room
+		<-t.slots
 	}()
 }
 
 // lost is an error when something could not be put on record.
-func (t *trail) lost() error {
+func (t *auditQueue) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
 // settled waits until all is on record.
-func (t *trail) settled(ctx context.Context) error {
+func (t *auditQueue) wait(ctx context.Context) error {
 	t.mu.Lock()
 	last := t.last
 	t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *trail) settled(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return t.lost()
+	return t.failure()
 }
 
 // maxExcerpt bounds what Calls keeps of a call's arguments and of its result, in bytes each.
@@ -114,7 +114,7 @@ const maxExcerpt = 500
 func audit(cfg Config, e *Execution) func(handler) handler {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
-			if e.over.Load() {
+			if e.overBudget.Load() {
 				return next(ctx, c)
 			}
 			entry := AuditRecord{
@@ -124,9 +124,9 @@ func audit(cfg Config, e *Execution) func(handler) handler {
 			if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
 				entry.Mutates = t.State != tools.Local && t.Annotations.Mutates()
 			}
-			err := e.trail.lost()
+			err := e.audits.failure()
 			if entry.Mutates {
-				err = e.trail.settled(ctx)
+				err = e.audits.wait(ctx)
 			}
 			if err != nil {
 				if ctx.Err() != nil {
@@ -137,12 +137,12 @@ func audit(cfg Config, e *Execution) func(handler) handler {
 			if err := cfg.Audit.Begin(ctx, entry); err != nil {
 				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be put on record")
 			}
-			c.entry = &entry
+			c.record = &entry
 			r, err := next(ctx, c)
-			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = since(entry.Started), err == nil, r.Replayed, len(r.Value)
+			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = millisecondsSince(entry.Started), err == nil, r.Replayed, len(r.Value)
 			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
 				entry.Code = failure.Code
-				e.over.CompareAndSwap(false, failure.Code == errcode.OverBudget)
+				e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)
 			}
 			told := entry
 			if entry.Mutates && entry.OK {
@@ -161,7 +161,7 @@ func audit(cfg Config, e *Execution) func(handler) handler {
 				return lost
 			}
 			if !entry.Mutates {
-				e.trail.later(end)
+				e.audits.enqueue(end)
 				return r, err
 			}
 			if lost := end(); lost != nil && err == nil {

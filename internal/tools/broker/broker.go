@@ -51,8 +51,8 @@ type Call struct {
 
 	def   tools.Tool      // set by definition
 	key   Key             // set by replay
-	given json.RawMessage // Args as the program gave them; set by replay
-	entry *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
+	originalArgs json.RawMessage // Args as the program gave them; set by replay
+	record *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
 }
 
 // ID is "server/tool".
@@ -113,11 +113,11 @@ type Config struct {
 // when the program has ended.
 type Execution struct {
 	cfg    Config
-	call   handler
-	record *recorder
+	handle   handler
+	journal *journalWriter
 	opened time.Time
-	trail  *trail
-	over   atomic.Bool // a budget is used up
+	audits  *auditQueue
+	overBudget   atomic.Bool // a budget is used up
 
 	mu    sync.Mutex
 	calls []AuditRecord
@@ -128,14 +128,14 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
-	e := &Execution{cfg: cfg, opened: time.Now(), trail: newTrail(), record: &recorder{journal: cfg.Journal, log: cfg.Log}}
-	past, err := openPast(ctx, cfg)
+	e := &Execution{cfg: cfg, opened: time.Now(), audits: newAuditQueue(), journal: &journalWriter{journal: cfg.Journal, log: cfg.Log}}
+	past, err := openReplayLog(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
-	e.call = chain(upstream(cfg),
-		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.record),
-		restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), intent(cfg, e.record), answer(cfg))
+	e.handle = chain(upstream(cfg),
+		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.journal),
+		restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), intent(cfg, e.journal), answer(cfg))
 	return e, nil
 }
 
@@ -179,7 +179,7 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 	if len(c.Args) == 0 {
 		c.Args = json.RawMessage("{}")
 	}
-	r, err := e.call(ctx, c)
+	r, err := e.handle(ctx, c)
 	if err == nil {
 		return r, nil
 	}
@@ -214,17 +214,17 @@ func (e *Execution) Calls() []AuditRecord {
 // error means that the audit lacks a call. (What the journal lacks is made again by another run.) It
 // may be called again.
 func (e *Execution) Close(ctx context.Context) error {
-	if err := e.record.wait(ctx); err != nil {
+	if err := e.journal.wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
 		e.cfg.Log.WarnContext(ctx, "answers of tools not in the journal", "task_id", e.cfg.Task.ID, "error", err)
 	}
-	if err := e.trail.settled(ctx); err != nil {
+	if err := e.audits.wait(ctx); err != nil {
 		return fmt.Errorf("put the tool calls of task %s on record: %w", e.cfg.Task.ID, err)
 	}
 	return nil
 }
 
 // since returns the milliseconds since t.
-func since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }
+func millisecondsSince(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

@@ -40,7 +40,7 @@ func (b Budget) withDefaults() Budget {
 var errCallTime = errors.New("the call's time is over")
 
 // meter counts what an execution has used.
-type meter struct {
+type usage struct {
 	Budget
 	mu    sync.Mutex
 	calls int
@@ -48,7 +48,7 @@ type meter struct {
 	spent time.Duration
 }
 
-func (m *meter) admit(c Call) error {
+func (m *usage) admit(c Call) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls++
@@ -64,7 +64,7 @@ func (m *meter) admit(c Call) error {
 	return nil
 }
 
-func (m *meter) used(d time.Duration, answer int) {
+func (m *usage) used(d time.Duration, answer int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.spent += d
@@ -74,7 +74,7 @@ func (m *meter) used(d time.Duration, answer int) {
 // budget counts before the call and after it: a call that begins within the budget may end beyond
 // it, by at most its own size and time.
 func budget(b Budget) func(handler) handler {
-	m := &meter{Budget: b}
+	m := &usage{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {

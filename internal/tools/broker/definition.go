@@ -21,9 +21,9 @@ func definition(cfg Config) func(handler) handler {
 			case t.State == tools.Pending:
 				return Result{}, fail(c, errcode.Forbidden, "nobody has approved this tool").hint("codefleet tools approve %s", t.ID())
 			case t.State == tools.Changed:
-				return Result{}, changed(c, t, "its definition was changed after it was approved")
+				return Result{}, toolChanged(c, t, "its definition was changed after it was approved")
 			case c.Hash != "" && c.Hash != t.Hash:
-				return Result{}, changed(c, t, "the program was written for another definition")
+				return Result{}, toolChanged(c, t, "the program was written for another definition")
 			}
 			c.def = t
 			return next(ctx, c)
@@ -31,6 +31,6 @@ func definition(cfg Config) func(handler) handler {
 	}
 }
 
-func changed(c Call, t tools.Tool, what string) *Error {
+func toolChanged(c Call, t tools.Tool, what string) *Error {
 	return fail(c, errcode.ToolChanged, "%s; it is now %s", what, t.Signature).hint("codefleet tools approve %s shows the difference", t.ID())
 }

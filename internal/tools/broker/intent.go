@@ -9,7 +9,7 @@ import (
 
 // intent puts a mutating call into the journal before it is made, so that whoever takes the task
 // over after a crash knows that it may have been. An intent that certainly came to nothing is void.
-func intent(cfg Config, rec *recorder) func(handler) handler {
+func intent(cfg Config, rec *journalWriter) func(handler) handler {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if !c.def.Annotations.Mutates() {

@@ -86,10 +86,10 @@ func argsHash(args json.RawMessage) string {
 }
 
 // recorder writes to the journal, and waits for what it writes on the side.
-type recorder struct {
+type journalWriter struct {
 	journal Journal
 	log     *slog.Logger
-	side    sync.WaitGroup
+	pending    sync.WaitGroup
 
 	mu  sync.Mutex
 	err error
@@ -98,7 +98,7 @@ type recorder struct {
 // recordGrace is how long an entry is tried to be written after its task was cancelled.
 const recordGrace = 10 * time.Second
 
-func (r *recorder) write(ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry) error {
+func (r *journalWriter) write(ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
 	defer cancel()
 	entry.At = time.Now().UTC()
@@ -106,8 +106,8 @@ func (r *recorder) write(ctx context.Context, put func(context.Context, JournalE
 }
 
 // later writes without making the caller wait; wait returns what went wrong.
-func (r *recorder) later(ctx context.Context, entry JournalEntry) {
-	r.side.Go(func() {
+func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
+	r.pending.Go(func() {
 		if err := r.write(ctx, r.journal.Record, entry); err != nil {
 			r.mu.Lock()
 			r.err = errors.Join(r.err, err)
@@ -116,10 +116,10 @@ func (r *recorder) later(ctx context.Context, entry JournalEntry) {
 	})
 }
 
-func (r *recorder) wait(ctx context.Context) error {
+func (r *journalWriter) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends at the latest with recordGrace
-		r.side.Wait()
+		r.pending.Wait()
 		close(done)
 	}()
 	select {

@@ -59,14 +59,14 @@ const (
 )
 
 func (p Policy) check() error {
-	all := []error{one("destructive", p.Destructive)}
+	all := []error{checkDecision("destructive", p.Destructive)}
 	for id, d := range p.Tools {
-		all = append(all, one(id, d))
+		all = append(all, checkDecision(id, d))
 	}
 	return errors.Join(all...)
 }
 
-func one(what string, d Decision) error {
+func checkDecision(what string, d Decision) error {
 	switch d {
 	case Allow, Deny, RequireApproval:
 		return nil
@@ -93,7 +93,7 @@ func policy(cfg Config) func(handler) handler {
 			case Deny:
 				return Result{}, fail(c, errcode.Forbidden, "the fleet's policy refuses this call").hint("tools.destructive and tools.policy of the settings say what is refused")
 			case RequireApproval:
-				if err := approved(ctx, cfg, c); err != nil {
+				if err := awaitApproval(ctx, cfg, c); err != nil {
 					return Result{}, err
 				}
 			case Allow:
@@ -104,13 +104,13 @@ func policy(cfg Config) func(handler) handler {
 }
 
 // approved returns nil when somebody has approved the call, and that is on record.
-func approved(ctx context.Context, cfg Config, c Call) error {
+func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 	if cfg.Hooks.Approve == nil {
 		return fail(c, errcode.ApprovalRequired, "approval_required: somebody has to approve this call, and nobody can be asked").
 			hint("an operator may set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
 	}
 	q := ApprovalRequest{
-		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.given, ArgsHash: c.key.ArgsHash,
+		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature, Args: c.originalArgs, ArgsHash: c.key.ArgsHash,
 	}
 	v, err := cfg.Hooks.Approve(ctx, q)
 	if err != nil {
@@ -119,9 +119,9 @@ func approved(ctx context.Context, cfg Config, c Call) error {
 		}
 		return fail(c, errcode.ApprovalRequired, "approval_required: somebody has to approve this call, and could not be asked: %v", err)
 	}
-	if c.entry != nil {
-		c.entry.Call, c.entry.Approval, c.entry.ApprovedBy = q.Call, v.State, v.By
-		if err := cfg.Audit.Decided(ctx, *c.entry); err != nil {
+	if c.record != nil {
+		c.record.Call, c.record.Approval, c.record.ApprovedBy = q.Call, v.State, v.By
+		if err := cfg.Audit.Decided(ctx, *c.record); err != nil {
 			return fail(c, errcode.Internal, "the call was not made: its approval could not be put on record")
 		}
 	}

@@ -13,10 +13,10 @@ import (
 
 // Bounds of what Shown leaves.
 const (
-	shownBytes  = 4 << 10        // in all
-	shownString = 400 + len("…") // bytes of one string
-	shownItems  = 20             // of one list or object
-	shownDepth  = 6
+	previewBytes  = 4 << 10        // in all
+	previewString = 400 + len("…") // bytes of one string
+	previewItems  = 20             // of one list or object
+	previewDepth  = 6
 )
 
 // secretName is how fields are called whose value nobody has to see to decide about a call.
@@ -35,28 +35,28 @@ func Preview(args json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(shown(v, shownDepth))
-	if out := bytes.TrimSpace(b.Bytes()); err == nil && len(out) <= shownBytes {
+	err := enc.Encode(previewValue(v, previewDepth))
+	if out := bytes.TrimSpace(b.Bytes()); err == nil && len(out) <= previewBytes {
 		return out
 	}
 	return json.RawMessage(fmt.Sprintf(`"(%d bytes, too many to be shown)"`, len(args)))
 }
 
-func shown(v any, depth int) any {
+func previewValue(v any, depth int) any {
 	switch v := v.(type) {
 	case string:
-		return shownText(v)
+		return previewText(v)
 	case json.Number:
-		return json.RawMessage(cutNumber(v.String()))
+		return json.RawMessage(truncateNumber(v.String()))
 	case []any:
 		if depth == 0 {
 			return fmt.Sprintf("(a list of %d)", len(v))
 		}
-		out := make([]any, 0, min(len(v), shownItems+1))
-		for _, item := range v[:min(len(v), shownItems)] {
-			out = append(out, shown(item, depth-1))
+		out := make([]any, 0, min(len(v), previewItems+1))
+		for _, item := range v[:min(len(v), previewItems)] {
+			out = append(out, previewValue(item, depth-1))
 		}
-		if more := len(v) - shownItems; more > 0 {
+		if more := len(v) - previewItems; more > 0 {
 			out = append(out, fmt.Sprintf("(%d more)", more))
 		}
 		return out
@@ -64,16 +64,16 @@ func shown(v any, depth int) any {
 		if depth == 0 {
 			return fmt.Sprintf("(an object of %d)", len(v))
 		}
-		out := make(map[string]any, min(len(v), shownItems+1))
+		out := make(map[string]any, min(len(v), previewItems+1))
 		for i, name := range slices.Sorted(maps.Keys(v)) {
-			if i == shownItems {
-				out["…"] = fmt.Sprintf("(%d more)", len(v)-shownItems)
+			if i == previewItems {
+				out["…"] = fmt.Sprintf("(%d more)", len(v)-previewItems)
 				break
 			}
 			if secretName.MatchString(name) && v[name] != nil {
-				out[shownText(name)] = "(hidden)"
+				out[previewText(name)] = "(hidden)"
 			} else {
-				out[shownText(name)] = shown(v[name], depth-1)
+				out[previewText(name)] = previewValue(v[name], depth-1)
 			}
 		}
 		return out
@@ -81,8 +81,8 @@ func shown(v any, depth int) any {
 	return v
 }
 
-func shownText(s string) string {
-	short := text.Truncate(s, shownString)
+func previewText(s string) string {
+	short := text.Truncate(s, previewString)
 	if short != s {
 		short += fmt.Sprintf(" (%d bytes)", len(s))
 	}
@@ -90,7 +90,7 @@ func shownText(s string) string {
 }
 
 // cutNumber keeps a number of a million digits from being shown.
-func cutNumber(s string) string {
+func truncateNumber(s string) string {
 	if len(s) > 40 {
 		return fmt.Sprintf(`"%s… (%d digits)"`, s[:40], len(s))
 	}

@@ -9,7 +9,7 @@ import (
 
 // record puts the answer into the journal as the program gets it. For a mutating call that is done
 // before the program sees the answer; for others, beside it.
-func record(cfg Config, rec *recorder) func(handler) handler {
+func record(cfg Config, rec *journalWriter) func(handler) handler {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
@@ -22,7 +22,7 @@ func record(cfg Config, rec *recorder) func(handler) handler {
 				entry.Error = failure
 			}
 			if !c.def.Annotations.Mutates() {
-				rec.later(ctx, entry)
+				rec.recordAsync(ctx, entry)
 				return r, err
 			}
 			if failed := rec.write(ctx, rec.journal.Record, entry); failed != nil {

@@ -13,11 +13,11 @@ import (
 // checker checks values against one schema, which comes from outside: what takes more than maxSteps
 // is not checked to its end. References make a few lines of schema, and nested lists a few bytes of
 // value, come to more than anybody could wait for, and the library takes no context.
-type checker struct {
+type boundedSchema struct {
 	schema *jsonschema.Schema
 
 	mu   sync.Mutex // one check at a time: they share left
-	left int
+	stepsLeft int
 }
 
 const maxSteps = 300_000
@@ -26,8 +26,8 @@ var errSteps = errors.New("too many steps")
 
 // newChecker adds the count to each schema that is reached. It is where formats are checked: before
 // anything that leads to another schema.
-func newChecker(s *jsonschema.Schema) *checker {
-	c := &checker{schema: s}
+func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
+	c := &boundedSchema{schema: s}
 	seen := map[*jsonschema.Schema]bool{}
 	var visit func(v reflect.Value)
 	visit = func(v reflect.Value) {
@@ -56,25 +56,25 @@ func newChecker(s *jsonschema.Schema) *checker {
 					visit(v.Elem().FieldByIndex(field.Index))
 				}
 			}
-			c.count(s)
+			c.addCounter(s)
 		}
 	}
 	visit(reflect.ValueOf(s))
 	return c
 }
 
-func (c *checker) count(s *jsonschema.Schema) {
+func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	was := s.Format
 	format := &jsonschema.Format{Name: "any"}
 	if was != nil {
 		format.Name = strings.ReplaceAll(was.Name, "regex", "pattern") // the name regex never gets to Validate
 	}
 	format.Validate = func(v any) error {
-		c.left--
+		c.stepsLeft--
 		if list, ok := v.([]any); ok && s.UniqueItems {
-			c.left -= len(list) * len(list) / 100 // each is compared with each
+			c.stepsLeft -= len(list) * len(list) / 100 // each is compared with each
 		}
-		if c.left < 0 {
+		if c.stepsLeft < 0 {
 			return errSteps
 		}
 		if was != nil {
@@ -86,15 +86,15 @@ func (c *checker) count(s *jsonschema.Schema) {
 }
 
 // check returns what is wrong with the value, as far as it was checked; a nil checker takes anything.
-func (c *checker) check(v any) error {
+func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = maxSteps
+	c.stepsLeft = maxSteps
 	err := c.schema.Validate(v)
-	if c.left < 0 {
+	if c.stepsLeft < 0 {
 		return nil // the server will have to judge by itself
 	}
 	return err

@@ -28,7 +28,7 @@ type Day struct {
 	Precipitation int     // chance, %
 }
 
-type place struct {
+type weatherArgs struct {
 	Location string `json:"location"`
 	Units    string `json:"units,omitempty"`
 	Days     int    `json:"days,omitempty"`
@@ -104,7 +104,7 @@ type forecaster struct {
 	live Live
 }
 
-func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in place) (*mcp.CallToolResult, report, error) {
+func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report, error) {
 	days, source, err := w.days(ctx, in.Location, 1)
 	if err != nil {
 		return nil, report{}, err
@@ -117,7 +117,7 @@ func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in pla
 	}, nil
 }
 
-func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in place) (*mcp.CallToolResult, forecast, error) {
+func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, forecast, error) {
 	if in.Days == 0 {
 		in.Days = 5
 	}
@@ -150,7 +150,7 @@ func (w *forecaster) days(ctx context.Context, location string, n int) ([]Day, s
 	return days[:n], "live", nil
 }
 
-func unitOf(p place) string {
+func unitOf(p weatherArgs) string {
 	if p.Units == "fahrenheit" {
 		return p.Units
 	}

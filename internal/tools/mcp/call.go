@@ -17,9 +17,9 @@ import (
 )
 
 // live is one connection that has come up.
-type live struct {
+type mcpSession struct {
 	up      *upstream
-	session *sdk.ClientSession
+	client *sdk.ClientSession
 	about   tools.About
 	proc    *process // nil but for commands
 	cancel  context.CancelFunc
@@ -32,7 +32,7 @@ type live struct {
 	mu     sync.Mutex
 	listed map[string]tools.Definition
 	order  []tools.Definition
-	read   time.Time
+	listedAt   time.Time
 }
 
 // listTTL bounds how long a server that says nothing of a change is believed.
@@ -41,14 +41,14 @@ const listTTL = 5 * time.Minute
 var errIdle = errors.New("no answer and no progress")
 
 func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
-	c, l, err := u.connection(ctx, r.Tenant, r.Session)
+	c, s, err := u.connection(ctx, r.Tenant, r.Session)
 	if err != nil {
-		return tools.Result{}, named(err, r.Tool)
+		return tools.Result{}, withTool(err, r.Tool)
 	}
 	defer c.release()
-	if err := l.verify(ctx, r); err != nil {
+	if err := s.verifyDefinition(ctx, r); err != nil {
 		if ctx.Err() == nil && !isDrift(err) {
-			c.drop(l)
+			c.drop(s)
 		}
 		return tools.Result{}, err
 	}
@@ -57,11 +57,11 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	timer := time.AfterFunc(u.CallTimeout, func() { stop(errIdle) })
 	defer timer.Stop()
 	params := &sdk.CallToolParams{Name: r.Tool, Arguments: r.Args}
-	token := l.token.Add(1)
+	token := s.token.Add(1)
 	params.SetProgressToken(token)
 	var report sync.Mutex // nothing is reported once the call has returned
 	ended := false
-	l.progress.Store(float64(token), func(p *sdk.ProgressNotificationParams) {
+	s.progress.Store(float64(token), func(p *sdk.ProgressNotificationParams) {
 		report.Lock()
 		defer report.Unlock()
 		if ended {
@@ -69,24 +69,24 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 		}
 		timer.Reset(u.CallTimeout)
 		if r.Progress != nil {
-			r.Progress(text.Printable(text.Truncate(u.veil.Replace(p.Message), maxMessage)), p.Progress, p.Total)
+			r.Progress(text.Printable(text.Truncate(u.redactor.redact(p.Message), maxMessage)), p.Progress, p.Total)
 		}
 	})
 	defer func() {
-		l.progress.Delete(float64(token))
+		s.progress.Delete(float64(token))
 		report.Lock()
 		ended = true
 		report.Unlock()
 	}()
-	res, err := l.session.CallTool(ctx, params)
+	res, err := s.client.CallTool(ctx, params)
 	if err != nil {
-		return tools.Result{}, u.explain(ctx, c, l, r, err)
+		return tools.Result{}, u.classify(ctx, c, s, r, err)
 	}
-	c.answered(l)
+	c.markUsed(s)
 	return convert(r, res)
 }
 
-func named(err error, tool string) error {
+func withTool(err error, tool string) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok {
 		ue.Tool = tool
 	}
@@ -100,7 +100,7 @@ func isDrift(err error) bool {
 
 // explain classifies an error of the SDK. Only an answer of the server itself leaves the connection
 // in use: whatever else went wrong, the next call starts afresh.
-func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Request, err error) error {
+func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
 	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
@@ -113,15 +113,15 @@ func (u *upstream) explain(ctx context.Context, c *conn, l *live, r tools.Reques
 	case isWire && wire.Code == codeNotJSON:
 		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
 	case isWire && !transportCode(wire.Code):
-		l.forget()
+		s.invalidateTools()
 		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(wire.Message, maxMessage)))
-		c.answered(l)
+		c.markUsed(s)
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.MaxResultBytes)
-		c.drop(l)
+		c.drop(s)
 	default:
-		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", text.Printable(text.Truncate(l.reason(err), maxMessage)))
-		c.drop(l)
+		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", text.Printable(text.Truncate(s.endReason(err), maxMessage)))
+		c.drop(s)
 	}
 	return out
 }
@@ -134,15 +134,15 @@ func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
 const maxMessage = 2000
 
 // reason says why the connection ended, as far as the process knows better than the stream.
-func (l *live) reason(err error) string {
-	if l.proc != nil {
+func (s *mcpSession) endReason(err error) string {
+	if s.proc != nil {
 		timer := time.NewTimer(200 * time.Millisecond) // the stream ends a little before the process
 		defer timer.Stop()
 		select {
-		case <-l.proc.done:
+		case <-s.proc.done:
 		case <-timer.C:
 		}
-		if exit := l.proc.exit(); exit != nil {
+		if exit := s.proc.exit(); exit != nil {
 			return exit.Error()
 		}
 	}
@@ -152,41 +152,41 @@ func (l *live) reason(err error) string {
 	return err.Error()
 }
 
-func (l *live) close() {
-	l.once.Do(func() {
-		if l.proc != nil {
-			l.proc.stop()
+func (s *mcpSession) close() {
+	s.once.Do(func() {
+		if s.proc != nil {
+			s.proc.stop()
 		}
-		l.cancel()
-		_ = l.session.Close() // the process and the connection are gone: nothing to tell
+		s.cancel()
+		_ = s.client.Close() // the process and the connection are gone: nothing to tell
 	})
 }
 
 // verify compares the definition that the caller relies on with what the server lists.
-func (l *live) verify(ctx context.Context, r tools.Request) error {
+func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) error {
 	if r.Hash == "" {
 		return nil
 	}
-	if _, err := l.definitions(ctx); err != nil {
-		return named(err, r.Tool)
+	if _, err := s.definitions(ctx); err != nil {
+		return withTool(err, r.Tool)
 	}
-	l.mu.Lock()
-	now, there := l.listed[r.Tool]
-	l.mu.Unlock()
+	s.mu.Lock()
+	now, there := s.listed[r.Tool]
+	s.mu.Unlock()
 	if there && now.Hash() == r.Hash {
 		return nil
 	}
-	out := &tools.UpstreamError{Server: l.up.Name, Tool: r.Tool, Reason: tools.Drifted, Err: errors.New("the server no longer has this tool")}
+	out := &tools.UpstreamError{Server: s.up.Name, Tool: r.Tool, Reason: tools.Drifted, Err: errors.New("the server no longer has this tool")}
 	if there {
 		out.Current, out.Err = &now, errors.New("the server has changed the tool's definition")
 	}
 	return out
 }
 
-func (l *live) forget() {
-	l.mu.Lock()
-	l.listed = nil
-	l.mu.Unlock()
+func (s *mcpSession) invalidateTools() {
+	s.mu.Lock()
+	s.listed = nil
+	s.mu.Unlock()
 }
 
 // Limits of what one server may list.
@@ -196,20 +196,20 @@ const (
 )
 
 // definitions lists the tools, or returns what it has listed lately.
-func (l *live) definitions(ctx context.Context) ([]tools.Definition, error) {
-	l.mu.Lock()
-	order, fresh := l.order, l.listed != nil && time.Since(l.read) < listTTL
-	l.mu.Unlock()
+func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error) {
+	s.mu.Lock()
+	order, fresh := s.order, s.listed != nil && time.Since(s.listedAt) < listTTL
+	s.mu.Unlock()
 	if fresh {
 		return order, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.up.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.up.ConnectTimeout)
 	defer cancel()
 	listed, size := map[string]tools.Definition{}, 0
 	order = nil
-	for t, err := range l.session.Tools(ctx, nil) {
+	for t, err := range s.client.Tools(ctx, nil) {
 		if err != nil {
-			return nil, &tools.UpstreamError{Server: l.up.Name, Reason: tools.Down, Err: fmt.Errorf("list its tools: %w", err)}
+			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Down, Err: fmt.Errorf("list its tools: %w", err)}
 		}
 		d, err := definition(t)
 		if err != nil {
@@ -217,16 +217,16 @@ func (l *live) definitions(ctx context.Context) ([]tools.Definition, error) {
 		}
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) + len(d.InputSchema) + len(d.OutputSchema)
 		if len(order) == maxListed || size > maxListedBytes {
-			return nil, &tools.UpstreamError{Server: l.up.Name, Reason: tools.Protocol, Err: errors.New("it lists too many tools")}
+			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: errors.New("it lists too many tools")}
 		}
 		if _, twice := listed[d.Name]; !twice {
 			listed[d.Name] = d
 			order = append(order, d)
 		}
 	}
-	l.mu.Lock()
-	l.listed, l.order, l.read = listed, order, time.Now()
-	l.mu.Unlock()
+	s.mu.Lock()
+	s.listed, s.order, s.listedAt = listed, order, time.Now()
+	s.mu.Unlock()
 	return order, nil
 }
 

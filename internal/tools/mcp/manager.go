@@ -74,12 +74,12 @@ type Manager struct {
 	log     *slog.Logger
 	backoff Backoff
 	path    string
-	said    func(server, line string)
+	onOutput    func(server, line string)
 	servers map[string]*upstream
 
 	mu     sync.Mutex
 	closed bool
-	work   sync.WaitGroup // goroutines of connections
+	goroutines   sync.WaitGroup // goroutines of connections
 }
 
 // NewManager checks the configuration and connects nothing. It returns every problem at once.
@@ -87,7 +87,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, said: opts.OnOutput, servers: map[string]*upstream{}}
+	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, onOutput: opts.OnOutput, servers: map[string]*upstream{}}
 	m.backoff.Min = orDefault(m.backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = orDefault(m.backoff.Max, 30*time.Second)
 	var problems []error
@@ -108,7 +108,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 		if s.Command != "" && s.User == "" && os.Geteuid() == 0 {
 			asRoot = append(asRoot, s.Name)
 		}
-		m.servers[s.Name] = &upstream{Server: s, veil: newVeil(s), manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
+		m.servers[s.Name] = &upstream{Server: s, redactor: newRedactor(s), manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
 	}
 	if asRoot != nil {
 		m.log.Warn("tool servers will run as root: give each a user of its own", "servers", asRoot, "setting", "mcp_servers[].user")
@@ -171,7 +171,7 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 		m.log.InfoContext(ctx, "tool call repeated", "server", r.Server, "tool", r.Tool)
 		res, err = u.call(ctx, r)
 	}
-	return res, u.veil.error(err)
+	return res, u.redactor.redactUpstream(err)
 }
 
 // Definitions returns what the server says of its tools now, and of itself.
@@ -182,12 +182,12 @@ func (m *Manager) Definitions(ctx context.Context, server, tenant, session strin
 	}
 	c, live, err := u.connection(ctx, tenant, session)
 	if err != nil {
-		return nil, about, u.veil.error(err)
+		return nil, about, u.redactor.redactUpstream(err)
 	}
 	defer c.release()
-	live.forget()
+	live.invalidateTools()
 	defs, err = live.definitions(ctx)
-	return defs, live.about, u.veil.error(err)
+	return defs, live.about, u.redactor.redactUpstream(err)
 }
 
 func (m *Manager) upstream(name string) (*upstream, error) {
@@ -235,16 +235,16 @@ func (m *Manager) Close() {
 	for _, u := range m.servers {
 		u.closeAll()
 	}
-	m.work.Wait()
+	m.goroutines.Wait()
 }
 
 // begin runs f as one of the goroutines that Close waits for; false after Close.
-func (m *Manager) begin(f func()) bool {
+func (m *Manager) start(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return false
 	}
-	m.work.Go(f)
+	m.goroutines.Go(f)
 	return true
 }

@@ -16,17 +16,17 @@ import (
 
 // open starts or reaches the server and shakes hands. wanted is that of the connection: none of a caller,
 // it ends when nobody wants the connection any more.
-func (u *upstream) open(wanted context.Context, log *slog.Logger) (*live, error) {
+func (u *upstream) open(wanted context.Context, log *slog.Logger) (*mcpSession, error) {
 	ctx, cancel := context.WithCancel(wanted)
-	l := &live{up: u, cancel: cancel}
+	s := &mcpSession{up: u, cancel: cancel}
 	late := time.AfterFunc(u.ConnectTimeout, cancel)
-	transport, err := u.transport(ctx, l, log)
+	transport, err := u.transport(ctx, s, log)
 	if err == nil {
-		l.session, err = u.client(l).Connect(ctx, transport, nil)
+		s.client, err = u.client(s).Connect(ctx, transport, nil)
 	}
 	if err == nil && late.Stop() {
-		l.about = u.veil.aboutOf(l.session.InitializeResult())
-		return l, nil
+		s.about = u.redactor.aboutOf(s.client.InitializeResult())
+		return s, nil
 	}
 	switch {
 	case wanted.Err() != nil:
@@ -34,12 +34,12 @@ func (u *upstream) open(wanted context.Context, log *slog.Logger) (*live, error)
 	case err == nil || ctx.Err() != nil:
 		err = errors.Join(fmt.Errorf("no handshake within %s", u.ConnectTimeout), err)
 	}
-	if l.session != nil {
-		_ = l.session.Close() // it never came up
+	if s.client != nil {
+		_ = s.client.Close() // it never came up
 	}
-	if l.proc != nil {
-		l.proc.stop()
-		if exit := l.proc.exit(); exit != nil {
+	if s.proc != nil {
+		s.proc.stop()
+		if exit := s.proc.exit(); exit != nil {
 			err = fmt.Errorf("%w (%w)", err, exit)
 		}
 	}
@@ -47,7 +47,7 @@ func (u *upstream) open(wanted context.Context, log *slog.Logger) (*live, error)
 	return nil, err
 }
 
-func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sdk.Transport, error) {
+func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logger) (sdk.Transport, error) {
 	switch {
 	case u.InProcess != nil:
 		ours, theirs := sdk.NewInMemoryTransports()
@@ -60,36 +60,36 @@ func (u *upstream) transport(ctx context.Context, l *live, log *slog.Logger) (sd
 	}
 	tell := func(log func(line string)) func(line string) {
 		return func(line string) {
-			if line = u.veil.Replace(line); u.manager.said != nil {
-				u.manager.said(u.Name, line)
+			if line = u.redactor.redact(line); u.manager.onOutput != nil {
+				u.manager.onOutput(u.Name, line)
 				return
 			}
 			log(line)
 		}
 	}
-	proc, err := start(u.Server, u.manager.path, tell(func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }))
+	proc, err := startProcess(u.Server, u.manager.path, tell(func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }))
 	if err != nil {
 		return nil, err
 	}
-	l.proc = proc
-	in := newLines(proc.stdout, u.MaxResultBytes, tell(func(line string) {
+	s.proc = proc
+	in := newMessageReader(proc.stdout, u.MaxResultBytes, tell(func(line string) {
 		log.WarnContext(ctx, "tool server wrote what is no message", "line", line)
 	}))
 	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
 }
 
-func (u *upstream) client(l *live) *sdk.Client {
+func (u *upstream) client(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, // neither roots nor sampling nor elicitation: nobody answers
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
-			l.forget()
+			s.invalidateTools()
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			token, isNumber := r.Params.ProgressToken.(float64) // as JSON has it; ours are small
 			if !isNumber {
 				return
 			}
-			f, _ := l.progress.Load(token)
+			f, _ := s.progress.Load(token)
 			if report, ok := f.(func(*sdk.ProgressNotificationParams)); ok {
 				report(r.Params)
 			}
@@ -114,7 +114,7 @@ func httpClient(s Server) *http.Client {
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}
 	return &http.Client{
-		Transport: &roundTripper{base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, most: int64(s.MaxResultBytes)},
+		Transport: &roundTripper{base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, maxBytes: int64(s.MaxResultBytes)},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme: // from https to http, too
@@ -131,7 +131,7 @@ type roundTripper struct {
 	base         http.RoundTripper
 	scheme, host string
 	headers      map[string]string
-	most         int64
+	maxBytes         int64
 }
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -143,7 +143,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(r)
 	if err == nil && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // events have a limit each
-		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.most}
+		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}
 	}
 	return resp, err
 }

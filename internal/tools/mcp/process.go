@@ -33,7 +33,7 @@ type process struct {
 const grace = 2 * time.Second
 
 // start begins the process; said gets the lines of its standard error.
-func start(s Server, path string, said func(line string)) (*process, error) {
+func startProcess(s Server, path string, said func(line string)) (*process, error) {
 	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it, politely first
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -42,7 +42,7 @@ func start(s Server, path string, said func(line string)) (*process, error) {
 		return nil, err
 	}
 	cmd.Env = environment(s, path, home)
-	stderr := &lineLog{log: said}
+	stderr := &lineLog{emit: said}
 	cmd.Stderr = stderr
 	cmd.WaitDelay = grace
 	stdin, err := cmd.StdinPipe()
@@ -144,7 +144,7 @@ func (p *process) exit() error {
 
 // lineLog logs what a server writes to standard error, a line at a time, bounded in length and rate.
 type lineLog struct {
-	log     func(line string)
+	emit     func(line string)
 	buf     []byte
 	window  time.Time
 	written int
@@ -175,7 +175,7 @@ func (w *lineLog) flush() {
 		w.window, w.written = now, 0
 	}
 	if w.written++; w.written <= maxLines && len(bytes.TrimSpace(w.buf)) > 0 {
-		w.log(text.Printable(string(bytes.ToValidUTF8(w.buf, []byte("?")))))
+		w.emit(text.Printable(string(bytes.ToValidUTF8(w.buf, []byte("?")))))
 	}
 	w.buf = w.buf[:0]
 }

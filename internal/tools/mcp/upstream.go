@@ -15,7 +15,7 @@ import (
 // upstream is one configured server with its connections, by scope key.
 type upstream struct {
 	Server
-	veil    veil
+	redactor    redactor
 	manager *Manager
 	slots   chan struct{}
 
@@ -29,14 +29,14 @@ type conn struct {
 	key string
 
 	// Guarded by up.mu.
-	live     *live
+	session     *mcpSession
 	dialing  chan struct{} // closed when the attempt under way has ended
-	abandon  func()        // ends that attempt
+	cancelDial  func()        // ends that attempt
 	err      error         // of the last attempt, or why the last connection ended
 	failures int
 	retryAt  time.Time
 	inFlight int
-	idle     *time.Timer
+	idleTimer     *time.Timer
 }
 
 var errClosed = errors.New("the tool servers are being shut down")
@@ -53,7 +53,7 @@ func (u *upstream) scopeKey(tenant, session string) string {
 }
 
 // connection returns a live connection, making one when there is none. The caller releases it.
-func (u *upstream) connection(ctx context.Context, tenant, session string) (*conn, *live, error) {
+func (u *upstream) connection(ctx context.Context, tenant, session string) (*conn, *mcpSession, error) {
 	key := u.scopeKey(tenant, session)
 	u.mu.Lock()
 	c := u.conns[key]
@@ -62,31 +62,31 @@ func (u *upstream) connection(ctx context.Context, tenant, session string) (*con
 		u.conns[key] = c
 	}
 	c.inFlight++
-	if c.idle != nil {
-		c.idle.Stop()
+	if c.idleTimer != nil {
+		c.idleTimer.Stop()
 	}
 	u.mu.Unlock()
-	l, err := c.wait(ctx)
+	s, err := c.connect(ctx)
 	if err != nil {
 		c.release()
 		return nil, nil, err
 	}
-	return c, l, nil
+	return c, s, nil
 }
 
 // wait returns the live connection, after it has dialled or has waited for who does.
-func (c *conn) wait(ctx context.Context) (*live, error) {
+func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 	for {
 		c.up.mu.Lock()
-		if c.live != nil {
-			l := c.live
+		if c.session != nil {
+			s := c.session
 			c.up.mu.Unlock()
-			return l, nil
+			return s, nil
 		}
 		if pause := time.Until(c.retryAt); pause > 0 && c.dialing == nil {
 			err := c.err
 			c.up.mu.Unlock()
-			if err := c.pause(ctx, pause, err); err != nil {
+			if err := c.waitForRetry(ctx, pause, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -98,13 +98,13 @@ func (c *conn) wait(ctx context.Context) (*live, error) {
 			c.dialing = attempt
 			// The attempt outlives a caller who gives up: others wait for it.
 			base, abandon := context.WithCancel(context.WithoutCancel(ctx))
-			c.abandon = abandon
-			if !c.up.manager.begin(func() {
+			c.cancelDial = abandon
+			if !c.up.manager.start(func() {
 				defer abandon()
 				c.dial(base, attempt)
 			}) {
 				abandon()
-				c.dialing, c.abandon = nil, nil
+				c.dialing, c.cancelDial = nil, nil
 				c.up.mu.Unlock()
 				return nil, c.down(errClosed)
 			}
@@ -116,10 +116,10 @@ func (c *conn) wait(ctx context.Context) (*live, error) {
 			return nil, context.Cause(ctx)
 		}
 		c.up.mu.Lock()
-		l, err := c.live, c.err
+		s, err := c.session, c.err
 		c.up.mu.Unlock()
-		if l != nil {
-			return l, nil
+		if s != nil {
+			return s, nil
 		}
 		if err != nil {
 			return nil, c.down(err)
@@ -128,10 +128,10 @@ func (c *conn) wait(ctx context.Context) (*live, error) {
 }
 
 // patience is how long a call waits for the next attempt rather than fail at once.
-const patience = time.Second
+const maxRetryWait = time.Second
 
-func (c *conn) pause(ctx context.Context, d time.Duration, last error) error {
-	if d > patience {
+func (c *conn) waitForRetry(ctx context.Context, d time.Duration, last error) error {
+	if d > maxRetryWait {
 		return c.down(fmt.Errorf("not reachable, next attempt in %s: %w", d.Round(time.Second), last))
 	}
 	timer := time.NewTimer(d)
@@ -151,12 +151,12 @@ func (c *conn) down(err error) error {
 // dial makes one attempt, and then watches over what it has made until that ends.
 func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log := c.up.manager.log.With("server", c.up.Name)
-	l, err := c.up.open(ctx, log)
-	err = c.up.veil.hidden(err)
+	s, err := c.up.open(ctx, log)
+	err = c.up.redactor.redactError(err)
 	c.up.mu.Lock()
-	c.live, c.err, c.dialing, c.abandon = l, err, nil, nil
+	c.session, c.err, c.dialing, c.cancelDial = s, err, nil, nil
 	if err != nil {
-		c.fail()
+		c.scheduleRetry()
 	}
 	gone := c.up.conns[c.key] != c // closed meanwhile
 	c.up.mu.Unlock()
@@ -165,28 +165,28 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 		log.WarnContext(ctx, "tool server not reached", "error", err)
 		return
 	}
-	log.InfoContext(ctx, "tool server connected", "version", l.about.Version)
+	log.InfoContext(ctx, "tool server connected", "version", s.about.Version)
 	if gone {
-		l.close()
+		s.close()
 	}
-	ended := c.up.veil.hidden(l.session.Wait())
-	l.close()
+	ended := c.up.redactor.redactError(s.client.Wait())
+	s.close()
 	c.up.mu.Lock()
-	if c.live == l {
-		c.live = nil
+	if c.session == s {
+		c.session = nil
 		c.err = ended
-		if !l.used.Load() {
-			c.fail() // it came up and died before it was of use
+		if !s.used.Load() {
+			c.scheduleRetry() // it came up and died before it was of use
 		} else {
 			c.retryAt = time.Time{}
 		}
 	}
 	c.up.mu.Unlock()
-	log.InfoContext(ctx, "tool server disconnected", "reason", l.reason(ended))
+	log.InfoContext(ctx, "tool server disconnected", "reason", s.endReason(ended))
 }
 
 // fail sets the time of the next attempt. up.mu is held.
-func (c *conn) fail() {
+func (c *conn) scheduleRetry() {
 	pause := c.up.manager.backoff.Min << min(c.failures, 20)
 	if pause > c.up.manager.backoff.Max || pause <= 0 {
 		pause = c.up.manager.backoff.Max
@@ -199,19 +199,19 @@ func (c *conn) fail() {
 }
 
 // drop takes a connection out of use; the next call makes a new one.
-func (c *conn) drop(l *live) {
+func (c *conn) drop(s *mcpSession) {
 	c.up.mu.Lock()
-	if c.live == l {
-		c.live = nil
+	if c.session == s {
+		c.session = nil
 	}
 	c.up.mu.Unlock()
-	if !c.up.manager.begin(l.close) { // a process that hangs does not hold up the caller
-		l.close()
+	if !c.up.manager.start(s.close) { // a process that hangs does not hold up the caller
+		s.close()
 	}
 }
 
-func (c *conn) answered(l *live) {
-	if l.used.Swap(true) {
+func (c *conn) markUsed(s *mcpSession) {
+	if s.used.Swap(true) {
 		return
 	}
 	c.up.mu.Lock()
@@ -227,10 +227,10 @@ func (c *conn) release() {
 	if c.inFlight > 0 || c.up.Scope == Shared || c.up.conns[c.key] != c {
 		return
 	}
-	if c.idle == nil {
-		c.idle = time.AfterFunc(c.up.IdleTimeout, c.closeIdle)
+	if c.idleTimer == nil {
+		c.idleTimer = time.AfterFunc(c.up.IdleTimeout, c.closeIdle)
 	} else {
-		c.idle.Reset(c.up.IdleTimeout)
+		c.idleTimer.Reset(c.up.IdleTimeout)
 	}
 }
 
@@ -241,10 +241,10 @@ func (c *conn) closeIdle() {
 		return
 	}
 	delete(c.up.conns, c.key)
-	l := c.live
+	s := c.session
 	c.up.mu.Unlock()
-	if l != nil {
-		l.close()
+	if s != nil {
+		s.close()
 	}
 }
 
@@ -252,44 +252,44 @@ func (u *upstream) forget(tenant, session string) {
 	if u.Scope == Shared {
 		return
 	}
-	var out []*live
+	var out []*mcpSession
 	u.mu.Lock()
 	for key, c := range u.conns {
 		if key == tenant+"\x00"+session || (session == "" && strings.HasPrefix(key, tenant+"\x00")) {
 			delete(u.conns, key)
-			out = c.leave(out)
+			out = c.detach(out)
 		}
 	}
 	u.mu.Unlock()
-	for _, l := range out {
-		l.close()
+	for _, s := range out {
+		s.close()
 	}
 }
 
 // leave gives up what the conn is about to do, and adds to out what has to be closed. up.mu is held.
-func (c *conn) leave(out []*live) []*live {
-	if c.abandon != nil {
-		c.abandon()
+func (c *conn) detach(out []*mcpSession) []*mcpSession {
+	if c.cancelDial != nil {
+		c.cancelDial()
 	}
-	if c.idle != nil {
-		c.idle.Stop()
+	if c.idleTimer != nil {
+		c.idleTimer.Stop()
 	}
-	if c.live != nil {
-		out = append(out, c.live)
+	if c.session != nil {
+		out = append(out, c.session)
 	}
 	return out
 }
 
 func (u *upstream) closeAll() {
 	u.mu.Lock()
-	var out []*live
+	var out []*mcpSession
 	for _, c := range u.conns {
-		out = c.leave(out)
+		out = c.detach(out)
 	}
 	clear(u.conns)
 	u.mu.Unlock()
-	for _, l := range out {
-		l.close()
+	for _, s := range out {
+		s.close()
 	}
 }
 
@@ -299,9 +299,9 @@ func (u *upstream) health() Health {
 	h := Health{Server: u.Name, State: "idle"}
 	for _, c := range u.conns {
 		h.InFlight += c.inFlight
-		if c.live != nil {
+		if c.session != nil {
 			h.Connections++
-			h.Version = c.live.about.Version
+			h.Version = c.session.about.Version
 		}
 		if c.failures >= h.Failures && c.failures > 0 {
 			h.Failures, h.RetryAt = c.failures, c.retryAt

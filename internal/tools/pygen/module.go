@@ -36,23 +36,23 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	taken := map[string]bool{}
 	for _, exact := range []bool{true, false} {
 		for i, p := range params {
-			if id := Identifier(p.wire); (id == p.wire) == exact {
-				params[i].python = unique(cmp.Or(id, "argument_"+short(p.wire)), taken)
+			if id := Identifier(p.jsonName); (id == p.jsonName) == exact {
+				params[i].pythonName = unique(cmp.Or(id, "argument_"+short(p.jsonName)), taken)
 			}
 		}
 	}
 	m.params = params
 	for _, p := range params {
-		m.types[p.wire] = in.expr(p.schema, class+pascal(p.wire), 1)
+		m.types[p.jsonName] = in.typeOf(p.schema, class+pascal(p.jsonName), 1)
 	}
 	if extra != nil {
-		m.extra = in.expr(extra, class+"Extra", 1)
+		m.extra = in.typeOf(extra, class+"Extra", 1)
 	}
 	m.result = "Any"
 	if len(d.OutputSchema) > 0 {
 		m.output, m.wrapped = unwrap(decode(d.OutputSchema))
 		out := m.typer.view(decode(d.OutputSchema), false)
-		m.result = out.expr(m.output, class+"Result", 0)
+		m.result = out.typeOf(m.output, class+"Result", 0)
 	}
 	m.signature = m.oneLineSignature()
 	return m
@@ -74,14 +74,14 @@ func (m *module) declarations() []string {
 	star := false
 	for _, p := range m.params {
 		if p.required {
-			out = append(out, fmt.Sprintf("%s: %s", p.python, m.types[p.wire]))
+			out = append(out, fmt.Sprintf("%s: %s", p.pythonName, m.types[p.jsonName]))
 			continue
 		}
 		if !star {
 			out = append(out, "*")
 			star = true
 		}
-		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.python, m.types[p.wire]))
+		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.pythonName, m.types[p.jsonName]))
 	}
 	if m.extra != "" {
 		out = append(out, "**extra: "+m.extra)
@@ -128,13 +128,13 @@ func (m *module) body(b *bytes.Buffer) {
 	var required []string
 	for _, p := range m.params {
 		if p.required {
-			required = append(required, tools.PyString(p.wire)+": "+p.python)
+			required = append(required, tools.PyString(p.jsonName)+": "+p.pythonName)
 		}
 	}
 	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(required, ", "))
 	for _, p := range m.params {
 		if !p.required {
-			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.python, tools.PyString(p.wire), p.python)
+			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.pythonName, tools.PyString(p.jsonName), p.pythonName)
 		}
 	}
 	if m.extra != "" {
@@ -156,7 +156,7 @@ func (m *module) doc() string {
 		b.WriteString("\nArgs:\n")
 	}
 	for _, p := range m.params {
-		fmt.Fprintf(&b, "    %s: %s\n", p.python, describe(p))
+		fmt.Fprintf(&b, "    %s: %s\n", p.pythonName, describeParam(p))
 	}
 	if returns := m.returns(); returns != "" {
 		fmt.Fprintf(&b, "\nReturns:\n    %s\n", returns)
@@ -166,14 +166,14 @@ func (m *module) doc() string {
 }
 
 // describe is a parameter's line: its description, then what the schema demands in few words.
-func describe(p parameter) string {
+func describeParam(p parameter) string {
 	s, _ := p.schema.(object)
 	var parts []string
 	if text, _ := s["description"].(string); text != "" {
 		parts = append(parts, strings.TrimRight(oneLine(text, 300), "."))
 	}
-	if p.python != p.wire {
-		parts = append(parts, "sent as "+tools.PyString(p.wire))
+	if p.pythonName != p.jsonName {
+		parts = append(parts, "sent as "+tools.PyString(p.jsonName))
 	}
 	for _, c := range [...]struct{ key, text string }{
 		{"minimum", "at least %s"},

@@ -45,7 +45,7 @@ func Identifier(s string) string {
 		return ""
 	}
 	if utf8.RuneCountInString(id) > maxIdentifier {
-		id = clip(id) + "_" + short(s)
+		id = truncateID(id) + "_" + short(s)
 	}
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
@@ -60,7 +60,7 @@ func Identifier(s string) string {
 const maxIdentifier = 60
 
 // clip leaves room for "_" and a short hash behind a name.
-func clip(id string) string {
+func truncateID(id string) string {
 	runes := []rune(id)
 	return string(runes[:min(len(runes), maxIdentifier-9)])
 }
@@ -88,7 +88,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		if id == "" {
 			id = "tool_" + short(wire)
 		}
-		base, salt := clip(id), wire
+		base, salt := truncateID(id), wire
 		for taken[strings.ToLower(id)] {
 			id = base + "_" + short(salt)
 			salt += "\x00" // another tool may be called as this one would be

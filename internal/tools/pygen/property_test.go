@@ -166,12 +166,12 @@ func TestValidInstancesPass(t *testing.T) {
 		defer os.RemoveAll(filepath.Join(p.dir, "servers", server))
 		q := ask{Server: server, Function: pkg.Index.Names[name], Kwargs: map[string]any{}}
 		for _, param := range newModule(Source{Server: server}, pkg.Index.Names[name], d).params {
-			v, given := instance[param.wire]
+			v, given := instance[param.jsonName]
 			switch {
 			case param.required:
 				q.Args = append(q.Args, v)
 			case given:
-				q.Kwargs[param.python] = v
+				q.Kwargs[param.pythonName] = v
 			}
 		}
 		got := p.call(t, q)

@@ -81,7 +81,7 @@ func Generate(s Source) (Package, error) {
 
 func (p *Package) accept(s Source) []tools.Definition {
 	var out []tools.Definition
-	seen := map[string]bool{}
+	listed := map[string]bool{}
 	for _, d := range s.Tools {
 		reason := ""
 		switch {
@@ -89,7 +89,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 			reason = "its name is empty or too long"
 		case text.Printable(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
 			reason = "its name has characters that nobody sees"
-		case seen[d.Name]:
+		case listed[d.Name]:
 			reason = "the server lists the name twice"
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
 			reason = "its schemas are too large"
@@ -102,7 +102,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 			p.Rejected = append(p.Rejected, Rejection{Tool: text.Printable(d.Name), Reason: reason})
 			continue
 		}
-		seen[d.Name] = true
+		listed[d.Name] = true
 		if len(d.InputSchema) == 0 {
 			d.InputSchema = json.RawMessage(`{"type":"object"}`)
 		}
@@ -113,14 +113,14 @@ func (p *Package) accept(s Source) []tools.Definition {
 }
 
 // mostIndented is how many times as long definitions may become for being read with ease.
-const mostIndented = 4
+const maxIndentFactor = 4
 
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
-	return text.IndentJSON(b.Bytes(), " ", mostIndented*b.Len()), err
+	return text.IndentJSON(b.Bytes(), " ", maxIndentFactor*b.Len()), err
 }
 
 // Write brings servers/<Dir> to the package: changed files are replaced one by one, generated

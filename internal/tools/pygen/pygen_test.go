@@ -71,7 +71,7 @@ func TestNamesOverVersions(t *testing.T) {
 		name := rapid.Custom(func(t *rapid.T) string {
 			of := base.Draw(t, "of")
 			if rapid.Bool().Draw(t, "as a hash") {
-				return clip(Identifier(of)) + "_" + short(of)
+				return truncateID(Identifier(of)) + "_" + short(of)
 			}
 			return of
 		})

@@ -82,7 +82,7 @@ func (d document) lookup(ref string) (any, bool) {
 
 // flat returns the schema with its reference followed and its allOf merged in; nil for a schema
 // that says nothing. A chain longer than depth allows ends as nil.
-func (d document) flat(schema any, depth int) object {
+func (d document) resolve(schema any, depth int) object {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
 		return nil
@@ -92,7 +92,7 @@ func (d document) flat(schema any, depth int) object {
 		if !found {
 			return nil
 		}
-		merged := merge(d.flat(target, depth+1), without(s, "$ref"))
+		merged := merge(d.resolve(target, depth+1), without(s, "$ref"))
 		if s = merged; s == nil {
 			return nil
 		}
@@ -103,7 +103,7 @@ func (d document) flat(schema any, depth int) object {
 	}
 	out := without(s, "allOf")
 	for _, part := range all {
-		out = merge(out, d.flat(part, depth+1))
+		out = merge(out, d.resolve(part, depth+1))
 	}
 	return out
 }
@@ -133,7 +133,7 @@ func merge(a, b object) object {
 		case "properties":
 			out[k] = joinProperties(was, v)
 		case "required":
-			out[k] = append(slices.Clone(list(was)), list(v)...)
+			out[k] = append(slices.Clone(asList(was)), asList(v)...)
 		case "anyOf", "oneOf", "enum", "items", "prefixItems", "additionalProperties":
 			delete(out, k) // their conjunction cannot be said simply: allow more
 		case "type":
@@ -163,7 +163,7 @@ func joinProperties(a, b any) any {
 	return out
 }
 
-func list(v any) []any {
+func asList(v any) []any {
 	l, _ := v.([]any)
 	return l
 }
@@ -172,7 +172,7 @@ func list(v any) []any {
 // has none.
 func (d document) branches(s object, depth int) []object {
 	for _, key := range []string{"anyOf", "oneOf"} {
-		alternatives := list(s[key])
+		alternatives := asList(s[key])
 		if len(alternatives) == 0 {
 			continue
 		}
@@ -186,7 +186,7 @@ func (d document) branches(s object, depth int) []object {
 				out = append(out, base)
 				continue
 			}
-			if part := d.flat(alternative, depth+1); part != nil {
+			if part := d.resolve(alternative, depth+1); part != nil {
 				out = append(out, merge(base, part))
 			} else if alternative != false {
 				return []object{{}} // something unknown: anything
@@ -199,7 +199,7 @@ func (d document) branches(s object, depth int) []object {
 
 // parameter is one argument of a tool.
 type parameter struct {
-	wire, python string
+	jsonName, pythonName string
 	schema       any
 	required     bool
 }
@@ -208,7 +208,7 @@ type parameter struct {
 // alternatives too, required where every alternative requires them. extra is the schema of further
 // arguments, nil when the schema does not speak of any.
 func (d document) parameters() (params []parameter, extra any) {
-	root := d.flat(d.root, 0)
+	root := d.resolve(d.root, 0)
 	if root == nil {
 		return nil, true
 	}
@@ -218,11 +218,11 @@ func (d document) parameters() (params []parameter, extra any) {
 		if !ok {
 			schema = true
 		}
-		params = append(params, parameter{wire: name, schema: schema, required: true})
+		params = append(params, parameter{jsonName: name, schema: schema, required: true})
 		delete(properties, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		params = append(params, parameter{wire: name, schema: properties[name]})
+		params = append(params, parameter{jsonName: name, schema: properties[name]})
 	}
 	switch more := root["additionalProperties"].(type) {
 	case object:
@@ -245,7 +245,7 @@ func (d document) top(s object, depth int) (properties object, required []string
 	if properties == nil {
 		properties = object{}
 	}
-	required = strings_(s["required"])
+	required = stringList(s["required"])
 	if depth > 4 {
 		return properties, required
 	}
@@ -276,9 +276,9 @@ func (d document) top(s object, depth int) (properties object, required []string
 }
 
 // strings_ returns the distinct strings of a JSON list.
-func strings_(v any) []string {
+func stringList(v any) []string {
 	var out []string
-	for _, x := range list(v) {
+	for _, x := range asList(v) {
 		if s, ok := x.(string); ok && !slices.Contains(out, s) {
 			out = append(out, s)
 		}

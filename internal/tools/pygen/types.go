@@ -36,7 +36,7 @@ func (t *typer) view(root any, input bool) *view {
 	return &view{typer: t, document: document{root, new(maxSteps)}, input: input, refs: map[string]string{}, open: map[string]bool{}}
 }
 
-func (v *view) from(name string) string {
+func (v *view) typing(name string) string {
 	v.used[name] = true
 	return name
 }
@@ -45,38 +45,38 @@ func (v *view) from(name string) string {
 const maxType = 8 << 10
 
 // expr returns the Python type of a schema. name is what a class for it would be called.
-func (v *view) expr(schema any, name string, depth int) string {
+func (v *view) typeOf(schema any, name string, depth int) string {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !v.step(s) {
-		return v.from("Any")
+		return v.typing("Any")
 	}
-	if text := v.exprOf(s, name, depth); len(text) <= maxType {
+	if text := v.typeOfObject(s, name, depth); len(text) <= maxType {
 		return text
 	}
-	return v.from("Any")
+	return v.typing("Any")
 }
 
-func (v *view) exprOf(s object, name string, depth int) string {
+func (v *view) typeOfObject(s object, name string, depth int) string {
 	if ref, isRef := s["$ref"].(string); isRef && len(s) == 1 {
 		return v.reference(ref, name, depth)
 	}
-	if s = v.flat(s, depth); s == nil {
-		return v.from("Any")
+	if s = v.resolve(s, depth); s == nil {
+		return v.typing("Any")
 	}
 	if value, has := s["const"]; has {
 		return v.literal([]any{value})
 	}
-	if values := list(s["enum"]); len(values) > 0 {
+	if values := asList(s["enum"]); len(values) > 0 {
 		return v.literal(values)
 	}
 	if branches := v.branches(s, depth); branches != nil {
 		var parts []string
 		for i, b := range branches {
-			parts = append(parts, v.expr(b, name+itoa(i+1), depth+1))
+			parts = append(parts, v.typeOf(b, name+itoa(i+1), depth+1))
 		}
 		return v.union(parts)
 	}
-	if types := list(s["type"]); types != nil {
+	if types := asList(s["type"]); types != nil {
 		var parts []string
 		for _, one := range types {
 			parts = append(parts, v.simple(s, one, name, depth))
@@ -93,19 +93,19 @@ func (v *view) reference(ref, name string, depth int) string {
 	}
 	target, found := v.lookup(ref)
 	if !found || v.open[ref] {
-		return v.from("Any")
+		return v.typing("Any")
 	}
 	v.open[ref] = true
 	defer delete(v.open, ref)
 	s, _ := target.(object)
-	if flat := v.flat(s, depth); flat != nil && v.isRecord(flat) {
+	if flat := v.resolve(s, depth); flat != nil && v.isRecord(flat) {
 		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
 			name = pascal(last)
 		}
 		v.refs[ref] = "" // replaced by record before it looks at the properties
 		return v.record(flat, name, depth, ref)
 	}
-	return v.expr(target, name, depth+1)
+	return v.typeOf(target, name, depth+1)
 }
 
 func (v *view) isRecord(s object) bool {
@@ -136,11 +136,11 @@ func (v *view) simple(s object, kind any, name string, depth int) string {
 			return v.object(s, name, depth)
 		}
 	}
-	return v.from("Any")
+	return v.typing("Any")
 }
 
 func (v *view) array(s object, name string, depth int) string {
-	prefix, rest := list(s["prefixItems"]), s["items"]
+	prefix, rest := asList(s["prefixItems"]), s["items"]
 	if old, ok := rest.([]any); ok {
 		prefix, rest = old, s["additionalItems"]
 	}
@@ -148,38 +148,38 @@ func (v *view) array(s object, name string, depth int) string {
 	if len(prefix) > 0 && len(prefix) <= 16 && !more && rest != true {
 		var parts []string
 		for i, item := range prefix {
-			parts = append(parts, v.expr(item, name+itoa(i+1), depth+1))
+			parts = append(parts, v.typeOf(item, name+itoa(i+1), depth+1))
 		}
-		return v.from("Tuple") + "[" + strings.Join(parts, ", ") + "]"
+		return v.typing("Tuple") + "[" + strings.Join(parts, ", ") + "]"
 	}
 	if len(prefix) > 0 || !more {
-		return v.from("List") + "[" + v.from("Any") + "]"
+		return v.typing("List") + "[" + v.typing("Any") + "]"
 	}
-	item := v.expr(rest, name+"Item", depth+1)
-	return v.from("List") + "[" + item + "]"
+	item := v.typeOf(rest, name+"Item", depth+1)
+	return v.typing("List") + "[" + item + "]"
 }
 
 func (v *view) object(s object, name string, depth int) string {
 	if properties, _ := s["properties"].(object); len(properties) > 0 {
 		if len(v.classes) >= maxClasses || len(properties) > 500 {
-			return v.from("Dict") + "[str, " + v.from("Any") + "]"
+			return v.typing("Dict") + "[str, " + v.typing("Any") + "]"
 		}
 		class := v.record(s, name, depth, "")
 		_, typed := s["additionalProperties"].(object)
 		if v.input && (typed || s["additionalProperties"] == true) {
-			return v.union([]string{class, v.from("Dict") + "[str, " + v.from("Any") + "]"})
+			return v.union([]string{class, v.typing("Dict") + "[str, " + v.typing("Any") + "]"})
 		}
 		return class
 	}
-	value := v.from("Any")
+	value := v.typing("Any")
 	if more, ok := s["additionalProperties"].(object); ok {
-		value = v.expr(more, name+"Value", depth+1)
+		value = v.typeOf(more, name+"Value", depth+1)
 	}
-	return v.from("Dict") + "[str, " + value + "]"
+	return v.typing("Dict") + "[str, " + value + "]"
 }
 
 // plainKey is a key that can be a class's attribute without changing its name or hiding a type.
-var plainKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
 // record declares a TypedDict and returns its name. Keys that are not required go into a second
 // class, because NotRequired is younger than Python 3.9.
@@ -189,13 +189,13 @@ func (v *view) record(s object, name string, depth int, ref string) string {
 		v.refs[ref] = class
 	}
 	properties, _ := s["properties"].(object)
-	required := strings_(s["required"])
-	v.from("TypedDict")
+	required := stringList(s["required"])
+	v.typing("TypedDict")
 	byName := true
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		byName = byName && plainKey.MatchString(key) && !reserved[key]
-		f := field{key: key, typ: v.expr(properties[key], class+pascal(key), depth+1), note: note(properties[key])}
+		byName = byName && attributeKey.MatchString(key) && !reserved[key]
+		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: comment(properties[key])}
 		if slices.Contains(required, key) {
 			needed = append(needed, f)
 		} else {
@@ -248,7 +248,7 @@ func (v *view) declare(class, base string, fields []field, total, byName bool) {
 }
 
 // note is a property's description as a comment behind it.
-func note(schema any) string {
+func comment(schema any) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
 	if text = oneLine(text, 80); text == "" {
@@ -261,13 +261,13 @@ func note(schema any) string {
 func (v *view) literal(values []any) string {
 	var fixed, wide []string
 	if len(values) > maxType/4 {
-		return v.from("Any")
+		return v.typing("Any")
 	}
 	for _, value := range values {
 		switch x := value.(type) {
 		case string:
 			if len(x) > maxType {
-				return v.from("Any")
+				return v.typing("Any")
 			}
 			fixed = append(fixed, tools.PyString(x))
 		case bool:
@@ -281,15 +281,15 @@ func (v *view) literal(values []any) string {
 				wide = append(wide, "float")
 			}
 		default:
-			wide = append(wide, v.from("Any"))
+			wide = append(wide, v.typing("Any"))
 		}
 	}
 	if len(fixed) > 200 {
-		return v.from("Any")
+		return v.typing("Any")
 	}
 	if fixed != nil {
 		slices.Sort(fixed)
-		wide = append(wide, v.from("Literal")+"["+strings.Join(slices.Compact(fixed), ", ")+"]")
+		wide = append(wide, v.typing("Literal")+"["+strings.Join(slices.Compact(fixed), ", ")+"]")
 	}
 	return v.union(wide)
 }
@@ -305,15 +305,15 @@ func (v *view) union(parts []string) string {
 		}
 	}
 	if i := slices.Index(distinct, "None"); i >= 0 && len(distinct) == 2 {
-		return v.from("Optional") + "[" + distinct[1-i] + "]"
+		return v.typing("Optional") + "[" + distinct[1-i] + "]"
 	}
 	switch len(distinct) {
 	case 0:
-		return v.from("Any")
+		return v.typing("Any")
 	case 1:
 		return distinct[0]
 	}
-	return v.from("Union") + "[" + strings.Join(distinct, ", ") + "]"
+	return v.typing("Union") + "[" + strings.Join(distinct, ", ") + "]"
 }
 
 // pascal makes a class name's part of any text, ASCII only.

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	callTime = time.Minute // for an answer, where the tool asks for nothing else
-	tries    = 8           // of a call that a process did not take: another may
+	defaultTimeout = time.Minute // for an answer, where the tool asks for nothing else
+	maxTries    = 8           // of a call that a process did not take: another may
 )
 
 // Call makes a call of a tool that a process of the tenant serves. It is broker.Upstream for the
 // servers that no MCP server of the fleet stands for.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
 	now, known := r.tool(q.Tenant, q.Server, q.Tool)
-	wait := callTime
+	wait := defaultTimeout
 	if now.TimeoutS > 0 {
 		wait = time.Duration(now.TimeoutS * float64(time.Second))
 	}
@@ -27,7 +27,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	if err != nil {
 		return tools.Result{}, err
 	}
-	calling, stop := context.WithTimeoutCause(ctx, wait, errSilent)
+	calling, stop := context.WithTimeoutCause(ctx, wait, errNoResponse)
 	defer stop()
 	problem := &tools.UpstreamError{Server: q.Server, Tool: q.Tool}
 	for try := 1; ; try++ {
@@ -39,15 +39,15 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 				problem.Reason, problem.Sent, problem.Err = tools.Protocol, true, errors.New("the process that serves it gave no answer that is one")
 				return tools.Result{}, problem
 			}
-			if a.Code == tools.OfferChanged && try < tries {
+			if a.Code == tools.OfferChanged && try < maxTries {
 				continue // during an update, another process may serve the definition that is wanted
 			}
-			return answered(a, problem, now, known)
-		case errors.Is(err, ErrRetry) && try < tries:
+			return toResult(a, problem, now, known)
+		case errors.Is(err, ErrRetry) && try < maxTries:
 			continue
 		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
 			problem.Reason, problem.Err = tools.Down, fmt.Errorf("%w now", err)
-		case errors.Is(context.Cause(calling), errSilent) && ctx.Err() == nil:
+		case errors.Is(context.Cause(calling), errNoResponse) && ctx.Err() == nil:
 			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no answer in %s", wait)
 		case ctx.Err() != nil:
 			return tools.Result{}, context.Cause(ctx)
@@ -58,10 +58,10 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	}
 }
 
-var errSilent = errors.New("no answer")
+var errNoResponse = errors.New("no answer")
 
 // answered makes of a process's answer what the broker gets.
-func answered(a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
+func toResult(a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
 	switch {
 	case a.Code == tools.OfferChanged:
 		problem.Reason, problem.Err = tools.Drifted, errors.New("the process that serves it has another definition of it by now")

@@ -36,7 +36,7 @@ var (
 
 const (
 	// heardFor is how long a process that is silent counts as there.
-	heardFor     = 10 * time.Second
+	instanceTTL     = 10 * time.Second
 	maxInstances = 64 // of a tenant
 	maxTenants   = 10_000
 )
@@ -63,7 +63,7 @@ type tenant struct {
 type instance struct {
 	data []byte
 	sum  [32]byte
-	seen time.Time
+	updated time.Time
 }
 
 // New returns an empty registry. The servers in reserved are the fleet's, whether its catalogue has
@@ -86,7 +86,7 @@ func (r *Registry) Update(name, process string, data []byte) {
 	if len(data) == 0 {
 		if t != nil {
 			delete(t.instances, process)
-			r.forget(name, t)
+			r.deleteIfEmpty(name, t)
 		}
 		return
 	}
@@ -101,22 +101,22 @@ func (r *Registry) Update(name, process string, data []byte) {
 	known := t.instances[process]
 	switch {
 	case known != nil && bytes.Equal(known.data, data):
-		known.seen = now
-	case known == nil && len(t.instances) >= maxInstances && !t.sweep(now):
+		known.updated = now
+	case known == nil && len(t.instances) >= maxInstances && !t.expire(now):
 		r.log.Warn("tools of a process not taken: the tenant has too many", "tenant", name, "processes", maxInstances)
 	default:
-		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), seen: now}
+		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), updated: now}
 	}
 }
 
 // sweep forgets the silent, and reports whether there were any.
-func (t *tenant) sweep(now time.Time) bool {
+func (t *tenant) expire(now time.Time) bool {
 	before := len(t.instances)
-	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.seen) > heardFor })
+	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.updated) > instanceTTL })
 	return len(t.instances) < before
 }
 
-func (r *Registry) forget(name string, t *tenant) {
+func (r *Registry) deleteIfEmpty(name string, t *tenant) {
 	if len(t.instances) == 0 {
 		delete(r.tenants, name)
 	}
@@ -167,7 +167,7 @@ func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
 // current is the tenant with its overlay brought up to date, until unlock is called; nil when it
 // serves nothing.
 func (r *Registry) current(name string) (t *tenant, unlock func()) {
-	t, said := r.said(name)
+	t, said := r.instances(name)
 	if t == nil {
 		return nil, func() {}
 	}
@@ -178,21 +178,21 @@ func (r *Registry) current(name string) (t *tenant, unlock func()) {
 	t.mu.Lock()
 	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
 		t.key = key
-		t.understand(said, r.reserved)
+		t.rebuild(said, r.reserved)
 	}
 	return t, t.mu.Unlock
 }
 
 // said is what the tenant's processes say now, by their names.
-func (r *Registry) said(name string) (t *tenant, said []*instance) {
+func (r *Registry) instances(name string) (t *tenant, said []*instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t = r.tenants[name]; t == nil {
 		return nil, nil
 	}
-	t.sweep(time.Now())
+	t.expire(time.Now())
 	if len(t.instances) == 0 {
-		r.forget(name, t)
+		r.deleteIfEmpty(name, t)
 		return nil, nil
 	}
 	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
@@ -203,8 +203,8 @@ func (r *Registry) said(name string) (t *tenant, said []*instance) {
 
 // understand makes the overlay of what the processes say. It keeps the old one when it comes to the
 // same: processes come and go.
-func (t *tenant) understand(said []*instance, reserved map[string]bool) {
-	servers, about, broken := merge(said, reserved)
+func (t *tenant) rebuild(said []*instance, reserved map[string]bool) {
+	servers, about, broken := mergeOffers(said, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
@@ -228,18 +228,18 @@ func (t *tenant) understand(said []*instance, reserved map[string]bool) {
 			o.Files[p.Dir+"/"+name] = data
 		}
 	}
-	if t.overlay == nil || !same(t.overlay, o) {
+	if t.overlay == nil || !equalOverlays(t.overlay, o) {
 		t.overlay = o
 	}
 }
 
-func same(a, b *tools.Overlay) bool {
+func equalOverlays(a, b *tools.Overlay) bool {
 	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
 }
 
 // merge is what all processes serve, by server and tool, and what they say of the servers. Of two definitions of a
 // tool, or texts about a server, that of the process which was started last holds.
-func merge(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken) {
+func mergeOffers(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken) {
 	var offers []tools.Offer
 	for _, i := range said {
 		var o tools.Offer

@@ -95,11 +95,11 @@ func TestTwoDefinitions(t *testing.T) {
 func TestAbout(t *testing.T) {
 	r := newRegistry(nil)
 	about := func() tools.About {
-		snap, _, err := tools.Extend(tools.NewListing(nil), r.Overlay("acme"))
-		if err != nil || len(snap.Tools) != 1 {
-			t.Fatalf("Extend = %+v, %v", snap, err)
+		listing, _, err := tools.Extend(tools.NewListing(nil), r.Overlay("acme"))
+		if err != nil || len(listing.Tools) != 1 {
+			t.Fatalf("Extend = %+v, %v", listing, err)
 		}
-		return snap.Tools[0].About
+		return listing.Tools[0].About
 	}
 	says := func(second int, title, description string) []byte {
 		o := tools.Offer{Server: "crm", About: tools.About{Title: title, Description: description}}
@@ -169,15 +169,15 @@ func TestHostileOffers(t *testing.T) {
 	if len(o.Broken) < 8 {
 		t.Errorf("broken = %v", o.Broken)
 	}
-	snap, used, err := tools.Extend(tools.NewListing(nil), o)
-	if err != nil || len(used) != len(o.Files) || len(snap.Tools) != 2 || snap.Tools[0].State != tools.Registered {
-		t.Errorf("Extend = %+v, %d files, %v", snap, len(used), err)
+	listing, used, err := tools.Extend(tools.NewListing(nil), o)
+	if err != nil || len(used) != len(o.Files) || len(listing.Tools) != 2 || listing.Tools[0].State != tools.Registered {
+		t.Errorf("Extend = %+v, %d files, %v", listing, len(used), err)
 	}
 	// The fleet's own server keeps its name.
 	base := tools.NewListing([]tools.Tool{{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local}})
-	snap, used, err = tools.Extend(base, o)
-	if err != nil || len(used) != 0 || len(snap.Tools) != 1 || len(snap.Broken) != len(o.Broken)+1 {
-		t.Errorf("Extend over the same server = %+v, %d files, %v", snap.Tools, len(used), err)
+	listing, used, err = tools.Extend(base, o)
+	if err != nil || len(used) != 0 || len(listing.Tools) != 1 || len(listing.Broken) != len(o.Broken)+1 {
+		t.Errorf("Extend over the same server = %+v, %d files, %v", listing.Tools, len(used), err)
 	}
 }
 

@@ -101,11 +101,11 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	if err := approvals.Save(dir); err != nil {
 		tb.Fatal(err)
 	}
-	snap, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(tb.Context())
-	if err != nil || len(snap.Broken) > 0 {
-		tb.Fatalf("catalogue: %v, broken %v", err, snap.Broken)
+	listing, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(tb.Context())
+	if err != nil || len(listing.Broken) > 0 {
+		tb.Fatalf("catalogue: %v, broken %v", err, listing.Broken)
 	}
-	return snap
+	return listing
 }
 
 type nothing struct{}
@@ -122,10 +122,10 @@ func (nothing) Lookup(context.Context, string, string) ([]broker.JournalEntry, e
 func (nothing) Intent(context.Context, broker.JournalEntry) error { return nil }
 func (nothing) Record(context.Context, broker.JournalEntry) error { return nil }
 
-func execution(tb testing.TB, m *mcp.Manager, snap *tools.Listing, files *sync.Map) *broker.Execution {
+func execution(tb testing.TB, m *mcp.Manager, listing *tools.Listing, files *sync.Map) *broker.Execution {
 	tb.Helper()
 	e, err := broker.New(tb.Context(), broker.Config{
-		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: snap, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
+		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: listing, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
 		Policy: broker.Policy{Destructive: broker.Allow},
 		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
 			files.Store(name, data)
@@ -143,12 +143,12 @@ func TestRealServers(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
 	m, out := manager(t, realServers(t, dir, work)...)
 	servers := filepath.Join(t.TempDir(), "servers")
-	snap := generate(t, m, servers)
-	if len(snap.Tools) != 70 {
-		t.Errorf("%d tools, want 70", len(snap.Tools))
+	listing := generate(t, m, servers)
+	if len(listing.Tools) != 70 {
+		t.Errorf("%d tools, want 70", len(listing.Tools))
 	}
 	var files sync.Map
-	got := program(t, filepath.Dir(servers), execution(t, m, snap, &files), strings.ReplaceAll(`
+	got := program(t, filepath.Dir(servers), execution(t, m, listing, &files), strings.ReplaceAll(`
 from client.mcp_client import ToolError
 from servers.everything import echo, get_sum, get_tiny_image, get_structured_content
 print(echo("hi"), "|", get_sum(2, 3))

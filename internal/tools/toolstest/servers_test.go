@@ -47,12 +47,12 @@ func TestTheElevenTools(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	snap, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(t.Context())
+	listing, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, tool := range snap.Tools {
+	for _, tool := range listing.Tools {
 		got = append(got, tool.ID()+" "+string(tool.State)+" "+tool.Signature+" | "+tool.Summary())
 	}
 	want := []string{
@@ -71,8 +71,8 @@ func TestTheElevenTools(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	if len(snap.Broken) > 0 || len(snap.Warnings) > 0 {
-		t.Errorf("broken %v, warnings %v", snap.Broken, snap.Warnings)
+	if len(listing.Broken) > 0 || len(listing.Warnings) > 0 {
+		t.Errorf("broken %v, warnings %v", listing.Broken, listing.Warnings)
 	}
 	files, err := fs.Glob(servers.FS, "*/__init__.py")
 	if want := []string{"calculator/__init__.py", "database/__init__.py", "filesystem/__init__.py", "weather/__init__.py"}; err != nil || !slices.Equal(files, want) {

@@ -17,26 +17,26 @@ import (
 
 // A veil hides in texts what the settings tell a server in confidence: errors go to programs, and what
 // a server writes goes into the log. The answers of tools are not its business.
-type veil struct{ secrets *strings.Replacer }
+type redactor struct{ secrets *strings.Replacer }
 
 // sessionID is how the SDK shows the key to a session over HTTP.
 var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 
 // Replace is the text without what nobody may know.
-func (v veil) Replace(text string) string {
+func (v redactor) redact(text string) string {
 	return sessionID.ReplaceAllString(v.secrets.Replace(text), "")
 }
 
 const (
-	veiled   = "(hidden)"
-	leastKey = 8 // bytes; what is shorter is in too many words
+	redacted   = "(hidden)"
+	minSecret = 8 // bytes; what is shorter is in too many words
 )
 
-func newVeil(s Server) veil {
+func newRedactor(s Server) redactor {
 	hide := map[string]string{}
 	secret := func(text string) {
-		if len(text) >= leastKey {
-			hide[text] = veiled
+		if len(text) >= minSecret {
+			hide[text] = redacted
 		}
 	}
 	for _, text := range s.Headers {
@@ -66,7 +66,7 @@ func newVeil(s Server) veil {
 	for _, text := range slices.SortedFunc(maps.Keys(hide), func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) }) {
 		pairs = append(pairs, text, hide[text]) // the longest first: at one place, the first that fits is taken
 	}
-	return veil{strings.NewReplacer(pairs...)}
+	return redactor{strings.NewReplacer(pairs...)}
 }
 
 // withStars is the address as errors of net/http have it.
@@ -98,30 +98,30 @@ func secretsOf(u *url.URL) []string {
 }
 
 // error hides what an *tools.UpstreamError says.
-func (v veil) error(err error) error {
+func (v redactor) redactUpstream(err error) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Err != nil {
-		ue.Err = v.hidden(ue.Err)
+		ue.Err = v.redactError(ue.Err)
 	}
 	return err
 }
 
 // hidden is the same error, in other words where it has to be.
-func (v veil) hidden(err error) error {
+func (v redactor) redactError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := v.Replace(err.Error()); text != err.Error() {
+	if text := v.redact(err.Error()); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
 }
 
 // aboutOf is what a server says of itself in its answer to initialize. It has been told keys of the settings, and may say them.
-func (v veil) aboutOf(answer *sdk.InitializeResult) tools.About {
+func (v redactor) aboutOf(answer *sdk.InitializeResult) tools.About {
 	if answer == nil || answer.ServerInfo == nil {
 		return tools.About{}
 	}
-	info, hide := answer.ServerInfo, v.Replace
+	info, hide := answer.ServerInfo, v.redact
 	return tools.About{
 		Version: hide(info.Name + " " + info.Version), Title: hide(cmp.Or(info.Title, info.Name)),
 		Description: hide(info.Description), Instructions: hide(answer.Instructions),

@@ -22,13 +22,13 @@ func TestLines(t *testing.T) {
 		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n{}\n", "{}\n", `{"result":NaN,"id":"00<U+0001>"}`},
 	} {
 		var odd []string
-		l := newLines(io.NopCloser(strings.NewReader(test.in)), most, func(line string) { odd = append(odd, line) })
+		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), most, func(line string) { odd = append(odd, line) })
 		got, err := io.ReadAll(l)
 		if err != nil || string(got) != test.want || strings.Join(odd, ",") != test.odd {
 			t.Errorf("%.40q: %.200q, %v, odd %q, want %q", test.in, got, err, odd, test.want)
 		}
 	}
-	l := newLines(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), most, func(string) {})
+	l := newMessageReader(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), most, func(string) {})
 	if got, err := io.ReadAll(l); err == nil {
 		t.Errorf("a long line that answers nothing: %.100q and no error", got)
 	}
@@ -40,7 +40,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":NaN}` + "\n"))
 	f.Add([]byte(`{"result":"` + strings.Repeat("x", 300) + `","id":7}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := io.ReadAll(newLines(io.NopCloser(bytes.NewReader(in)), 500, func(string) {}))
+		out, err := io.ReadAll(newMessageReader(io.NopCloser(bytes.NewReader(in)), 500, func(string) {}))
 		if err != nil {
 			return
 		}

@@ -22,41 +22,41 @@ const (
 // away from it: lines that are no JSON (servers print to the wrong stream) are logged, and an answer
 // that is over the limit, or no JSON (NaN, say), becomes an error answer to the request that it
 // answered, so that it costs one call, no memory and no wait.
-type lines struct {
+type messageReader struct {
 	source io.ReadCloser
 	in     *bufio.Reader
-	most   int
-	odd    func(line string)
-	out    []byte // not yet read
+	limit   int
+	onInvalid    func(line string)
+	unread    []byte // not yet read
 }
 
-func newLines(source io.ReadCloser, most int, odd func(string)) *lines {
-	return &lines{source: source, in: bufio.NewReaderSize(source, 64<<10), most: most, odd: odd}
+func newMessageReader(source io.ReadCloser, most int, odd func(string)) *messageReader {
+	return &messageReader{source: source, in: bufio.NewReaderSize(source, 64<<10), limit: most, onInvalid: odd}
 }
 
-func (l *lines) Close() error { return l.source.Close() }
+func (l *messageReader) Close() error { return l.source.Close() }
 
-func (l *lines) Read(p []byte) (int, error) {
-	for len(l.out) == 0 {
-		line, err := l.next()
+func (l *messageReader) Read(p []byte) (int, error) {
+	for len(l.unread) == 0 {
+		line, err := l.nextMessage()
 		if err != nil {
 			return 0, err
 		}
-		l.out = line
+		l.unread = line
 	}
-	n := copy(p, l.out)
-	l.out = l.out[n:]
+	n := copy(p, l.unread)
+	l.unread = l.unread[n:]
 	return n, nil
 }
 
 // next returns one message with its newline, or nothing for a line that is none.
-func (l *lines) next() ([]byte, error) {
+func (l *messageReader) nextMessage() ([]byte, error) {
 	line, tail, size, err := l.readLine()
 	if err != nil {
 		return nil, err
 	}
-	if size > l.most {
-		return l.replace(line, tail, size)
+	if size > l.limit {
+		return l.replaceOversized(line, tail, size)
 	}
 	trimmed := bytes.TrimSpace(line)
 	if len(trimmed) == 0 {
@@ -65,9 +65,9 @@ func (l *lines) next() ([]byte, error) {
 	if (trimmed[0] == '{' || trimmed[0] == '[') && json.Valid(trimmed) {
 		return line, nil
 	}
-	l.odd(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
-	if id := answers(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
-		return instead(id, codeNotJSON, "the answer is no JSON: "+notJSON(trimmed)), nil
+	l.onInvalid(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
+	if id := responseID(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
+		return errorResponse(id, codeNotJSON, "the answer is no JSON: "+notJSON(trimmed)), nil
 	}
 	return nil, nil
 }
@@ -88,10 +88,10 @@ const tailBytes = 256
 
 // readLine reads to the end of the line. Of one over the limit it keeps the beginning and the last
 // bytes.
-func (l *lines) readLine() (line, tail []byte, size int, err error) {
+func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
-		if size += len(part); size <= l.most {
+		if size += len(part); size <= l.limit {
 			line = append(line, part...)
 		} else {
 			if line == nil {
@@ -124,7 +124,7 @@ var (
 
 // answers returns the id of the request that a line answers, by its first and its last bytes; nil when
 // that cannot be told.
-func answers(line, tail []byte) []byte {
+func responseID(line, tail []byte) []byte {
 	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
 	if id == nil {
 		id = idLast.FindSubmatch(tail)
@@ -136,15 +136,15 @@ func answers(line, tail []byte) []byte {
 }
 
 // instead is an error answer.
-func instead(id []byte, code int, message string) []byte {
+func errorResponse(id []byte, code int, message string) []byte {
 	text, _ := json.Marshal(message) // a string has a JSON form
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
 
-func (l *lines) replace(line, tail []byte, size int) ([]byte, error) {
-	id := answers(line, tail)
+func (l *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
+	id := responseID(line, tail)
 	if id == nil {
-		return nil, fmt.Errorf("a message of %d bytes, over the limit of %d, answers nothing that can be told", size, l.most)
+		return nil, fmt.Errorf("a message of %d bytes, over the limit of %d, answers nothing that can be told", size, l.limit)
 	}
-	return instead(id, codeTooLarge, fmt.Sprintf("the answer has %d bytes; the limit is %d", size, l.most)), nil
+	return errorResponse(id, codeTooLarge, fmt.Sprintf("the answer has %d bytes; the limit is %d", size, l.limit)), nil
 }
