@@ -63,7 +63,7 @@ func TestAboutOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := t.TempDir()
-	if err := tools.Unpack(v, host); err != nil {
+	if err := tools.UnpackOnce(v, host); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere, err := read(t, tools.OpenCatalogue(host+"/"+v.ID+"/servers", tools.Options{})).Lookup("wiki", "get")

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Approvals holds, by tool id, the definition that somebody has accepted.
+// Approvals holds the approved definitions by tool id.
 type Approvals map[string]Approval
 
-// Approval is one acceptance. It keeps the whole definition, to show what changed since.
+// Approval keeps the whole definition, so that Difference can show what changed since.
 type Approval struct {
 	Hash       string     `json:"hash"`
 	By         string     `json:"by"`
@@ -20,7 +20,7 @@ type Approval struct {
 	Definition Definition `json:"definition"`
 }
 
-// State says how a definition's hash stands to what was accepted.
+// State compares a definition's hash with the approved one.
 func (a Approvals) State(id, hash string) State {
 	was, ok := a[id]
 	switch {
@@ -32,13 +32,13 @@ func (a Approvals) State(id, hash string) State {
 	return Changed
 }
 
-// Approve accepts a definition as the tool's.
+// Approve records the definition as the approved one of its tool.
 func (a Approvals) Approve(server string, d Definition, by string, at time.Time) {
 	a[server+"/"+d.Name] = Approval{Hash: d.Hash(), By: by, At: at.UTC().Truncate(time.Second), Definition: d}
 }
 
-// Difference shows what changed between the accepted definition and d, a line a change, hidden
-// characters spelled out; nil when nothing did.
+// Difference lists the changes from the approved definition to d, one per line, with hidden characters
+// spelled out.
 func (a Approvals) Difference(server string, d Definition) []string {
 	was, ok := a[server+"/"+d.Name]
 	if !ok {
@@ -58,7 +58,7 @@ func parseApprovals(data []byte) (Approvals, error) {
 	return a, nil
 }
 
-// LoadApprovals reads the approvals of a servers directory; none when there is no file.
+// LoadApprovals reads the approvals of a servers directory. A missing file has no approvals.
 func LoadApprovals(dir string) (Approvals, error) {
 	data, err := os.ReadFile(filepath.Join(dir, ApprovalsFile))
 	if err != nil && !os.IsNotExist(err) {
@@ -67,7 +67,7 @@ func LoadApprovals(dir string) (Approvals, error) {
 	return parseApprovals(data)
 }
 
-// Save writes the approvals of a servers directory, whole or not at all.
+// Save writes the approvals of a servers directory atomically.
 func (a Approvals) Save(dir string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -79,7 +79,7 @@ func (a Approvals) Save(dir string) error {
 	return WriteFile(filepath.Join(dir, ApprovalsFile), b.Bytes())
 }
 
-// WriteFile replaces a file in one step, so that no reader sees half of it.
+// WriteFile replaces a file atomically.
 func WriteFile(name string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-*")
 	if err != nil {

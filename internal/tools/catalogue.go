@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,15 +17,15 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Names of the files of a catalogue that are no modules.
+// The files of a catalogue that are not modules.
 const (
 	IndexFile     = "definitions.json" // in a server's directory
 	ApprovalsFile = "approvals.json"   // in servers/
 )
 
-// Index is what is generated beside a server's modules: what the server says of itself, the definitions
-// they were made from, and the Python name of every tool the server ever had, so that a name never
-// changes its meaning.
+// Index is the content of IndexFile: the server's description of itself, the definitions from which
+// its modules were generated, and the Python name of every tool that the server ever had, so that a
+// name keeps its meaning.
 type Index struct {
 	Server string `json:"server"`
 	About
@@ -35,37 +34,33 @@ type Index struct {
 	Tools     []Definition      `json:"tools"` // by name
 }
 
-// Options are those of a Catalogue. The zero value is usable and checks no syntax beyond the
-// reader's own.
+// Options configures a Catalogue.
 type Options struct {
-	Check Checker // says which hand-written files are no Python; nil: nobody
+	Check Checker // checks the syntax of hand-written files; nil: only scanModule does
 }
 
-// Catalogue reads a servers directory again and again. It keeps what it read by content, so that
-// a reading without a change costs one stat a file. It is safe for concurrent use.
+// Catalogue reads a servers directory. It caches files by content: to read an unchanged directory
+// costs one stat per file. It is safe for concurrent use.
 type Catalogue struct {
 	dir  string
 	opts Options
 
-	mu        sync.Mutex // one reading at a time
+	mu        sync.Mutex // held while reading
 	servers   map[string]*serverFiles
-	misplaced    []Broken // what is beside the servers, as it was last
+	misplaced []Broken // in servers/, but not in a server's directory
 	approvals cachedFile
-	checked   map[[32]byte]Broken // verdicts of opts.Check by content; Message "" is fine
+	checked   map[[32]byte]Broken // results of opts.Check by content; an empty Message is valid syntax
 	last      *Listing
 }
 
-// OpenCatalogue returns the catalogue of the directory; it reads nothing yet.
+// OpenCatalogue returns the catalogue of the directory without reading it.
 func OpenCatalogue(dir string, opts Options) *Catalogue {
 	return &Catalogue{dir: dir, opts: opts, servers: map[string]*serverFiles{}, checked: map[[32]byte]Broken{}}
 }
 
-// Dir is the servers directory.
-func (c *Catalogue) Dir() string { return c.dir }
-
-// Read returns the catalogue as it is now: the same Listing as before when no file changed. Files
-// that are no tools are in its Broken; an error means that the directory could not be read at all.
-// A directory that does not exist is an empty catalogue.
+// Read returns the tools as they are now: the same *Listing while no file changes. Files that cannot
+// be tools are listed as Broken; an error means that the directory could not be read. A directory
+// that does not exist is an empty catalogue.
 func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,16 +97,14 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	return listing, nil
 }
 
-// Place makes the catalogue as it is now a directory dir/<id>: Source.
+// Unpack implements Source.
 func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
 	v, listing, err := c.Pack(ctx)
+	if err == nil {
+		err = v.unpackOnce(dir)
+	}
 	if err != nil {
 		return Version{}, nil, err
-	}
-	if _, err := os.Stat(filepath.Join(dir, v.ID)); err != nil {
-		if err := Unpack(v, dir); err != nil {
-			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", v.ID, err)
-		}
 	}
 	return v, listing, nil
 }
@@ -124,23 +117,19 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	present := map[string]bool{}
 	var names []string
 	for _, e := range entries {
-		switch name := e.Name(); {
-		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "."), e.Type().IsRegular() && !strings.HasSuffix(name, ".py"):
-		case e.Type().IsRegular():
-			broken = append(broken, Broken{Path: text.Printable(name), Message: "a tool's file is in its server's directory: servers/mine/" + text.Printable(name) + ", say"})
-		case !e.IsDir():
-			broken = append(broken, Broken{Path: text.Printable(name), Message: "neither a directory nor a file; links are not followed"})
-		case !isIdentifier(name):
-			broken = append(broken, Broken{Path: text.Printable(name), Message: "a server's directory is a Python name"})
-		case keywords[name]:
-			broken = append(broken, Broken{Path: name, Message: "a server's directory is no keyword of Python: nobody could import it"})
-		default:
-			names = append(names, name)
-			present[name] = true
+		name := e.Name()
+		if ignored(e) {
+			continue
 		}
+		if problem := checkServerDir(e); problem != "" {
+			broken = append(broken, Broken{Path: text.Printable(name), Message: problem})
+			continue
+		}
+		names = append(names, name)
+		present[name] = true
 	}
 	changed = !slices.Equal(broken, c.misplaced)
-	c.misplaced = slices.Clone(broken) // who gets broken sorts it
+	c.misplaced = slices.Clone(broken) // NewListing sorts broken
 	for name := range c.servers {
 		if !present[name] {
 			delete(c.servers, name)
@@ -172,6 +161,30 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	return changed, broken, err
 }
 
+// ignored reports whether an entry of servers/ is not part of the catalogue.
+func ignored(e fs.DirEntry) bool {
+	name := e.Name()
+	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".") ||
+		e.Type().IsRegular() && !strings.HasSuffix(name, ".py")
+}
+
+// checkServerDir returns why an entry of servers/ cannot be the directory of a server.
+func checkServerDir(e fs.DirEntry) (problem string) {
+	switch name := e.Name(); {
+	case e.Type().IsRegular():
+		return "a tool's file belongs into the directory of a server, for example servers/mine/" + text.Printable(name)
+	case !e.IsDir():
+		return "neither a directory nor a file; symbolic links are not followed"
+	case !isIdentifier(name):
+		return errServerName
+	case keywords[name]:
+		return "the name of a server's directory must not be a Python keyword"
+	}
+	return ""
+}
+
+const errServerName = "the name of a server's directory must be a Python identifier"
+
 func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	info, err := root.Lstat(ApprovalsFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +207,7 @@ func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	return changed, nil
 }
 
-// check asks opts.Check about every hand-written file whose content it has not seen.
+// check runs opts.Check on the hand-written files that it has not checked yet.
 func (c *Catalogue) check(ctx context.Context) error {
 	if c.opts.Check == nil {
 		return nil
@@ -261,19 +274,20 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	return listing, nil
 }
 
-// tool returns the tool of one module file, or why it is none. Where the checker and the reader
+// tool returns the tool of one module, or why the file is broken. Where the checker and scanModule
 // disagree, the checker is right: it is Python itself.
 func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	at := path.Join(dir, file)
 	base := strings.TrimSuffix(file, ".py")
-	verdict, checked := c.checked[f.sum]
+	problem, checked := c.checked[f.sum]
 	switch {
 	case f.skipped != "":
 		return Tool{}, &Broken{Path: text.Printable(at), Message: f.skipped}
 	case !isIdentifier(base):
-		return Tool{}, &Broken{Path: text.Printable(at), Message: "a tool's file is a Python name and .py"}
-	case checked && verdict.Message != "":
-		return Tool{}, &Broken{Path: at, Line: verdict.Line, Message: verdict.Message}
+		const problem = "the name of a tool's file must be a Python identifier and .py"
+		return Tool{}, &Broken{Path: text.Printable(at), Message: problem}
+	case checked && problem.Message != "":
+		return Tool{}, &Broken{Path: at, Line: problem.Line, Message: problem.Message}
 	case f.err != nil && (!checked || !strings.Contains(string(f.data), "def "+base)):
 		se := &syntaxError{}
 		errors.As(f.err, &se)
@@ -287,7 +301,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	}, nil
 }
 
-// describe makes a module that stands for an MCP tool what its definition says.
+// applyDefinition completes the tool of a generated module with the MCP tool's definition.
 func applyDefinition(t *Tool, index *parsedIndex, i int, approvals Approvals) {
 	d := index.Tools[i]
 	t.Server, t.Name, t.About = index.Server, d.Name, index.About
@@ -306,8 +320,8 @@ except finally for from global if import in is lambda nonlocal not or pass raise
 	return m
 }()
 
-// isIdentifier says whether s is an ASCII or letter-only Python name; a looser test than Python's,
-// which refuses the rest at import.
+// isIdentifier reports whether s looks like a Python identifier. It accepts any visible character
+// beyond ASCII; Python rejects those that it does not know at import.
 func isIdentifier(s string) bool {
 	for i, r := range s {
 		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80

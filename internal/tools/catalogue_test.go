@@ -142,7 +142,7 @@ func TestBrokenServersAreSeenAtOnce(t *testing.T) {
 		t.Fatalf("broken: %v", listing.Broken)
 	}
 	write(t, dir, "astray.py", "def astray(): pass\n")
-	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != "a tool's file is in its server's directory: servers/mine/astray.py, say" {
+	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != "a tool's file belongs into the directory of a server, for example servers/mine/astray.py" {
 		t.Errorf("broken: %v", listing.Broken)
 	}
 	if err := os.Remove(filepath.Join(dir, "astray.py")); err != nil {

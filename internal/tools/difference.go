@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Difference lists what changed between two definitions, as JSON paths with the old and the new
-// value, in a stable order. Texts are quoted, so that nothing in them is taken for our own words.
+// difference lists the changes between two definitions: JSON paths with the old and the new value, in a
+// stable order. Strings are quoted, so that no text can pass for a line of the list.
 func difference(before, after Definition) []string {
 	var out []string
 	compareValues(&out, "", asTree(before), asTree(after))
@@ -23,7 +23,7 @@ func difference(before, after Definition) []string {
 
 func asTree(d Definition) any {
 	data, err := json.Marshal(d)
-	if err != nil { // a schema that is no JSON
+	if err != nil { // a schema is not valid JSON
 		return text.Printable(fmt.Sprintf("%+v", d))
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))

@@ -18,3 +18,8 @@ func Resign(archive []byte) Version {
 	}
 	return Version{ID: versionIDOf(plain), Archive: archive}
 }
+
+var (
+	UnpackOnce = Version.unpackOnce
+	FetchTo    = fetchTo
+)

@@ -24,12 +24,12 @@ type cachedFile struct {
 	header  Header
 	sealed  bool
 	fn      function
-	err     error // of the reader
-	skipped string
+	err     error  // of scanModule
+	skipped string // why the file was not read
 	index   *parsedIndex
 }
 
-// parsedIndex is an Index with what is costly to find out about it.
+// parsedIndex caches what is derived from an Index.
 type parsedIndex struct {
 	Index
 	err    error
@@ -44,7 +44,8 @@ type fileStat struct {
 	read  time.Time
 }
 
-// racy is how long a modification time may stand still while a file is written again.
+// racyWindow is the resolution of modification times: a file read so soon after its last write may
+// change without a new modification time.
 const racyWindow = 20 * time.Millisecond
 
 func (s fileStat) unchanged(info fs.FileInfo) bool {
@@ -56,8 +57,7 @@ const (
 	maxIndex  = 64 << 20
 )
 
-// refresh brings the cached files of one server up to date. It is the only writer of its receiver
-// while readServers runs.
+// refresh updates the cached files of one server. Only one goroutine of readServers refreshes a server.
 func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err error) {
 	root, err = root.OpenRoot(server)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	return changed, nil
 }
 
-// file reads one file if it may have changed, and reports whether it has.
+// refreshFile reads one file if it may have changed, and reports whether it did.
 func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) (changed bool) {
 	old := s.files[name]
 	if old != nil && old.stat.unchanged(info) {
@@ -116,7 +116,7 @@ func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) 
 	return true
 }
 
-// understand reads what the file of this name says.
+// interpret parses the content of a file with this name.
 func (f *cachedFile) interpret(name string) {
 	switch {
 	case name == IndexFile:
@@ -126,22 +126,22 @@ func (f *cachedFile) interpret(name string) {
 	}
 }
 
-// isHelper: modules that begin with an underscore are no tools, and are part of the catalogue all the
-// same: a change of one is a new version.
+// isHelper reports whether a module begins with an underscore. Such modules are not tools, but part of
+// the catalogue: changing one makes a new version.
 func isHelper(name string) bool { return strings.HasPrefix(name, "_") }
 
 func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
-	most := int64(maxModule)
+	limit := int64(maxModule)
 	if path.Base(name) == IndexFile || path.Base(name) == ApprovalsFile {
-		most = maxIndex
+		limit = maxIndex
 	}
 	f := &cachedFile{stat: fileStat{size: info.Size(), mtime: info.ModTime(), read: time.Now()}}
 	switch {
 	case !info.Mode().IsRegular():
-		f.skipped = "not a regular file; links are not followed"
+		f.skipped = "not a regular file; symbolic links are not followed"
 		return f
-	case info.Size() > most:
-		f.skipped = fmt.Sprintf("larger than %d bytes", most)
+	case info.Size() > limit:
+		f.skipped = fmt.Sprintf("larger than %d bytes", limit)
 		return f
 	}
 	file, err := root.Open(name)
@@ -152,7 +152,7 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 	defer file.Close()
 	data := make([]byte, info.Size()+1)
 	n, err := io.ReadFull(file, data)
-	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // or it has grown: next time
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // unreadable, or it grew: read it next time
 		f.skipped, f.stat.read = "cannot be read", time.Time{}
 		return f
 	}
@@ -180,7 +180,7 @@ func parseIndex(f *cachedFile) *parsedIndex {
 	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
 		return p
 	}
-	p.About = p.Sanitize() // a file that nobody generated says anything
+	p.About = p.Sanitize() // the file may have been edited
 	for i, d := range p.Tools {
 		p.byFunc[p.Names[d.Name]] = i
 		p.hashes = append(p.hashes, d.Hash())

@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 )
 
-// Generator is the version of the form of generated modules; a change of it regenerates them.
+// Generator is the version of the format of generated modules. A module of another version counts as
+// hand-written.
 const Generator = 1
 
-// Header is the first line of a generated module: a comment with JSON, so that a reader needs no
-// Python to know what the module calls.
+// Header is the first line of a generated module: a comment with JSON. It tells without running Python
+// what the module calls.
 type Header struct {
 	Generator int    `json:"generator"`
 	Server    string `json:"server"`
@@ -20,17 +21,17 @@ type Header struct {
 	Hash      string `json:"hash"` // of the definition
 	Version   string `json:"server_version,omitempty"`
 	Signature string `json:"signature"`
-	Body      string `json:"body"` // sha256 of all that follows the header line: unedited
+	Body      string `json:"body"` // digest of all that follows the header line, to detect edits
 }
 
 const headerPrefix = "# codefleet: "
 
-// Seal puts the header line, with Body set, before the text of a generated module.
+// Seal returns a generated module: the header line, with Body set, and the body.
 func Seal(h Header, body []byte) []byte {
 	h.Body = digest(body)
 	var b bytes.Buffer
 	b.WriteString(headerPrefix)
-	enc := json.NewEncoder(&b) // one line: JSON escapes every line end
+	enc := json.NewEncoder(&b) // on one line: JSON escapes line ends
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(h); err != nil {
 		panic("tools: header does not encode: " + err.Error())
@@ -39,8 +40,8 @@ func Seal(h Header, body []byte) []byte {
 	return b.Bytes()
 }
 
-// readHeader returns the header of a generated module whose text is as it was generated. Anything
-// else (no header, another version's, an edited body) is a hand-written module.
+// readHeader returns the header of a generated module. A module without a header, with that of another
+// Generator or with an edited body is hand-written.
 func readHeader(src []byte) (Header, bool) {
 	rest, ok := bytes.CutPrefix(src, []byte(headerPrefix))
 	if !ok {

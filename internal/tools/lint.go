@@ -9,16 +9,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Finding is something in a tool's texts that a person should see before approving it.
+// Finding is a part of a tool's texts that an operator should see before approving the tool.
 type Finding struct {
 	Tool    string `json:"tool"`  // server/tool
 	Field   string `json:"field"` // name | title | description | schema
 	Message string `json:"message"`
 }
 
-// Lint looks for text that shows one thing to a person and another to a model: characters that
-// nobody sees, and phrases that speak to the reader's model in place of describing the tool. It
-// advises whoever approves; it does not refuse (a refusal by phrase is easily walked round).
+// Lint finds text that a model reads differently than a person: hidden characters, and phrases that
+// instruct the model instead of describing the tool. It warns the operator who approves the tool and
+// rejects nothing: such phrases are easily varied.
 func Lint(server string, d Definition) []Finding {
 	var out []Finding
 	for _, f := range [...]struct{ name, text string }{
@@ -36,8 +36,8 @@ func Lint(server string, d Definition) []Finding {
 	return out
 }
 
-// texts returns every text in a JSON value, keys too, a line each: in JSON a hidden character may be
-// written as an escape.
+// schemaTexts returns all strings in a JSON value, decoded, one per line, keys included: JSON can hide
+// a character behind an escape.
 func schemaTexts(raw json.RawMessage) string {
 	var b strings.Builder
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -80,7 +80,7 @@ func lintString(s string) []string {
 	return out
 }
 
-// suspicious holds phrases that descriptions of honest tools hardly need.
+// suspicious holds phrases that the description of an honest tool rarely needs.
 var suspicious = []string{
 	"ignore previous", "ignore all previous", "ignore the above", "disregard previous", "system prompt",
 	"do not tell the user", "don't tell the user", "do not mention", "without telling", "<important>",

@@ -10,11 +10,11 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// UnknownError says that there is no such tool or argument, and what was perhaps meant.
+// UnknownError reports a tool, server or argument that does not exist, and similar names that do.
 type UnknownError struct {
 	What    string // tool | server | argument
 	Name    string
-	Nearest []string // best first
+	Nearest []string // the most similar first
 }
 
 func (e *UnknownError) Error() string {
@@ -25,8 +25,8 @@ func (e *UnknownError) Error() string {
 	return msg
 }
 
-// Nearest returns at most n of the names, the most similar to name first. When names are few, it
-// returns the best even if none is close: the reader learns what there is.
+// Nearest returns at most n of names, the most similar to name first. Of ten names or fewer it returns
+// the best even if none is similar: the reader learns which names exist.
 func Nearest(name string, names []string, n int) []string {
 	type scored struct {
 		name string
@@ -42,11 +42,13 @@ func Nearest(name string, names []string, n int) []string {
 		}
 		all = append(all, scored{s, cost})
 	}
-	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.name, b.name)) })
-	far := max(3, utf8.RuneCountInString(want)/2)
+	slices.SortFunc(all, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.name, b.name))
+	})
+	limit := max(3, utf8.RuneCountInString(want)/2)
 	var out []string
 	for i, s := range all {
-		if i == n || (s.cost > far && len(names) > 10) {
+		if i == n || (s.cost > limit && len(names) > 10) {
 			break
 		}
 		out = append(out, s.name)

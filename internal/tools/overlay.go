@@ -10,49 +10,54 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Overlay is what one tenant has beside the fleet's catalogue: the modules of tools that its own
-// processes serve. It is not changed after it was made.
+// Overlay holds the modules of the tools that one tenant's processes serve, which extend the fleet's
+// catalogue for that tenant. It is immutable.
 type Overlay struct {
 	Files  map[string][]byte // below servers/, as <server>/<tool>.py
-	Expose map[string]bool   // by server/tool: the MCP bridge has it as a tool
-	Broken []Broken          // what was offered and is no tool
+	Expose map[string]bool   // by server/tool: also a tool of the MCP bridge
+	Broken []Broken          // rejected registrations
 }
 
-// Extend returns the catalogue of a tenant: the fleet's, and what the overlay adds. A server that the
-// fleet has is the fleet's: the tenant's of that name is listed as broken. used are the files of the
-// others.
+// Extend returns the catalogue of a tenant: the fleet's tools and those of the overlay. The overlay
+// cannot replace a server of the fleet: its server of that name is listed as broken, and its files are
+// missing in used, the files that the overlay adds.
 func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
-	taken := map[string]string{}
+	fleetServers := map[string]string{} // server by name and by directory
 	for _, t := range base.Tools {
-		taken[t.Package()] = t.Server
-		taken[t.Server] = t.Server
+		fleetServers[t.Package()] = t.Server
+		fleetServers[t.Server] = t.Server
 	}
 	broken := slices.Concat(base.Broken, o.Broken)
 	used = map[string][]byte{}
-	refused := map[string]bool{}
+	rejected := map[string]bool{}
 	for name, data := range o.Files {
 		dir, _, _ := strings.Cut(name, "/")
-		if server, ok := taken[dir]; !ok {
+		if server, ok := fleetServers[dir]; !ok {
 			used[name] = data
-		} else if !refused[dir] {
-			refused[dir] = true
-			broken = append(broken, Broken{Path: dir, Message: fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)})
+		} else if !rejected[dir] {
+			rejected[dir] = true
+			broken = append(broken, Broken{Path: dir, Message: ServerTaken(server)})
 		}
 	}
-	own, err := readFiles(used)
+	added, err := readFiles(used)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range own.Tools {
-		own.Tools[i].State = Registered
-		own.Tools[i].Exposed = o.Expose[own.Tools[i].ID()]
+	for i := range added.Tools {
+		added.Tools[i].State = Registered
+		added.Tools[i].Exposed = o.Expose[added.Tools[i].ID()]
 	}
-	listing = NewListing(slices.Concat(base.Tools, own.Tools), slices.Concat(broken, own.Broken)...)
-	listing.Warnings = slices.Concat(base.Warnings, own.Warnings)
+	listing = NewListing(slices.Concat(base.Tools, added.Tools), slices.Concat(broken, added.Broken)...)
+	listing.Warnings = slices.Concat(base.Warnings, added.Warnings)
 	return listing, used, nil
 }
 
-// ReadFiles reads a catalogue out of files in memory, by their paths below servers/.
+// ServerTaken is the reason to reject a registration under the name of one of the fleet's servers.
+func ServerTaken(server string) string {
+	return fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)
+}
+
+// readFiles reads a catalogue from files in memory, by their paths below servers/.
 func readFiles(files map[string][]byte) (*Listing, error) {
 	c := OpenCatalogue("", Options{})
 	var broken []Broken
@@ -63,10 +68,11 @@ func readFiles(files map[string][]byte) (*Listing, error) {
 		case name == ApprovalsFile:
 			c.approvals = cachedFile{data: data}
 			continue
-		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."), file != IndexFile && !strings.HasSuffix(file, ".py"):
+		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."),
+			file != IndexFile && !strings.HasSuffix(file, ".py"):
 			continue
 		case !isIdentifier(dir):
-			broken = append(broken, Broken{Path: text.Printable(dir), Message: "a server's directory is a Python name"})
+			broken = append(broken, Broken{Path: text.Printable(dir), Message: errServerName})
 			continue
 		}
 		if c.servers[dir] == nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Param is one parameter of a tool's function, under its Python name.
+// Param is one parameter of a tool's function.
 type Param struct {
-	Name        string   `json:"name"`
-	Type        string   `json:"type,omitempty"` // as the signature says it
+	Name        string   `json:"name"`           // in Python
+	Type        string   `json:"type,omitempty"` // as in the signature
 	Description string   `json:"description,omitempty"`
 	Enum        []string `json:"enum,omitempty"`
 	Required    bool     `json:"required,omitempty"`
 }
 
-// Params reads the parameters out of the signature, in its order, and what the input schema says of
-// those that have the same name there. *args and **kwargs are left out.
+// Params returns the parameters of the signature, in its order, with the descriptions and enums that
+// the input schema has for properties of the same names. It omits *args and **kwargs.
 func (t Tool) Params() []Param {
 	_, inner, ok := strings.Cut(t.Signature, "(")
 	if !ok {
@@ -30,7 +30,7 @@ func (t Tool) Params() []Param {
 			Enum        []any  `json:"enum"`
 		} `json:"properties"`
 	}
-	_ = json.Unmarshal(t.InputSchema, &schema) // what cannot be read adds nothing
+	_ = json.Unmarshal(t.InputSchema, &schema) // an invalid schema adds nothing
 	var out []Param
 	for _, part := range splitParams(inner) {
 		name, rest, typed := strings.Cut(part, ":")
@@ -53,7 +53,7 @@ func (t Tool) Params() []Param {
 	return out
 }
 
-// splitParams cuts at the commas outside of brackets and strings, up to the closing bracket.
+// splitParams splits at the commas outside of brackets and strings, up to the closing bracket.
 func splitParams(s string) []string {
 	var out []string
 	depth, from := 0, 0

@@ -8,10 +8,10 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// VisibleSchema returns a JSON Schema whose texts for people and models (title, description, $comment, and
-// keywords that JSON Schema does not have) have every hidden character spelled out. Values that calls are made
-// of or checked by (enum, const, default, pattern, names of properties) stay as they are: a server would not
-// know them otherwise.
+// PrintableSchema returns a JSON Schema whose texts for people and models (title, description,
+// $comment, and keywords that JSON Schema does not define) have every hidden character spelled out.
+// It keeps what calls contain or are checked against (enum, const, default, pattern, names of
+// properties): the server would not recognise it otherwise.
 func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	if !strings.ContainsFunc(string(schema), text.Hidden) && !bytes.Contains(schema, []byte(`\u`)) {
 		return schema
@@ -20,7 +20,7 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	d.UseNumber()
 	var v any
 	if d.Decode(&v) != nil {
-		return schema // what is no JSON was refused before
+		return schema // invalid JSON was rejected before
 	}
 	printableTexts(v)
 	out, err := json.Marshal(v)
@@ -30,7 +30,7 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	return out
 }
 
-// showTexts changes the texts below v in place and returns v, or what to put for a text.
+// printableTexts changes the texts below v in place and returns v, or the new text if v is one.
 func printableTexts(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -42,11 +42,11 @@ func printableTexts(v any) any {
 	case map[string]any:
 		for name, e := range v {
 			switch name {
-			case "enum", "const", "default", "examples", "pattern", "format", "type", "required", "dependentRequired", "dependencies",
-				"$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
+			case "enum", "const", "default", "examples", "pattern", "format", "type", "required", "dependentRequired",
+				"dependencies", "$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
 			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 				named, _ := e.(map[string]any)
-				for name, schema := range named { // whatever it is called
+				for name, schema := range named { // the names are not keywords
 					named[name] = printableTexts(schema)
 				}
 			default:

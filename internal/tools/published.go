@@ -3,34 +3,113 @@ package tools
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Published is the catalogue that was published last: a Source that needs no files of this host. It
-// is safe for concurrent use.
+// Publish uploads a version and makes it the current one. It is idempotent. Of two concurrent
+// publishers the later wins; both versions stay in the bucket.
+func Publish(ctx context.Context, bucket objects.Objects, v Version) error {
+	if err := bucket.Put(ctx, versionKey(v.ID), v.Archive, objects.Sum(v.Archive)); err != nil {
+		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
+	}
+	return publishCurrent(ctx, bucket, v.ID)
+}
+
+// Republish makes an earlier published version the current one again, and returns its tools. The error is
+// fs.ErrNotExist if the bucket does not have the version.
+func Republish(ctx context.Context, bucket objects.Objects, id string) (*Listing, error) {
+	if !versionID.MatchString(id) {
+		return nil, fmt.Errorf("publish catalogue: invalid version %q: %w", printableName(id), fs.ErrNotExist)
+	}
+	_, files, err := fetchVersion(ctx, bucket, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := publishCurrent(ctx, bucket, id); err != nil {
+		return nil, err
+	}
+	return readFiles(files)
+}
+
+func publishCurrent(ctx context.Context, bucket objects.Objects, id string) error {
+	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(id)); err != nil {
+		return fmt.Errorf("make catalogue %s the current one: %w", id, err)
+	}
+	return nil
+}
+
+// Current returns the id of the published version. The error is fs.ErrNotExist if no version was
+// published.
+func Current(ctx context.Context, bucket objects.Objects) (string, error) {
+	current, err := bucket.Get(ctx, keyCurrent, objects.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("current catalogue: %w", err)
+	}
+	id := strings.TrimSpace(string(current.Data))
+	if !versionID.MatchString(id) {
+		return "", fmt.Errorf("current catalogue: invalid version %q", printableName(id))
+	}
+	return id, nil
+}
+
+// fetchVersion returns a version from the bucket and its verified files by their paths below servers/.
+// The error is fs.ErrNotExist if the bucket does not have the version.
+func fetchVersion(ctx context.Context, bucket objects.Objects, id string) (Version, map[string][]byte, error) {
+	if !versionID.MatchString(id) {
+		return Version{}, nil, fmt.Errorf("fetch catalogue: invalid version %q", printableName(id))
+	}
+	v := Version{ID: id}
+	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
+	if err != nil {
+		return v, nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	v.Archive = archive.Data
+	files, err := v.files()
+	if err != nil {
+		return v, nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
+	}
+	return v, files, nil
+}
+
+// fetchTo writes a version of the bucket to dir/<id>/servers, atomically, unless dir/<id> exists.
+func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, id)); err == nil && versionID.MatchString(id) {
+		return nil
+	}
+	_, files, err := fetchVersion(ctx, bucket, id)
+	if err == nil {
+		err = writeTree(dir, id, files)
+	}
+	return err
+}
+
+// Published is a Source that reads the published catalogue from the bucket. It is safe for concurrent
+// use.
 type Published struct {
 	bucket objects.Objects
 
-	mu      sync.Mutex
-	checkedAt   time.Time
-	err     error // of the latest asking
-	version Version
-	listing    *Listing
+	mu        sync.Mutex
+	checkedAt time.Time
+	err       error // of the last check
+	version   Version
+	listing   *Listing
 }
 
-// askEvery is how soon a host knows of a new version.
+// pollInterval is the longest time until a host sees a new version.
 const pollInterval = 2 * time.Second
 
-// OpenPublished returns the catalogue in the bucket; it reads nothing yet.
+// OpenPublished returns the catalogue in the bucket without reading it.
 func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket: bucket} }
 
-// Read returns the version that was published last, as it was known two seconds ago at most. The
-// error is fs.ErrNotExist when none was ever published.
+// Read returns the published tools as of pollInterval ago or later. The error is fs.ErrNotExist if no
+// version was ever published.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,11 +117,10 @@ func (p *Published) Read(ctx context.Context) (*Listing, error) {
 }
 
 func (p *Published) refresh(ctx context.Context) error {
-	if time.Since(p.checkedAt) < pollInterval {
-		return p.err
+	if time.Since(p.checkedAt) >= pollInterval {
+		p.err = p.fetchCurrent(ctx)
+		p.checkedAt = time.Now()
 	}
-	p.err = p.fetchCurrent(ctx)
-	p.checkedAt = time.Now()
 	return p.err
 }
 
@@ -51,14 +129,9 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 	if err != nil || id == p.version.ID {
 		return err
 	}
-	archive, err := p.bucket.Get(ctx, versionKey(id), objects.GetOptions{})
+	v, files, err := fetchVersion(ctx, p.bucket, id)
 	if err != nil {
-		return fmt.Errorf("fetch catalogue %s: %w", id, err)
-	}
-	v := Version{ID: id, Archive: archive.Data}
-	files, err := v.files()
-	if err != nil {
-		return fmt.Errorf("fetch catalogue %s: %w", id, err)
+		return err
 	}
 	listing, err := readFiles(files)
 	if err != nil {
@@ -68,17 +141,15 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 	return nil
 }
 
-// Place makes what Read returns a directory dir/<id>.
+// Unpack implements Source.
 func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refresh(ctx); err != nil && p.listing == nil {
 		return Version{}, nil, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, p.version.ID)); err != nil {
-		if err := Unpack(p.version, dir); err != nil {
-			return Version{}, nil, fmt.Errorf("unpack catalogue %s: %w", p.version.ID, err)
-		}
+	if err := p.version.unpackOnce(dir); err != nil {
+		return Version{}, nil, err
 	}
 	return Version{ID: p.version.ID}, p.listing, nil
 }

@@ -9,19 +9,20 @@ import (
 	"github.com/codefleet/codefleet/servers"
 )
 
-// Support is the text of servers/__init__.py.
+// Support is the content of servers/__init__.py.
 var Support = servers.Support
 
-// Export is one function that a server's package offers.
+// Export is one function of a server's package.
 type Export struct{ Module, Function string }
 
-// packageMark opens every __init__.py that PackageInit wrote; packing a version writes those anew.
+// packageMark starts every __init__.py that PackageInit generated; Pack generates those again.
 const packageMark = "# codefleet: package\n"
 
-// PackageInit returns the text of servers/<server>/__init__.py: nothing is imported until it is
-// asked for, and a type checker sees every function. Names must be Python identifiers.
+// PackageInit returns the content of servers/<server>/__init__.py. It imports a module on first use,
+// and a type checker sees every function. Names must be Python identifiers.
 func PackageInit(doc string, exports []Export) []byte {
-	exports = slices.SortedFunc(slices.Values(exports), func(a, b Export) int { return strings.Compare(a.Module, b.Module) })
+	byModule := func(a, b Export) int { return strings.Compare(a.Module, b.Module) }
+	exports = slices.SortedFunc(slices.Values(exports), byModule)
 	var imports, names, all strings.Builder
 	for _, e := range exports {
 		fmt.Fprintf(&imports, "    from .%s import %s as %s\n", e.Module, e.Function, e.Function)
@@ -47,8 +48,8 @@ package(__name__, {
 `, PyDoc(doc, ""), imports.String(), all.String(), names.String())
 }
 
-// PyDoc returns doc as a Python docstring, indented: nothing in it ends the string, is an escape,
-// or is invisible.
+// PyDoc returns doc as an indented Python docstring. Quotes and backslashes are escaped, and hidden
+// characters are spelled out.
 func PyDoc(doc, indent string) string {
 	doc = strings.ReplaceAll(text.Printable(strings.ToValidUTF8(doc, "\ufffd")), "\r", "")
 	doc = strings.ReplaceAll(doc, `\`, `\\`)

@@ -5,24 +5,25 @@ import (
 	"fmt"
 )
 
-// Request is one call of an MCP tool as it leaves for the server.
+// Request is one call of an MCP tool, as it is sent to the server.
 type Request struct {
 	Server, Tool    string
-	Tenant, Session string // whose connection to use, where the server's scope asks for it
+	Tenant, Session string // which connection to use, if the server's scope is not shared
 	Args            json.RawMessage
-	Hash            string                                    // the definition that the caller relies on; empty: any
-	Repeatable      bool                                      // may be made again when the connection was lost under it
-	Progress        func(message string, done, total float64) // not after the call has returned; must not block
+	Hash            string // of the definition that the caller relies on; empty: any
+	Repeatable      bool   // may be sent again if the connection is lost during the call
+	// Progress receives the server's progress notifications until the call returns. It must not block.
+	Progress func(message string, done, total float64)
 }
 
-// Result is what a tool answered.
+// Result is what a tool returned.
 type Result struct {
-	Structured json.RawMessage // nil when the server gave none
+	Structured json.RawMessage // nil if the server sent none
 	Content    []Content
-	IsError    bool // the tool refused or failed; Content says why
+	IsError    bool // the tool failed; Content has its message
 }
 
-// Content is one block of an answer.
+// Content is one block of a result.
 type Content struct {
 	Type      string // text | image | audio | resource | link
 	Text      string
@@ -31,27 +32,27 @@ type Content struct {
 	URI       string // of resources and links
 }
 
-// Reason classifies why a call did not come to an answer of the tool.
+// Reason classifies why a call ended without a result of the tool.
 type Reason string
 
 // The reasons of an UpstreamError.
 const (
-	Down     Reason = "down"     // the server cannot be reached; nothing was sent
-	Lost     Reason = "lost"     // the connection ended under the call; it may have been carried out
-	Timeout  Reason = "timeout"  // no answer and no progress in time; it may have been carried out
-	TooLarge Reason = "large"    // the answer is over the limit
-	Drifted  Reason = "changed"  // the server's definition is not the one that the caller relies on
-	Refused  Reason = "refused"  // a protocol error: the server does not know the tool, say
-	Protocol Reason = "protocol" // the answer is not one
+	Down     Reason = "down"     // the server could not be reached; nothing was sent
+	Lost     Reason = "lost"     // the connection ended during the call, which may have taken effect
+	Timeout  Reason = "timeout"  // no response and no progress in time; the call may have taken effect
+	TooLarge Reason = "large"    // the response exceeds the limit
+	Drifted  Reason = "changed"  // the server's definition differs from the one that the caller relies on
+	Refused  Reason = "refused"  // the server responded with a protocol error, as for an unknown tool
+	Protocol Reason = "protocol" // the response is invalid
 )
 
-// UpstreamError says that a call came to no answer of the tool, and whether it may have had effects.
+// UpstreamError reports that a call ended without a result of the tool.
 type UpstreamError struct {
 	Server, Tool string
 	Reason       Reason
-	Sent         bool // it may have been carried out
+	Sent         bool // the call may have taken effect
 	Err          error
-	Current      *Definition // of Drifted: what the server says now; nil when it has no such tool
+	Current      *Definition // of Drifted: the server's definition now; nil if it no longer has the tool
 }
 
 func (e *UpstreamError) Error() string {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// function is what the catalogue knows of a Python function without running Python.
+// function describes a Python function of a module.
 type function struct {
 	name      string
 	signature string // name(params) -> type, on one line
 	doc       string // its docstring, or the module's
 }
 
-// syntaxError is the first place where a file is certainly no Python.
+// syntaxError is the first error of a file that is certainly not Python.
 type syntaxError struct {
 	line    int
 	message string
@@ -20,19 +20,19 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.message) }
 
-// scanModule finds the function called want, or else the first public one, in a hand-written
-// module. It reads strings, comments, brackets and the top level's def lines, and nothing more: it
-// accepts everything that Python accepts, and refuses what is broken in those four.
+// scanModule finds the function called want, or else the first public one, in a hand-written module
+// without running Python. It parses strings, comments, brackets and the def lines of the top level,
+// and nothing else: it accepts all that Python accepts, and reports errors in those four.
 func scanModule(src []byte, want string) (function, error) {
 	s := &scanner{src: strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n"), line: 1}
 	lines, err := s.logicalLines()
 	if err != nil {
 		return function{}, err
 	}
-	return pick(lines, want)
+	return findFunction(lines, want)
 }
 
-func pick(lines []logical, want string) (function, error) {
+func findFunction(lines []logicalLine, want string) (function, error) {
 	var found *function
 	moduleDoc := ""
 	for i, l := range lines {
@@ -45,7 +45,7 @@ func pick(lines []logical, want string) (function, error) {
 		}
 		name, signature, rest, ok := splitDef(head)
 		if !ok {
-			return function{}, &syntaxError{l.line, "a def line is name(parameters): and nothing else"}
+			return function{}, &syntaxError{l.line, "a def line must be def name(parameters):"}
 		}
 		if strings.HasPrefix(name, "_") || (found != nil && name != want) {
 			continue
@@ -68,7 +68,7 @@ func pick(lines []logical, want string) (function, error) {
 	return *found, nil
 }
 
-func defHead(l logical) (string, bool) {
+func defHead(l logicalLine) (string, bool) {
 	if l.indent > 0 {
 		return "", false
 	}
@@ -78,7 +78,7 @@ func defHead(l logical) (string, bool) {
 	return "", false
 }
 
-// splitDef takes "f(a, b) -> c: rest" apart.
+// splitDef splits "f(a, b) -> c: rest".
 func splitDef(head string) (name, signature, rest string, ok bool) {
 	name, after, ok := strings.Cut(head, "(")
 	name = strings.TrimSpace(name)
@@ -95,7 +95,7 @@ func splitDef(head string) (name, signature, rest string, ok bool) {
 	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(after[end:]), true
 }
 
-// docstring returns the text of a statement that is one plain string literal, dedented, or "".
+// docstring returns the dedented text of a statement that is a string literal, otherwise "".
 func docstring(stmt string) string {
 	t := strings.TrimLeft(stmt, "rRuU")
 	for _, q := range []string{`"""`, `'''`, `"`, `'`} {
@@ -131,8 +131,8 @@ func dedent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// logical is one statement's text, comments gone, as it starts on a line.
-type logical struct {
+// logicalLine is a statement without its comments.
+type logicalLine struct {
 	line, indent int
 	text         string
 }
@@ -150,17 +150,17 @@ type bracket struct {
 
 var closing = map[byte]byte{')': '(', ']': '[', '}': '{'}
 
-// logicalLines cuts the source into statements: a line goes on inside brackets, strings, and after
-// a backslash.
-func (s *scanner) logicalLines() ([]logical, error) {
-	var out []logical
+// logicalLines splits the source into statements: a line continues inside brackets and strings, and
+// after a backslash.
+func (s *scanner) logicalLines() ([]logicalLine, error) {
+	var out []logicalLine
 	var open []bracket
 	var b strings.Builder
 	start := 1
 	flush := func() {
 		if raw := strings.TrimRight(b.String(), " \t\f"); strings.TrimSpace(raw) != "" {
 			text := strings.TrimLeft(raw, " \t\f")
-			out = append(out, logical{line: start, indent: len(raw) - len(text), text: text})
+			out = append(out, logicalLine{line: start, indent: len(raw) - len(text), text: text})
 		}
 		b.Reset()
 		start = s.line
@@ -190,7 +190,8 @@ func (s *scanner) logicalLines() ([]logical, error) {
 				return nil, &syntaxError{s.line, fmt.Sprintf("unmatched '%c'", c)}
 			}
 			if last := open[len(open)-1]; last.open != closing[c] {
-				return nil, &syntaxError{s.line, fmt.Sprintf("'%c' does not match '%c' of line %d", c, last.open, last.line)}
+				message := fmt.Sprintf("'%c' does not match '%c' of line %d", c, last.open, last.line)
+				return nil, &syntaxError{s.line, message}
 			}
 			open = open[:len(open)-1]
 		case c == '\n':
@@ -217,9 +218,9 @@ func (s *scanner) skipComment() {
 	}
 }
 
-// skipString passes one literal. A backslash keeps the next character from ending it, in raw
-// strings too. What an f-string holds in braces is not looked at: from Python 3.12 it may even
-// hold the same quote, and such a file is left to the interpreter.
+// skipString skips one literal. A backslash escapes the next character, in raw strings too. It does
+// not parse the braces of an f-string: since Python 3.12 they may contain the same quote, and such a
+// file is left to the interpreter.
 func (s *scanner) skipString() error {
 	quote := s.src[s.pos : s.pos+1]
 	first := s.line
@@ -240,13 +241,13 @@ func (s *scanner) skipString() error {
 			return nil
 		case s.src[s.pos] == '\n':
 			if len(quote) == 1 {
-				return &syntaxError{first, "a string is not ended on its line"}
+				return &syntaxError{first, "a string does not end on its line"}
 			}
 			s.line++
 		}
 		s.pos++
 	}
-	return &syntaxError{first, "a string is never ended"}
+	return &syntaxError{first, "a string never ends"}
 }
 
 // topLevelColon returns the position after the first colon outside of brackets and strings, or -1.

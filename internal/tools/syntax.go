@@ -12,15 +12,15 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// A Checker says which of the given sources are no Python. The key is the caller's name for it.
+// A Checker returns those of the sources that are not valid Python, by the keys of sources.
 type Checker func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error)
 
-// PythonChecker returns a Checker that compiles sources with the interpreter and never runs them:
-// all in one process, isolated (-I), without site packages (-S), fed on standard input, within 2 s
-// of processor time and 512 MiB, so that a file made to exhaust the parser is itself broken and
-// stops nobody. Files of servers/ are the operator's; what a tenant writes never comes here.
-// interpreter is an absolute path, or empty for /usr/bin/python3 or the first of PATH; where there
-// is none, it returns nil, and only the reader's own checks apply.
+// PythonChecker returns a Checker that compiles sources with the interpreter, without running them:
+// all in one process, isolated (-I), without site packages (-S), within 2 s of processor time and
+// 512 MiB. A file that exhausts these limits is broken and does not affect the others. Sources come
+// from the operator's servers directory, never from a tenant. interpreter is an absolute path, or
+// empty for /usr/bin/python3 or else the first python3 in PATH. Without an interpreter PythonChecker
+// returns nil.
 func PythonChecker(interpreter string) Checker {
 	if interpreter == "" {
 		interpreter = "/usr/bin/python3"
@@ -41,7 +41,7 @@ func PythonChecker(interpreter string) Checker {
 	}
 }
 
-// oneByOne finds the file that took the interpreter down.
+// oneByOne finds the file that crashed the interpreter.
 func oneByOne(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
 	out := map[string]Broken{}
 	for name, src := range sources {
@@ -50,7 +50,7 @@ func oneByOne(ctx context.Context, interpreter string, sources map[string][]byte
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			found = map[string]Broken{name: {Message: "the Python parser does not survive this file"}}
+			found = map[string]Broken{name: {Message: "the Python parser crashes on this file"}}
 		}
 		if b, ok := found[name]; ok {
 			out[name] = b
@@ -68,7 +68,8 @@ bad = {}
 for name, src in json.load(sys.stdin.buffer).items():
     try: compile(src, name, "exec", dont_inherit=True)
     except SyntaxError as e: bad[name] = {"line": e.lineno or 0, "message": e.msg}
-    except (ValueError, RecursionError, MemoryError, OverflowError) as e: bad[name] = {"line": 0, "message": type(e).__name__ + ": " + str(e)}
+    except (ValueError, RecursionError, MemoryError, OverflowError) as e:
+        bad[name] = {"line": 0, "message": type(e).__name__ + ": " + str(e)}
 json.dump(bad, sys.stdout)
 `
 

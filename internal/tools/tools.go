@@ -1,13 +1,13 @@
-// Package tools says what a tool is, and keeps the catalogue of them: the Python modules below a
-// directory servers/, read from the file system, approved, linted, and published as immutable
-// versions that a task pins. It calls no tool (package broker does), knows no MCP server (package
-// mcp) and writes no Python (package pygen). The key type is Tool; Catalogue reads them.
+// Package tools defines tools and their catalogue: the Python modules below a directory servers/,
+// read, linted, approved, and published as immutable versions that tasks pin. It does not call tools
+// (package broker), connect to MCP servers (package mcp) or write modules (package pygen). The key
+// type is Tool; Catalogue reads them.
 //
 // A server is a directory, a tool is a file in it:
 //
-//	servers/calculator/add.py             the function add; a header, when it was generated
-//	servers/calculator/definitions.json   what the MCP server says of its tools (generated)
-//	servers/approvals.json                which of those definitions somebody has accepted
+//	servers/calculator/add.py             the function add; a generated file starts with a header
+//	servers/calculator/definitions.json   the definitions that the MCP server listed (generated)
+//	servers/approvals.json                the definitions that an operator approved
 package tools
 
 import (
@@ -21,8 +21,8 @@ import (
 	"strings"
 )
 
-// Definition is what an MCP server says of one tool. It is data from outside: nothing in it may
-// reach a file name, a Python program or a log without being checked or quoted.
+// Definition describes one tool, as its MCP server lists it. It is untrusted: check or quote whatever
+// goes into a file name, a Python program or a log.
 type Definition struct {
 	Name         string          `json:"name"`
 	Title        string          `json:"title,omitempty"`
@@ -32,28 +32,28 @@ type Definition struct {
 	Annotations  Annotations     `json:"annotations,omitzero"`
 }
 
-// Annotations are a server's claims about the effects of a tool. They become part of the
-// definition's hash, so that nobody relies on a claim that was not approved with the rest.
+// Annotations are a server's claims about the effects of a tool. The definition's hash covers them:
+// a claim counts only once it is approved.
 type Annotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    bool   `json:"readOnlyHint,omitempty"`
 	Idempotent  bool   `json:"idempotentHint,omitempty"`
-	Destructive *bool  `json:"destructiveHint,omitempty"` // nil: not said, which counts as yes
-	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil: not said, which counts as yes
+	Destructive *bool  `json:"destructiveHint,omitempty"` // nil counts as true
+	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil counts as true
 }
 
-// Mutates reports whether a call may change something: everything not claimed to be read-only.
+// Mutates reports whether a call may change something: it may unless the tool is read-only.
 func (a Annotations) Mutates() bool { return !a.ReadOnly }
 
-// Destroys reports whether a call may delete or overwrite: every mutating tool that does not deny it.
+// Destroys reports whether a call may delete or overwrite: a mutating tool may unless it denies it.
 func (a Annotations) Destroys() bool {
 	return !a.ReadOnly && (a.Destructive == nil || *a.Destructive)
 }
 
-// Repeatable reports whether making a call twice is the same as making it once.
+// Repeatable reports whether two equal calls have the effect of one.
 func (a Annotations) Repeatable() bool { return a.ReadOnly || a.Idempotent }
 
-// Effects says in words what is claimed.
+// Effects describes the claims in English.
 func (a Annotations) Effects() string {
 	var out []string
 	switch {
@@ -73,8 +73,8 @@ func (a Annotations) Effects() string {
 	return strings.Join(out, "; ")
 }
 
-// Hash identifies the definition: "sha256:" and the digest over its canonical JSON (keys sorted,
-// numbers as written). It covers everything that a user of the tool reads or relies on.
+// Hash identifies the definition: "sha256:" and the digest of its canonical JSON (keys sorted, numbers
+// as written). It covers all fields.
 func (d Definition) Hash() string {
 	canon := func(raw json.RawMessage) any {
 		if len(raw) == 0 {
@@ -84,7 +84,7 @@ func (d Definition) Hash() string {
 		dec.UseNumber()
 		var v any
 		if err := dec.Decode(&v); err != nil {
-			return string(raw) // not JSON: still a stable identity
+			return string(raw) // invalid JSON has a stable identity, too
 		}
 		return v
 	}
@@ -99,11 +99,11 @@ func (d Definition) Hash() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Tool is one tool of the catalogue: a Python function, and, when an MCP server stands behind it,
-// what that server says of it. A hand-written tool has neither Hash nor schemas.
+// Tool is one tool of the catalogue: a Python function, and the definition of the MCP tool that it
+// calls, if any. A hand-written tool has neither Hash nor schemas.
 type Tool struct {
-	Server string `json:"server"` // as the calls name it
-	Name   string `json:"name"`   // likewise: the MCP tool's own name, or the function's
+	Server string `json:"server"` // as calls name it
+	Name   string `json:"name"`   // as calls name it: the MCP tool's name, or the function's
 	State  State  `json:"state"`
 
 	Module    string `json:"module"`    // servers.calculator.add
@@ -118,70 +118,69 @@ type Tool struct {
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 	Annotations  Annotations     `json:"annotations,omitzero"`
 	Hash         string          `json:"hash,omitempty"`
-	Exposed      bool            `json:"exposed,omitempty"` // its process wants it to be a tool of the MCP bridge
+	Exposed      bool            `json:"exposed,omitempty"` // also a tool of the MCP bridge
 
-	About About `json:"-"` // what its server says of itself
+	About About `json:"-"` // of its server
 	def   Definition
 }
 
-// Definition is what the tool's MCP server says of it, to the letter; the zero value for a
-// hand-written tool. It is what Approvals.Approve takes.
+// Definition returns the tool's definition exactly as its MCP server listed it, which is what
+// Approvals.Approve expects; the zero value for a hand-written tool.
 func (t Tool) Definition() Definition { return t.def }
 
-// State is whether a tool may be called.
+// State decides whether programs may call a tool.
 type State string
 
-// The states of a tool. Local is a hand-written module, which runs in the box and needs nobody's
-// approval: whoever may write the servers directory has given it.
+// The states of a tool.
 const (
-	Local      State = "local"
-	Pending    State = "pending"    // nobody has looked at the definition yet
-	Approved   State = "approved"   // the definition is the one that somebody accepted
-	Changed    State = "changed"    // it was accepted in another form
-	Registered State = "registered" // a process of the tenant serves it, and said so with the tenant's credentials
+	Local      State = "local"      // a hand-written module: it runs in the box and needs no approval
+	Pending    State = "pending"    // the definition was never approved
+	Approved   State = "approved"   // this definition is approved
+	Changed    State = "changed"    // another definition of the tool is approved
+	Registered State = "registered" // a process with the tenant's credentials serves it
 )
 
-// Usable reports whether a program may call the tool.
+// Usable reports whether programs may call the tool.
 func (t Tool) Usable() bool {
 	return t.State == Local || t.State == Approved || t.State == Registered
 }
 
-// ID is "server/tool", the form that allow-lists, results and the command line use.
+// ID returns "server/tool", the form that allow-lists, results and the command line use.
 func (t Tool) ID() string { return t.Server + "/" + t.Name }
 
-// Import is the line that makes the tool's function known to a program.
+// Import returns the Python statement that imports the tool's function.
 func (t Tool) Import() string { return "from servers." + t.Package() + " import " + t.Function }
 
-// Package is the directory below servers/ that the tool is in: the Python name of its server.
+// Package returns the tool's directory below servers/: the Python name of its server.
 func (t Tool) Package() string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(t.Module, "servers."), ".")
 	return name
 }
 
-// Summary is the first line of the description, or of the docstring where there is none.
+// Summary returns the first line of the description or, without one, of the docstring.
 func (t Tool) Summary() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(t.Description, t.Doc)), "\n")
 	return strings.TrimSpace(line)
 }
 
-// Broken is a file of the catalogue that is no tool, and why.
+// Broken is a file of the catalogue that cannot be a tool, with the reason.
 type Broken struct {
 	Path    string `json:"path"` // below servers/, slashes
-	Line    int    `json:"line"` // from 1; 0 when it is the file as a whole
+	Line    int    `json:"line"` // from 1; 0 for the whole file
 	Message string `json:"message"`
 }
 
 func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line, b.Message) }
 
-// Snapshot is the catalogue at one moment. It is not changed after it was made.
+// Listing holds the tools of one version of the catalogue. It is immutable.
 type Listing struct {
 	Tools    []Tool    // by server, then name
 	Broken   []Broken  // by path
-	Warnings []Finding // what Lint found, by tool
+	Warnings []Finding // of Lint, by tool
 	byID     map[string]int
 }
 
-// NewSnapshot makes a snapshot of tools and broken files, which it sorts in place.
+// NewListing returns a listing of tools and broken files; it sorts both slices in place.
 func NewListing(all []Tool, broken ...Broken) *Listing {
 	slices.SortFunc(all, func(a, b Tool) int {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
@@ -194,19 +193,22 @@ func NewListing(all []Tool, broken ...Broken) *Listing {
 	return l
 }
 
-// Narrow returns what keep keeps of the tools, and of what is broken and warned of.
+// Filter returns a listing of the tools, broken files and warnings for which keep returns true.
 func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
-	kept := func(id string) bool {
+	drop := func(id string) bool {
 		server, tool, _ := strings.Cut(id, "/")
-		return keep(server, tool)
+		return !keep(server, tool)
 	}
-	out := NewListing(slices.DeleteFunc(slices.Clone(l.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) }),
-		slices.DeleteFunc(slices.Clone(l.Broken), func(b Broken) bool { return !kept(strings.TrimSuffix(b.Path, ".py")) })...)
-	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(f Finding) bool { return !kept(f.Tool) })
+	all := slices.DeleteFunc(slices.Clone(l.Tools), func(t Tool) bool { return !keep(t.Server, t.Name) })
+	broken := slices.DeleteFunc(slices.Clone(l.Broken), func(b Broken) bool {
+		return drop(strings.TrimSuffix(b.Path, ".py"))
+	})
+	out := NewListing(all, broken...)
+	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(f Finding) bool { return drop(f.Tool) })
 	return out
 }
 
-// Lookup returns the tool, or an *UnknownError that names the nearest ones.
+// Lookup returns the tool, or an *UnknownError that suggests similar ones.
 func (l *Listing) Lookup(server, name string) (Tool, error) {
 	if i, ok := l.byID[server+"/"+name]; ok {
 		return l.Tools[i], nil
@@ -227,7 +229,8 @@ func (l *Listing) Lookup(server, name string) (Tool, error) {
 	return Tool{}, e
 }
 
-// KnowsServer is nil, or an *UnknownError that names the nearest servers that have a tool.
+// CheckServer returns nil if the server has a tool, and otherwise an *UnknownError that suggests
+// similar names.
 func (l *Listing) CheckServer(name string) error {
 	if all := l.Servers(); !slices.Contains(all, name) {
 		return &UnknownError{What: "server", Name: name, Nearest: Nearest(name, all, 3)}
@@ -235,7 +238,7 @@ func (l *Listing) CheckServer(name string) error {
 	return nil
 }
 
-// Servers returns the names of the servers that have a tool, sorted.
+// Servers returns the sorted names of the servers that have a tool.
 func (l *Listing) Servers() []string {
 	var names []string
 	for _, t := range l.Tools {

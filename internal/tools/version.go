@@ -19,12 +19,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Version is one immutable state of the catalogue: modules, definitions and approvals. Equal files
-// give an equal ID, on every machine.
+// Version is an immutable version of the catalogue: modules, definitions and approvals. Equal files have
+// an equal ID on every machine.
 type Version struct {
 	ID      string // 26 characters of base32, the digest of the archive before compression
 	Archive []byte // tar, gzip
@@ -33,7 +31,7 @@ type Version struct {
 const (
 	maxArchive = 256 << 20
 
-	// No tenant's name begins with an underscore, and its objects' keys begin with its name.
+	// Keys of tenants' objects begin with the tenant's name, which never begins with an underscore.
 	keyVersions = "_catalogue/versions/"
 	keyTenants  = "_catalogue/tenants/"
 	keyCurrent  = "_catalogue/HEAD"
@@ -45,8 +43,8 @@ func overlayKey(tenant, id string) string { return keyTenants + tenant + "/" + i
 
 var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// Pack makes a version of the catalogue as it is now. Broken files are left out; a server without
-// an __init__.py gets one, so that `from servers.mine import f` is the function.
+// Pack returns the version of the catalogue as it is now. It leaves out broken files and generates a
+// missing __init__.py, so that `from servers.mine import f` imports the function.
 func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	listing, err := c.Read(ctx)
 	if err != nil {
@@ -101,7 +99,8 @@ func isPackable(name string) bool {
 		return true
 	}
 	ext := path.Ext(name)
-	return strings.Contains(name, "/") && !strings.HasPrefix(path.Base(name), ".") && (ext == ".py" || ext == ".json" || ext == ".md")
+	return strings.Contains(name, "/") && !strings.HasPrefix(path.Base(name), ".") &&
+		(ext == ".py" || ext == ".json" || ext == ".md")
 }
 
 func addInits(files map[string][]byte, listing *Listing) {
@@ -122,7 +121,9 @@ func pack(files map[string][]byte) (Version, error) {
 	var tarball bytes.Buffer
 	tw := tar.NewWriter(&tarball)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		h := &tar.Header{
+			Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+		}
 		if err := tw.WriteHeader(h); err != nil {
 			return Version{}, err
 		}
@@ -134,7 +135,7 @@ func pack(files map[string][]byte) (Version, error) {
 		return Version{}, err
 	}
 	if tarball.Len() > maxArchive {
-		return Version{}, fmt.Errorf("pack catalogue: %d bytes are more than %d", tarball.Len(), maxArchive)
+		return Version{}, fmt.Errorf("pack catalogue: its %d bytes exceed the limit of %d", tarball.Len(), maxArchive)
 	}
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out)
@@ -152,80 +153,24 @@ func versionIDOf(tarball []byte) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
 }
 
-// Publish stores a version and makes it the current one. It is idempotent; of two publishers the
-// later wins, and both versions stay.
-func Publish(ctx context.Context, bucket objects.Objects, v Version) error {
-	if err := bucket.Put(ctx, versionKey(v.ID), v.Archive, objects.Sum(v.Archive)); err != nil {
-		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
+// unpackOnce writes dir/<id>/servers from the archive, atomically, unless dir/<id> exists. It verifies the
+// archive against the ID.
+func (v Version) unpackOnce(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, v.ID)); err == nil {
+		return nil
 	}
-	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(v.ID)); err != nil {
-		return fmt.Errorf("make catalogue %s the current one: %w", v.ID, err)
+	files, err := v.files()
+	if err == nil {
+		err = writeTree(dir, v.ID, files)
+	}
+	if err != nil {
+		return fmt.Errorf("unpack catalogue %s: %w", v.ID, err)
 	}
 	return nil
 }
 
-// Republish makes a version that was published before the current one again, and returns its tools.
-func Republish(ctx context.Context, bucket objects.Objects, id string) (*Listing, error) {
-	if !versionID.MatchString(id) {
-		return nil, fmt.Errorf("publish catalogue: %q is no version: %w", printableName(id), fs.ErrNotExist)
-	}
-	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
-	}
-	files, err := Version{ID: id, Archive: archive.Data}.files()
-	if err != nil {
-		return nil, fmt.Errorf("fetch catalogue %s: %w", id, err)
-	}
-	if err := objects.Replace(ctx, bucket, keyCurrent, []byte(id)); err != nil {
-		return nil, fmt.Errorf("make catalogue %s the current one: %w", id, err)
-	}
-	return readFiles(files)
-}
-
-// Current returns the id of the version that new tasks pin; fs.ErrNotExist when none was published.
-func Current(ctx context.Context, bucket objects.Objects) (string, error) {
-	current, err := bucket.Get(ctx, keyCurrent, objects.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("current catalogue: %w", err)
-	}
-	id := strings.TrimSpace(string(current.Data))
-	if !versionID.MatchString(id) {
-		return "", fmt.Errorf("current catalogue: %q is no version", printableName(id))
-	}
-	return id, nil
-}
-
-// Fetch makes the version a directory of this host, dir/<id>/servers/…, and returns dir/<id>. What
-// is there already is not fetched again. The directory appears whole or not at all.
-func Fetch(ctx context.Context, bucket objects.Objects, id, dir string) (string, error) {
-	if !versionID.MatchString(id) {
-		return "", fmt.Errorf("fetch catalogue: %q is no version", printableName(id))
-	}
-	target := filepath.Join(dir, id)
-	if _, err := os.Stat(target); err == nil {
-		return target, nil
-	}
-	archive, err := bucket.Get(ctx, versionKey(id), objects.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
-	}
-	if err := Unpack(Version{ID: id, Archive: archive.Data}, dir); err != nil {
-		return "", fmt.Errorf("fetch catalogue %s: %w", id, err)
-	}
-	return target, nil
-}
-
-// Unpack writes dir/<id> from the version's archive, after it has checked that it is the version's.
-func Unpack(v Version, dir string) error {
-	files, err := v.files()
-	if err != nil {
-		return err
-	}
-	return writeTree(dir, v.ID, files)
-}
-
-// files are those of the archive, by their paths below servers/.
+// files returns the files of the archive by their paths below servers/, after it verified the archive
+// against the ID.
 func (v Version) files() (map[string][]byte, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
 	if err != nil {
@@ -236,7 +181,7 @@ func (v Version) files() (map[string][]byte, error) {
 		return nil, err
 	}
 	if len(tarball) > maxArchive || versionIDOf(tarball) != v.ID {
-		return nil, fmt.Errorf("the archive is not the one of version %s", v.ID)
+		return nil, fmt.Errorf("the archive does not match version %s", v.ID)
 	}
 	files := map[string][]byte{}
 	tr := tar.NewReader(bytes.NewReader(tarball))
@@ -250,7 +195,7 @@ func (v Version) files() (map[string][]byte, error) {
 		}
 		name, ok := strings.CutPrefix(h.Name, "servers/")
 		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !ok {
-			return nil, fmt.Errorf("%q is no file of a catalogue", printableName(h.Name))
+			return nil, fmt.Errorf("unexpected file %q in the archive", printableName(h.Name))
 		}
 		if files[name], err = io.ReadAll(tr); err != nil {
 			return nil, err
@@ -258,7 +203,7 @@ func (v Version) files() (map[string][]byte, error) {
 	}
 }
 
-// packOverlay makes a version of files by their paths below servers/.
+// packOverlay returns a version of files, which are named by their paths below servers/.
 func packOverlay(files map[string][]byte) (Version, error) {
 	full := make(map[string][]byte, len(files))
 	for name, data := range files {
@@ -267,7 +212,7 @@ func packOverlay(files map[string][]byte) (Version, error) {
 	return pack(full)
 }
 
-// writeTree makes dir/<id>/servers of the files: whole, or not at all.
+// writeTree writes files to dir/<id>/servers, atomically.
 func writeTree(dir, id string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -276,8 +221,8 @@ func writeTree(dir, id string, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // gone by then, when all went well
-	if err := write(tmp, files); err != nil {
+	defer func() { _ = os.RemoveAll(tmp) }() // after a rename there is nothing to remove
+	if err := writeFiles(tmp, files); err != nil {
 		return err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
@@ -286,12 +231,12 @@ func writeTree(dir, id string, files map[string][]byte) error {
 	target := filepath.Join(dir, id)
 	err = os.Rename(tmp, target)
 	if _, there := os.Stat(target); err != nil && there == nil {
-		return nil // somebody else was faster, with the same content
+		return nil // another writer was faster, with the same content
 	}
 	return err
 }
 
-func write(dir string, files map[string][]byte) error {
+func writeFiles(dir string, files map[string][]byte) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

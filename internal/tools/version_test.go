@@ -56,13 +56,13 @@ func TestVersions(t *testing.T) {
 		t.Errorf("Current = %s, %v, want %s", id, err, v.ID)
 	}
 	host := filepath.Join(t.TempDir(), "catalogue")
-	at, err := tools.Fetch(t.Context(), bucket, id, host)
-	if err != nil || at != filepath.Join(host, id) {
-		t.Fatalf("Fetch = %s, %v", at, err)
+	at := filepath.Join(host, id)
+	if err := tools.FetchTo(t.Context(), bucket, id, host); err != nil {
+		t.Fatalf("FetchTo = %v", err)
 	}
 	bucket.SetFault(broken)
-	if again, err := tools.Fetch(t.Context(), bucket, id, host); err != nil || again != at {
-		t.Errorf("Fetch of what is there = %s, %v", again, err)
+	if err := tools.FetchTo(t.Context(), bucket, id, host); err != nil {
+		t.Errorf("FetchTo an existing directory = %v", err)
 	}
 	var files []string
 	err = fs.WalkDir(os.DirFS(at), ".", func(name string, e fs.DirEntry, err error) error {
@@ -135,7 +135,7 @@ func TestArchivesFromElsewhere(t *testing.T) {
 		"a directory only": tools.Resign(archive(map[string]string{"servers/x": ""}, tar.TypeDir)),
 	} {
 		dir := filepath.Join(t.TempDir(), "d")
-		if err := tools.Unpack(v, dir); err == nil {
+		if err := tools.UnpackOnce(v, dir); err == nil {
 			t.Errorf("%s was unpacked", name)
 		}
 		left, err := os.ReadDir(dir)
@@ -143,7 +143,7 @@ func TestArchivesFromElsewhere(t *testing.T) {
 			t.Errorf("%s left %v", name, left)
 		}
 	}
-	if _, err := tools.Fetch(t.Context(), mem.New(), "../../etc", t.TempDir()); err == nil {
+	if err := tools.FetchTo(t.Context(), mem.New(), "../../etc", t.TempDir()); err == nil {
 		t.Error("an id with a path was fetched")
 	}
 }

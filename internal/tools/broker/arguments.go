@@ -30,8 +30,8 @@ type Schemas struct {
 
 type compiled struct {
 	input, output *boundedSchema // nil: anything
-	properties    []string // of the input's top level
-	open          bool     // it says that there may be others
+	properties    []string       // of the input's top level
+	open          bool           // it says that there may be others
 }
 
 // These bound the memory of Schemas; at a bound it starts afresh.

@@ -52,9 +52,9 @@ const auditGrace = 10 * time.Second
 // trail are the ends of calls that are being put on record while the program goes on.
 type auditQueue struct {
 	slots chan struct{} // as many as may be under way
-	mu   sync.Mutex
-	last chan struct{} // closed when all so far are done; nil: there was none
-	err  error
+	mu    sync.Mutex
+	last  chan struct{} // closed when all so far are done; nil: there was none
+	err   error
 }
 
 // unsettled is how many ends may be under way; a program that calls faster waits.

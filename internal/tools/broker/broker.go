@@ -49,10 +49,10 @@ type Call struct {
 	Progress     func(message string, done, total float64)
 	Refused      *Error // somebody before the broker refuses it: authorise does; nil: nobody
 
-	def   tools.Tool      // set by definition
-	key   Key             // set by replay
+	def          tools.Tool      // set by definition
+	key          Key             // set by replay
 	originalArgs json.RawMessage // Args as the program gave them; set by replay
-	record *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
+	record       *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
 }
 
 // ID is "server/tool".
@@ -112,12 +112,12 @@ type Config struct {
 // Execution brokers the calls of one attempt of one task. It is safe for concurrent use; Close it
 // when the program has ended.
 type Execution struct {
-	cfg    Config
-	handle   handler
-	journal *journalWriter
-	opened time.Time
-	audits  *auditQueue
-	overBudget   atomic.Bool // a budget is used up
+	cfg        Config
+	handle     handler
+	journal    *journalWriter
+	opened     time.Time
+	audits     *auditQueue
+	overBudget atomic.Bool // a budget is used up
 
 	mu    sync.Mutex
 	calls []AuditRecord

@@ -89,7 +89,7 @@ func argsHash(args json.RawMessage) string {
 type journalWriter struct {
 	journal Journal
 	log     *slog.Logger
-	pending    sync.WaitGroup
+	pending sync.WaitGroup
 
 	mu  sync.Mutex
 	err error

@@ -11,12 +11,12 @@ import (
 
 // past is what earlier attempts of the task recorded, and how far this attempt has come through it.
 type replayLog struct {
-	mu        sync.Mutex
-	counts      map[Key]int // calls so far, by key without N
-	entries   map[Key]JournalEntry
-	unmatched      int           // entries that were made, or may have been, and were not asked for yet
+	mu         sync.Mutex
+	counts     map[Key]int // calls so far, by key without N
+	entries    map[Key]JournalEntry
+	unmatched  int           // entries that were made, or may have been, and were not asked for yet
 	allMatched chan struct{} // closed when left is 0
-	diverged  bool          // this attempt makes other calls than were recorded
+	diverged   bool          // this attempt makes other calls than were recorded
 }
 
 func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {

@@ -16,7 +16,7 @@ import (
 type boundedSchema struct {
 	schema *jsonschema.Schema
 
-	mu   sync.Mutex // one check at a time: they share left
+	mu        sync.Mutex // one check at a time: they share left
 	stepsLeft int
 }
 

@@ -18,21 +18,21 @@ import (
 
 // live is one connection that has come up.
 type mcpSession struct {
-	up      *upstream
+	up     *upstream
 	client *sdk.ClientSession
-	about   tools.About
-	proc    *process // nil but for commands
-	cancel  context.CancelFunc
-	once    sync.Once
-	used    atomic.Bool // it has answered a call
+	about  tools.About
+	proc   *process // nil but for commands
+	cancel context.CancelFunc
+	once   sync.Once
+	used   atomic.Bool // it has answered a call
 
 	token    atomic.Int64
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
 
-	mu     sync.Mutex
-	listed map[string]tools.Definition
-	order  []tools.Definition
-	listedAt   time.Time
+	mu       sync.Mutex
+	listed   map[string]tools.Definition
+	order    []tools.Definition
+	listedAt time.Time
 }
 
 // listTTL bounds how long a server that says nothing of a change is believed.

@@ -71,15 +71,15 @@ type Backoff struct{ Min, Max time.Duration } // 0: 200 ms, 30 s
 
 // Manager holds the connections. It is safe for concurrent use.
 type Manager struct {
-	log     *slog.Logger
-	backoff Backoff
-	path    string
-	onOutput    func(server, line string)
-	servers map[string]*upstream
+	log      *slog.Logger
+	backoff  Backoff
+	path     string
+	onOutput func(server, line string)
+	servers  map[string]*upstream
 
-	mu     sync.Mutex
-	closed bool
-	goroutines   sync.WaitGroup // goroutines of connections
+	mu         sync.Mutex
+	closed     bool
+	goroutines sync.WaitGroup // goroutines of connections
 }
 
 // NewManager checks the configuration and connects nothing. It returns every problem at once.

@@ -23,10 +23,10 @@ const (
 // that is over the limit, or no JSON (NaN, say), becomes an error answer to the request that it
 // answered, so that it costs one call, no memory and no wait.
 type messageReader struct {
-	source io.ReadCloser
-	in     *bufio.Reader
-	limit   int
-	onInvalid    func(line string)
+	source    io.ReadCloser
+	in        *bufio.Reader
+	limit     int
+	onInvalid func(line string)
 	unread    []byte // not yet read
 }
 

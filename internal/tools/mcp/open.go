@@ -131,7 +131,7 @@ type roundTripper struct {
 	base         http.RoundTripper
 	scheme, host string
 	headers      map[string]string
-	maxBytes         int64
+	maxBytes     int64
 }
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {

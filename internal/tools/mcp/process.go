@@ -144,7 +144,7 @@ func (p *process) exit() error {
 
 // lineLog logs what a server writes to standard error, a line at a time, bounded in length and rate.
 type lineLog struct {
-	emit     func(line string)
+	emit    func(line string)
 	buf     []byte
 	window  time.Time
 	written int

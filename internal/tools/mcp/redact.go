@@ -28,7 +28,7 @@ func (v redactor) redact(text string) string {
 }
 
 const (
-	redacted   = "(hidden)"
+	redacted  = "(hidden)"
 	minSecret = 8 // bytes; what is shorter is in too many words
 )
 

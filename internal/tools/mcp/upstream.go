@@ -15,9 +15,9 @@ import (
 // upstream is one configured server with its connections, by scope key.
 type upstream struct {
 	Server
-	redactor    redactor
-	manager *Manager
-	slots   chan struct{}
+	redactor redactor
+	manager  *Manager
+	slots    chan struct{}
 
 	mu    sync.Mutex
 	conns map[string]*conn
@@ -29,14 +29,14 @@ type conn struct {
 	key string
 
 	// Guarded by up.mu.
-	session     *mcpSession
-	dialing  chan struct{} // closed when the attempt under way has ended
-	cancelDial  func()        // ends that attempt
-	err      error         // of the last attempt, or why the last connection ended
-	failures int
-	retryAt  time.Time
-	inFlight int
-	idleTimer     *time.Timer
+	session    *mcpSession
+	dialing    chan struct{} // closed when the attempt under way has ended
+	cancelDial func()        // ends that attempt
+	err        error         // of the last attempt, or why the last connection ended
+	failures   int
+	retryAt    time.Time
+	inFlight   int
+	idleTimer  *time.Timer
 }
 
 var errClosed = errors.New("the tool servers are being shut down")

@@ -200,8 +200,8 @@ func (d document) branches(s object, depth int) []object {
 // parameter is one argument of a tool.
 type parameter struct {
 	jsonName, pythonName string
-	schema       any
-	required     bool
+	schema               any
+	required             bool
 }
 
 // parameters reads the top level of an input schema: its properties, those of all of its

@@ -12,7 +12,7 @@ import (
 
 const (
 	defaultTimeout = time.Minute // for an answer, where the tool asks for nothing else
-	maxTries    = 8           // of a call that a process did not take: another may
+	maxTries       = 8           // of a call that a process did not take: another may
 )
 
 // Call makes a call of a tool that a process of the tenant serves. It is broker.Upstream for the

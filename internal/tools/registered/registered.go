@@ -36,7 +36,7 @@ var (
 
 const (
 	// heardFor is how long a process that is silent counts as there.
-	instanceTTL     = 10 * time.Second
+	instanceTTL  = 10 * time.Second
 	maxInstances = 64 // of a tenant
 	maxTenants   = 10_000
 )
@@ -61,8 +61,8 @@ type tenant struct {
 }
 
 type instance struct {
-	data []byte
-	sum  [32]byte
+	data    []byte
+	sum     [32]byte
 	updated time.Time
 }
 
