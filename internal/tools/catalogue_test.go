@@ -45,20 +45,22 @@ func ids(s *tools.Listing) []string {
 	return out
 }
 
-func TestFilesAreSeenAsTheyAre(t *testing.T) {
+func TestReadFollowsTheFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "servers")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if got := read(t, c); len(got.Tools) != 0 {
 		t.Errorf("a directory that does not exist has %v", ids(got))
 	}
-	write(t, dir, "mine/hello.py", "def hello(name: str) -> str:\n    \"\"\"Greets.\n\n    Warmly.\n    \"\"\"\n    return name\n")
+	write(t, dir, "mine/hello.py",
+		"def hello(name: str) -> str:\n    \"\"\"Greets.\n\n    Warmly.\n    \"\"\"\n    return name\n")
 	write(t, dir, "mine/_helper.py", "def x(): pass\n")
 	write(t, dir, "mine/__init__.py", "")
 	write(t, dir, "README.md", "hi")
 	first := read(t, c)
 	want := []tools.Tool{{
 		Server: "mine", Name: "hello", State: tools.Local, Module: "servers.mine.hello", Function: "hello",
-		Signature: "hello(name: str) -> str", Doc: "Greets.\n\nWarmly.", Description: "Greets.\n\nWarmly.", Path: "mine/hello.py",
+		Signature: "hello(name: str) -> str", Doc: "Greets.\n\nWarmly.", Description: "Greets.\n\nWarmly.",
+		Path: "mine/hello.py",
 	}}
 	if diff := cmp.Diff(want, first.Tools, cmpopts.IgnoreUnexported(tools.Tool{})); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
@@ -67,14 +69,14 @@ func TestFilesAreSeenAsTheyAre(t *testing.T) {
 		t.Errorf("import %q, summary %q", first.Tools[0].Import(), first.Tools[0].Summary())
 	}
 	if read(t, c) != first {
-		t.Error("a reading without a change made another snapshot")
+		t.Error("Read of unchanged files returned another listing")
 	}
 	write(t, dir, "mine/second.py", "def second(): 'Two.'\n")
 	write(t, dir, "other/third.py", "async def third(*, a: int = 1): pass\n")
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second", "other/third"}) {
 		t.Errorf("after two new files: %v", got)
 	}
-	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // same size, perhaps the same time
+	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // of the same size, and perhaps time
 	if got := read(t, c).Tools[1].Doc; got != "Too." {
 		t.Errorf("a file of the same size was not read again: %q", got)
 	}
@@ -82,10 +84,10 @@ func TestFilesAreSeenAsTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second"}) {
-		t.Errorf("after a server went: %v", got)
+		t.Errorf("after a server was removed: %v", got)
 	}
 	if len(first.Tools) != 1 {
-		t.Error("a snapshot changed after it was made")
+		t.Error("a listing changed")
 	}
 }
 
@@ -94,12 +96,24 @@ func TestBrokenFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret.py")
 	write(t, filepath.Dir(outside), "secret.py", "def secret(): pass\n")
 	for name, text := range map[string]string{
-		"s/good.py": "def good(): pass\n", "s/bracket.py": "x = 1\ndef bracket(a:\n    return a\n", "s/string.py": "def string():\n    return 'x\n",
-		"s/triple.py": "def triple():\n    \"\"\"never\n", "s/nothing.py": "x = 1\n", "s/nocolon.py": "def nocolon()\n    pass\n",
-		"s/expr.py": "def expr():\n    return 1 +\n", "s/indent.py": "def indent():\nreturn 1\n", "s/not-a-name.py": "def f(): pass\n",
-		"s/nul.py": "def nul(): pass\x00\n", "s/latin.py": "# \xe9\ndef latin(): pass\n", "s/big.py": strings.Repeat("#", 1<<20) + "\n#",
-		"s/mismatch.py": "def mismatch():\n    return (1]\n", "bad-server/f.py": "def f(): pass\n",
-		"class/f.py": "def f(): pass\n", "astray.py": "def astray(): pass\n", "__init__.py": "", "notes.txt": "",
+		"s/good.py":       "def good(): pass\n",
+		"s/bracket.py":    "x = 1\ndef bracket(a:\n    return a\n",
+		"s/string.py":     "def string():\n    return 'x\n",
+		"s/triple.py":     "def triple():\n    \"\"\"never\n",
+		"s/nothing.py":    "x = 1\n",
+		"s/nocolon.py":    "def nocolon()\n    pass\n",
+		"s/expr.py":       "def expr():\n    return 1 +\n",
+		"s/indent.py":     "def indent():\nreturn 1\n",
+		"s/not-a-name.py": "def f(): pass\n",
+		"s/nul.py":        "def nul(): pass\x00\n",
+		"s/latin.py":      "# \xe9\ndef latin(): pass\n",
+		"s/big.py":        strings.Repeat("#", 1<<20) + "\n#",
+		"s/mismatch.py":   "def mismatch():\n    return (1]\n",
+		"bad-server/f.py": "def f(): pass\n",
+		"class/f.py":      "def f(): pass\n",
+		"misplaced.py":    "def misplaced(): pass\n",
+		"__init__.py":     "",
+		"notes.txt":       "",
 	} {
 		write(t, dir, name, text)
 	}
@@ -109,12 +123,13 @@ func TestBrokenFiles(t *testing.T) {
 		}
 	}
 	lines := map[string]int{
-		"s/bracket.py": 2, "s/string.py": 2, "s/triple.py": 2, "s/nothing.py": 0, "s/nocolon.py": 1, "s/not-a-name.py": 0,
-		"s/nul.py": 0, "s/latin.py": 0, "s/big.py": 0, "s/mismatch.py": 2, "s/link.py": 0, "linked": 0, "bad-server": 0,
-		"class": 0, "astray.py": 0,
+		"s/bracket.py": 2, "s/string.py": 2, "s/triple.py": 2, "s/nothing.py": 0, "s/nocolon.py": 1,
+		"s/not-a-name.py": 0,
+		"s/nul.py":        0, "s/latin.py": 0, "s/big.py": 0, "s/mismatch.py": 2, "s/link.py": 0, "linked": 0, "bad-server": 0,
+		"class": 0, "misplaced.py": 0,
 	}
 	for _, check := range []tools.Checker{nil, tools.PythonChecker("")} {
-		if check != nil { // what only Python finds
+		if check != nil { // errors that only Python finds
 			lines["s/expr.py"], lines["s/indent.py"] = 2, 2
 		}
 		listing := read(t, tools.OpenCatalogue(dir, tools.Options{Check: check}))
@@ -133,19 +148,20 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// What is no server is told of when it comes, not only when something else changes with it.
-func TestBrokenServersAreSeenAtOnce(t *testing.T) {
+// A new file that is misplaced is listed at once, not only when a server changes as well.
+func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "s/good.py", "def good(): pass\n")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if listing := read(t, c); len(listing.Broken) != 0 {
 		t.Fatalf("broken: %v", listing.Broken)
 	}
-	write(t, dir, "astray.py", "def astray(): pass\n")
-	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != "a tool's file belongs into the directory of a server, for example servers/mine/astray.py" {
+	write(t, dir, "misplaced.py", "def misplaced(): pass\n")
+	want := "a tool's file belongs into the directory of a server, for example servers/mine/misplaced.py"
+	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != want {
 		t.Errorf("broken: %v", listing.Broken)
 	}
-	if err := os.Remove(filepath.Join(dir, "astray.py")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "misplaced.py")); err != nil {
 		t.Fatal(err)
 	}
 	if listing := read(t, c); len(listing.Broken) != 0 {
@@ -153,7 +169,7 @@ func TestBrokenServersAreSeenAtOnce(t *testing.T) {
 	}
 }
 
-// A file made to bring the parser down is broken, and the others are judged all the same.
+// A file that crashes the parser is broken; the others are still checked.
 func TestCheckerSurvivesHostileFiles(t *testing.T) {
 	check := tools.PythonChecker("")
 	if check == nil {
@@ -201,10 +217,11 @@ func TestConcurrentReads(t *testing.T) {
 }
 
 func definition(name string) tools.Definition {
-	return tools.Definition{Name: name, Description: "Does " + name + ".", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}
+	schema := json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)
+	return tools.Definition{Name: name, Description: "Does " + name + ".", InputSchema: schema}
 }
 
-// generated writes what a generated server looks like on disk.
+// generated writes the files of a generated server.
 func generated(tb testing.TB, dir, server string, defs ...tools.Definition) {
 	tb.Helper()
 	index := tools.Index{Server: server, Generator: tools.Generator, Names: map[string]string{}, Tools: defs}
@@ -212,8 +229,12 @@ func generated(tb testing.TB, dir, server string, defs ...tools.Definition) {
 	for _, d := range defs {
 		function := strings.ReplaceAll(d.Name, "-", "_")
 		index.Names[d.Name] = function
-		h := tools.Header{Generator: tools.Generator, Server: server, Tool: d.Name, Function: function, Hash: d.Hash(), Signature: function + "()"}
-		body := fmt.Sprintf("\"\"\"%s\"\"\"\n\ndef %s():\n    pass\n%s", d.Description, function, strings.Repeat("# filler to be like a real one\n", 60))
+		h := tools.Header{
+			Generator: tools.Generator, Server: server, Tool: d.Name, Function: function, Hash: d.Hash(),
+			Signature: function + "()",
+		}
+		body := fmt.Sprintf("\"\"\"%s\"\"\"\n\ndef %s():\n    pass\n%s", d.Description, function,
+			strings.Repeat("# as many bytes as a real one\n", 60))
 		write(tb, dir, pkg+"/"+function+".py", string(tools.Seal(h, []byte(body))))
 	}
 	data, err := json.Marshal(index)
@@ -276,11 +297,11 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("warnings = %+v", listing.Warnings)
 	}
 	if got := approvals.Difference("up-stream", d); got != nil {
-		t.Errorf("Difference of nothing = %q", got)
+		t.Errorf("Difference of equal definitions = %q", got)
 	}
 	write(t, dir, tools.ApprovalsFile, "{")
 	if _, err := c.Read(t.Context()); err == nil {
-		t.Error("broken approvals were read as none")
+		t.Error("Read of broken approvals returned no error")
 	}
 }
 
@@ -289,15 +310,18 @@ func TestHash(t *testing.T) {
 	same := d
 	same.InputSchema = json.RawMessage(` {"b": [12345678901234567890], "a": 1} `)
 	if d.Hash() != same.Hash() {
-		t.Error("order and blanks change the hash")
+		t.Error("key order and white space change the hash")
 	}
 	no := false
 	for name, change := range map[string]func(*tools.Definition){
 		"name": func(d *tools.Definition) { d.Name = "m" }, "title": func(d *tools.Definition) { d.Title = "t" },
 		"description": func(d *tools.Definition) { d.Description = "d" },
-		"input":       func(d *tools.Definition) { d.InputSchema = json.RawMessage(`{"a":1,"b":[12345678901234567891]}`) },
+		"input": func(d *tools.Definition) {
+			d.InputSchema = json.RawMessage(`{"a":1,"b":[12345678901234567891]}`)
+		},
 		"output":      func(d *tools.Definition) { d.OutputSchema = json.RawMessage(`{}`) },
-		"annotations": func(d *tools.Definition) { d.Annotations.OpenWorld = &no }, "read only": func(d *tools.Definition) { d.Annotations.ReadOnly = true },
+		"annotations": func(d *tools.Definition) { d.Annotations.OpenWorld = &no },
+		"read only":   func(d *tools.Definition) { d.Annotations.ReadOnly = true },
 	} {
 		other := d
 		if change(&other); other.Hash() == d.Hash() {
@@ -306,33 +330,38 @@ func TestHash(t *testing.T) {
 	}
 }
 
-func TestNarrow(t *testing.T) {
+func TestFilter(t *testing.T) {
 	all := tools.NewListing([]tools.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}, {Server: "b", Name: "x"}},
 		tools.Broken{Path: "a/z.py"}, tools.Broken{Path: "c/z.py"})
 	all.Warnings = []tools.Finding{{Tool: "a/y"}, {Tool: "b/x"}}
 	some := all.Filter(func(server, tool string) bool { return server == "a" && tool != "x" })
 	if d := cmp.Diff([]string{"a"}, some.Servers()); d != "" || len(some.Tools) != 1 || some.Tools[0].ID() != "a/y" {
-		t.Errorf("Narrow keeps %v", some.Tools)
+		t.Errorf("Filter keeps the tools %v", some.Tools)
 	}
-	if len(some.Broken) != 1 || some.Broken[0].Path != "a/z.py" || len(some.Warnings) != 1 || some.Warnings[0].Tool != "a/y" {
-		t.Errorf("Narrow keeps %v and %v, want what is known of server a but for a/x", some.Broken, some.Warnings)
+	if len(some.Broken) != 1 || some.Broken[0].Path != "a/z.py" ||
+		len(some.Warnings) != 1 || some.Warnings[0].Tool != "a/y" {
+		t.Errorf("Filter keeps %v and %v, want those of server a except a/x", some.Broken, some.Warnings)
 	}
 	if _, err := some.Lookup("b", "x"); err == nil {
-		t.Errorf("Lookup of a tool that was left out = %v", err)
+		t.Errorf("Lookup of a filtered tool = %v", err)
 	}
 	if len(all.Tools) != 3 || len(all.Broken) != 2 {
-		t.Error("Narrow changed the snapshot that it narrowed")
+		t.Error("Filter changed its receiver")
 	}
 }
 
-func TestLookupNamesTheNearest(t *testing.T) {
+func TestLookupSuggestsTheNearest(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []string{"add", "multiply", "calculate"} {
 		write(t, dir, "calculator/"+n+".py", "def "+n+"(): pass\n")
 	}
 	write(t, dir, "weather/get_weather.py", "def get_weather(): pass\n")
 	s := read(t, tools.OpenCatalogue(dir, tools.Options{}))
-	for in, want := range map[[2]string]string{{"calculator", "calc"}: "calculator/calculate", {"calculatr", "add"}: "calculator/add", {"wether", "get_wether"}: "weather/get_weather"} {
+	for in, want := range map[[2]string]string{
+		{"calculator", "calc"}:   "calculator/calculate",
+		{"calculatr", "add"}:     "calculator/add",
+		{"wether", "get_wether"}: "weather/get_weather",
+	} {
 		_, err := s.Lookup(in[0], in[1])
 		unknown, ok := errors.AsType[*tools.UnknownError](err)
 		if !ok || unknown.Nearest[0] != want {
@@ -352,7 +381,9 @@ func thousand(tb testing.TB) string {
 		generated(tb, dir, fmt.Sprintf("server%d", s), defs...)
 		for i := range 5 {
 			name := fmt.Sprintf("own_%d", i)
-			write(tb, dir, fmt.Sprintf("server%d/%s.py", s, name), "import os\n\n\ndef "+name+"(a: int, b: str = 'x') -> dict:\n    \"\"\"Does it.\"\"\"\n    return {'a': [a, b]}\n"+strings.Repeat("# more\n", 100))
+			module := "import os\n\n\ndef " + name + "(a: int, b: str = 'x') -> dict:\n" +
+				"    \"\"\"Does it.\"\"\"\n    return {'a': [a, b]}\n" + strings.Repeat("# more\n", 100)
+			write(tb, dir, fmt.Sprintf("server%d/%s.py", s, name), module)
 		}
 	}
 	return dir

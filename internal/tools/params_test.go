@@ -16,7 +16,8 @@ func TestParams(t *testing.T) {
 		"f(a, b=2)":                      {{Name: "a", Required: true}, {Name: "b"}},
 		"f(a: Dict[str, int], /) -> int": {{Name: "a", Type: "Dict[str, int]", Required: true}},
 		`f(q: str = "a,)b\"c", *, units: Literal["c", "f"] = UNSET, **rest)`: {
-			{Name: "q", Type: "str"}, {Name: "units", Type: `Literal["c", "f"]`, Description: "Unit", Enum: []string{"c", "f"}},
+			{Name: "q", Type: "str"},
+			{Name: "units", Type: `Literal["c", "f"]`, Description: "Unit", Enum: []string{"c", "f"}},
 		},
 	} {
 		if d := cmp.Diff(want, Tool{Signature: signature, InputSchema: schema}.Params()); d != "" {

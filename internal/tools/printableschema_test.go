@@ -8,28 +8,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestVisibleSchema(t *testing.T) {
+func TestPrintableSchema(t *testing.T) {
 	const hostile = `{"type": "object", "title": "a\u202eb", "properties": {
 		"enum": {"description": "see\u200bnothing 󠁁", "enum": ["x\u200b", 12345678901234567890], "default": "x\u200b"},
 		"description": {"type": "string", "title": "plain"},
-		"list": {"items": [{"$comment": "\u2066"}], "anyOf": [{"description": "\ufe0f"}], "pattern": "\u200b", "required": ["\u200b"],
-			"x-note": "do\u200b", "enumDescriptions": ["\u200b"], "title": {"description": "\u200b"}}}}`
+		"list": {"items": [{"$comment": "\u2066"}], "anyOf": [{"description": "\ufe0f"}], "pattern": "\u200b",
+			"required": ["\u200b"], "x-note": "do\u200b", "enumDescriptions": ["\u200b"],
+			"title": {"description": "\u200b"}}}}`
 	const want = `{"type": "object", "title": "a<U+202E>b", "properties": {
-		"enum": {"description": "see<U+200B>nothing <U+E0041>", "enum": ["x\u200b", 12345678901234567890], "default": "x\u200b"},
+		"enum": {"description": "see<U+200B>nothing <U+E0041>", "enum": ["x\u200b", 12345678901234567890],
+			"default": "x\u200b"},
 		"description": {"type": "string", "title": "plain"},
-		"list": {"items": [{"$comment": "<U+2066>"}], "anyOf": [{"description": "<U+FE0F>"}], "pattern": "\u200b", "required": ["\u200b"],
-			"x-note": "do<U+200B>", "enumDescriptions": ["<U+200B>"], "title": {"description": "<U+200B>"}}}}`
+		"list": {"items": [{"$comment": "<U+2066>"}], "anyOf": [{"description": "<U+FE0F>"}], "pattern": "\u200b",
+			"required": ["\u200b"], "x-note": "do<U+200B>", "enumDescriptions": ["<U+200B>"],
+			"title": {"description": "<U+200B>"}}}}`
 	if d := cmp.Diff(canonical(t, want), canonical(t, string(PrintableSchema(json.RawMessage(hostile))))); d != "" {
-		t.Errorf("VisibleSchema (-want +got):\n%s", d)
+		t.Errorf("PrintableSchema (-want +got):\n%s", d)
 	}
 	for _, same := range []string{`{"b": 1, "a": {"description": "Wörter, 中文\n"}}`, `no JSON\u200b`, ``} {
 		if got := string(PrintableSchema(json.RawMessage(same))); got != same {
-			t.Errorf("VisibleSchema(%s) = %s, want it as it is", same, got)
+			t.Errorf("PrintableSchema(%s) = %s, want it unchanged", same, got)
 		}
 	}
 }
 
-// canonical is JSON in one form, numbers as they were written.
+// canonical returns JSON in one form, with numbers as written.
 func canonical(t *testing.T, text string) string {
 	t.Helper()
 	var v any

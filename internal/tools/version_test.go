@@ -20,7 +20,7 @@ import (
 // broken makes every request to the bucket fail.
 func broken(mem.Call) mem.Fault { return mem.Broken }
 
-func isPackable(t *testing.T, dir string) tools.Version {
+func pack(t *testing.T, dir string) tools.Version {
 	t.Helper()
 	v, _, err := tools.OpenCatalogue(dir, tools.Options{}).Pack(t.Context())
 	if err != nil {
@@ -36,12 +36,12 @@ func TestVersions(t *testing.T) {
 	write(t, dir, "mine/broken.py", "def broken(:\n")
 	write(t, dir, "mine/__pycache__/f.pyc", "x")
 	write(t, dir, "notes.txt", "x")
-	v := isPackable(t, dir)
+	v := pack(t, dir)
 	other := t.TempDir()
 	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if again := isPackable(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
+	if again := pack(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
 		t.Errorf("the same files are version %s and %s", v.ID, again.ID)
 	}
 	bucket := mem.New()
@@ -71,12 +71,14 @@ func TestVersions(t *testing.T) {
 		}
 		return err
 	})
-	if got := strings.Join(files, " "); err != nil || got != "servers/__init__.py servers/mine/__init__.py servers/mine/f.py servers/up/__init__.py servers/up/definitions.json servers/up/get.py" {
+	want := "servers/__init__.py servers/mine/__init__.py servers/mine/f.py " +
+		"servers/up/__init__.py servers/up/definitions.json servers/up/get.py"
+	if got := strings.Join(files, " "); err != nil || got != want {
 		t.Errorf("files = %s, %v", got, err)
 	}
-	// The unpacked version has the same tools, and is itself again.
+	// The unpacked version has the same tools and, packed again, the same id.
 	listing := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
-	if len(listing.Tools) != 2 || isPackable(t, filepath.Join(at, "servers")).ID != id {
+	if len(listing.Tools) != 2 || pack(t, filepath.Join(at, "servers")).ID != id {
 		t.Errorf("unpacked: %v", ids(listing))
 	}
 	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
@@ -87,12 +89,12 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	write(t, dir, "mine/g.py", "def g(): pass\n")
-	if next := isPackable(t, dir); next.ID == v.ID {
-		t.Error("a new tool made no new version")
+	if next := pack(t, dir); next.ID == v.ID {
+		t.Error("a new tool did not change the version")
 	}
 }
 
-func TestArchivesFromElsewhere(t *testing.T) {
+func TestHostileArchives(t *testing.T) {
 	archive := func(files map[string]string, kind byte) []byte {
 		var plain bytes.Buffer
 		tw := tar.NewWriter(&plain)
@@ -123,7 +125,7 @@ func TestArchivesFromElsewhere(t *testing.T) {
 		}
 		return out.Bytes()
 	}
-	good := isPackable(t, t.TempDir())
+	good := pack(t, t.TempDir())
 	for name, v := range map[string]tools.Version{
 		"another content":  {ID: good.ID, Archive: archive(map[string]string{"servers/x.py": "x"}, tar.TypeReg)},
 		"no archive":       {ID: good.ID, Archive: []byte("hello")},

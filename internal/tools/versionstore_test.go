@@ -47,7 +47,7 @@ func current(t *testing.T, s *tools.VersionStore) (version string, listing *tool
 	return version, listing
 }
 
-func TestShelfFollowsTheFiles(t *testing.T) {
+func TestVersionStoreFollowsTheFiles(t *testing.T) {
 	store, write := newVersionStore(t)
 	write("mine/f.py", "from ._help import one\n\ndef f():\n    return one()\n")
 	write("mine/_help.py", "def one():\n    return 1\n")
@@ -56,7 +56,7 @@ func TestShelfFollowsTheFiles(t *testing.T) {
 		t.Fatalf("tools = %v, broken %v", listing.Tools, listing.Broken)
 	}
 	if v, same := current(t, store); v != v1 || same != listing {
-		t.Errorf("nothing changed, and version %s became %s", v1, v)
+		t.Errorf("without a change, version %s became %s", v1, v)
 	}
 	write("mine/g.py", "def g():\n    return 2\n")
 	v2, listing := current(t, store)
@@ -73,7 +73,7 @@ func TestShelfFollowsTheFiles(t *testing.T) {
 	}
 }
 
-func TestShelfOutlivesBrokenFiles(t *testing.T) {
+func TestVersionStoreWithBrokenFiles(t *testing.T) {
 	store, write := newVersionStore(t)
 	write("mine/f.py", "def f():\n    return 1\n")
 	v1, _ := current(t, store)
@@ -92,8 +92,8 @@ func TestShelfOutlivesBrokenFiles(t *testing.T) {
 	}
 }
 
-// Each tenant has the fleet's tools and its own; another host makes the same of what a task pinned.
-func TestShelfOfTenants(t *testing.T) {
+// Each tenant has the fleet's tools and those that it registered. Another host restores a pinned version.
+func TestVersionsOfTenants(t *testing.T) {
 	dir, bucket := t.TempDir(), mem.New()
 	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
 	overlays := map[string]*tools.Overlay{"acme": {Files: map[string][]byte{
@@ -102,7 +102,8 @@ func TestShelfOfTenants(t *testing.T) {
 	open := func(source tools.Source, o map[string]*tools.Overlay) *tools.VersionStore {
 		t.Helper()
 		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
-			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket, Log: slog.New(slog.DiscardHandler),
+			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket,
+			Log:     slog.New(slog.DiscardHandler),
 			Overlay: func(tenant string) *tools.Overlay { return o[tenant] },
 		})
 		if err != nil {
@@ -119,26 +120,32 @@ func TestShelfOfTenants(t *testing.T) {
 	}
 	here := open(tools.OpenCatalogue(dir, tools.Options{}), overlays)
 	version, listing, err := here.Current(t.Context(), "acme")
-	if err != nil || len(listing.Tools) != 2 || listing.Tools[0].ID() != "crm/find" || listing.Tools[0].State != tools.Registered || len(listing.Broken) != 1 {
+	if err != nil || len(listing.Tools) != 2 || listing.Tools[0].ID() != "crm/find" ||
+		listing.Tools[0].State != tools.Registered || len(listing.Broken) != 1 {
 		t.Fatalf("Current = %+v, %v", listing, err)
 	}
-	if a, b := read(here, version, "crm/find.py"), read(here, version, "mine/f.py"); !strings.Contains(a, "2") || !strings.Contains(b, "1") || read(here, version, "mine/g.py") != "none" {
-		t.Errorf("files of %s: %q, %q", version, a, b)
+	find, f := read(here, version, "crm/find.py"), read(here, version, "mine/f.py")
+	g := read(here, version, "mine/g.py")
+	if !strings.Contains(find, "2") || !strings.Contains(f, "1") || g != "none" {
+		t.Errorf("files of %s: %q, %q, %q", version, find, f, g)
 	}
-	plain, others, err := here.Current(t.Context(), "other")
-	if err != nil || len(others.Tools) != 1 || read(here, plain, "crm/find.py") != "none" || !strings.HasPrefix(version, plain+".") {
-		t.Errorf("another tenant has %s with %+v, %v", plain, others, err)
+	base, others, err := here.Current(t.Context(), "other")
+	if err != nil || len(others.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
+		!strings.HasPrefix(version, base+".") {
+		t.Errorf("another tenant has %s with %+v, %v", base, others, err)
 	}
 	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("the versions can be listed: %v, %v", info.Mode(), err)
 	}
-	// Another host, which has other files and hears of no process.
+	// Another host, with other files and without registered tools.
 	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
 	again, err := elsewhere.Pinned(t.Context(), "acme", version)
-	if err != nil || len(again.Tools) != 2 || again.Tools[0].State != tools.Registered || read(elsewhere, version, "crm/find.py") != read(here, version, "crm/find.py") {
+	if err != nil || len(again.Tools) != 2 || again.Tools[0].State != tools.Registered ||
+		read(elsewhere, version, "crm/find.py") != find {
 		t.Errorf("Pinned on another host = %+v, %v", again, err)
 	}
-	for _, bad := range []string{"x", "../..", plain + "..", plain + "." + plain, plain + ".", "aaaaaaaaaaaaaaaaaaaaaaaaaa"} {
+	unknown := strings.Repeat("a", 26)
+	for _, bad := range []string{"x", "../..", base + "..", base + "." + base, base + ".", unknown} {
 		if _, err := elsewhere.Pinned(t.Context(), "acme", bad); err == nil {
 			t.Errorf("Pinned(%q) = nil, want an error", bad)
 		}
@@ -146,38 +153,42 @@ func TestShelfOfTenants(t *testing.T) {
 	if _, err := elsewhere.Pinned(t.Context(), "other", version); err == nil {
 		t.Error("a tenant pinned another tenant's tools")
 	}
-	// Old versions of a tenant go; the newest stay.
+	// Only the newest versions of a tenant stay.
 	var last string
 	for i := range 40 {
-		overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": fmt.Appendf(nil, "def find():\n    return %d\n", i)}}
+		module := fmt.Appendf(nil, "def find():\n    return %d\n", i)
+		overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": module}}
 		if last, _, err = here.Current(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	entries, err := os.ReadDir(here.Dir())
-	if err != nil || len(entries) != 2*33+1 || read(here, last, "crm/find.py") == "none" || read(here, version, "crm/find.py") != "none" {
+	if err != nil || len(entries) != 2*33+1 ||
+		read(here, last, "crm/find.py") == "none" || read(here, version, "crm/find.py") != "none" {
 		t.Errorf("%d directories after 41 versions, want those of 33 and the base: %v", len(entries), err)
 	}
 }
 
-// What was published is there without a file, soon after; a host that cannot ask goes on.
+// A published version arrives soon and without local files. Without the bucket, the last version stays.
 func TestPublishedSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		p := tools.OpenPublished(bucket)
 		if _, err := p.Read(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("nothing was published: %v, want %v", err, fs.ErrNotExist)
+			t.Errorf("before a version is published: %v, want %v", err, fs.ErrNotExist)
 		}
 		dir := t.TempDir()
 		publish := func(name string) string {
 			write(t, dir, "mine/"+name+".py", "def "+name+"():\n    return 1\n")
-			v := isPackable(t, dir)
+			v := pack(t, dir)
 			if err := tools.Publish(t.Context(), bucket, v); err != nil {
 				t.Fatal(err)
 			}
 			return v.ID
 		}
-		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler)})
+		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+			Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
