@@ -54,11 +54,13 @@ var imports = map[string][]string{
 	"internal/tools/builtin":    {"internal/arith", "internal/tools"},
 	"internal/tools/registered": {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only
-	"internal/selection":        {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
-	"internal/selection/text":   nil,
-	"internal/selection/gloss":  nil,
-	"internal/codegen":          {"internal/arith", "internal/tools", "internal/openai"},
-	"internal/openai":           {"internal/sse"},
+
+	// Selection of tools, and the writers of programs.
+	"internal/selection":       {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
+	"internal/selection/text":  nil,
+	"internal/selection/gloss": nil,
+	"internal/codegen":         {"internal/arith", "internal/tools", "internal/openai"},
+	"internal/openai":          nil,
 
 	"internal/allowlist": nil,
 	"internal/egress":    {"internal/allowlist"},
@@ -122,6 +124,7 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures", "test/bench"},
 	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge", "internal/bridge/fixtures"},
 	"gonum.org/v1/gonum/...":                                    {"test/glossgen"},
+	"github.com/openai/openai-go/...":                           {"internal/openai"},
 	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},

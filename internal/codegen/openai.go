@@ -97,9 +97,7 @@ func (m *OpenAI) request(messages []Message, limit int, params capabilities) ope
 	if !params.noTemperature {
 		r.Temperature = m.opts.Temperature
 	}
-	if !params.noUsage {
-		r.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
-	}
+	r.IncludeUsage = !params.noUsage
 	return r
 }
 
@@ -110,20 +108,16 @@ func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progres
 		if err != nil {
 			return Answer{}, err
 		}
-		if chunk.Usage.PromptTokens > 0 {
-			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = chunk.Usage.PromptTokens, chunk.Usage.CompletionTokens
+		if chunk.PromptTokens > 0 {
+			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = chunk.PromptTokens, chunk.CompletionTokens
 		}
-		if len(chunk.Choices) == 0 {
-			continue
+		text.WriteString(chunk.Content)
+		refusal.WriteString(chunk.Refusal)
+		if progress != nil && chunk.Content != "" {
+			progress(chunk.Content)
 		}
-		choice := chunk.Choices[0]
-		text.WriteString(choice.Delta.Content)
-		refusal.WriteString(choice.Delta.Refusal)
-		if progress != nil && choice.Delta.Content != "" {
-			progress(choice.Delta.Content)
-		}
-		answer.Cut = answer.Cut || choice.FinishReason == "length"
-		if choice.FinishReason == "content_filter" {
+		answer.Cut = answer.Cut || chunk.FinishReason == "length"
+		if chunk.FinishReason == "content_filter" {
 			refusal.WriteString("the endpoint's content filter stopped the answer")
 		}
 		if text.Len()+refusal.Len() > maxAnswer {

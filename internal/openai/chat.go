@@ -1,13 +1,18 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 
-	"github.com/codefleet/codefleet/internal/sse"
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
 const (
@@ -15,91 +20,121 @@ const (
 	maxEvent  = 1 << 20  // bytes of one event in it
 )
 
-// ChatRequest asks for one streamed chat completion. What is zero or nil is not sent.
+// ChatRequest asks for one streamed chat completion. Fields that are zero or nil are not sent.
 type ChatRequest struct {
-	Model               string         `json:"model"`
-	Messages            []Message      `json:"messages"`
-	MaxTokens           int            `json:"max_tokens,omitempty"`            // the name that older servers know
-	MaxCompletionTokens int            `json:"max_completion_tokens,omitempty"` // the name that newer models want
-	Temperature         *float64       `json:"temperature,omitempty"`
-	StreamOptions       *StreamOptions `json:"stream_options,omitempty"`
+	Model               string
+	Messages            []Message
+	MaxTokens           int // the name of the limit that older servers know
+	MaxCompletionTokens int // the name that newer models require
+	Temperature         *float64
+	IncludeUsage        bool // ask for a last chunk with the usage
 }
 
 // Message is one turn of a conversation. Role is system, user or assistant.
 type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-// StreamOptions ask for a last chunk with the usage.
-type StreamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
+	Role, Content string
 }
 
 // Chunk is one event of the answer.
 type Chunk struct {
-	Choices []struct {
-		Delta struct {
-			Content string `json:"content"`
-			Refusal string `json:"refusal"`
-		} `json:"delta"`
-		FinishReason string `json:"finish_reason"` // stop, length, content_filter; empty before the end
-	} `json:"choices"`
-	Usage struct {
-		PromptTokens     int `json:"prompt_tokens"`
-		CompletionTokens int `json:"completion_tokens"`
-	} `json:"usage"` // zero but in the last chunk
-	Error json.RawMessage `json:"error"`
+	Content, Refusal string
+	FinishReason     string // stop, length, content_filter; empty before the end
+
+	PromptTokens, CompletionTokens int // of the whole request; zero except in the last chunk
 }
 
-// ErrBrokenOff is the error of an answer that just stops: a server whose model was killed ends the stream in order.
+// ErrBrokenOff is the error of an answer without an end: a server whose model was killed ends the stream in order.
 var ErrBrokenOff = errors.New("the answer broke off: it has no finish_reason")
 
-// Chat yields the answer's chunks as they arrive; an error ends it. Errors are a *StatusError, a *ConnectionError, a
-// *json.SyntaxError, ErrBrokenOff, or what is wrong with the answer.
+// Chat yields the chunks of the answer as they arrive; an error ends it. Errors are a *StatusError, a *ConnectionError,
+// a *json.SyntaxError, ErrTooLarge, ErrBrokenOff, or describe what is wrong with the answer.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		request := struct {
-			ChatRequest
-			Stream bool `json:"stream"`
-		}{r, true}
-		body, err := c.post(ctx, "chat/completions", "text/event-stream", request, maxStream)
+		events, err := c.stream(ctx, r)
 		if err != nil {
 			yield(Chunk{}, err)
 			return
 		}
-		defer body.Close()
+		defer events.Close()
 		done, finished := false, false
-		for event, err := range sse.Read(body, maxEvent) {
-			done = done || string(event.Data) == "[DONE]"
+		for events.Next() {
+			data := bytes.TrimSuffix(events.Event().Data, []byte("\n"))
+			done = done || string(data) == "[DONE]"
 			switch {
-			case done && err == nil: // to the end, so that the connection can be used again
-			case done:
+			case done: // read to the end, so that the connection can be reused
+			case len(data) > maxEvent:
+				yield(Chunk{}, fmt.Errorf("read the answer: %w", errLongEvent))
 				return
-			case err != nil:
-				yield(Chunk{}, fmt.Errorf("read the answer: %w", err))
-				return
-			case len(event.Data) > 0: // else it only keeps the connection
-				chunk, err := parseChunk(event.Data)
-				finished = finished || len(chunk.Choices) > 0 && chunk.Choices[0].FinishReason != ""
+			case len(data) > 0: // an empty event keeps the connection alive
+				chunk, err := parseChunk(data)
+				finished = finished || chunk.FinishReason != ""
 				if !yield(chunk, err) || err != nil {
 					return
 				}
 			}
 		}
-		if !done && !finished {
+		switch err := events.Err(); {
+		case done:
+		case err != nil:
+			yield(Chunk{}, fmt.Errorf("read the answer: %w", err))
+		case !finished:
 			yield(Chunk{}, ErrBrokenOff)
 		}
 	}
 }
 
+// stream returns the events of the answer. The SDK's own stream takes `"error": null` and empty events for errors and
+// closes the connection at [DONE].
+func (c *Client) stream(ctx context.Context, r ChatRequest) (ssestream.Decoder, error) {
+	var response *http.Response
+	bounds := guard("text/event-stream", limits{maxStream, maxEvent})
+	stream := c.chat.NewStreaming(ctx, r.params(), bounds, option.WithResponseInto(&response))
+	if err := stream.Err(); err != nil {
+		return nil, failure(ctx, err, "encode the request")
+	}
+	return ssestream.NewDecoder(response), nil
+}
+
+func (r ChatRequest) params() sdk.ChatCompletionNewParams {
+	p := sdk.ChatCompletionNewParams{Model: r.Model, Messages: []sdk.ChatCompletionMessageParamUnion{}}
+	for _, m := range r.Messages {
+		switch m.Role {
+		case "system":
+			p.Messages = append(p.Messages, sdk.SystemMessage(m.Content))
+		case "assistant":
+			p.Messages = append(p.Messages, sdk.AssistantMessage(m.Content))
+		default:
+			p.Messages = append(p.Messages, sdk.UserMessage(m.Content))
+		}
+	}
+	if r.MaxTokens > 0 {
+		p.MaxTokens = param.NewOpt(int64(r.MaxTokens))
+	}
+	if r.MaxCompletionTokens > 0 {
+		p.MaxCompletionTokens = param.NewOpt(int64(r.MaxCompletionTokens))
+	}
+	if r.Temperature != nil {
+		p.Temperature = param.NewOpt(*r.Temperature)
+	}
+	if r.IncludeUsage {
+		p.StreamOptions.IncludeUsage = param.NewOpt(true)
+	}
+	return p
+}
+
 func parseChunk(data []byte) (Chunk, error) {
-	var chunk Chunk
-	if err := json.Unmarshal(data, &chunk); err != nil {
+	var c sdk.ChatCompletionChunk
+	if err := json.Unmarshal(data, &c); err != nil {
 		return Chunk{}, fmt.Errorf("read the answer: %w", err)
 	}
-	if len(chunk.Error) > 0 && string(chunk.Error) != "null" {
-		return Chunk{}, fmt.Errorf("the endpoint broke off: %s", text(faultOf(chunk.Error).Message))
+	if raw := c.JSON.ExtraFields["error"].Raw(); raw != "" && raw != "null" {
+		fault := parseFault(json.RawMessage(raw))
+		return Chunk{}, fmt.Errorf("the endpoint broke off: %s", stringOf(fault.Message))
+	}
+	chunk := Chunk{PromptTokens: int(c.Usage.PromptTokens), CompletionTokens: int(c.Usage.CompletionTokens)}
+	if len(c.Choices) > 0 {
+		first := c.Choices[0]
+		chunk.Content, chunk.Refusal, chunk.FinishReason = first.Delta.Content, first.Delta.Refusal, first.FinishReason
 	}
 	return chunk, nil
 }

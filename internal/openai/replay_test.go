@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"net/http"
@@ -48,11 +49,13 @@ func TestReplayWire(t *testing.T) {
 			if strings.Contains(r.request, "\nApi-Key: ") {
 				e.Deployment = r.comment["model"]
 			}
+			sc := r.scenario(t)
+			e.APIKey = cmp.Or(sc.key, e.APIKey)
 			c, err := New(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := r.scenario(t).ask(t, c, subject{model: r.comment["model"], embedder: r.comment["embedder"], kill: ":"}); got != r.read {
+			if got := sc.ask(t, c, subject{model: r.comment["model"], embedder: r.comment["embedder"], kill: ":"}); got != r.read {
 				t.Errorf("read\n%swant\n%s", got, r.read)
 			}
 			if _, was, _ := strings.Cut(r.request, "\nHost"); !strings.HasSuffix(asked, was) {
