@@ -50,12 +50,13 @@ var ErrBrokenOff = errors.New("the answer broke off: it has no finish_reason")
 // a *json.SyntaxError, ErrTooLarge, ErrBrokenOff, or describe what is wrong with the answer.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		events, err := c.stream(ctx, r)
+		response, err := c.stream(ctx, r)
 		if err != nil {
 			yield(Chunk{}, err)
 			return
 		}
-		defer events.Close()
+		defer response.Body.Close()
+		events := ssestream.NewDecoder(response)
 		done, finished := false, false
 		for events.Next() {
 			data := bytes.TrimSuffix(events.Event().Data, []byte("\n"))
@@ -83,16 +84,16 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 	}
 }
 
-// stream returns the events of the answer. The SDK's own stream takes `"error": null` and empty events for errors and
-// closes the connection at [DONE].
-func (c *Client) stream(ctx context.Context, r ChatRequest) (ssestream.Decoder, error) {
+// stream returns the answer unread. The SDK's own stream takes `"error": null` and empty events for errors and closes
+// the connection at [DONE].
+func (c *Client) stream(ctx context.Context, r ChatRequest) (*http.Response, error) {
 	var response *http.Response
 	bounds := guard("text/event-stream", limits{maxStream, maxEvent})
 	stream := c.chat.NewStreaming(ctx, r.params(), bounds, option.WithResponseInto(&response))
 	if err := stream.Err(); err != nil {
 		return nil, failure(ctx, err, "encode the request")
 	}
-	return ssestream.NewDecoder(response), nil
+	return response, nil
 }
 
 func (r ChatRequest) params() sdk.ChatCompletionNewParams {
