@@ -89,7 +89,7 @@ func (p *Pipeline) hook(t *task, calls *broker.Execution) callHook {
 		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)}
 		r, err := calls.Call(ctx, p.plugged(ctx, t, call))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
-			err = &executor.CallError{Code: string(e.Code), Err: e}
+			err = &executor.CallError{Code: e.Code, Err: e}
 		}
 		return r.Value, err
 	}

@@ -23,7 +23,7 @@ func isFull(err error) bool {
 // or nil when there is none. The host's disk is the fleet's matter: the task is tried again, perhaps
 // on a worker with more room. What does not fit on the box's own disk fits on none, and ends the task
 // with a result.
-func (p *Pipeline) roomless(ctx context.Context, t *task, box *executor.AcquiredBox, err error) error {
+func (p *Pipeline) roomless(ctx context.Context, box *executor.AcquiredBox, err error) error {
 	if !isFull(err) {
 		return err
 	}
@@ -40,6 +40,6 @@ func (p *Pipeline) roomless(ctx context.Context, t *task, box *executor.Acquired
 	return jobs.WithDetails(err, schemas.Error{
 		Code:    errcode.DiskFull,
 		Message: "the disk of the worker has no room left for the task's workspace",
-		Hint:    "free space on the disk of the worker's data directory, or give it a larger one; then codefleet dead redrive " + t.job.Record.TaskID,
+		Hint:    "free space on the disk of the worker's data directory, or give it a larger one; then submit the task again",
 	})
 }

@@ -92,7 +92,7 @@ func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler job
 func (p *Pipeline) start(ctx context.Context, j *jobs.Job, head func() *state.Glance) (*schemas.Result, error) {
 	t := newTask(j, p.Limits(j.Record.Tenant), head)
 	res, err := p.handle(ctx, t)
-	return res, keyless(t, err)
+	return res, keyless(err)
 }
 
 func (p *Pipeline) handle(ctx context.Context, t *task) (*schemas.Result, error) {
@@ -155,12 +155,12 @@ func (p *Pipeline) applied(ctx context.Context, t *task) (*schemas.Result, error
 func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflict bool, err error) {
 	box, err := p.acquire(ctx, t)
 	if err != nil {
-		return false, p.roomless(ctx, t, nil, err)
+		return false, p.roomless(ctx, nil, err)
 	}
 	defer box.Release()
 	tree, err := p.checkout(ctx, t, box)
 	if err != nil {
-		return false, p.discard(box, p.roomless(ctx, t, box, err))
+		return false, p.discard(box, p.roomless(ctx, box, err))
 	}
 	calls, err := p.calls(ctx, t, tree)
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *Pipeline) attempt(ctx context.Context, t *task, keepBoth bool) (conflic
 			conflict, err = p.commit(ctx, t, tree, keepBoth)
 		}
 		if err != nil {
-			return false, p.discard(box, p.roomless(ctx, t, box, err))
+			return false, p.discard(box, p.roomless(ctx, box, err))
 		}
 	}
 	if conflict || !t.commits() {

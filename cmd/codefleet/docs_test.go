@@ -1,0 +1,197 @@
+package main
+
+import (
+	"go/ast"
+	gotoken "go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/sourcetest"
+)
+
+// comingCommands are command lines that documents and hints may give although they do not work yet,
+// each with the feature that brings it.
+var comingCommands = map[string]string{}
+
+// notCommands are words that follow "codefleet" in texts that give no command line: names of
+// connections, labels of keys, a question to a person.
+var notCommands = []string{"heads", "packages", "probe", "wants", "workspaces"}
+
+// TestCommandsInDocuments checks every `codefleet …` of the documents against the real commands: it
+// exists, has the flags, and accepts so many words.
+func TestCommandsInDocuments(t *testing.T) {
+	root := sourcetest.Root(t)
+	checked := 0
+	for _, file := range documents(t, root) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			for _, command := range commandsInMarkdown(line) {
+				checked++
+				if problem := checkCommand(command, true); problem != "" {
+					t.Errorf("%s:%d: codefleet %s: %s", file, i+1, command, problem)
+				}
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("%d command lines found", checked)
+	}
+}
+
+// TestCommandsInMessages checks every `codefleet …` that the programs print: in errors, hints and help.
+// What follows a command without backquotes may be prose.
+func TestCommandsInMessages(t *testing.T) {
+	checked := 0
+	for _, f := range sourcetest.GoFiles(t) {
+		if f.Test {
+			continue
+		}
+		set, tree := sourcetest.Parse(t, f, 0)
+		for n := range ast.Preorder(tree) {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != gotoken.STRING {
+				continue
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range inMessage.FindAllStringSubmatch(text, -1) {
+				checked++
+				if first, _, _ := strings.Cut(m[1], " "); slices.Contains(notCommands, first) || strings.Contains(first, "%") {
+					continue
+				}
+				if problem := checkCommand(m[1], false); problem != "" {
+					t.Errorf("%s: codefleet %s: %s", set.Position(literal.Pos()), m[1], problem)
+				}
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("%d command lines found", checked)
+	}
+}
+
+// TestCheckCommand checks that the tests above can fail.
+func TestCheckCommand(t *testing.T) {
+	for command, want := range map[string]string{
+		"run --code 'print(1)' -o json": "",
+		"workspace pin NAME 12":         "",
+		"up --http ADDR | tee log":      "",
+		"undo":                          "no command undo",
+		"run --codes x":                 "unknown flag: --codes",
+		"dead redrive ID":               `"redrive" is one word too many`,
+		"version x":                     `"x" is one word too many`,
+	} {
+		if got := checkCommand(command, true); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("checkCommand(%s) = %q, want %q", command, got, want)
+		}
+	}
+	line := "run `codefleet up`, or `bin/codefleet status ID`; see `codefleet`"
+	if got := commandsInMarkdown(line); len(got) != 2 || got[0] != "up" || got[1] != "status ID" {
+		t.Errorf("commandsInMarkdown(%s) = %q", line, got)
+	}
+}
+
+var (
+	inBackquotes = regexp.MustCompile("`(?:[\\w./]*/)?codefleet ([^`]+)`")
+	inCodeBlock  = regexp.MustCompile(`^(?: {4}|\t|[$] )(?:\S+=\S+ |sudo )*(?:\S*/)?codefleet (\S.*)$`)
+	// A command line in a message: words until punctuation that no command line has.
+	inMessage = regexp.MustCompile("(?:^|[\\s`(])codefleet ((?:-{0,2}[a-z%][\\w%=./*-]*|[A-Z/]+|'[^']*')(?: (?:-{0,2}[a-z%][\\w%=./*-]*|[A-Z/]+|'[^']*'))*)")
+)
+
+func commandsInMarkdown(line string) (found []string) {
+	if m := inCodeBlock.FindStringSubmatch(line); m != nil {
+		return []string{m[1]}
+	}
+	for _, m := range inBackquotes.FindAllStringSubmatch(line, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// checkCommand says what is wrong with a command line, without the name of the program. Exact: all of
+// its words belong to it.
+func checkCommand(line string, exact bool) (problem string) {
+	words := split(strings.NewReplacer("[", "", "]", "").Replace(line)) // options are in brackets
+	if len(words) == 0 || comingCommands[strings.Join(words, " ")] != "" {
+		return ""
+	}
+	root := (&app{}).root()
+	root.InitDefaultHelpFlag()
+	c, rest, _ := root.Find(words) // its error is about the words that are left
+	if c == root && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return "no command " + rest[0]
+	}
+	c.InitDefaultHelpFlag()
+	if !exact {
+		return checkFlags(c, rest)
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		if strings.Contains(err.Error(), "argument") { // of a placeholder, or missing
+			return checkFlags(c, rest)
+		}
+		return err.Error()
+	}
+	args := c.Flags().Args()
+	if err := c.ValidateArgs(args); err != nil && len(args) > 0 && !isPlaceholder(args[0]) {
+		return err.Error()
+	}
+	return ""
+}
+
+func isPlaceholder(word string) bool { return strings.ToUpper(word) == word }
+
+// checkFlags says which of the flags in a line does not exist.
+func checkFlags(c *cobra.Command, words []string) string {
+	for _, w := range words {
+		name, _, _ := strings.Cut(w, "=")
+		long, isLong := strings.CutPrefix(name, "--")
+		short, isShort := strings.CutPrefix(name, "-")
+		if isLong && long != "" && c.Flag(long) == nil || !isLong && isShort && len(short) == 1 && c.Flags().ShorthandLookup(short) == nil &&
+			c.InheritedFlags().ShorthandLookup(short) == nil {
+			return "unknown flag: " + name
+		}
+	}
+	return ""
+}
+
+// split returns the words of a command line up to a comment, a pipe or a redirection.
+func split(line string) (words []string) {
+	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
+		if strings.HasPrefix(m[3], "#") || strings.ContainsAny(m[3], "|<>;&…") {
+			break
+		}
+		words = append(words, m[1]+m[2]+m[3])
+	}
+	return words
+}
+
+// documents are the Markdown files that people read.
+func documents(t *testing.T, root string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata") && path != root {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, ".md") {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) < 10 {
+		t.Fatalf("found %d documents: %v", len(files), err)
+	}
+	return files
+}

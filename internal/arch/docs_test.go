@@ -1,0 +1,201 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/sourcetest"
+)
+
+// document is a Markdown file of the repository.
+type document struct {
+	path  string // from the root
+	lines []string
+}
+
+// documents are those that people read: the manual, and how to contribute.
+func documents(t *testing.T) (list []document) {
+	t.Helper()
+	root := sourcetest.Root(t)
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("found %d documents: %v", len(files), err)
+	}
+	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rel, err := filepath.Rel(root, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, document{filepath.ToSlash(rel), strings.Split(string(text), "\n")})
+	}
+	return list
+}
+
+// each calls fn for every match of a pattern in the documents.
+func each(t *testing.T, pattern *regexp.Regexp, fn func(d document, line int, groups []string)) {
+	t.Helper()
+	found := 0
+	for _, d := range documents(t) {
+		for i, line := range d.lines {
+			for _, groups := range pattern.FindAllStringSubmatch(line, -1) {
+				found++
+				fn(d, i+1, groups)
+			}
+		}
+	}
+	if found == 0 {
+		t.Errorf("no document has anything like %s", pattern)
+	}
+}
+
+// TestNamesOfTestsInDocuments: `state.TestNoEscape` names a test of a package called state, or below
+// it; `TestNoEscape` one of any package.
+func TestNamesOfTestsInDocuments(t *testing.T) {
+	tests := testFunctions(t)
+	mention := regexp.MustCompile(`(?:\b([a-z0-9]+)\.)?\b((?:Test|Fuzz|Benchmark)[A-Z]\w*)\b`)
+	each(t, mention, func(d document, line int, groups []string) {
+		pkg, name := groups[1], groups[2]
+		if !slices.ContainsFunc(tests[name], func(dir string) bool { return pkg == "" || slices.Contains(strings.Split(dir, "/"), pkg) }) {
+			t.Errorf("%s:%d: there is no test %s (%s in %q)", d.path, line, groups[0], name, tests[name])
+		}
+	})
+}
+
+// TestGoTestCommandsInDocuments: the packages of `go test …` exist, and its patterns match tests of them.
+func TestGoTestCommandsInDocuments(t *testing.T) {
+	tests := testFunctions(t)
+	command := regexp.MustCompile("go test ([^`#]*)")
+	pattern := regexp.MustCompile(`-(run|bench) '?([\w|$^]+)'?`)
+	each(t, command, func(d document, line int, groups []string) {
+		dirs := regexp.MustCompile(`\./[\w/.]+`).FindAllString(groups[1], -1)
+		for _, dir := range dirs {
+			mustExist(t, d, line, strings.TrimSuffix(dir, "/..."))
+		}
+		for _, p := range pattern.FindAllStringSubmatch(groups[1], -1) {
+			expression, err := regexp.Compile(p[2])
+			if err != nil {
+				t.Errorf("%s:%d: %v", d.path, line, err)
+				continue
+			}
+			for name, in := range tests {
+				if expression.MatchString(name) && slices.ContainsFunc(in, func(dir string) bool { return covers(dirs, dir) }) {
+					return
+				}
+			}
+			t.Errorf("%s:%d: no test of %q matches %s", d.path, line, dirs, p[2])
+		}
+	})
+}
+
+// covers reports whether a directory is one of those that a go command names.
+func covers(patterns []string, dir string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return under(dir, strings.TrimPrefix(p, "./")) })
+}
+
+// TestMakeTargetsInDocuments: `make x` is a target of the Makefile.
+func TestMakeTargetsInDocuments(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(sourcetest.Root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, regexp.MustCompile("(?:^ {4}|`)make ([a-z][a-z0-9-]*(?: [a-z0-9-]+)*)"), func(d document, line int, groups []string) {
+		for target := range strings.FieldsSeq(groups[1]) {
+			if !regexp.MustCompile(`(?m)^` + target + `:`).Match(makefile) {
+				t.Errorf("%s:%d: make has no target %s", d.path, line, target)
+			}
+		}
+	})
+}
+
+// TestScriptsInDocuments: the script `x` of `cmd/codefleet` is a testscript there.
+func TestScriptsInDocuments(t *testing.T) {
+	each(t, regexp.MustCompile("scripts? (`[a-z]+`(?:(?:,| and) `[a-z]+`)*) of `(cmd/[a-z-]+)`"), func(d document, line int, groups []string) {
+		for _, name := range regexp.MustCompile("[a-z]{2,}").FindAllString(strings.ReplaceAll(groups[1], " and ", " "), -1) {
+			mustExist(t, d, line, groups[2]+"/testdata/script/"+name+".txtar")
+		}
+	})
+}
+
+// notOurs are paths in documents that are not of the repository.
+var notOurs = []string{
+	"tools/list", // a method of MCP
+	"servers/mine/f.py",
+}
+
+// TestPathsInDocuments: files of the repository in backquotes exist. A capital word stands for any name.
+func TestPathsInDocuments(t *testing.T) {
+	root := regexp.MustCompile("`((?:clients?|cmd|docs|examples|internal|plugin|schemas|servers|test|tools)/[\\w./*-]*)")
+	each(t, root, func(d document, line int, groups []string) {
+		if name := groups[1]; !slices.Contains(notOurs, name) && !regexp.MustCompile(`\b[A-Z]{4,}`).MatchString(name) {
+			mustExist(t, d, line, strings.TrimSuffix(strings.TrimSuffix(name, "..."), "."))
+		}
+	})
+}
+
+// TestLinksInDocuments: links lead to files, and to headings, that exist.
+func TestLinksInDocuments(t *testing.T) {
+	headings := map[string][]string{}
+	for _, d := range documents(t) {
+		for _, line := range d.lines {
+			if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+				headings[d.path] = append(headings[d.path], anchor(title))
+			}
+		}
+	}
+	each(t, regexp.MustCompile(`\]\(([^)\s]+)\)`), func(d document, line int, groups []string) {
+		target, heading, _ := strings.Cut(groups[1], "#")
+		if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+			return
+		}
+		file := d.path
+		if target != "" {
+			file = path.Join(path.Dir(d.path), target)
+			mustExist(t, d, line, file)
+		}
+		if heading != "" && !slices.Contains(headings[file], heading) {
+			t.Errorf("%s:%d: %s has no heading %q", d.path, line, file, heading)
+		}
+	})
+}
+
+// anchor returns the name that a heading has in links.
+func anchor(title string) string {
+	title = regexp.MustCompile(`[^\w\s-]`).ReplaceAllString(strings.ToLower(title), "")
+	return strings.ReplaceAll(strings.TrimSpace(title), " ", "-")
+}
+
+func mustExist(t *testing.T, d document, line int, name string) {
+	t.Helper()
+	if found, err := filepath.Glob(filepath.Join(sourcetest.Root(t), filepath.FromSlash(name))); err != nil || len(found) == 0 {
+		t.Errorf("%s:%d: there is no %s", d.path, line, name)
+	}
+}
+
+// testFunctions returns the directories of tests by their names, contract suites included.
+func testFunctions(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	for _, f := range sourcetest.GoFiles(t) {
+		if !f.Test && !strings.HasSuffix(f.Package, "test") {
+			continue
+		}
+		_, tree := sourcetest.Parse(t, f, parser.SkipObjectResolution)
+		for _, d := range tree.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				found[fn.Name.Name] = append(found[fn.Name.Name], f.Package)
+			}
+		}
+	}
+	return found
+}
