@@ -62,11 +62,12 @@ var imports = map[string][]string{
 	"internal/codegen":         {"internal/arith", "internal/tools", "internal/openai"},
 	"internal/openai":          nil,
 
-	"internal/allowlist": nil,
-	"internal/egress":    {"internal/allowlist"},
-	"internal/sse":       nil,
-	"internal/pylayer":   {"internal/executor/hostdir", "internal/image", "internal/objects"},
-	"internal/image":     {"internal/executor/hostdir"},
+	"internal/allowlist":  nil,
+	"internal/egress":     {"internal/allowlist"},
+	"internal/egress/gen": nil, // go generate only
+	"internal/sse":        nil,
+	"internal/pylayer":    {"internal/executor/hostdir", "internal/image", "internal/objects"},
+	"internal/image":      {"internal/executor/hostdir"},
 
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// metered is a connection to a host: it counts, and ends when there was too much or too little.
-type metered struct {
+// hostConn is a connection to a host. It counts bytes, and ends when a run exceeds its bytes or is idle for too
+// long.
+type hostConn struct {
 	net.Conn
 	proxy *Proxy
 	bytes atomic.Int64
@@ -22,33 +23,33 @@ type metered struct {
 }
 
 var (
-	errBytes = errors.New("this run has used up its bytes")
-	errIdle  = errors.New("nothing moved for too long")
+	errBytes = errors.New("the run has used up its bytes")
+	errIdle  = errors.New("idle for too long")
 )
 
-func (p *Proxy) meter(conn net.Conn, a Attempt) *metered {
+func (p *Proxy) newHostConn(conn net.Conn, a Attempt) *hostConn {
 	a.Verdict = Allowed
-	m := &metered{Conn: conn, proxy: p, attempt: a}
+	m := &hostConn{Conn: conn, proxy: p, attempt: a}
 	m.touch()
 	return m
 }
 
-// touch puts the end of idleness off, in both directions.
-func (m *metered) touch() { _ = m.SetDeadline(time.Now().Add(m.proxy.opts.Idle)) }
+// touch restarts the idle limit of both directions.
+func (m *hostConn) touch() { _ = m.SetDeadline(time.Now().Add(m.proxy.opts.Idle)) }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *hostConn) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
 	return n, m.moved(n, err)
 }
 
-func (m *metered) Write(b []byte) (int, error) {
+func (m *hostConn) Write(b []byte) (int, error) {
 	n, err := m.Conn.Write(b)
 	return n, m.moved(n, err)
 }
 
-// moved counts what a call has moved. The last call of a run that may move n bytes too many still
-// does: what is read is at most one buffer.
-func (m *metered) moved(n int, err error) error {
+// moved counts the bytes of a call. The call that exceeds the limit still transfers its bytes, at most one
+// buffer.
+func (m *hostConn) moved(n int, err error) error {
 	m.bytes.Add(int64(n))
 	total := m.proxy.bytes.Add(int64(n))
 	switch {
@@ -62,20 +63,20 @@ func (m *metered) moved(n int, err error) error {
 	return err
 }
 
-func (m *metered) cut(verdict string, err error) error {
+func (m *hostConn) cut(verdict string, err error) error {
 	m.mu.Lock()
 	if m.attempt.Verdict == Allowed {
 		m.attempt.Verdict = verdict
 	}
 	m.mu.Unlock()
-	_ = m.SetDeadline(time.Unix(1, 0)) // the other direction, too
+	_ = m.SetDeadline(time.Unix(1, 0)) // of both directions
 	return err
 }
 
-// CloseWrite says that nothing more is sent.
-func (m *metered) CloseWrite() error { return closeWrite(m.Conn) }
+// CloseWrite ends the sending direction.
+func (m *hostConn) CloseWrite() error { return closeWrite(m.Conn) }
 
-func (m *metered) Close() error {
+func (m *hostConn) Close() error {
 	m.close.Do(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -92,13 +93,13 @@ func closeWrite(conn net.Conn) error {
 	return conn.Close()
 }
 
-// watched is a connection of the program. It remembers how its reading went.
-type watched struct {
+// clientConn is a connection of the program.
+type clientConn struct {
 	net.Conn
-	began, late atomic.Bool
+	began, late atomic.Bool // a byte was read; a read timed out
 }
 
-func (c *watched) Read(b []byte) (int, error) {
+func (c *clientConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.began.Store(true)
@@ -109,32 +110,32 @@ func (c *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite says that nothing more is sent.
-func (c *watched) CloseWrite() error { return closeWrite(c.Conn) }
+// CloseWrite ends the sending direction.
+func (c *clientConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// why there was no request.
-func (c *watched) why() string {
+// verdict returns why the connection sent no request.
+func (c *clientConn) verdict() string {
 	if c.late.Load() {
 		return CutSlow
 	}
 	return BadRequest
 }
 
-// once is a listener of one connection.
-type once struct {
-	conn  net.Conn
-	ended chan struct{}
-	taken bool
+// singleListener is a listener that accepts one connection.
+type singleListener struct {
+	conn     net.Conn
+	ended    chan struct{}
+	accepted bool
 }
 
-func (l *once) Accept() (net.Conn, error) {
-	if !l.taken {
-		l.taken = true
+func (l *singleListener) Accept() (net.Conn, error) {
+	if !l.accepted {
+		l.accepted = true
 		return l.conn, nil
 	}
 	<-l.ended
 	return nil, io.EOF
 }
 
-func (l *once) Close() error   { return nil }
-func (l *once) Addr() net.Addr { return l.conn.LocalAddr() }
+func (l *singleListener) Close() error   { return nil }
+func (l *singleListener) Addr() net.Addr { return l.conn.LocalAddr() }

@@ -11,43 +11,43 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// addressesTried bounds how many addresses of a name are tried, one after the other.
-const addressesTried = 4
+const maxAddresses = 4 // of a name that are tried, one after the other
 
-// refusal is why a connection was not made.
+// refusal says why a connection was not made.
 type refusal struct {
 	verdict, text string
 }
 
 func (r *refusal) Error() string { return r.text }
 
-// dial is the gate: nothing else in this package connects to anything. Each call is one entry of the
-// ledger.
+// dial checks a target and connects to it. Nothing else in this package connects. Each call adds one attempt to
+// the ledger.
 func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	host, port, err := split(target)
 	a := Attempt{Host: host, Port: port}
 	if err != nil {
 		return nil, p.refused(a, BadRequest, err.Error())
 	}
-	if why := p.judge(host, port); why != nil {
-		return nil, p.refused(a, why.verdict, why.text)
+	if r := p.checkHost(host, port); r != nil {
+		return nil, p.refused(a, r.verdict, r.text)
 	}
 	if p.dialled.Add(1) > int64(p.opts.Connections) || p.bytes.Load() >= p.opts.Bytes {
-		return nil, p.refused(a, RefusedLimit, "this run has used up its connections or bytes")
+		return nil, p.refused(a, RefusedLimit, "the run has used up its connections or bytes")
 	}
 	ctx, stop := context.WithTimeout(ctx, p.opts.Connect)
 	defer stop()
-	addrs, why := p.resolve(ctx, host)
-	if why != nil {
-		return nil, p.refused(a, why.verdict, why.text)
+	addrs, r := p.resolve(ctx, host)
+	if r != nil {
+		return nil, p.refused(a, r.verdict, r.text)
 	}
-	conn, err := p.first(ctx, addrs, uint16(port))
+	conn, err := p.connectAny(ctx, addrs, uint16(port))
 	if err != nil {
-		return nil, p.refused(a, FailedConnect, fmt.Sprintf("connect to %s: %s", host, plain(err)))
+		return nil, p.refused(a, FailedConnect, fmt.Sprintf("connect to %s: %s", host, withoutAddresses(err)))
 	}
-	return p.meter(conn, a), nil
+	return p.newHostConn(conn, a), nil
 }
 
 func (p *Proxy) refused(a Attempt, verdict, text string) error {
@@ -56,34 +56,28 @@ func (p *Proxy) refused(a Attempt, verdict, text string) error {
 	return &refusal{verdict, text}
 }
 
-// split reads HOST:PORT of untrusted code. After an error host is what can be shown of it.
+// split parses the HOST:PORT of an untrusted program. With an error, host is the quoted input for the ledger.
 func split(target string) (host string, port int, err error) {
 	name, digits, err := net.SplitHostPort(target)
 	if err != nil {
-		return shown(target), 0, fmt.Errorf("%s is not HOST:PORT", shown(target))
+		return quoted(target), 0, fmt.Errorf("%s is not HOST:PORT", quoted(target))
 	}
 	number, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil {
-		return shown(name), 0, fmt.Errorf("%s is no port", shown(digits))
+		return quoted(name), 0, fmt.Errorf("%s is not a port", quoted(digits))
 	}
 	host, err = allowlist.Canonical(name)
 	if err != nil {
-		return shown(name), int(number), fmt.Errorf("%s: %w", shown(name), err)
+		return quoted(name), int(number), fmt.Errorf("%s: %w", quoted(name), err)
 	}
 	return host, int(number), nil
 }
 
-// shown is text of untrusted code as it may stand in a status line and in the ledger.
-func shown(text string) string {
-	const most = 100
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return strconv.QuoteToASCII(text)
-}
+// quoted returns text of an untrusted program for a status line and the ledger.
+func quoted(s string) string { return strconv.QuoteToASCII(text.Truncate(s, 100)) }
 
-// judge decides by name.
-func (p *Proxy) judge(host string, port int) *refusal {
+// checkHost refuses a host and port that are not on the allow-list.
+func (p *Proxy) checkHost(host string, port int) *refusal {
 	other := false
 	for _, pattern := range p.opts.Allow {
 		if pattern.Match(host, port) {
@@ -94,12 +88,13 @@ func (p *Proxy) judge(host string, port int) *refusal {
 		}
 	}
 	if other {
-		return &refusal{RefusedPort, fmt.Sprintf("port %d of %s cannot be reached, only ports 80 and 443 that network.allow names", port, host)}
+		return &refusal{RefusedPort, fmt.Sprintf(
+			"port %d of %s is not in network.allow, which may name ports 80 and 443", port, host)}
 	}
 	return &refusal{RefusedHost, host + " is not in network.allow"}
 }
 
-// resolve returns the addresses of a host, all of them the internet's.
+// resolve returns addresses of a host. It refuses a host with an address that is not public.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusal) {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -108,34 +103,32 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusa
 		return nil, &refusal{FailedDNS, host + " has no address"}
 	}
 	for _, addr := range addrs {
-		if !public(addr) || ours(addr) {
-			return nil, &refusal{RefusedAddress, host + " leads to an address that is not of the public internet"}
+		if !isPublic(addr) || isLocal(addr) {
+			return nil, &refusal{RefusedAddress, host + " has an address that is not of the public internet"}
 		}
 	}
-	return addrs[:min(len(addrs), addressesTried)], nil
+	return addrs[:min(len(addrs), maxAddresses)], nil
 }
 
-// first connects to the first address that answers.
-func (p *Proxy) first(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
-	var all error
+// connectAny connects to the first address that accepts, and returns the error of the last one.
+func (p *Proxy) connectAny(ctx context.Context, addrs []netip.Addr, port uint16) (conn net.Conn, err error) {
 	for i, addr := range addrs {
 		left := time.Duration(0)
 		if deadline, ok := ctx.Deadline(); ok {
 			left = time.Until(deadline)
 		}
 		one, stop := context.WithTimeout(ctx, left/time.Duration(len(addrs)-i))
-		conn, err := p.opts.Dial(one, netip.AddrPortFrom(addr.Unmap(), port))
+		conn, err = p.opts.Dial(one, netip.AddrPortFrom(addr.Unmap(), port))
 		stop()
 		if err == nil {
 			return conn, nil
 		}
-		all = err
 	}
-	return nil, all
+	return nil, err
 }
 
-// plain is an error of a connection without the addresses that the host uses.
-func plain(err error) string {
+// withoutAddresses returns the text of a connection error without the addresses of this machine.
+func withoutAddresses(err error) string {
 	var number syscall.Errno
 	switch {
 	case errors.As(err, &number):
@@ -150,7 +143,7 @@ func plain(err error) string {
 	return "no connection"
 }
 
-// lookup asks the host's resolver for a full name: its search list is not the program's.
+// lookup resolves a fully qualified name, without the search list of the machine's resolver.
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
 }

@@ -59,7 +59,7 @@ func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	s := w.servers[to.String()]
 	w.mu.Unlock()
 	if s == nil {
-		return nil, fmt.Errorf("dial %s: nobody there", to)
+		return nil, fmt.Errorf("dial %s: no such server", to)
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", s.Listener.Addr().String())
@@ -91,8 +91,9 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 			}
 		})
 	}
-	plain, secret, other := httptest.NewServer(page("plain")), httptest.NewTLSServer(page("secret")), httptest.NewServer(page("other"))
-	t.Cleanup(func() { plain.Close(); secret.Close(); other.Close() })
+	unencrypted, secret := httptest.NewServer(page("plain")), httptest.NewTLSServer(page("secret"))
+	other := httptest.NewServer(page("other"))
+	t.Cleanup(func() { unencrypted.Close(); secret.Close(); other.Close() })
 	w := &world{
 		names: map[string][]string{
 			"example.com": {"93.184.216.34"}, "www.example.com": {"93.184.216.34"}, "other.net": {"8.8.4.4"},
@@ -100,8 +101,11 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 			"rebound.example.com": {"93.184.216.34", "169.254.169.254"}, "two.example.com": {"8.8.8.8 93.184.216.34"},
 			"dead.example.com": {"8.8.8.8"},
 		},
-		servers: map[string]*httptest.Server{"93.184.216.34:80": plain, "93.184.216.34:443": secret, "8.8.4.4:80": other},
-		asked:   map[string]int{},
+		servers: map[string]*httptest.Server{
+			"93.184.216.34:80":  unencrypted,
+			"93.184.216.34:443": secret, "8.8.4.4:80": other,
+		},
+		asked: map[string]int{},
 	}
 	for _, text := range allow {
 		p, err := allowlist.Parse(text)
@@ -115,7 +119,10 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 	r.serve(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(secret.Certificate())
-	transport := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: r.addr}), TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{
+		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: r.addr}),
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}
 	r.client = &http.Client{Transport: transport, Timeout: time.Minute}
 	t.Cleanup(transport.CloseIdleConnections)
 	return r
@@ -225,16 +232,37 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ address, want, host, verdict string }{
 		{"http://other.net/", "403 other.net is not in network.allow", "other.net", egress.RefusedHost},
 		{"https://other.net/", "other.net is not in network.allow", "other.net", egress.RefusedHost},
-		{"http://example.com/", "403 port 80 of example.com cannot be reached", "example.com", egress.RefusedPort},
-		{"https://www.example.com:8443/", "port 8443 of www.example.com cannot be reached", "www.example.com", egress.RefusedPort},
-		{"http://www.example.com:22/", "403 port 22 of www.example.com cannot be reached", "www.example.com", egress.RefusedPort},
-		{"http://inside.example.com/", "403 inside.example.com leads to an address", "inside.example.com", egress.RefusedAddress},
-		{"https://mixed.example.com/", "mixed.example.com leads to an address", "mixed.example.com", egress.RefusedAddress},
-		{"http://127.0.0.1/", "403 127.0.0.1 leads to an address", "127.0.0.1", egress.RefusedAddress},
-		{"http://[::1]/", "403 ::1 leads to an address", "::1", egress.RefusedAddress},
-		{"http://169.254.169.254/latest/meta-data", "403 169.254.169.254 is not in network.allow", "169.254.169.254", egress.RefusedHost},
-		{"http://nowhere.example.com/", "502 nowhere.example.com has no address", "nowhere.example.com", egress.FailedDNS},
-		{"http://dead.example.com/", "502 connect to dead.example.com: no connection", "dead.example.com", egress.FailedConnect},
+		{
+			"http://example.com/", "403 port 80 of example.com is not in network.allow",
+			"example.com", egress.RefusedPort,
+		},
+		{
+			"https://www.example.com:8443/", "port 8443 of www.example.com is not in network.allow",
+			"www.example.com", egress.RefusedPort,
+		},
+		{
+			"http://www.example.com:22/", "403 port 22 of www.example.com is not in network.allow",
+			"www.example.com", egress.RefusedPort,
+		},
+		{
+			"http://inside.example.com/", "403 inside.example.com has an address", "inside.example.com",
+			egress.RefusedAddress,
+		},
+		{"https://mixed.example.com/", "mixed.example.com has an address", "mixed.example.com", egress.RefusedAddress},
+		{"http://127.0.0.1/", "403 127.0.0.1 has an address", "127.0.0.1", egress.RefusedAddress},
+		{"http://[::1]/", "403 ::1 has an address", "::1", egress.RefusedAddress},
+		{
+			"http://169.254.169.254/latest/meta-data", "403 169.254.169.254 is not in network.allow",
+			"169.254.169.254", egress.RefusedHost,
+		},
+		{
+			"http://nowhere.example.com/", "502 nowhere.example.com has no address",
+			"nowhere.example.com", egress.FailedDNS,
+		},
+		{
+			"http://dead.example.com/", "502 connect to dead.example.com: no connection",
+			"dead.example.com", egress.FailedConnect,
+		},
 	} {
 		got, err := r.get(t, c.address)
 		if err != nil { // of CONNECT, the client shows the status line
@@ -249,7 +277,8 @@ func TestRefused(t *testing.T) {
 		}
 		found := false
 		for _, a := range r.Attempts() {
-			found = found || a.Host == c.host && a.Verdict == c.verdict && (u.Port() == "" || strconv.Itoa(a.Port) == u.Port())
+			found = found || a.Host == c.host && a.Verdict == c.verdict &&
+				(u.Port() == "" || strconv.Itoa(a.Port) == u.Port())
 		}
 		if !found {
 			t.Errorf("GET %s: no attempt {%s %s} in %+v", c.address, c.host, c.verdict, r.Attempts())
@@ -268,7 +297,8 @@ func TestRebinding(t *testing.T) {
 		t.Errorf("first GET = %q, %v", first, err)
 	}
 	r.client.CloseIdleConnections()
-	if got, err := r.get(t, "https://rebound.example.com/"); err == nil || !strings.Contains(err.Error(), "leads to an address") {
+	if got, err := r.get(t, "https://rebound.example.com/"); err == nil ||
+		!strings.Contains(err.Error(), "has an address") {
 		t.Errorf("second GET = %q, %v, want a refusal", got, err)
 	}
 	if d := cmp.Diff([]string{"93.184.216.34:443"}, r.world.reached); d != "" {
@@ -284,7 +314,7 @@ func TestRedirectIsANewRequest(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com", "inside.example.com")
 	for address, want := range map[string]string{
 		"http://example.com/to/http://169.254.169.254/":    "403 169.254.169.254 is not in network.allow",
-		"http://example.com/to/http://inside.example.com/": "403 inside.example.com leads to an address",
+		"http://example.com/to/http://inside.example.com/": "403 inside.example.com has an address",
 		"http://example.com/to/https://example.com/x":      "200 OK: GET example.com of secret: ",
 	} {
 		if got, err := r.get(t, address); !strings.HasPrefix(got, want) || err != nil {
@@ -304,7 +334,8 @@ func TestNextAddress(t *testing.T) {
 // TestHostHeader: a plain request reaches the host that was checked, and names it.
 func TestHostHeader(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
-	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\nProxy-Authorization: secret\r\nConnection: close\r\n\r\n")
+	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\n"+
+		"Proxy-Authorization: secret\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "GET example.com of plain: ") {
 		t.Errorf("answer = %q", got)
 	}
@@ -333,9 +364,9 @@ func TestWhatIsNoRequest(t *testing.T) {
 	for request, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n":                    "HTTP/1.1 400 this is a proxy",
 		"GET https://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n": "HTTP/1.1 400 this is a proxy",
-		"CONNECT example.com HTTP/1.1\r\nHost: example.com\r\n\r\n":      "HTTP/1.1 400 \"example.com\" is not HOST:PORT",
+		"CONNECT example.com HTTP/1.1\r\nHost: example.com\r\n\r\n":      `HTTP/1.1 400 "example.com" is not HOST:PORT`,
 		"CONNECT a\xffb:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 "HTTP/1.1 400 ",
-		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 "HTTP/1.1 400 \"0x7f.1\": an address is written",
+		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 `HTTP/1.1 400 "0x7f.1": an address is written`,
 		"CONNECT example.com:99999 HTTP/1.1\r\nHost: x\r\n\r\n":          "HTTP/1.1 400 ",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                        "HTTP/1.1 400 ",
 		"GET http://example.com/ HTTP/1.1\r\nHost: exam":                 "", // and no more, for ever
@@ -363,7 +394,8 @@ func TestBytesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d bytes came, want an error", scheme, len(got))
 		}
 		r.client.CloseIdleConnections()
-		if got, err := r.get(t, scheme+"://example.com/"); err == nil && !strings.HasPrefix(got, "403 this run has used up") {
+		if got, err := r.get(t, scheme+"://example.com/"); err == nil &&
+			!strings.HasPrefix(got, "403 the run has used up") {
 			t.Errorf("%s: afterwards %q", scheme, got)
 		}
 		r.stop()
@@ -445,9 +477,11 @@ func TestLedgerIsBounded(t *testing.T) {
 func FuzzServe(f *testing.F) {
 	for _, seed := range []string{
 		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT example.com:443 HTTP/1.1\r\n\r\n",
-		"GET http://example.com@other.net/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT other.net:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
+		"GET http://example.com@other.net/ HTTP/1.1\r\nHost: a\r\n\r\n",
+		"CONNECT other.net:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
 		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-		"POST http://example.com/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET http://other.net/ HTTP/1.1\r\n\r\n",
+		"POST http://example.com/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			"0\r\n\r\nGET http://other.net/ HTTP/1.1\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -468,7 +502,7 @@ func FuzzServe(f *testing.F) {
 				if to.Addr().String() != "93.184.216.34" || to.Port() != 80 && to.Port() != 443 {
 					t.Errorf("%s was connected to", to)
 				}
-				return nil, errors.New("nobody there")
+				return nil, errors.New("no such server")
 			},
 		})
 		ours, theirs := net.Pipe()

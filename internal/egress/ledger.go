@@ -1,62 +1,60 @@
 package egress
 
-import (
-	"sync"
-)
+import "sync"
 
-// What became of an attempt to reach a host.
+// Verdicts of attempts to reach a host.
 const (
-	Allowed        = "allowed"         // connected, and it ended as its parties wanted
-	RefusedHost    = "refused_host"    // not on the list
-	RefusedPort    = "refused_port"    // the host is, the port is not
-	RefusedAddress = "refused_address" // the name leads to an address that is not the internet's
-	RefusedLimit   = "refused_limit"   // this run has used up its connections or bytes
+	Allowed        = "allowed"         // connected
+	RefusedHost    = "refused_host"    // not on the allow-list
+	RefusedPort    = "refused_port"    // the host is on the allow-list, the port is not
+	RefusedAddress = "refused_address" // the name has an address that is not public
+	RefusedLimit   = "refused_limit"   // the run had used up its connections or bytes
 	FailedDNS      = "failed_dns"      // the name has no address
-	FailedConnect  = "failed_connect"  // the host did not answer
-	CutBytes       = "cut_bytes"       // connected, and cut because this run has used up its bytes
-	CutIdle        = "cut_idle"        // connected, and cut because nothing moved for long
-	CutSlow        = "cut_slow"        // no request within the time for one
-	BadRequest     = "bad_request"     // no request of a proxy
+	FailedConnect  = "failed_connect"  // the host did not accept the connection
+	CutBytes       = "cut_bytes"       // connected, then cut: the run used up its bytes
+	CutIdle        = "cut_idle"        // connected, then cut: idle for too long
+	CutSlow        = "cut_slow"        // no complete request in time
+	BadRequest     = "bad_request"     // not a request to a proxy
 )
 
-// Attempt is what a program tried.
+// Attempt is an attempt of a program to reach a host.
 type Attempt struct {
-	Host    string // empty: it never said
+	Host    string // empty: the program sent none
 	Port    int
 	Verdict string
-	Bytes   int64 // sent and received, as the connection to the host carried them
+	Bytes   int64 // sent to and received from the host
 }
 
-// Others is the host of the entry that sums up what a full ledger has no room for.
+// Others is the host of the attempts that a full ledger adds up, by verdict.
 const Others = "(others)"
 
-// maxEntries bounds a ledger, but for the sums of others.
-const maxEntries = 100
+const maxAttempts = 100 // in a ledger, beside those of Others
 
-// ledger sums up attempts by host, port and verdict, in the order in which they first came.
+// ledger adds up attempts by host, port and verdict, in the order of their first occurrence.
 type ledger struct {
-	mu      sync.Mutex
-	entries []Attempt
+	mu       sync.Mutex
+	attempts []Attempt
 }
 
-// add counts an attempt.
+// add adds an attempt.
 func (l *ledger) add(a Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sum(a) {
 		return
 	}
-	if len(l.entries) >= maxEntries {
+	if len(l.attempts) >= maxAttempts {
 		if a.Host, a.Port = Others, 0; l.sum(a) {
 			return
 		}
 	}
-	l.entries = append(l.entries, a)
+	l.attempts = append(l.attempts, a)
 }
 
+// sum adds the bytes of an attempt to an equal one, and reports whether there is one.
 func (l *ledger) sum(a Attempt) bool {
-	for i := range l.entries {
-		e := &l.entries[i]
+	for i := range l.attempts {
+		e := &l.attempts[i]
 		if e.Host == a.Host && e.Port == a.Port && e.Verdict == a.Verdict {
 			e.Bytes += a.Bytes
 			return true
@@ -65,10 +63,10 @@ func (l *ledger) sum(a Attempt) bool {
 	return false
 }
 
-// Attempts returns what was tried, summed up by host, port and verdict. A connection is in it once it
-// has ended.
+// Attempts returns the attempts so far, added up by host, port and verdict. Connections that have not ended are
+// missing.
 func (p *Proxy) Attempts() []Attempt {
 	p.ledger.mu.Lock()
 	defer p.ledger.mu.Unlock()
-	return append([]Attempt(nil), p.ledger.entries...)
+	return append([]Attempt(nil), p.ledger.attempts...)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// tunnel answers CONNECT: bytes both ways, unread.
+// tunnel handles CONNECT: it copies bytes in both directions.
 func (s *session) tunnel(h *hijacker, r *http.Request) {
 	up, err := s.proxy.dial(r.Context(), r.Host)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{}) // idleness is watched on the other side
+	_ = conn.SetDeadline(time.Time{}) // the connection to the host has the idle limit
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
@@ -33,7 +33,7 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 	ways.Wait()
 }
 
-// copy copies until the end, and hands the end on. After an error both directions end.
+// copy copies until from ends, and then closes the sending direction of to. An error ends both directions.
 func (s *session) copy(to io.Writer, from io.Reader, up net.Conn) {
 	_, err := io.Copy(to, from)
 	if c, ok := to.(net.Conn); ok && err == nil && closeWrite(c) == nil {
@@ -43,55 +43,55 @@ func (s *session) copy(to io.Writer, from io.Reader, up net.Conn) {
 	_ = s.conn.Close()
 }
 
-// hijacker knows whether the connection was taken from the server.
+// hijacker records whether the connection was hijacked.
 type hijacker struct {
 	http.ResponseWriter
-	taken bool
+	hijacked bool
 }
 
-// Hijack takes the connection.
+// Hijack implements http.Hijacker.
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	h.taken = h.taken || err == nil
+	h.hijacked = h.hijacked || err == nil
 	return conn, buffered, err
 }
 
-// Unwrap lets others flush.
+// Unwrap returns the response writer, for http.ResponseController.
 func (h *hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
-// refuse answers a request whose connection could not be made.
+// refuse responds to a request whose connection could not be made.
 func refuse(w http.ResponseWriter, err error) {
 	h, ok := w.(*hijacker)
-	var why *refusal
+	var r *refusal
 	switch {
 	case !ok:
 		w.WriteHeader(http.StatusBadGateway)
-	case !errors.As(err, &why):
+	case !errors.As(err, &r):
 		h.refuse(http.StatusBadGateway, "the connection ended")
-	case why.verdict == FailedDNS || why.verdict == FailedConnect:
-		h.refuse(http.StatusBadGateway, why.text)
-	case why.verdict == BadRequest:
-		h.refuse(http.StatusBadRequest, why.text)
+	case r.verdict == FailedDNS || r.verdict == FailedConnect:
+		h.refuse(http.StatusBadGateway, r.text)
+	case r.verdict == BadRequest:
+		h.refuse(http.StatusBadRequest, r.text)
 	default:
-		h.refuse(http.StatusForbidden, why.text)
+		h.refuse(http.StatusForbidden, r.text)
 	}
 }
 
 const (
-	lingers     = time.Second // for the program to read an answer that it did not wait for
+	lingerTime  = time.Second // for the program to read a response before its request was read
 	lingerBytes = 256 << 10
 )
 
-// refuse ends the connection with a status whose reason says why: clients show that, and not a body.
+// refuse ends the connection with a status line that contains the reason: clients print that, but not the body.
 func (h *hijacker) refuse(status int, reason string) {
 	conn, buffered, err := h.Hijack()
 	if err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Now().Add(lingers))
+	_ = conn.SetDeadline(time.Now().Add(lingerTime))
 	body := "codefleet: " + reason + "\n"
-	_, err = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		status, reason, len(body), body)
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", status, reason, len(body), body)
 	if err == nil && closeWrite(conn) == nil {
 		_, _ = io.CopyN(io.Discard, buffered, lingerBytes)
 	}

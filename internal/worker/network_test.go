@@ -162,8 +162,8 @@ def get(url):
 		"example.com", "www.example.com",
 		"<urlopen error Tunnel connection failed: 403 evil.net is not in network.allow>",
 		"HTTP Error 403: 169.254.169.254 is not in network.allow",
-		"HTTP Error 403: inside.example.com leads to an address that is not of the public internet",
-		"<urlopen error Tunnel connection failed: 403 port 8443 of example.com cannot be reached, only ports 80 and 443 that network.allow names>",
+		"HTTP Error 403: inside.example.com has an address that is not of the public internet",
+		"<urlopen error Tunnel connection failed: 403 port 8443 of example.com is not in network.allow, which may name ports 80 and 443>",
 		"HTTP Error 502: nowhere.example.com has no address",
 	}
 	if d := cmp.Diff(want, got); d != "" {
