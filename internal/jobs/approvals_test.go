@@ -19,8 +19,9 @@ import (
 // question is a call of crm/drop that a task asks about; names are of ten letters.
 func question(call string, d time.Duration) schemas.Approval {
 	return schemas.Approval{
-		Call: strings.Repeat(call, 10), Server: "crm", Tool: "drop", Signature: "drop(id)", Arguments: json.RawMessage(`{"id":7}`),
-		ArgsHash: "00", ArgsBytes: 8, ExpiresAt: time.Now().Add(d),
+		Call: strings.Repeat(call, 10), Server: "crm", Tool: "drop", Signature: "drop(id)",
+		Arguments: json.RawMessage(`{"id":7}`),
+		ArgsHash:  "00", ArgsBytes: 8, ExpiresAt: time.Now().Add(d),
 	}
 }
 
@@ -63,7 +64,8 @@ func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.PendingApp
 
 func (f *fleet) answer(t *testing.T, id, call string, approve bool) {
 	t.Helper()
-	if _, err := f.AnswerApproval(t.Context(), "acme", id, "alice", schemas.Answer{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
+	if _, err := f.AnswerApproval(t.Context(), "acme", id, "alice",
+		schemas.Answer{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -73,7 +75,8 @@ func TestApprovals(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: asks, Slots: 4})
 	rec := f.submit(t, "1", `{"code":"a b x"}`)
 	w := f.waits(t, rec.TaskID, 1)[0]
-	if w.Call != "aaaaaaaaaa" || string(w.Arguments) != `{"id":7}` || w.Signature != "drop(id)" || w.State != schemas.ApprovalPending || w.Workspace != "main" {
+	if w.Call != "aaaaaaaaaa" || string(w.Arguments) != `{"id":7}` || w.Signature != "drop(id)" ||
+		w.State != schemas.ApprovalPending || w.Workspace != "main" {
 		t.Errorf("what waits is %+v", w)
 	}
 	refused := func(what string, tenant, id string, a schemas.Answer, by string, want error) {
@@ -131,7 +134,8 @@ func TestCancelWhileACallWaits(t *testing.T) {
 		t.Errorf("cancelled while it waited: %s, %+v", end.Status, end.Approvals)
 	}
 	f.waits(t, rec.TaskID, 0)
-	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotPending) {
+	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice",
+		schemas.Answer{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotPending) {
 		t.Errorf("an answer after that: %v", err)
 	}
 }
@@ -152,7 +156,8 @@ func TestApprovalsOutliveARun(t *testing.T) {
 			defer close(heard)
 			for ctx.Err() == nil {
 				e, err := f.load(ctx, "acme", j.Record.TaskID)
-				if err == nil && len(e.Approvals) == 1 && (runs.Load() == 1 || e.Approvals[0].State == schemas.ApprovalApproved) {
+				if err == nil && len(e.Approvals) == 1 && (runs.Load() == 1 ||
+					e.Approvals[0].State == schemas.ApprovalApproved) {
 					cancel(lost)
 				}
 			}
@@ -174,7 +179,8 @@ func TestApprovalsOutliveARun(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	f.answer(t, rec.TaskID, "a", true)
-	if end := f.end(t, rec.TaskID); end.Run != 3 || len(end.Approvals) != 1 || end.Result.Output != "approved alice because" {
+	if end := f.end(t, rec.TaskID); end.Run != 3 || len(end.Approvals) != 1 ||
+		end.Result.Output != "approved alice because" {
 		t.Errorf("after three runs: %+v, approvals %+v", end.Result, end.Approvals)
 	}
 }
@@ -185,10 +191,12 @@ func TestApproveAllOfTool(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: asks})
 	rec := f.submit(t, "1", `{"code":"a b c"}`)
 	f.waits(t, rec.TaskID, 1)
-	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice", schemas.Answer{Approve: true, AllOfTool: true}); err != nil {
+	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice",
+		schemas.Answer{Approve: true, AllOfTool: true}); err != nil {
 		t.Fatal(err)
 	}
-	if end := f.end(t, rec.TaskID); end.Result.Output != "approved alice; approved alice; approved alice" || len(end.Approvals) != 1 {
+	if end := f.end(t, rec.TaskID); end.Result.Output != "approved alice; approved alice; approved alice" ||
+		len(end.Approvals) != 1 {
 		t.Errorf("%q, %+v", end.Result.Output, end.Approvals)
 	}
 }
@@ -212,18 +220,21 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 		t.Errorf("as another sees it: %+v, %v", list, err)
 	}
 	yes := schemas.Answer{Call: list[0].Call, Approve: true}
-	if _, err := users.other.AnswerApproval(t.Context(), "other", rec.TaskID, "eve", yes); !errors.Is(err, ErrUnknownTask) {
+	if _, err := users.other.AnswerApproval(t.Context(), "other",
+		rec.TaskID, "eve", yes); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("the answer of another tenant: %v, want %v", err, ErrUnknownTask)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := users.other.AnswerApproval(short, "acme", rec.TaskID, "eve", yes); err == nil || errors.Is(err, ErrUnknownTask) {
+	if _, err := users.other.AnswerApproval(short, "acme", rec.TaskID, "eve", yes); err == nil ||
+		errors.Is(err, ErrUnknownTask) {
 		t.Errorf("the answer of another in the tenant's name: %v, want that nobody hears it", err)
 	}
 	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "al\x1b\nice", yes); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "bob", schemas.Answer{Call: yes.Call}); !errors.Is(err, ErrAlreadyAnswered) {
+	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "bob",
+		schemas.Answer{Call: yes.Call}); !errors.Is(err, ErrAlreadyAnswered) {
 		t.Errorf("a second answer: %v", err)
 	}
 	if end := f.end(t, rec.TaskID); end.Result.Output != "approved nats/alice" {
@@ -232,21 +243,25 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 }
 
 func TestApprovalsAreBounded(t *testing.T) {
-	var e entry
+	var e storedRecord
 	for i := range maxPending {
-		if _, full := e.ask(schemas.Approval{Call: strconv.Itoa(i), State: schemas.ApprovalPending}); full {
+		if _, full := addApproval(&e.Record, schemas.Approval{
+			Call:  strconv.Itoa(i),
+			State: schemas.ApprovalPending,
+		}); full {
 			t.Fatalf("full after %d", i)
 		}
 	}
-	if _, full := e.ask(schemas.Approval{Call: "more", State: schemas.ApprovalPending}); !full || len(e.Approvals) != maxPending {
+	if _, full := addApproval(&e.Record, schemas.Approval{Call: "more", State: schemas.ApprovalPending}); !full ||
+		len(e.Approvals) != maxPending {
 		t.Errorf("%d calls wait, full %t", len(e.Approvals), full)
 	}
-	for i := range 2 * maxAsked {
-		e.ask(schemas.Approval{Call: fmt.Sprint("s", i), State: schemas.ApprovalPending})
-		e.expire(fmt.Sprint("s", i))
-		e.expire(strconv.Itoa(i % maxPending))
+	for i := range 2 * maxApprovals {
+		addApproval(&e.Record, schemas.Approval{Call: fmt.Sprint("s", i), State: schemas.ApprovalPending})
+		expireApproval(&e.Record, fmt.Sprint("s", i))
+		expireApproval(&e.Record, strconv.Itoa(i%maxPending))
 	}
-	if len(e.Approvals) > maxAsked {
-		t.Errorf("%d calls are remembered, want at most %d", len(e.Approvals), maxAsked)
+	if len(e.Approvals) > maxApprovals {
+		t.Errorf("%d calls are remembered, want at most %d", len(e.Approvals), maxApprovals)
 	}
 }

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,131 +12,62 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A tenant's own user may not touch records: it asks on approvals.<tenant>, and any worker answers. The
-// tenant is the subject's, which its permissions guard.
-
-// approvalAsk is what a tenant's user sends.
-type approvalAsk struct {
-	TaskID string          `json:"task_id,omitempty"` // empty: list what waits
-	By     string          `json:"by,omitempty"`      // in its own words
-	Answer *schemas.Answer `json:"answer,omitempty"`
-}
-
-// approvalReply is what it gets.
-type approvalReply struct {
-	Waiting []schemas.PendingApproval `json:"waiting,omitempty"`
-	Record  *schemas.Record           `json:"record,omitempty"`
-	Code    string                    `json:"code,omitempty"` // of answerCodes, unknown_task, or unavailable
-	Message string                    `json:"message,omitempty"`
-}
-
-// answerCodes are the names of errors on the wire.
-var answerCodes = map[string]error{
-	errcode.UnknownTask: ErrUnknownTask, errcode.UnknownApproval: ErrApprovalNotFound,
-	errcode.AlreadyAnswered: ErrAlreadyAnswered, errcode.ApprovalOver: ErrNotPending,
-}
-
-// AnswerCode is the stable name of an error of Answer; empty for any other.
-func AnswerCode(err error) string {
-	for code, known := range answerCodes {
-		if errors.Is(err, known) {
-			return code
-		}
-	}
-	return ""
-}
-
-// serveApprovals answers tenants' users until stop is called.
+// serveApprovals responds to the requests of tenants' users until stop is called.
 func (c *Client) serveApprovals() (stop func(), err error) {
-	sub, err := c.nc.QueueSubscribe("approvals.*", "approvals", func(m *nats.Msg) {
-		reply := approvalReply{Code: errcode.Unavailable, Message: "not a question that this fleet knows"}
-		_, tenant, _ := strings.Cut(m.Subject, ".")
-		var q approvalAsk
+	sub, err := c.nc.QueueSubscribe(approvalSubject+"*", "approvals", func(m *nats.Msg) {
+		response := approvalResponse{Code: errcode.Unavailable, Message: "invalid approval request"}
+		tenant := strings.TrimPrefix(m.Subject, approvalSubject)
+		var q approvalRequest
 		if schemas.CheckName("tenant", tenant) == nil && json.Unmarshal(m.Data, &q) == nil {
-			reply = c.answerTenant(tenant, q)
+			response = c.handleApprovalRequest(tenant, q)
 		}
-		data, err := json.Marshal(reply)
+		data, err := json.Marshal(response)
 		if err == nil {
 			err = m.Respond(data)
 		}
 		if err != nil {
-			c.opts.Log.WarnContext(context.Background(), "answer about approvals not sent", "tenant", tenant, "error", err)
+			c.opts.Log.WarnContext(context.Background(), "approval response not sent", "tenant", tenant, "error", err)
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve approvals: %w", err)
 	}
-	return func() { _ = sub.Drain() }, nil // of a closed connection, it has ended already
+	return func() { _ = sub.Drain() }, nil // fails on a closed connection, which has ended it already
 }
 
-func (c *Client) answerTenant(tenant string, q approvalAsk) (reply approvalReply) {
+func (c *Client) handleApprovalRequest(tenant string, q approvalRequest) (response approvalResponse) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	var err error
 	if q.Answer == nil {
-		reply.Waiting, err = c.PendingApprovals(ctx, tenant)
+		response.Pending, err = c.PendingApprovals(ctx, tenant)
 	} else {
-		var rec schemas.Record
-		if rec, err = c.AnswerApproval(ctx, tenant, q.TaskID, natsUser(q.By), *q.Answer); err == nil {
-			reply.Record = &rec
+		var r schemas.Record
+		if r, err = c.AnswerApproval(ctx, tenant, q.TaskID, natsUser(q.By), *q.Answer); err == nil {
+			response.Record = &r
 		}
 	}
 	if err == nil {
-		return reply
+		return response
 	}
-	if reply.Code = AnswerCode(err); reply.Code == "" {
-		c.opts.Log.WarnContext(ctx, "approvals of a tenant", "tenant", tenant, "error", err)
-		return approvalReply{Code: errcode.Unavailable, Message: "the fleet could not do it: try again"}
+	if response.Code = AnswerCode(err); response.Code == "" {
+		c.opts.Log.WarnContext(ctx, "approval request failed", "tenant", tenant, "error", err)
+		return approvalResponse{
+			Code:    errcode.Unavailable,
+			Message: "the fleet could not process the request: try again",
+		}
 	}
-	reply.Message = err.Error()
-	return reply
+	response.Message = err.Error()
+	return response
 }
 
-// natsUser is how a tenant's user is called in records: what it says of itself is its own word.
-func natsUser(said string) string {
-	said = strings.Map(func(r rune) rune {
+// natsUser returns how a record names a tenant's user: by what the user calls itself, which nothing proves.
+func natsUser(name string) string {
+	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
 			return -1
 		}
 		return r
-	}, said)
-	return "nats/" + cutText(said, 64)
-}
-
-func (c *Client) askFleet(ctx context.Context, tenant string, q approvalAsk) (reply approvalReply, err error) {
-	if err := schemas.CheckName("tenant", tenant); err != nil {
-		return reply, ErrUnknownTask
-	}
-	data, err := json.Marshal(q)
-	if err != nil {
-		return reply, err
-	}
-	m, err := c.request(ctx, "approvals."+tenant, data)
-	if err == nil {
-		err = json.Unmarshal(m.Data, &reply)
-	}
-	if err != nil {
-		return reply, fmt.Errorf("ask the fleet about approvals: %w", err)
-	}
-	if known := answerCodes[reply.Code]; known != nil && !errors.Is(known, ErrUnknownTask) {
-		return reply, &AnswerError{reply.Message, known}
-	} else if known != nil {
-		return reply, known
-	} else if reply.Code != "" {
-		return reply, fmt.Errorf("ask the fleet about approvals: %s", reply.Message)
-	}
-	return reply, nil
-}
-
-func (c *Client) remoteWaiting(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
-	reply, err := c.askFleet(ctx, tenant, approvalAsk{})
-	return reply.Waiting, err
-}
-
-func (c *Client) remoteAnswer(ctx context.Context, tenant, id, by string, a schemas.Answer) (schemas.Record, error) {
-	reply, err := c.askFleet(ctx, tenant, approvalAsk{TaskID: id, By: by, Answer: &a})
-	if err != nil || reply.Record == nil {
-		return schemas.Record{}, err
-	}
-	return *reply.Record, nil
+	}, name)
+	return "nats/" + validPrefix(name, 64)
 }

@@ -41,7 +41,8 @@ func TestAudit(t *testing.T) {
 			t.Errorf("AuditTrail(acme, %+v), %v (-want +got):\n%s", test.opts, err, d)
 		}
 	}
-	if _, err := f.AuditTrail(t.Context(), "acme.>", AuditOptions{}); err == nil || !strings.Contains(err.Error(), "tenant") {
+	if _, err := f.AuditTrail(t.Context(), "acme.>", AuditOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "tenant") {
 		t.Errorf("AuditTrail of a tenant that is none: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Backlog returns the load of every pool that has a task, by name.
+// Backlog returns the load of every pool that has tasks, sorted by name.
 func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 	subjects, err := c.taskSubjects(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 		}
 		m, err := stream.GetMsg(ctx, delivered[l]+1, jetstream.WithGetMsgSubject(l.subject()))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // taken meanwhile, or one that comes back
+			continue // delivered meanwhile, or delivered before and requeued
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read backlog: %w", err)
@@ -63,8 +63,29 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 		p.OldestAgeS = max(p.OldestAgeS, time.Since(m.Time).Seconds())
 	}
 	all := make([]schemas.Backlog, 0, len(pools))
-	for _, p := range slices.SortedFunc(maps.Values(pools), func(a, b *schemas.Backlog) int { return cmp.Compare(a.Pool, b.Pool) }) {
-		all = append(all, *p)
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		all = append(all, *pools[name])
 	}
 	return all, nil
+}
+
+// taskSubjects returns how many messages TASKS holds on each subject, those of running tasks included.
+func (c *Client) taskSubjects(ctx context.Context) (map[string]int, error) {
+	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))
+	if err != nil {
+		return nil, err
+	}
+	var response struct {
+		Error *jetstream.APIError `json:"error"`
+		State struct {
+			Subjects map[string]int `json:"subjects"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(msg.Data, &response); err != nil {
+		return nil, fmt.Errorf("read the state of %s: %w", streamTasks, err)
+	}
+	if response.Error != nil {
+		return nil, response.Error
+	}
+	return response.State.Subjects, nil
 }

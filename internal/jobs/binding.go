@@ -24,7 +24,7 @@ const (
 )
 
 // DecodeNATS reads a CloudEvent from a NATS message in binary or structured mode and validates it.
-// data is kept, not copied.
+// The event refers to data.
 func DecodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	attrs, contentType, err := ceHeaders(header)
 	if err != nil {
@@ -32,14 +32,15 @@ func DecodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && strings.HasPrefix(media, ceStructured) {
 		if media != event.ApplicationCloudEventsJSON {
-			return event.Event{}, fmt.Errorf("content type %q: only %s is read", media, event.ApplicationCloudEventsJSON)
+			return event.Event{}, fmt.Errorf("content type %q: only %s is supported", media,
+				event.ApplicationCloudEventsJSON)
 		}
 		return decodeStructured(data)
 	}
 	return decodeBinary(attrs, data)
 }
 
-// ceHeaders returns the attributes by lower-case name, still encoded, and the content type.
+// ceHeaders returns the attributes by lower-case name, still percent-encoded, and the content type.
 func ceHeaders(header nats.Header) (attrs map[string]string, contentType string, err error) {
 	attrs = make(map[string]string, len(header))
 	for key, values := range header {
@@ -49,7 +50,7 @@ func ceHeaders(header nats.Header) (attrs map[string]string, contentType string,
 			continue
 		}
 		if _, twice := attrs[name]; len(values) > 1 || twice || contentType != "" && !isAttr {
-			return nil, "", fmt.Errorf("header %s: given more than once", key)
+			return nil, "", fmt.Errorf("header %s: set more than once", key)
 		}
 		if !isAttr {
 			contentType = values[0]
@@ -75,9 +76,10 @@ func decodeBinary(attrs map[string]string, data []byte) (event.Event, error) {
 	switch version := attrs["specversion"]; version {
 	case event.CloudEventsVersionV1:
 	case "":
-		return event.Event{}, errors.New("not a CloudEvent: no header ce-specversion and no content type " + event.ApplicationCloudEventsJSON)
+		return event.Event{}, errors.New("not a CloudEvent: no header ce-specversion and no content type " +
+			event.ApplicationCloudEventsJSON)
 	default:
-		return event.Event{}, fmt.Errorf("specversion %q: only 1.0 is read", version)
+		return event.Event{}, fmt.Errorf("specversion %q: only 1.0 is supported", version)
 	}
 	ev := event.New(event.CloudEventsVersionV1)
 	for name, encoded := range attrs {
@@ -127,7 +129,20 @@ func setAttribute(ev *event.Event, name, value string) error {
 	return nil
 }
 
-// checkEvent is the SDK's validation without its many-lined text, and the binding's own limits.
+// extension returns an extension attribute as text, "" when it is absent.
+func extension(ev event.Event, name string) string {
+	v, ok := ev.Extensions()[name]
+	if !ok {
+		return ""
+	}
+	s, err := types.Format(v)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// checkEvent is the SDK's validation, with its text on one line, and the limits of this binding.
 func checkEvent(ev event.Event) error {
 	if err := ev.Validate(); err != nil {
 		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
@@ -141,7 +156,8 @@ func checkEvent(ev event.Event) error {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
 	}
-	for name, s := range map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()} {
+	attrs := map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()}
+	for name, s := range attrs {
 		if err := checkText(s); err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
@@ -149,7 +165,7 @@ func checkEvent(ev event.Event) error {
 	return nil
 }
 
-// checkText refuses what a CloudEvents string must not hold.
+// checkText returns an error for a string that a CloudEvent must not contain, or that is too long.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
 		return errors.New("not UTF-8")
@@ -158,12 +174,12 @@ func checkText(s string) error {
 		return fmt.Errorf("longer than %d bytes", maxAttribute)
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }) {
-		return errors.New("holds a control character")
+		return errors.New("contains a control character")
 	}
 	return nil
 }
 
-// EncodeNATS writes a CloudEvent in binary mode. The data is not copied.
+// EncodeNATS encodes a CloudEvent in binary mode. The data is not copied.
 func EncodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	if err := checkEvent(ev); err != nil {
 		return nil, nil, fmt.Errorf("encode event: %w", err)
@@ -195,14 +211,12 @@ func EncodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	return h, ev.Data(), nil
 }
 
-func plain(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
-
-// percentEncode encodes space, ", % and everything outside of printable ASCII, byte by byte of UTF-8.
+// percentEncode encodes space, ", % and all bytes of UTF-8 outside of printable ASCII.
 func percentEncode(s string) string {
 	var b []byte
 	for i := range len(s) {
 		switch {
-		case !plain(s[i]):
+		case !unencoded(s[i]):
 			if b == nil {
 				b = append(make([]byte, 0, len(s)+16), s[:i]...)
 			}
@@ -217,8 +231,10 @@ func percentEncode(s string) string {
 	return string(b)
 }
 
-// percentDecode undoes percentEncode, once. A % that begins no pair of hex digits stands for itself,
-// since there are producers that do not encode.
+func unencoded(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
+
+// percentDecode decodes once. A % that no pair of hex digits follows stays, since some producers do not
+// encode.
 func percentDecode(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

@@ -39,10 +39,23 @@ func TestDecodeNATS(t *testing.T) {
 		{"decoded once", base("ce-subject", "%2520"), "", "1 /s t   subject=%20"},
 		{"lone percent", base("ce-subject", "100%"), "", "1 /s t   subject=100%"},
 		{"lower hex", base("ce-subject", "%e2%82%ac"), "", "1 /s t   subject=€"},
-		{"header case", nats.Header{"Ce-Specversion": {"1.0"}, "CE-ID": {"1"}, "cE-source": {"/s"}, "Ce-Type": {"t"}}, "", "1 /s t  "},
-		{"structured", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","tenant":"acme","data":{"a":1}}`, `1 /s t  {"a":1} tenant=acme`},
-		{"structured base64", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"eyJhIjoxfQ=="}`, `1 /s t  {"a":1}`},
-		{"structured, any case", nats.Header{"content-type": {"APPLICATION/CloudEvents+JSON"}}, `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`, "1 /s t  "},
+		{"header case", nats.Header{
+			"Ce-Specversion": {"1.0"}, "CE-ID": {"1"},
+			"cE-source": {"/s"}, "Ce-Type": {"t"},
+		}, "", "1 /s t  "},
+		{
+			"structured", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","tenant":"acme","data":{"a":1}}`,
+			`1 /s t  {"a":1} tenant=acme`,
+		},
+		{
+			"structured base64", json,
+			`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"eyJhIjoxfQ=="}`, `1 /s t  {"a":1}`,
+		},
+		{
+			"structured, any case",
+			nats.Header{"content-type": {"APPLICATION/CloudEvents+JSON"}},
+			`{"specversion":"1.0","id":"1","source":"/s","type":"t"}`, "1 /s t  ",
+		},
 		{"other content type is binary", base("Content-Type", "application/json"), "x", "1 /s t  x"},
 
 		{"nothing", nil, `{"code":"x"}`, "!not a CloudEvent"},
@@ -58,10 +71,18 @@ func TestDecodeNATS(t *testing.T) {
 		{"twice", base("ce-id", "2"), "", "!more than once"},
 		{"twice by case", base("Ce-Id", "2"), "", "!more than once"},
 		{"long", base("ce-subject", strings.Repeat("x", maxAttribute+1)), "", "!longer than"},
-		{"batch", nats.Header{"Content-Type": {"application/cloudevents-batch+json"}}, "[]", "!only application/cloudevents+json"},
+		{
+			"batch",
+			nats.Header{"Content-Type": {"application/cloudevents-batch+json"}},
+			"[]",
+			"!only application/cloudevents+json",
+		},
 		{"structured, not JSON", json, `{`, "!structured event"},
 		{"structured, no id", json, `{"specversion":"1.0","source":"/s","type":"t"}`, "!id"},
-		{"structured, control", json, `{"specversion":"1.0","id":"a\nb","source":"/s","type":"t"}`, "!control character"},
+		{
+			"structured, control", json,
+			`{"specversion":"1.0","id":"a\nb","source":"/s","type":"t"}`, "!control character",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ev, err := DecodeNATS(c.header, []byte(c.data))
@@ -153,8 +174,10 @@ func TestRoundTrip(t *testing.T) {
 // Whatever arrives is an error or an event that survives a round trip.
 func FuzzDecodeNATS(f *testing.F) {
 	f.Add("ce-specversion: 1.0\nce-id: 1\nce-source: /s\nce-type: t\nce-tenant: a%20b", []byte(`{}`))
-	f.Add("Content-Type: application/cloudevents+json", []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1},"x":5}`))
-	f.Add("Content-Type: application/cloudevents+json", []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"AA=="}`))
+	f.Add("Content-Type: application/cloudevents+json",
+		[]byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1},"x":5}`))
+	f.Add("Content-Type: application/cloudevents+json",
+		[]byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"AA=="}`))
 	f.Fuzz(func(t *testing.T, lines string, data []byte) {
 		h := nats.Header{}
 		for line := range strings.Lines(lines) {
@@ -173,7 +196,8 @@ func FuzzDecodeNATS(f *testing.F) {
 		if err != nil {
 			t.Fatalf("DecodeNATS(%v) = %v", header, err)
 		}
-		if ev.ID() != again.ID() || ev.Source() != again.Source() || string(ev.Data()) != string(again.Data()) || len(ev.Extensions()) != len(again.Extensions()) {
+		if ev.ID() != again.ID() || ev.Source() != again.Source() || string(ev.Data()) != string(again.Data()) ||
+			len(ev.Extensions()) != len(again.Extensions()) {
 			t.Errorf("round trip: got %v, want %v", again, ev)
 		}
 	})

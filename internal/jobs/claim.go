@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	giveBackDelay = time.Second // before an entry that could not be looked at is tried again
-	claimTries    = 10          // times that others may change the record under a claim
-	maxAttempts   = 150         // attempts that a record remembers
+	requeueDelay = time.Second // of a message whose record or data could not be read
+	maxRuns      = 150         // runs that a record keeps
 )
 
-// handle sees a delivery through: it is run, ended, put off, dropped, or left to be delivered again.
-func (w *Worker) handle(work context.Context, d *delivery, later func(lane, time.Duration)) {
+// process handles a message: the task runs here, is completed without a run, or is delayed; or the message is
+// acknowledged as a duplicate, or left for redelivery. later announces a message that is requeued with a delay.
+func (w *Worker) process(work context.Context, m *message, later func(lane, time.Duration)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), w.opts.AckWait)
 	defer cancel()
-	r, err := w.claim(ctx, d, later)
+	r, err := w.claim(ctx, m, later)
 	switch {
 	case err != nil:
-		w.log.WarnContext(ctx, "claim", "subject", d.subject(), "seq", d.seq, "error", err)
-		if time.Since(d.asked) < w.opts.AckWait/2 { // nobody else can have it yet
-			w.logged(ctx, "give back", d.nak(w.c, giveBackDelay))
-			later(d.lane, giveBackDelay)
+		w.log.WarnContext(ctx, "task not claimed", "subject", m.subject(), "seq", m.seq, "error", err)
+		if time.Since(m.fetched) < w.opts.AckWait/2 { // the server has not delivered it again
+			w.logError(ctx, "message not requeued", m.requeue(w.c, requeueDelay))
+			later(m.lane, requeueDelay)
 		}
 	case r != nil:
 		defer r.release()
@@ -36,221 +36,185 @@ func (w *Worker) handle(work context.Context, d *delivery, later func(lane, time
 	}
 }
 
-func (w *Worker) logged(ctx context.Context, what string, err error) {
+// claim decides what to do with a message. If the task is to run here and now, claim returns the run, with the
+// record changed to running. It returns nil without an error when nothing is left to do.
+func (w *Worker) claim(
+	ctx context.Context, m *message, later func(lane, time.Duration),
+) (claimed *run, err error) {
+	ev, err := DecodeNATS(m.msg.Header, m.msg.Data)
 	if err != nil {
-		w.log.WarnContext(ctx, what, "error", err) //nolint:sloglint // what is a constant of the caller
+		return nil, w.refuseMessage(ctx, m, refuse(errcode.BadEvent, "", "%s", err))
 	}
-}
-
-// claim decides about a delivery and, when it is to run here and now, returns the run with its claim
-// on record. nil without an error: it is settled.
-func (w *Worker) claim(ctx context.Context, d *delivery, later func(lane, time.Duration)) (claimed *run, err error) {
-	ev, err := DecodeNATS(d.msg.Header, d.msg.Data)
-	if err != nil {
-		return nil, w.refuseMessage(ctx, d, refuse(errcode.BadEvent, "", "%s", err))
-	}
-	r := &run{w: w, d: d, later: later, order: order{lane: d.lane, ev: ev, data: ev.Data()}}
+	r := &run{w: w, m: m, later: later, submission: submission{lane: m.lane, event: ev, data: ev.Data()}}
 	defer func() {
 		if claimed == nil {
 			r.release()
 		}
 	}()
-	refused, err := w.open(ctx, &r.order)
+	refused, err := w.check(ctx, &r.submission)
 	if err != nil {
 		return nil, err
 	}
-	for range claimTries {
-		mine, err := r.read(ctx)
-		if err != nil || !mine {
+	for range swapTries {
+		owned, err := r.read(ctx)
+		if err != nil || !owned {
 			return nil, err
 		}
-		settled, err := r.settleUnrun(ctx, refused)
-		if !settled {
+		done, err := r.skip(ctx, refused)
+		if !done {
 			err = r.begin(ctx)
 		}
 		switch {
-		case errors.Is(err, errStale): // look again
-		case err != nil || settled:
+		case errors.Is(err, errStale): // read the record again
+		case err != nil || done:
 			return nil, err
 		default:
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("claim task %s: its record kept changing", r.id)
+	return nil, fmt.Errorf("claim task %s: others changed its record %d times meanwhile", r.id, swapTries)
 }
 
-// open fetches the data of an event and checks it all. A refusal is for the task's record; an error
-// means that it could not be looked at.
-func (w *Worker) open(ctx context.Context, o *order) (*RefusedError, error) {
-	err := w.fetchData(ctx, o)
+// check fetches the data of an event and checks both. refused is for the task's record; err means that the data
+// could not be fetched.
+func (w *Worker) check(ctx context.Context, s *submission) (refused *RefusedError, err error) {
+	err = w.fetchData(ctx, s)
 	refused, isRefused := errors.AsType[*RefusedError](err)
 	if err != nil && !isRefused {
 		return nil, err
 	}
-	if err := o.fill(w.c.opts.AnyInbox, w.opts.Policy); err != nil && !isRefused {
-		refused, isRefused = errors.AsType[*RefusedError](err)
-		if !isRefused {
+	if err := s.check(w.c.opts.AnyInbox, w.opts.Policy); err != nil && !isRefused {
+		if refused, isRefused = errors.AsType[*RefusedError](err); !isRefused {
 			return nil, err
 		}
 	}
 	return refused, nil
 }
 
-// fetchData gets the data of an event that only names them.
-func (w *Worker) fetchData(ctx context.Context, o *order) error {
-	ref := extension(o.ev, "dataref")
-	if ref == "" || len(o.data) > 0 {
+// fetchData fetches the data of an event that refers to the object store.
+func (w *Worker) fetchData(ctx context.Context, s *submission) error {
+	ref := extension(s.event, "dataref")
+	if ref == "" || len(s.data) > 0 {
 		return nil
 	}
-	name, err := objectName(o.tenant, ref)
+	name, err := objectName(s.tenant, ref)
 	if err != nil {
 		return refuse(errcode.BadEvent, "dataref", "%s", err)
 	}
-	o.data, err = w.c.getObject(ctx, name)
+	s.data, err = w.c.getObject(ctx, name)
 	if objectMissing(err) {
 		return refuse(errcode.BadData, "dataref", "the data are no longer in the store")
 	}
 	return err
 }
 
-// read gets the record, or makes one for an event that nobody recorded, and reports whether this
-// entry is the one that owns it. One that does not is acknowledged: the task lives by another entry,
-// or has ended, in which case its result is announced again.
-func (r *run) read(ctx context.Context) (mine bool, err error) {
+// read reads the record, or makes one for an event without a record, and reports whether this message owns it.
+// It acknowledges duplicates: another message still carries the task, or the task is completed, in which case
+// its result is announced again.
+func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.opts.Storage.Replicas > 1 {
-		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // an old record must not cost a task
+		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // an outdated record must not lose a task
 	}
 	switch {
 	case errors.Is(err, ErrUnknownTask):
-		r.rec = r.record(extract(ctx, r.d.msg.Header, r.ev), r.d.seq, r.d.stored)
+		r.rec = r.record(extract(ctx, r.m.msg.Header, r.event), r.m.seq, r.m.stored)
 		return true, nil
 	case err != nil:
 		return false, err
 	}
 	r.rec = rec
 	switch {
-	case r.w.holds(r.tenant, r.id): // the server forgot that it is being run here
+	case r.w.leases.holds(r.tenant, r.id): // the server delivered again what runs here
 		return false, nil
 	case rec.Status.Terminal():
-		r.w.announce(ctx, r) // whoever sent the event again wants to hear of it too
-		return false, r.d.ack(ctx, r.w.c)
+		r.announce(ctx) // the event was submitted again, perhaps with another replyto
+		return false, r.m.acknowledge(ctx, r.w.c)
 	case !r.owns(rec):
-		return false, r.d.ack(ctx, r.w.c)
+		return false, r.m.acknowledge(ctx, r.w.c)
 	}
 	return true, nil
 }
 
-// owns reports whether the record is for this entry to work on: it is the one that the record names,
-// or the one that came out of DELAYED for the run to come.
-func (r *run) owns(rec entry) bool {
+// owns reports whether this message may run the task of the record: it is the message that the record names, or
+// the one that came from DELAYED for the next run.
+func (r *run) owns(rec storedRecord) bool {
 	if rec.Status.Terminal() {
 		return false
 	}
 	if rec.QueueSeq != 0 {
-		return rec.QueueSeq == r.d.seq
+		return rec.QueueSeq == r.m.seq
 	}
-	begun, err := strconv.Atoi(r.d.msg.Header.Get(runHeader))
-	return (err == nil || r.d.msg.Header.Get(runHeader) == "") && begun == rec.Run
+	header := r.m.msg.Header.Get(runHeader)
+	runs, err := strconv.Atoi(header)
+	return (err == nil || header == "") && runs == rec.Run
 }
 
-// settleUnrun ends or puts off a task that is not to run now.
-func (r *run) settleUnrun(ctx context.Context, refused *RefusedError) (settled bool, err error) {
+// skip completes or delays a task that is not to run now, and reports whether it did.
+func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err error) {
 	now := time.Now()
-	r.markLost(now)
+	endRun(&r.rec, now.UTC(), outcomeLost, "")
 	switch {
 	case refused != nil:
 		r.w.c.tel.refused.Add(ctx, 1)
-		return true, r.end(ctx, r.blank(schemas.Blocked, refused.asError()), true)
+		return true, r.completeUnrun(ctx, resultWith(schemas.Blocked, refused.asError()), true)
 	case r.rec.CancelRequested:
-		return true, r.end(ctx, r.blank(schemas.Cancelled, errorCancelled()), false)
+		return true, r.completeUnrun(ctx, resultWith(schemas.Cancelled, errorCancelled()), false)
 	case !r.rec.ExpiresAt.IsZero() && !now.Before(r.rec.ExpiresAt):
-		return true, r.end(ctx, r.blank(schemas.Expired, errorExpired()), false)
+		return true, r.completeUnrun(ctx, resultWith(schemas.Expired, errorExpired()), false)
 	case r.attempts() >= r.maxAttempts():
-		return true, r.end(ctx, r.blank(schemas.Dead, r.errorDead()), true)
+		return true, r.completeUnrun(ctx, resultWith(schemas.Dead, r.errorExhausted()), true)
 	case r.rec.Run == 0 && r.task.NotBefore != nil && now.Before(*r.task.NotBefore):
-		return true, r.delay(ctx, *r.task.NotBefore, func(e *entry) {})
+		return true, r.delayUntil(ctx, *r.task.NotBefore, func(*storedRecord) {})
 	}
 	return false, nil
 }
 
-// markLost closes the attempt of a worker that this entry was taken from.
-func (r *run) markLost(now time.Time) {
-	if n := len(r.rec.Attempts); n > 0 && r.rec.Attempts[n-1].Outcome == "" {
-		r.rec.Attempts = slices.Clone(r.rec.Attempts)
-		r.rec.Attempts[n-1].Outcome = outcomeLost
-		r.rec.Attempts[n-1].EndedAt = now.UTC()
-	}
-}
-
-// attempts counts the runs that count: all but those that a shutdown cut short.
-func (r *run) attempts() int {
-	n := 0
-	for _, a := range r.rec.Attempts {
-		if !uncounted(a.Outcome) {
-			n++
-		}
-	}
-	return n
-}
-
-func (r *run) maxAttempts() int {
-	if r.task.Retry != nil && r.task.Retry.Attempts > 0 {
-		return r.task.Retry.Attempts
-	}
-	return r.w.opts.Attempts
-}
-
-// begin puts the claim on record. errStale: somebody changed it, look again.
+// begin changes the record to running. errStale: the record was changed since it was read.
 func (r *run) begin(ctx context.Context) error {
 	now := time.Now().UTC()
-	e := r.rec
-	e.Status, e.Run, e.Worker, e.QueueSeq, e.WaitsFor = schemas.Running, e.Run+1, r.w.opts.Name, r.d.seq, ""
-	e.LeaseUntil = now.Add(r.w.opts.AckWait)
-	if e.StartedAt.IsZero() {
-		e.StartedAt = now
+	rec := r.rec
+	rec.Status, rec.Run, rec.Worker, rec.QueueSeq = schemas.Running, rec.Run+1, r.w.opts.Name, r.m.seq
+	rec.LeaseUntil, rec.WaitsFor = now.Add(r.w.opts.AckWait), ""
+	if rec.StartedAt.IsZero() {
+		rec.StartedAt = now
 	}
-	if e.Code == "" && r.task.Code != "" && len(r.task.Code) <= inlineMax {
-		e.Code, e.GeneratedBy = r.task.Code, "caller" // needs no write of its own
+	if rec.Code == "" && r.task.Code != "" && len(r.task.Code) <= inlineMax {
+		rec.Code, rec.GeneratedBy = r.task.Code, "caller" // saves SaveProgram's write
 	}
-	if e.Catalogue == "" && r.w.opts.Catalogue != nil {
-		e.Catalogue = r.w.opts.Catalogue(ctx, r.tenant)
+	if rec.Catalogue == "" && r.w.opts.Catalogue != nil {
+		rec.Catalogue = r.w.opts.Catalogue(ctx, r.tenant)
 	}
-	e.Attempts = append(slices.Clone(e.Attempts), schemas.Attempt{Run: e.Run, Worker: e.Worker, StartedAt: now})
-	if len(e.Attempts) > maxAttempts {
-		i := slices.IndexFunc(e.Attempts, func(a schemas.Attempt) bool { return uncounted(a.Outcome) })
-		e.Attempts = slices.Delete(e.Attempts, max(0, i), max(0, i)+1)
+	rec.Attempts = append(slices.Clone(rec.Attempts), schemas.Attempt{Run: rec.Run, Worker: rec.Worker, StartedAt: now})
+	if len(rec.Attempts) > maxRuns {
+		i := max(0, slices.IndexFunc(rec.Attempts, func(a schemas.Attempt) bool { return !isAttempt(a.Outcome) }))
+		rec.Attempts = slices.Delete(rec.Attempts, i, i+1)
 	}
 	r.prepare(ctx)
-	err := r.w.c.swap(ctx, &e)
+	err := r.w.c.swap(ctx, &rec)
 	if errors.Is(err, errAmbiguous) {
-		if fresh, readErr := r.w.c.loadLeader(ctx, r.tenant, r.id); readErr != nil {
+		fresh, readErr := r.w.c.loadLeader(ctx, r.tenant, r.id)
+		switch {
+		case readErr != nil:
 			return errors.Join(err, readErr)
-		} else if !sameAttempt(fresh, e) {
+		case !sameRun(fresh, rec):
 			return errStale
-		} else {
-			e.rev, err = fresh.rev, nil
 		}
+		rec.rev, err = fresh.rev, nil
 	}
 	if err == nil {
-		r.rec, r.claimed = e, true
+		r.rec, r.claimed = rec, true
 	}
 	return err
 }
 
-// sameAttempt reports whether the latest attempt of two records is one and the same.
-func sameAttempt(a, b entry) bool {
-	n, m := len(a.Attempts), len(b.Attempts)
-	return a.Run == b.Run && a.Worker == b.Worker && n > 0 && m > 0 && a.Attempts[n-1].StartedAt.Equal(b.Attempts[m-1].StartedAt)
-}
-
-// refuseMessage puts a message that is no event at all among the dead letters. There is no id to
-// keep a record under and no address to answer to.
-func (w *Worker) refuseMessage(ctx context.Context, d *delivery, refused *RefusedError) error {
+// refuseMessage dead-letters a message that is not an event: it has no id for a record and no subject for a
+// reply.
+func (w *Worker) refuseMessage(ctx context.Context, m *message, refused *RefusedError) error {
 	w.c.tel.refused.Add(ctx, 1)
-	seq := strconv.FormatUint(d.seq, 10)
-	if err := w.c.bury(ctx, d.lane, seq, "", d.msg.Header, d.msg.Data, refused.asError()); err != nil {
+	key := strconv.FormatUint(m.seq, 10)
+	if err := w.c.deadLetter(ctx, m.lane, key, "", m.msg, refused.asError()); err != nil {
 		return err
 	}
-	return d.ack(ctx, w.c)
+	return m.acknowledge(ctx, w.c)
 }

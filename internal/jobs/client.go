@@ -1,53 +1,40 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/semver"
+
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// Client talks to the queue. It is safe for use by several goroutines.
+// MinServer is the oldest NATS server that Connect accepts.
+const MinServer = "2.12.3"
+
+// Client is a connection to the queue. It is safe for concurrent use.
 type Client struct {
 	opts Options
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	tel  *telemetry
 
-	misses atomic.Int32 // of the latest submissions, that no worker claimed at once
+	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }
 
 const (
-	defaultAckWait = 30 * time.Second
-	// DefaultRetention is how long a terminal record is kept, where Options do not say otherwise.
-	DefaultRetention = 7 * 24 * time.Hour
-	defaultBacklog   = 100_000
 	requestTimeout   = 10 * time.Second // of one request: a cluster elects a leader within it
 	reconnectWait    = 100 * time.Millisecond
 	reconnectWaitMax = 2 * time.Second
 )
 
-func (o Options) withDefaults() Options {
-	o.Name = cmp.Or(o.Name, "codefleet")
-	o.AckWait = cmp.Or(o.AckWait, defaultAckWait)
-	s := &o.Storage
-	s.Retention = cmp.Or(s.Retention, DefaultRetention)
-	s.MaxBacklog = cmp.Or(s.MaxBacklog, defaultBacklog)
-	s.Replicas = cmp.Or(s.Replicas, 1)
-	s.Revisions = cmp.Or(s.Revisions, 1)
-	o.Log = cmp.Or(o.Log, slog.Default())
-	return o
-}
-
-// Connect reaches the server and checks its version (ErrServerTooOld). It does not create streams: see
-// Provision. A connection that breaks later is made again for as long as the client is open.
+// Connect connects to the server and checks its version (ErrServerTooOld). It does not create streams: see
+// Provision. The client reconnects by itself until Close.
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	c := &Client{opts: opts}
@@ -77,8 +64,8 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 			return nc, err
 		}
 		c.opts.Log.InfoContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
-		if !sleep(ctx, time.Second) {
-			return nil, errors.Join(err, context.Cause(ctx))
+		if ended := clock.Sleep(ctx, time.Second); ended != nil {
+			return nil, errors.Join(err, ended)
 		}
 	}
 }
@@ -104,7 +91,7 @@ func (c *Client) natsOptions() []nats.Option {
 			log.InfoContext(context.Background(), "NATS connection restored", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.WarnContext(context.Background(), "NATS connection", "error", err)
+			log.WarnContext(context.Background(), "NATS connection failed", "error", err)
 		}),
 	}
 	if o.Server.InProcess != nil {
@@ -126,7 +113,7 @@ func (c *Client) natsOptions() []nats.Option {
 	return options
 }
 
-// nkeyOption puts off the error of an unreadable seed to the connect that needs it.
+// nkeyOption reports an unreadable seed when the connection is made.
 func nkeyOption(file string) nats.Option {
 	option, err := nats.NkeyOptionFromSeed(file)
 	if err != nil {
@@ -139,22 +126,20 @@ func reconnectDelay(attempts int) time.Duration {
 	return min(reconnectWait<<min(attempts, 10), reconnectWaitMax)
 }
 
-// Close ends the subscriptions, sends what was published, and closes the connection.
+// Close flushes what was published and closes the connection.
 func (c *Client) Close() {
 	if err := c.nc.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		c.opts.Log.WarnContext(context.Background(), "close NATS connection", "error", err)
+		c.opts.Log.WarnContext(context.Background(), "flush of the NATS connection failed", "error", err)
 	}
 	c.nc.Close()
 }
 
-// sleep waits for d and reports whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// request sends a request to the server and waits for the response, at most requestTimeout.
+func (c *Client) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.nc.RequestWithContext(ctx, subject, data)
 }
+
+// unsubscribe ends a subscription. It fails on a closed connection only, which has ended it already.
+func unsubscribe(sub *nats.Subscription) { _ = sub.Unsubscribe() }

@@ -1,19 +1,27 @@
-// Package jobs is the queue of the fleet on NATS JetStream: it takes task events, hands each to one
-// worker at a time, and keeps one record per task that says where it stands. It knows nothing of
-// what a task does; that is the Handler's business. Besides internal/embedded it is the only user
-// of nats.go.
+// Package jobs is the queue of the fleet on NATS JetStream. It accepts task events, gives each task to one
+// worker at a time, and keeps one record per task. It does not know what a task does: that is up to the
+// Handler. Besides internal/embedded it is the only package that uses nats.go.
 //
-// The record (bucket TASKSTATE) is the single truth. Every transition replaces it by
-// compare-and-swap, so a worker that has lost its lease can finish nothing:
+// The record (bucket TASKSTATE) is the single truth about a task. Every transition replaces it by
+// compare-and-swap, so a worker that has lost its lease cannot complete the task:
 //
-//	submit    publish the event to TASKS, then create the record (queued)
-//	claim     compare-and-swap to running, run + 1; the handler starts after it
-//	complete  compare-and-swap to a terminal status, result included
-//	then      result event to the caller's replyto, then the acknowledgement that removes the entry
+//	submit       publish the event to TASKS, then create the record (queued)
+//	claim        swap the record to running, run + 1; then call the handler
+//	complete     swap the record to a terminal status, with the result
+//	acknowledge  send the result event to the caller's replyto, then remove the message from TASKS
 //
-// A crash between any two steps leaves an entry that is delivered again, and whoever gets it reads
-// the record first: a terminal record is announced again and the entry removed, a running one of a
-// lost worker is claimed for the next run. A task runs at least once and completes exactly once.
+// A crash between two steps leaves a message that is delivered again. The worker that gets it reads the
+// record first: it announces a terminal record again and acknowledges, and it claims the next run of a task
+// whose worker was lost. A task runs at least once and completes exactly once.
 //
-// The key types are Client (submit, read, wait, watch, cancel) and Worker (take and run).
+// On its way a task has four forms: a submission (a checked event), a message (one delivery of the queue),
+// a run (a worker's handling of one message), and a Job (a run as its Handler sees it).
+//
+// The key types are Client (submit, read, wait, watch, cancel) and Worker (claim and run). Files build on
+// each other downward:
+//
+//	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes
+//	client     submit, cancel, wait, watch, approvals, deadletters, backlog, presence, journal, audit, …
+//	records    records, result, approvalstate, submission, publish, events, read, objects
+//	base       client, streams, lane, telemetry, binding, policy, options, errors
 package jobs

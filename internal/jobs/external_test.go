@@ -52,12 +52,14 @@ func TestExternalNATSWithNKey(t *testing.T) {
 	}
 	at := jobs.Server{URL: startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})}
 	use(t, jobs.Options{Server: at, Credentials: jobs.Credentials{NKeyFile: file}})
-	refused(t, jobs.Options{Server: at, Credentials: jobs.Credentials{User: "unknown", Password: "wrong"}}, "Authorization Violation")
+	refused(t, jobs.Options{Server: at, Credentials: jobs.Credentials{User: "unknown", Password: "wrong"}},
+		"Authorization Violation")
 }
 
 func startExternal(t *testing.T, o *server.Options) (url string) {
 	t.Helper()
-	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
+	o.Host, o.Port, o.JetStream, o.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir()
+	o.NoSigs, o.NoLog = true, true
 	srv, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/schemas"
@@ -37,7 +38,8 @@ const (
 
 func natsRole(ctx context.Context, ready func()) error {
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
-		Dir: os.Getenv("DIR"), Addr: os.Getenv("ADDR"), Log: quiet, Fleet: embedded.NATSUser{User: "fleet", Password: "f"},
+		Dir: os.Getenv("DIR"), Addr: os.Getenv("ADDR"), Log: quiet,
+		Fleet: embedded.NATSUser{User: "fleet", Password: "f"},
 	})
 	if err != nil {
 		return err
@@ -66,13 +68,13 @@ func workerRole(ctx context.Context, ready func()) error {
 	w := NewWorker(c, WorkerOptions{
 		Slots: 4,
 		Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
-			if !sleep(ctx, time.Duration(20+rand.IntN(300))*time.Millisecond) {
-				return nil, context.Cause(ctx)
+			if err := clock.Sleep(ctx, time.Duration(20+rand.IntN(300))*time.Millisecond); err != nil {
+				return nil, err
 			}
 			return succeedWith(ctx, j, c.applyEffect(ctx, j.Record.TaskID))
 		},
 	})
-	w.unfenced = os.Getenv("UNFENCED") != ""
+	w.leases.unfenced = os.Getenv("UNFENCED") != ""
 	return w.Run(ctx, ctx)
 }
 
@@ -105,8 +107,10 @@ func (c *Client) applyEffect(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data}, jetstream.WithExpectLastSequencePerSubject(rev))
-		if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data},
+			jetstream.WithExpectLastSequencePerSubject(rev))
+		if api, ok := errors.AsType[*jetstream.APIError](err); !ok ||
+			api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
 			return err
 		}
 	}
@@ -182,7 +186,7 @@ func (f *faultFleet) submitAll(t *testing.T, first, n int, every time.Duration) 
 			ids[i] = rec.TaskID
 			return err
 		})
-		sleep(t.Context(), every)
+		_ = clock.Sleep(t.Context(), every)
 	}
 	return ids
 }
@@ -192,7 +196,7 @@ func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice
 	t.Helper()
 	ends := map[string]int{}
 	err := f.from(t.Context(), streamRecords, recordPrefix+">", 1, func(m *nats.Msg) error {
-		var e entry
+		var e storedRecord
 		if err := json.Unmarshal(m.Data, &e); err != nil {
 			return err
 		}

@@ -2,36 +2,32 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// HistoryEntry is one thing that is remembered of a tenant's tasks; Seq orders all of them.
+// HistoryEntry is one entry of a tenant's history. Seq grows with every entry of any tenant.
 type HistoryEntry struct {
 	Seq  uint64
 	Data []byte
 }
 
-// MaxHistoryEntry is the largest memory that Remember takes, in bytes.
+// MaxHistoryEntry is the largest entry that AppendHistory accepts, in bytes.
 const MaxHistoryEntry = 32 << 10
 
-// AppendHistory keeps data for the tenant, beside what is remembered already: the last 500 for 90 days. It does not wait
-// for the server, so it may be lost.
+// AppendHistory publishes an entry of the tenant's history, of which the last 500 are kept for 90 days. It
+// does not wait for the server, so the entry may be lost.
 func (c *Client) AppendHistory(tenant string, data []byte) error {
 	if len(data) > MaxHistoryEntry {
-		return fmt.Errorf("remember for %s: %d bytes, at most %d are kept", tenant, len(data), MaxHistoryEntry)
+		return fmt.Errorf("append to the history of %s: %d bytes are more than %d", tenant, len(data), MaxHistoryEntry)
 	}
 	return c.nc.Publish(historySubject(tenant), data)
 }
 
-// History returns what is remembered of the tenant from a sequence on, oldest first.
+// History returns the tenant's history from a sequence on, oldest first.
 func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]HistoryEntry, error) {
 	var out []HistoryEntry
 	err := c.from(ctx, streamHistory, historySubject(tenant), from, func(m *nats.Msg) error {
@@ -45,55 +41,4 @@ func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]His
 	return out, nil
 }
 
-// Spend adds to what the tenant spent on a day (of UTC), in the whole fleet, and returns the sum. When it fails, the
-// sum may have been counted or not.
-func (c *Client) Spend(ctx context.Context, tenant string, day time.Time, amount int) (total int, err error) {
-	msg := nats.NewMsg(spentSubject(tenant, day))
-	msg.Header.Set("Nats-Incr", strconv.Itoa(amount))
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := c.nc.RequestMsgWithContext(ctx, msg)
-	if err != nil {
-		return 0, fmt.Errorf("count what %s spent: %w", tenant, err)
-	}
-	return sum(answer.Data)
-}
-
-// Spent returns what the tenant spent on a day (of UTC).
-func (c *Client) Spent(ctx context.Context, tenant string, day time.Time) (total int, err error) {
-	s, err := c.js.Stream(ctx, streamSpent)
-	if err != nil {
-		return 0, err
-	}
-	m, err := s.GetLastMsgForSubject(ctx, spentSubject(tenant, day))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read what %s spent: %w", tenant, err)
-	}
-	return sum(m.Data)
-}
-
-// sum reads a counter's value: {"val": "42"}.
-func sum(data []byte) (int, error) {
-	var v struct {
-		Val   string `json:"val"`
-		Error *struct {
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return 0, err
-	}
-	if v.Error != nil {
-		return 0, errors.New(v.Error.Description)
-	}
-	return strconv.Atoi(v.Val)
-}
-
 func historySubject(tenant string) string { return "history." + tenant }
-
-func spentSubject(tenant string, day time.Time) string {
-	return strings.Join([]string{"spent", tenant, day.UTC().Format("20060102")}, ".")
-}

@@ -28,7 +28,10 @@ func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
 		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
 	}
-	awaitMemories(t, f, "other", func(all []HistoryEntry) bool { return len(all) == 1 && string(all[0].Data) == "secret" })
+	awaitMemories(t, f, "other", func(all []HistoryEntry) bool {
+		return len(all) == 1 &&
+			string(all[0].Data) == "secret"
+	})
 }
 
 // awaitMemories reads a tenant's until they are as wanted: what is remembered is stored in the background.

@@ -14,6 +14,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -146,20 +147,24 @@ func TestTask(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: succeed, Name: "w"})
 	to, replies := f.inbox(t)
 	rec := f.submit(t, "1", `{"code":"print(1)","inputs":[1],"labels":{"a":"b"}}`, "replyto", to, "session", "s")
-	if rec.TaskID != TaskID("acme", "/test", "1") || rec.Pool != "default" || rec.Priority != "normal" || rec.Workspace != "main" {
+	if rec.TaskID != TaskID("acme", "/test", "1") || rec.Pool != "default" || rec.Priority != "normal" ||
+		rec.Workspace != "main" {
 		t.Errorf("Submit = %+v", rec)
 	}
 	rec = f.end(t, rec.TaskID)
 	res := rec.Result
-	if rec.Status != schemas.Succeeded || rec.Run != 1 || len(rec.Attempts) != 1 || rec.Attempts[0].Outcome != "succeeded" {
+	if rec.Status != schemas.Succeeded || rec.Run != 1 || len(rec.Attempts) != 1 ||
+		rec.Attempts[0].Outcome != "succeeded" {
 		t.Errorf("record = %+v", rec)
 	}
-	if string(res.Result) != "[1]" || res.Output != "print(1)" || res.Worker != "w" || res.Attempt != 1 || res.Session != "s" || res.Labels["a"] != "b" {
+	if string(res.Result) != "[1]" || res.Output != "print(1)" || res.Worker != "w" || res.Attempt != 1 ||
+		res.Session != "s" || res.Labels["a"] != "b" {
 		t.Errorf("result = %+v", res)
 	}
 	ev := reply(t, replies)
 	var got schemas.Result
-	if err := schemas.Decode(schemas.ResultV1, ev.Data(), &got); err != nil || got.TaskID != rec.TaskID || ev.Type() != schemas.TypeResult {
+	if err := schemas.Decode(schemas.ResultV1, ev.Data(), &got); err != nil || got.TaskID != rec.TaskID ||
+		ev.Type() != schemas.TypeResult {
 		t.Errorf("reply = %v, %v", ev, err)
 	}
 	f.empty(t)
@@ -199,7 +204,7 @@ func eventually(t testing.TB, what string, check func() error) {
 		if err == nil {
 			return
 		}
-		if !sleep(ctx, 10*time.Millisecond) {
+		if clock.Sleep(ctx, 10*time.Millisecond) != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}

@@ -4,34 +4,33 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 )
 
-// journalRef is the header that says where an entry is that is too large for a message.
+// journalRef is the header that names the object of an entry which is too large for a message.
 const journalRef = "Codefleet-Ref"
 
-// PutJournal writes an entry of a task's journal. It is durable when Note returns; a later entry of the
-// same key replaces an earlier one. Both may be repeated. Entries are kept for a week.
+// PutJournal stores an entry of a task's journal under key, where it replaces an earlier one, for seven days.
+// It is durable when PutJournal returns, and may be repeated.
 func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data []byte) error {
 	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
 	msg.Data = data
 	if len(data) > inlineMax {
 		name := tenant + "/" + task + "/journal-" + digest(string(data))
 		if err := c.putObject(ctx, name, data); err != nil {
-			return fmt.Errorf("note for task %s: %w", task, err)
+			return fmt.Errorf("write journal of task %s: %w", task, err)
 		}
 		msg.Data = nil
 		msg.Header.Set(journalRef, objectRef(name))
 	}
 	if _, err := c.js.PublishMsg(ctx, msg); err != nil {
-		return fmt.Errorf("note for task %s: %w", task, err)
+		return fmt.Errorf("write journal of task %s: %w", task, err)
 	}
 	return nil
 }
 
-// Journal returns the latest entry of every key of a task's journal, in the order of writing.
+// Journal returns the entries of a task's journal in the order in which they were written.
 func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, error) {
 	var all []*nats.Msg
 	err := c.from(ctx, streamJournal, journalSubject(tenant, task)+"*", 1, func(m *nats.Msg) error {
@@ -39,7 +38,7 @@ func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, er
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
+		return nil, fmt.Errorf("read journal of task %s: %w", task, err)
 	}
 	out := make([][]byte, len(all))
 	for i, m := range all {
@@ -50,7 +49,7 @@ func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, er
 				out[i], err = c.getObject(ctx, name)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
+				return nil, fmt.Errorf("read journal of task %s: %w", task, err)
 			}
 		}
 	}
@@ -58,10 +57,10 @@ func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, er
 }
 
 func journalSubject(tenant, task string) string {
-	return strings.Join([]string{"journal", tenant, task, ""}, ".")
+	return "journal." + tenant + "." + task + "."
 }
 
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
-	return taskIDEncoding.EncodeToString(sum[:16])
+	return subjectEncoding.EncodeToString(sum[:16])
 }

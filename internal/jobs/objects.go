@@ -7,21 +7,27 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// What is too large for a message is kept in the object store of NATS under <tenant>/<task>/<what>,
-// and named by a URI in its place.
+// Data that are too large for a message are kept in the object store of NATS under <tenant>/<task>/<name>.
+// The message holds a URI instead.
 
-const objectScheme = "nats-object:" + bucketObjects + "/"
+const (
+	objectScheme = "nats-object:" + bucketObjects + "/"
+	maxObject    = 64 << 20 // a result may be larger than task data; a larger object is not from the fleet
+)
 
 func objectRef(name string) string { return objectScheme + name }
 
-// objectName returns the name in a reference, which must be one of the tenant's: an event from
-// outside could name anybody's.
+// objectName returns the name in a reference, which must belong to the tenant: an event from outside could
+// name an object of another.
 func objectName(tenant, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, objectScheme)
 	if !ok || !strings.HasPrefix(name, tenant+"/") {
-		return "", fmt.Errorf("reference %q: not to data of tenant %s in this fleet's store", head(ref), tenant)
+		return "", fmt.Errorf("reference %q: not to data of tenant %s in this fleet's store",
+			text.Truncate(ref, maxText), tenant)
 	}
 	return name, nil
 }
@@ -37,19 +43,18 @@ func (c *Client) putObject(ctx context.Context, name string, data []byte) error 
 	return nil
 }
 
-func (c *Client) getObject(ctx context.Context, name string) ([]byte, error) {
+func (c *Client) getObject(ctx context.Context, name string) (data []byte, err error) {
 	store, err := c.js.ObjectStore(ctx, bucketObjects)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	var info *jetstream.ObjectInfo
+	if err == nil {
+		info, err = store.GetInfo(ctx, name)
 	}
-	info, err := store.GetInfo(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	if err == nil && info.Size > maxObject {
+		err = fmt.Errorf("%d bytes are more than %d", info.Size, maxObject)
 	}
-	if info.Size > maxObject {
-		return nil, fmt.Errorf("read %s: %d bytes are more than %d", name, info.Size, maxObject)
+	if err == nil {
+		data, err = store.GetBytes(ctx, name)
 	}
-	data, err := store.GetBytes(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

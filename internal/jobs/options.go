@@ -1,17 +1,14 @@
 package jobs
 
 import (
+	"cmp"
 	"crypto/tls"
-	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
 // Options configure a Client. Server is required.
@@ -60,46 +57,21 @@ type Storage struct {
 	Revisions  int64         // of each record that are kept, for audits; default 1
 }
 
-// Errors that callers branch on.
-var (
-	ErrUnknownTask  = errors.New("unknown task")
-	ErrBacklogFull  = errors.New("backlog of the tenant is full")       // try again later
-	ErrKeyReused    = errors.New("task id is taken by another event")   // Submit: same source and key, different data
-	ErrServerTooOld = errors.New("NATS server is older than supported") // see MinServer
+const (
+	// DefaultRetention is how long a terminal record is kept unless Storage says otherwise.
+	DefaultRetention = 7 * 24 * time.Hour
+	defaultAckWait   = 30 * time.Second
+	defaultBacklog   = 100_000
 )
 
-// Policy says what a tenant may do. The second result is false for a tenant nobody knows.
-// It is called often and from several goroutines, and must not block.
-type Policy func(tenant string) (TenantPolicy, bool)
-
-// TenantPolicy bounds a tenant. The zero value allows everything but the network.
-type TenantPolicy struct {
-	Pools      []string // it may use; empty: every pool
-	Priorities []string // it may use; empty: all three
-	MaxRunning int      // tasks running at once per pool and priority, in the whole fleet; 0: 1,024
-	MaxTimeout time.Duration
-	MaxMemory  int     // MiB
-	MaxCPUs    float64 //
-
-	Network []allowlist.Pattern // that its tasks may ask to reach
-	AnyHost bool                // they may ask for every host
-}
-
-// RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,
-// bad_data, bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed, expired.
-type RefusedError struct {
-	Code    string
-	Message string
-	Path    string // JSON Pointer into the data, or an attribute's name; "" when it is about the whole
-	Hint    string
-}
-
-func (e *RefusedError) Error() string { return e.Code + ": " + e.text() }
-
-// text is the message with the place it is about, once: many messages begin with it.
-func (e *RefusedError) text() string {
-	if e.Path == "" || strings.HasPrefix(e.Message, e.Path) {
-		return e.Message
-	}
-	return e.Path + ": " + e.Message
+func (o Options) withDefaults() Options {
+	o.Name = cmp.Or(o.Name, "codefleet")
+	o.AckWait = cmp.Or(o.AckWait, defaultAckWait)
+	s := &o.Storage
+	s.Retention = cmp.Or(s.Retention, DefaultRetention)
+	s.MaxBacklog = cmp.Or(s.MaxBacklog, defaultBacklog)
+	s.Replicas = cmp.Or(s.Replicas, 1)
+	s.Revisions = cmp.Or(s.Revisions, 1)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	return o
 }

@@ -15,8 +15,8 @@ import (
 
 const (
 	defaultList = 100
-	listWindow  = 1024 // sequences looked at first, from the end
-	readBatch   = 256  // messages asked for at once
+	listWindow  = 1024 // sequences that are read first, from the end
+	readBatch   = 256  // messages per request
 )
 
 // ListOptions narrow List.
@@ -25,69 +25,65 @@ type ListOptions struct {
 	Limit  int              // default 100
 }
 
-// List returns the tenant's latest tasks, newest first. Large results are left in their store
-// (ResultRef says where): read the record to have them.
+// List returns the tenant's latest tasks, newest first. Large results stay in the object store (ResultRef);
+// Record returns them.
 func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]schemas.Record, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	if opts.Limit <= 0 {
-		opts.Limit = defaultList
+	parse := func(m *nats.Msg) (r schemas.Record, ok bool, err error) {
+		err = json.Unmarshal(m.Data, &r)
+		return r, len(opts.Status) == 0 || slices.Contains(opts.Status, r.Status), err
 	}
-	var all []schemas.Record
-	err := c.latest(ctx, streamRecords, recordPrefix+tenant+".>", func(m *nats.Msg) error {
-		var e entry
-		if err := json.Unmarshal(m.Data, &e); err != nil {
-			return err
-		}
-		if len(opts.Status) == 0 || slices.Contains(opts.Status, e.Status) {
-			all = append(all, e.Record)
-		}
-		return nil
-	}, func() bool { return len(all) >= opts.Limit }, func() { all = nil })
+	all, err := latest(ctx, c, streamRecords, recordPrefix+tenant+".>", opts.Limit, parse)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	all = newest(all, opts.Limit)
 	slices.SortStableFunc(all, func(a, b schemas.Record) int {
 		return cmp.Or(b.SubmittedAt.Compare(a.SubmittedAt), cmp.Compare(a.TaskID, b.TaskID))
 	})
 	return all, nil
 }
 
-// newest returns the last n of all, the last one first.
-func newest[T any](all []T, n int) []T {
-	all = all[max(0, len(all)-n):]
-	slices.Reverse(all)
-	return all
-}
-
-// latest calls fn with messages of a stream in order, beginning far enough from its end that enough
-// says yes or the stream's beginning is reached. Before it begins again from further back it calls
-// again.
-func (c *Client) latest(ctx context.Context, stream, subject string, fn func(*nats.Msg) error, enough func() bool, again func()) error {
+// latest returns the last messages of a stream for which parse reports ok, newest first; limit 0 means 100.
+// It reads a window at the stream's end, and a larger one when that holds too few.
+func latest[T any](
+	ctx context.Context, c *Client, stream, subject string, limit int, parse func(*nats.Msg) (T, bool, error),
+) ([]T, error) {
+	limit = cmp.Or(max(0, limit), defaultList)
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	state := s.CachedInfo().State
 	for window := uint64(listWindow); ; window *= 8 {
-		from := state.FirstSeq
-		if window < state.LastSeq && state.LastSeq-window > from {
-			from = state.LastSeq - window
+		first := state.FirstSeq
+		if window < state.LastSeq && state.LastSeq-window > first {
+			first = state.LastSeq - window
 		}
-		if err := c.from(ctx, stream, subject, from, fn); err != nil {
+		var all []T
+		err := c.from(ctx, stream, subject, first, func(m *nats.Msg) error {
+			v, ok, err := parse(m)
+			if ok && err == nil {
+				all = append(all, v)
+			}
 			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		if enough() || from <= state.FirstSeq {
-			return nil
+		if len(all) >= limit || first <= state.FirstSeq {
+			all = all[max(0, len(all)-limit):]
+			slices.Reverse(all)
+			return all, nil
 		}
-		again()
 	}
 }
 
 // from calls fn with the messages of a stream on subject, from a sequence to the stream's end.
-func (c *Client) from(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
+func (c *Client) from(
+	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
+) error {
 	seq = max(1, seq)
 	for {
 		next, more, err := c.batch(ctx, stream, subject, seq, fn)
@@ -99,16 +95,14 @@ func (c *Client) from(ctx context.Context, stream, subject string, seq uint64, f
 }
 
 // batch is one batched direct get: the server sends up to readBatch messages and then a status.
-func (c *Client) batch(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) (next uint64, more bool, err error) {
+func (c *Client) batch(
+	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
+) (next uint64, more bool, err error) {
 	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
 	if err != nil {
 		return 0, false, err
 	}
-	defer func() {
-		if e := sub.Unsubscribe(); e != nil && err == nil {
-			err = e
-		}
-	}()
+	defer unsubscribe(sub)
 	query, err := json.Marshal(map[string]any{"seq": seq, "next_by_subj": subject, "batch": readBatch})
 	if err != nil {
 		return 0, false, err

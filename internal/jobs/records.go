@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,216 +11,218 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// entry is a record as it is stored, with its revision: the stream sequence that the next write must
+// storedRecord is a record as it is stored, with its revision: the stream sequence that the next write must
 // name.
-type entry struct {
+type storedRecord struct {
 	schemas.Record
-	DataHash string `json:"data_hash,omitempty"` // SHA-256 of the event's data: is it the same event?
+	DataHash string `json:"data_hash,omitempty"` // SHA-256 of the event's data, to recognise a reused key
 
 	rev uint64
 }
 
 var (
-	errStale     = errors.New("record was changed by another") // the write did not happen
+	errStale     = errors.New("record was changed concurrently") // nothing was written
 	errAmbiguous = errors.New("outcome of the write unknown")
 )
 
-const inlineMax = 256 << 10 // bytes of event data or record above which they go to the object store
+const (
+	inlineMax = 256 << 10 // bytes of event data or of a record above which they go to the object store
+	swapTries = 10        // of a change that others may overtake
+)
 
-// load reads a record from any replica: cheap, and on a cluster possibly a moment old.
-func (c *Client) load(ctx context.Context, tenant, id string) (entry, error) {
+// load reads a record from any replica: fast, but a cluster may return one that was replaced just now.
+func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, error) {
 	subject := recordSubject(tenant, id)
 	msg, err := c.request(ctx, "$JS.API.DIRECT.GET."+streamRecords+"."+subject, nil)
 	if err != nil {
-		return entry{}, fmt.Errorf("read record %s: %w", id, err)
+		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
 	}
 	if status := msg.Header.Get("Status"); status == "404" || status == "408" {
-		return entry{}, ErrUnknownTask
+		return storedRecord{}, ErrUnknownTask
 	} else if status != "" {
-		return entry{}, fmt.Errorf("read record %s: server says %s %s", id, status, msg.Header.Get("Description"))
+		return storedRecord{}, fmt.Errorf("read record %s: server says %s %s", id, status,
+			msg.Header.Get("Description"))
 	}
 	rev, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
-		return entry{}, fmt.Errorf("read record %s: sequence: %w", id, err)
+		return storedRecord{}, fmt.Errorf("read record %s: sequence: %w", id, err)
 	}
-	return decodeEntry(id, rev, msg.Data)
+	return decodeRecord(id, rev, msg.Data)
 }
 
-// loadLeader reads a record where writes are decided: what it returns is not older than any write
-// that was acknowledged before. Needed wherever acting on an old record would lose a task.
-func (c *Client) loadLeader(ctx context.Context, tenant, id string) (entry, error) {
+// loadLeader reads a record from the stream's leader: it sees every write that was acknowledged before.
+// Use it wherever acting on an old record would lose a task.
+func (c *Client) loadLeader(ctx context.Context, tenant, id string) (storedRecord, error) {
 	query, err := json.Marshal(map[string]string{"last_by_subj": recordSubject(tenant, id)})
 	if err != nil {
-		return entry{}, err
+		return storedRecord{}, err
 	}
 	msg, err := c.request(ctx, "$JS.API.STREAM.MSG.GET."+streamRecords, query)
 	if err != nil {
-		return entry{}, fmt.Errorf("read record %s: %w", id, err)
+		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
 	}
-	var answer struct {
+	var response struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
 			Seq  uint64 `json:"seq"`
 			Data []byte `json:"data"`
 		} `json:"message"`
 	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return entry{}, fmt.Errorf("read record %s: %w", id, err)
+	if err := json.Unmarshal(msg.Data, &response); err != nil {
+		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
 	}
-	if e := answer.Error; e != nil {
+	if e := response.Error; e != nil {
 		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return entry{}, ErrUnknownTask
+			return storedRecord{}, ErrUnknownTask
 		}
-		return entry{}, fmt.Errorf("read record %s: %w", id, e)
+		return storedRecord{}, fmt.Errorf("read record %s: %w", id, e)
 	}
-	return decodeEntry(id, answer.Message.Seq, answer.Message.Data)
+	return decodeRecord(id, response.Message.Seq, response.Message.Data)
 }
 
-func decodeEntry(id string, rev uint64, data []byte) (entry, error) {
-	e := entry{rev: rev}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return entry{}, fmt.Errorf("read record %s: %w", id, err)
+func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {
+	r := storedRecord{rev: rev}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
 	}
-	return e, nil
+	return r, nil
 }
 
-// request asks the server something, within requestTimeout.
-func (c *Client) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return c.nc.RequestWithContext(ctx, subject, data)
-}
-
-// swap writes e in the place of the revision it was read from (0: of nothing) and sets its new one.
-// errStale: somebody else was first. errAmbiguous: it may or may not be written; read and see.
-// A result that makes the record too large is moved to the object store first.
-func (c *Client) swap(ctx context.Context, e *entry) error {
-	if e.Status.Terminal() {
-		e.withdraw()
+// swap replaces the revision that r was read from (0: none) by r and sets the new one. errStale: the record
+// was changed since. errAmbiguous: the write may have happened; read the record to find out. A result that
+// makes the record too large is moved to the object store first.
+func (c *Client) swap(ctx context.Context, r *storedRecord) error {
+	if r.Status.Terminal() {
+		withdrawApprovals(&r.Record)
 	}
-	if e.Status != schemas.Running {
-		e.WaitsFor = ""
+	if r.Status != schemas.Running {
+		r.WaitsFor = ""
 	}
-	data, err := c.encodeEntry(ctx, e)
+	data, err := c.encodeRecord(ctx, r)
 	if err != nil {
-		return fmt.Errorf("write record %s: %w", e.TaskID, err)
+		return fmt.Errorf("write record %s: %w", r.TaskID, err)
 	}
-	msg := nats.NewMsg(recordSubject(e.Tenant, e.TaskID))
+	msg := nats.NewMsg(recordSubject(r.Tenant, r.TaskID))
 	msg.Data = data
-	if e.Status.Terminal() {
-		msg.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(max(1, int64(c.opts.Storage.Retention/time.Second)), 10)+"s")
+	if r.Status.Terminal() {
+		msg.Header.Set(jetstream.MsgTTLHeader, ttl(c.opts.Storage.Retention))
 	}
-	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(e.rev))
-	if err == nil {
-		e.rev = ack.Sequence
+	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(r.rev))
+	switch _, refused := errors.AsType[*jetstream.APIError](err); {
+	case err == nil:
+		r.rev = ack.Sequence
 		return nil
+	case isWrongRevision(err):
+		return errStale
+	case refused:
+		return fmt.Errorf("write record %s: %w", r.TaskID, err)
+	default:
+		return fmt.Errorf("write record %s: %w: %w", r.TaskID, errAmbiguous, err)
 	}
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		if c := api.ErrorCode; c == jetstream.JSErrCodeStreamWrongLastSequence || c == jetstream.JSErrCodeStreamWrongLastSequenceConstant {
-			return errStale
-		}
-		return fmt.Errorf("write record %s: %w", e.TaskID, err)
-	}
-	return fmt.Errorf("write record %s: %w: %w", e.TaskID, errAmbiguous, err)
 }
 
-func (c *Client) encodeEntry(ctx context.Context, e *entry) ([]byte, error) {
-	data, err := json.Marshal(e)
-	if err != nil || len(data) <= inlineMax || e.Result == nil {
+// ttl formats d for the server, which counts whole seconds.
+func ttl(d time.Duration) string { return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s" }
+
+// isWrongRevision reports whether the server refused a write because of the revision that it names.
+func isWrongRevision(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// change reads a record, applies fn, and writes it, again for as long as others overtake it. It returns the
+// record before and after. fn reports whether it changed anything; when it did not, nothing is written.
+func (c *Client) change(
+	ctx context.Context, tenant, id string, fn func(*storedRecord) (changed bool, err error),
+) (before, after storedRecord, err error) {
+	for range swapTries {
+		if before, err = c.find(ctx, tenant, id); err != nil {
+			return before, before, err
+		}
+		after = before
+		changed, err := fn(&after)
+		if err == nil && changed {
+			err = c.swap(ctx, &after)
+		}
+		if errors.Is(err, errStale) || errors.Is(err, errAmbiguous) && ctx.Err() == nil {
+			continue // read the record again, and see
+		}
+		return before, after, err
+	}
+	return before, after, fmt.Errorf("change record %s: others changed it %d times meanwhile", id, swapTries)
+}
+
+func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {
+	data, err := json.Marshal(r)
+	if err != nil || len(data) <= inlineMax || r.Result == nil {
 		return data, err
 	}
-	if e.Result.ResultRef == "" {
-		if e.Result, err = c.spillResult(ctx, e); err != nil {
+	if r.Result.ResultRef == "" {
+		if r.Result, err = c.spillResult(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(e)
+	return json.Marshal(r)
 }
 
-// spillResult stores the whole result and returns what stays in the record: everything but the
-// parts without a bound.
-func (c *Client) spillResult(ctx context.Context, e *entry) (*schemas.Result, error) {
-	name := e.Tenant + "/" + e.TaskID + "/result-" + strconv.Itoa(e.Run)
-	whole, err := json.Marshal(e.Result)
+// spillResult stores the whole result and returns what stays in the record.
+func (c *Client) spillResult(ctx context.Context, r *storedRecord) (*schemas.Result, error) {
+	name := r.Tenant + "/" + r.TaskID + "/result-" + strconv.Itoa(r.Run)
+	whole, err := json.Marshal(r.Result)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.putObject(ctx, name, whole); err != nil {
 		return nil, err
 	}
-	return slim(e.Result, objectRef(name)), nil
+	return slim(r.Result, objectRef(name)), nil
 }
 
-// slim returns a copy of r without its large parts; they are at ref.
-func slim(r *schemas.Result, ref string) *schemas.Result {
-	s := *r
-	s.ResultRef = ref
-	s.Result, s.Output, s.Stderr, s.Code = nil, "", "", ""
-	s.Guardrails, s.Egress, s.Artifacts = nil, nil, []schemas.Artifact{}
-	s.Tools.Calls = []schemas.ToolCall{}
-	s.Workspace.Changed, s.Workspace.Conflicts = []string{}, []string{}
-	if s.Error != nil {
-		e := *s.Error
-		e.Message, e.Cause, e.Hint = head(e.Message), head(e.Cause), head(e.Hint)
-		s.Error = &e
+// whole returns the record with its result read back from the object store, if it was spilled.
+func (c *Client) whole(ctx context.Context, r storedRecord) (schemas.Record, error) {
+	if r.Result == nil || r.Result.ResultRef == "" {
+		return r.Record, nil
 	}
-	return &s
-}
-
-func head(s string) string {
-	const most = 1000
-	if len(s) <= most {
-		return s
-	}
-	return string(bytes.ToValidUTF8([]byte(s[:most]), nil)) + "…"
-}
-
-// whole returns the record with its result brought back from the object store, if it is there.
-func (c *Client) whole(ctx context.Context, e entry) (schemas.Record, error) {
-	if e.Result == nil || e.Result.ResultRef == "" {
-		return e.Record, nil
-	}
-	name, err := objectName(e.Tenant, e.Result.ResultRef)
+	ref := r.Result.ResultRef
+	name, err := objectName(r.Tenant, ref)
 	if err != nil {
-		return e.Record, err
+		return r.Record, err
 	}
 	data, err := c.getObject(ctx, name)
+	var result schemas.Result
+	if err == nil {
+		err = json.Unmarshal(data, &result)
+	}
 	if err != nil {
-		return e.Record, fmt.Errorf("read result of task %s: %w", e.TaskID, err)
+		return r.Record, fmt.Errorf("read result of task %s: %w", r.TaskID, err)
 	}
-	ref := e.Result.ResultRef
-	var r schemas.Result
-	if err := json.Unmarshal(data, &r); err != nil {
-		return e.Record, fmt.Errorf("read result of task %s: %w", e.TaskID, err)
-	}
-	r.ResultRef = ref
-	e.Result = &r
-	return e.Record, nil
+	result.ResultRef = ref
+	r.Result = &result
+	return r.Record, nil
 }
 
-// Record returns the task's record, its result made whole. ErrUnknownTask when there is none.
+// Record returns the task's record with its whole result, or ErrUnknownTask.
 func (c *Client) Record(ctx context.Context, tenant, id string) (schemas.Record, error) {
-	e, err := c.find(ctx, tenant, id)
+	r, err := c.find(ctx, tenant, id)
 	if err != nil {
 		return schemas.Record{}, err
 	}
-	return c.whole(ctx, e)
+	return c.whole(ctx, r)
 }
 
-// find is load that does not take a replica's word for it that there is no record.
-func (c *Client) find(ctx context.Context, tenant, id string) (entry, error) {
-	if err := schemas.CheckName("tenant", tenant); err != nil {
-		return entry{}, ErrUnknownTask
+// find is load that asks the leader before it returns ErrUnknownTask. tenant and id may be any strings.
+func (c *Client) find(ctx context.Context, tenant, id string) (storedRecord, error) {
+	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) { // they become part of a subject
+		return storedRecord{}, ErrUnknownTask
 	}
-	if !isTaskID(id) { // it becomes part of a subject
-		return entry{}, ErrUnknownTask
-	}
-	e, err := c.load(ctx, tenant, id)
+	r, err := c.load(ctx, tenant, id)
 	if errors.Is(err, ErrUnknownTask) && c.opts.Storage.Replicas > 1 && !c.opts.Producer {
-		e, err = c.loadLeader(ctx, tenant, id)
+		r, err = c.loadLeader(ctx, tenant, id)
 	}
-	return e, err
+	return r, err
 }

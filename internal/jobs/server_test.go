@@ -18,7 +18,7 @@ import (
 // server, read it as: look at that part of the protocol again.
 
 // deliver submits a task and takes its entry, as a worker does.
-func (f *fleet) deliver(t *testing.T, id string) (*lanes, *delivery) {
+func (f *fleet) deliver(t *testing.T, id string) (*lanes, *message) {
 	t.Helper()
 	f.submit(t, id, `{"code":"x"}`)
 	ls := NewWorker(f.Client, WorkerOptions{}).lanes
@@ -26,7 +26,7 @@ func (f *fleet) deliver(t *testing.T, id string) (*lanes, *delivery) {
 	return ls, f.fetch(t, ls)
 }
 
-func (f *fleet) fetch(t *testing.T, ls *lanes) (d *delivery) {
+func (f *fleet) fetch(t *testing.T, ls *lanes) (d *message) {
 	t.Helper()
 	eventually(t, "delivery", func() (err error) {
 		if d, err = ls.fetch(t.Context(), lane{"default", "normal", "acme"}); err == nil && d == nil {
@@ -45,7 +45,7 @@ func TestServerTakesLateAck(t *testing.T) {
 	if second.seq != first.seq || second.msg.Reply == first.msg.Reply {
 		t.Fatalf("delivered %d then %d", first.seq, second.seq)
 	}
-	if err := first.ack(t.Context(), f.Client); err != nil {
+	if err := first.acknowledge(t.Context(), f.Client); err != nil {
 		t.Errorf("late ack = %v", err)
 	}
 	f.empty(t)
@@ -104,7 +104,7 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rev := range []uint64{0, 1} {
-		e := entry{Record: rec, rev: rev}
+		e := storedRecord{Record: rec, rev: rev}
 		e.Worker = strconv.FormatUint(rev, 10)
 		if err := f.swap(t.Context(), &e); (rev == 0) != errors.Is(err, errStale) {
 			t.Errorf("swap at %d = %v", rev, err)
@@ -114,7 +114,7 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := decodeEntry(rec.TaskID, 0, msg.Data); err != nil || e.Worker != "1" {
+	if e, err := decodeRecord(rec.TaskID, 0, msg.Data); err != nil || e.Worker != "1" {
 		t.Errorf("first notification is of write %q, %v, want 1", e.Worker, err)
 	}
 }
@@ -127,7 +127,7 @@ func TestServerCap(t *testing.T) {
 	})
 	f.submit(t, "2", `{"code":"x"}`)
 	ls, d := f.deliver(t, "1")
-	if err := d.nak(f.Client, time.Hour); err != nil {
+	if err := d.requeue(f.Client, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

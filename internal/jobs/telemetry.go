@@ -12,14 +12,15 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/internal/metrics"
+	"github.com/codefleet/codefleet/schemas"
 )
 
-// telemetry is the spans and numbers of the queue. Without a tracer and a meter it does nothing.
+// telemetry records the spans and metrics of the queue.
 type telemetry struct {
 	trace.Tracer
-	submitted, ended, retried, lost, refused metric.Int64Counter
-	running                                  metric.Int64UpDownCounter
-	queued, run                              metric.Float64Histogram
+	submitted, completed, retried, lost, refused metric.Int64Counter
+	running                                      metric.Int64UpDownCounter
+	queued, run                                  metric.Float64Histogram
 }
 
 func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
@@ -30,7 +31,7 @@ func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
 	t := &telemetry{
 		Tracer:    tracer,
 		submitted: m.Counter(metrics.TasksSubmitted),
-		ended:     m.Counter(metrics.TasksEnded),
+		completed: m.Counter(metrics.TasksEnded),
 		retried:   m.Counter(metrics.TasksRetried),
 		lost:      m.Counter(metrics.TasksLost),
 		refused:   m.Counter(metrics.TasksRefused),
@@ -45,11 +46,11 @@ func attrPool(pool string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("pool", pool))
 }
 
-// Trace context travels hop by hop in the NATS headers traceparent and tracestate. The event's own
-// attributes of that name keep the span in which it was born and are never rewritten.
+// Trace context travels from hop to hop in the NATS headers traceparent and tracestate. The event's attributes
+// of these names keep the span in which the event was created, and never change.
 var propagator = propagation.TraceContext{}
 
-// carrier is nats.Header with keys as they are: its own methods know no case folding either.
+// carrier adapts nats.Header; both are case-sensitive.
 type carrier nats.Header
 
 func (c carrier) Get(key string) string { return nats.Header(c).Get(key) }
@@ -62,10 +63,10 @@ func (c carrier) Keys() []string {
 	return keys
 }
 
-// inject writes the span of ctx into the headers, if there is one.
+// inject writes the span of ctx, if any, into the headers.
 func inject(ctx context.Context, h nats.Header) { propagator.Inject(ctx, carrier(h)) }
 
-// extract returns ctx with the remote span of the headers, or of the event where they have none.
+// extract returns ctx with the remote span of the headers, or else of the event.
 func extract(ctx context.Context, h nats.Header, ev event.Event) context.Context {
 	if h.Get("traceparent") != "" {
 		return propagator.Extract(ctx, carrier(h))
@@ -84,4 +85,8 @@ func traceID(ctx context.Context) string {
 		return id.String()
 	}
 	return ""
+}
+
+func attrStatus(pool string, s schemas.Status) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("pool", pool), attribute.String("status", string(s)))
 }

@@ -48,7 +48,8 @@ func TestTraceContext(t *testing.T) {
 	}
 	check(rec, byContext)
 	check(f.submit(t, "2", `{"code":"x"}`, "traceparent", parent(byEvent)), byEvent)
-	f.publish(t, "tasks.default.normal.acme", ceHeader("3", "traceparent", parent(byHeader), "ce-traceparent", parent(byEvent)), `{"code":"x"}`)
+	f.publish(t, "tasks.default.normal.acme", ceHeader("3", "traceparent", parent(byHeader),
+		"ce-traceparent", parent(byEvent)), `{"code":"x"}`)
 	check(f.arrive(t, "/foreign", "3"), byHeader)
 }
 

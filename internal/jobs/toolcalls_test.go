@@ -20,7 +20,10 @@ type two struct{ fleet, acme, other *Client }
 
 func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 	t.Helper()
-	users := map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}, "other": {User: "other", Password: "o"}}
+	users := map[string]embedded.NATSUser{
+		"acme":  {User: "acme", Password: "a"},
+		"other": {User: "other", Password: "o"},
+	}
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Tenants: users, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +46,9 @@ func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 }
 
 // serve answers with fn, as the tool crm.find of the tenant.
-func serve(t *testing.T, c *Client, tenant, instance string, fn func(ctx context.Context, data []byte) []byte) (stop func()) {
+func serve(
+	t *testing.T, c *Client, tenant, instance string, fn func(ctx context.Context, data []byte) []byte,
+) (stop func()) {
 	t.Helper()
 	stop, err := c.ServeTools(ToolService{
 		Tenant: tenant, Instance: instance, Tools: []ToolName{{"crm", "find"}}, Offer: []byte("offer of " + instance),
@@ -134,16 +139,29 @@ func TestToolCallLimits(t *testing.T) {
 	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNoResponders) {
 		t.Errorf("arguments over the limit = %v, want %v: it was not sent", err, ErrNoResponders)
 	}
-	for _, bad := range []ToolName{{"crm", "a.b"}, {"crm", "*"}, {">", "find"}, {"", "find"}, {"crm", strings.Repeat("x", 65)}, {"crm", "a b"}} {
+	for _, bad := range []ToolName{
+		{"crm", "a.b"},
+		{"crm", "*"},
+		{">", "find"},
+		{"", "find"},
+		{"crm", strings.Repeat("x", 65)},
+		{"crm", "a b"},
+	} {
 		if _, err := f.fleet.CallTool(t.Context(), "acme", bad, nil); !errors.Is(err, ErrNoResponders) {
 			t.Errorf("CallTool(%q) = %v, want %v", bad, err, ErrNoResponders)
 		}
-		if stop, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Tools: []ToolName{bad}}); err == nil {
+		if stop, err := f.acme.ServeTools(ToolService{
+			Tenant: "acme", Instance: "x",
+			Tools: []ToolName{bad},
+		}); err == nil {
 			stop()
 			t.Errorf("ServeTools(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := f.acme.ServeTools(ToolService{Tenant: "acme", Instance: "x", Offer: make([]byte, MaxToolOffer+1)}); err == nil {
+	if _, err := f.acme.ServeTools(ToolService{
+		Tenant: "acme", Instance: "x",
+		Offer: make([]byte, MaxToolOffer+1),
+	}); err == nil {
 		t.Error("an offer over the limit was taken")
 	}
 	close(release)
@@ -159,7 +177,12 @@ func TestToolOffers(t *testing.T) {
 	heard := make(chan said, 100)
 	watch := func(c *Client) {
 		t.Helper()
-		stop, err := c.WatchOffers(func(tenant, instance string, data []byte) { heard <- said{tenant, instance, string(data)} })
+		stop, err := c.WatchOffers(func(tenant, instance string, data []byte) {
+			heard <- said{
+				tenant,
+				instance, string(data),
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +236,8 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, f.acme, "acme", "mine", func(_ context.Context, data []byte) []byte { return data })
-	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("secret")); err != nil || string(got) != "secret" {
+	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("secret")); err != nil ||
+		string(got) != "secret" {
 		t.Errorf("CallTool = %q, %v", got, err)
 	}
 	if m, err := sub.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrPermissionViolation) {

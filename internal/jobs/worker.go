@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,41 +14,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Causes with which the context of a Handler ends. After ErrLeaseLost the task may already run
-// elsewhere: drop everything and commit nothing. After the others the handler may still return the
-// result of what it has; with an error jobs writes the fitting one itself.
-var (
-	ErrCancelled = errors.New("cancelled by its owner")
-	ErrLeaseLost = errors.New("lease lost")
-	ErrExpired   = errors.New("expiry time passed")
-	ErrDraining  = errors.New("worker is shutting down") // the task goes back to the queue, uncounted
-)
-
-// Permanent marks an error of the fleet that every further attempt would meet too: the task ends dead.
-func Permanent(err error) error { return &permanentError{err} }
-
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
-// WithDetails adds to an error of the fleet what the task's result says when no attempt is left: what is
-// wrong and what to do about it. The task is retried like after any other error.
-func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
-
-type detailedError struct {
-	err     error
-	details schemas.Error
-}
-
-func (e *detailedError) Error() string { return e.err.Error() }
-func (e *detailedError) Unwrap() error { return e.err }
-
-// Handler runs one task. A result ends the task with the result's Status (jobs fills in the fields
-// that it knows: ids, attempt, worker, times, timing_ms.queued and total). An error means that the
-// fleet could not run it: it is tried again with back-off while attempts are left, then the task is
-// dead. The result is recorded, published and acknowledged after Handler returns; what Handler has
-// committed itself must bear being committed by a later attempt again.
+// Handler runs one task. A result completes the task with the result's Status; jobs fills in the fields that it
+// knows (ids, attempt, worker, times, timing_ms.queued and total). An error means that the fleet could not run
+// the task: it is requeued with back-off while attempts are left, and ends dead after that. The result is
+// recorded, published and acknowledged after Handler returns; a later run may repeat what Handler has committed.
 type Handler func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 // WorkerOptions configure a Worker. Handler is required.
@@ -88,7 +56,7 @@ type Tenants struct {
 	Warm func() map[string]bool
 }
 
-// Worker takes tasks and runs them.
+// Worker claims tasks and runs them.
 type Worker struct {
 	opts    WorkerOptions
 	c       *Client
@@ -96,20 +64,16 @@ type Worker struct {
 	host    string
 	started time.Time
 	lanes   *lanes
+	leases  *leases
 
-	// unfenced makes a worker complete and claim whatever the record says by now. Only the tests of
-	// this package can set it, to prove that they can fail.
-	unfenced bool
-
-	mu      sync.Mutex
-	leases  map[string]*lease // by tenant.task, of what runs
-	busy    int
-	drained bool
+	mu       sync.Mutex
+	busy     int
+	draining bool
 }
 
 const defaultAttempts = 3
 
-// NewWorker returns a worker that has not started.
+// NewWorker returns a worker that Run starts.
 func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -128,10 +92,10 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	opts.Log = cmp.Or(opts.Log, c.opts.Log)
 	w := &Worker{
 		opts: opts, c: c, host: host, started: time.Now().UTC(),
-		log:    opts.Log.With("worker", opts.Name),
-		leases: map[string]*lease{},
+		log: opts.Log.With("worker", opts.Name),
 	}
-	w.lanes = &lanes{c: c, ackWait: opts.AckWait, limit: w.limit, made: map[lane]bool{}}
+	w.lanes = &lanes{c: c, ackWait: opts.AckWait, maxRunning: w.maxRunning, consumers: map[lane]bool{}}
+	w.leases = &leases{c: c, worker: opts.Name, ackWait: opts.AckWait, log: w.log, held: map[string]*lease{}}
 	return w
 }
 
@@ -142,46 +106,44 @@ func (w *Worker) warmTenants() map[string]bool {
 	return w.opts.Tenants.Warm()
 }
 
-// limit is how many tasks of a tenant may run at once in a lane.
-func (w *Worker) limit(tenant string) int {
+// maxRunning returns how many tasks of a tenant may run at once in a lane.
+func (w *Worker) maxRunning(tenant string) int {
 	if w.opts.Policy != nil {
 		if p, _ := w.opts.Policy(tenant); p.MaxRunning > 0 {
 			return p.MaxRunning
 		}
 	}
-	return defaultCap
+	return defaultMaxRunning
 }
 
-// Run takes and runs tasks until take ends, then finishes what it has. When work ends too (it should
-// outlive take by the grace time), handlers are cut with ErrDraining and their tasks go back to the
-// queue. Run returns when everything is settled.
-func (w *Worker) Run(take, work context.Context) error {
-	if w.opts.Handler == nil {
-		return errors.New("worker without a handler")
+// accepts reports whether this worker claims messages of a lane: one of its pools, of a tenant that it accepts;
+// or a pool that is closed to the tenant, since any worker can refuse a task and no worker may serve that pool.
+func (w *Worker) accepts(l lane) bool {
+	if slices.Contains(w.opts.Pools, l.pool) {
+		return w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant)
 	}
-	for _, pool := range w.opts.Pools {
-		if err := schemas.CheckName("pool", pool); err != nil {
-			return err
-		}
+	if w.opts.Policy == nil {
+		return false
 	}
-	f, err := newFeed(w)
+	p, known := w.opts.Policy(l.tenant)
+	return !known || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
+}
+
+func (w *Worker) setBusy(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = n
+}
+
+func (w *Worker) setDraining() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.draining = true
+}
+
+// logError logs what failed, if err is not nil.
+func (w *Worker) logError(ctx context.Context, what string, err error) {
 	if err != nil {
-		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
+		w.log.WarnContext(ctx, what, "error", err) //nolint:sloglint // what is a constant of the caller
 	}
-	defer f.close()
-	unserve, err := w.c.serveApprovals()
-	if err != nil {
-		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
-	}
-	defer unserve()
-	stop, cancel := context.WithCancel(context.WithoutCancel(take))
-	var side sync.WaitGroup
-	defer side.Wait()
-	defer cancel() // presence goes on while tasks are finished
-	side.Go(func() { w.present(stop) })
-	side.Go(func() { f.scan(take) })
-	side.Go(func() { w.promote(take) })
-	f.dispatch(take, work)
-	w.logged(work, "unsubscribe", w.lanes.close())
-	return nil
 }

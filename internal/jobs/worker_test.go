@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -66,20 +67,44 @@ func TestRefused(t *testing.T) {
 		subject string
 		want    string
 	}{
-		"schema":    {ceHeader("schema", "ce-replyto", to), `{"code":1}`, "", "bad_data: /code: "},
-		"json":      {ceHeader("json", "ce-replyto", to), `{"code"`, "", "bad_data: not valid JSON"},
-		"none":      {ceHeader("none", "ce-replyto", to), ``, "", "bad_data: the event has no data"},
-		"two":       {ceHeader("two", "ce-replyto", to), `{"code":"x","description":"y"}`, "", "bad_data: /: "},
-		"type":      {ceHeader("type", "ce-replyto", to, "ce-type", "other"), `{"code":"x"}`, "", "bad_event: type: "},
-		"tenant":    {ceHeader("tenant", "ce-replyto", to, "ce-tenant", "other"), `{"code":"x"}`, "", "tenant_mismatch: tenant: "},
-		"workspace": {ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "", "bad_name: workspace "},
-		"priority":  {ceHeader("priority", "ce-replyto", to, "ce-priority", "high"), `{"code":"x"}`, "", "bad_event: priority: "},
-		"pool":      {ceHeader("pool", "ce-replyto", to), `{"code":"x","pool":"gpu"}`, "", "bad_data: /pool: "},
-		"pattern":   {ceHeader("pattern", "ce-replyto", to), `{"code":"x","artifacts":["*","["]}`, "", "bad_data: /artifacts/1: "},
-		"policy":    {ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme", "not_allowed: /pool: "},
-		"memory":    {ceHeader("memory", "ce-replyto", to), `{"code":"x","limits":{"memory_mb":101}}`, "", "not_allowed: /limits/memory_mb: "},
-		"dataref":   {ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "", "bad_event: dataref: "},
-		"content":   {ceHeader("content", "ce-replyto", to, "ce-datacontenttype", "text/plain"), `{"code":"x"}`, "", "bad_data: datacontenttype: "},
+		"schema": {ceHeader("schema", "ce-replyto", to), `{"code":1}`, "", "bad_data: /code: "},
+		"json":   {ceHeader("json", "ce-replyto", to), `{"code"`, "", "bad_data: not valid JSON"},
+		"none":   {ceHeader("none", "ce-replyto", to), ``, "", "bad_data: the event has no data"},
+		"two":    {ceHeader("two", "ce-replyto", to), `{"code":"x","description":"y"}`, "", "bad_data: /: "},
+		"type":   {ceHeader("type", "ce-replyto", to, "ce-type", "other"), `{"code":"x"}`, "", "bad_event: type: "},
+		"tenant": {
+			ceHeader("tenant", "ce-replyto", to, "ce-tenant", "other"), `{"code":"x"}`, "",
+			"tenant_mismatch: tenant: ",
+		},
+		"workspace": {
+			ceHeader("workspace", "ce-replyto", to, "ce-workspace", "A b"), `{"code":"x"}`, "",
+			"bad_name: workspace ",
+		},
+		"priority": {
+			ceHeader("priority", "ce-replyto", to, "ce-priority", "high"), `{"code":"x"}`, "",
+			"bad_event: priority: ",
+		},
+		"pool": {ceHeader("pool", "ce-replyto", to), `{"code":"x","pool":"gpu"}`, "", "bad_data: /pool: "},
+		"pattern": {
+			ceHeader("pattern", "ce-replyto", to), `{"code":"x","artifacts":["*","["]}`, "",
+			"bad_data: /artifacts/1: ",
+		},
+		"policy": {
+			ceHeader("policy", "ce-replyto", to), `{"code":"x"}`, "tasks.gpu.normal.acme",
+			"not_allowed: /pool: ",
+		},
+		"memory": {
+			ceHeader("memory", "ce-replyto", to), `{"code":"x","limits":{"memory_mb":101}}`, "",
+			"not_allowed: /limits/memory_mb: ",
+		},
+		"dataref": {
+			ceHeader("dataref", "ce-replyto", to, "ce-dataref", objectRef("other/x/data")), ``, "",
+			"bad_event: dataref: ",
+		},
+		"content": {
+			ceHeader("content", "ce-replyto", to, "ce-datacontenttype", "text/plain"), `{"code":"x"}`, "",
+			"bad_data: datacontenttype: ",
+		},
 	} {
 		f.publish(t, cmpOr(c.subject, "tasks.default.normal.acme"), c.header, c.data)
 		rec := f.arrive(t, "/foreign", id)
@@ -87,7 +112,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("task %s = %s, %v, want blocked, %q…", id, rec.Status, rec.Result.Error, c.want)
 		}
 		var res schemas.Result
-		if ev := reply(t, replies); schemas.Decode(schemas.ResultV1, ev.Data(), &res) != nil || res.Status != schemas.Blocked || res.EventID != id {
+		if ev := reply(t, replies); schemas.Decode(schemas.ResultV1, ev.Data(), &res) != nil ||
+			res.Status != schemas.Blocked || res.EventID != id {
 			t.Errorf("reply of %s = %v", id, ev)
 		}
 	}
@@ -98,7 +124,8 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.publish(t, "tasks.default.normal.acme", ceHeader("steal", "ce-replyto", "_INBOX.other.x"), `{"code":"x"}`)
-	if rec := f.arrive(t, "/foreign", "steal"); rec.Status != schemas.Blocked || rec.Result.Error.Code != "bad_replyto" {
+	if rec := f.arrive(t, "/foreign", "steal"); rec.Status != schemas.Blocked ||
+		rec.Result.Error.Code != "bad_replyto" {
 		t.Errorf("task steal = %+v", rec)
 	}
 	f.publish(t, "tasks.default.normal.acme", nil, "garbage")
@@ -131,7 +158,8 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	f.publish(t, "tasks.gpu.normal.acme", ceHeader("gpu"), `{"code":"x"}`)
 	rec := f.arrive(t, "/foreign", "gpu")
 	if rec.Status != schemas.Blocked || rec.Result.Error.Code != "not_allowed" {
-		t.Errorf("task of a pool that is closed to the tenant = %s, %v, want blocked, not_allowed", rec.Status, rec.Result.Error)
+		t.Errorf("task of a pool that is closed to the tenant = %s, %v, want blocked, not_allowed",
+			rec.Status, rec.Result.Error)
 	}
 	for _, subject := range []string{"tasks.default.urgent.acme", "tasks.GPU.normal.acme"} {
 		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
@@ -146,7 +174,8 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 		got[d.Subject] = d.Error.Code
 	}
 	want := map[string]string{
-		"tasks.gpu.normal.acme": "not_allowed", "tasks.default.urgent.acme": "bad_subject", "tasks.GPU.normal.acme": "bad_subject",
+		"tasks.gpu.normal.acme": "not_allowed", "tasks.default.urgent.acme": "bad_subject",
+		"tasks.GPU.normal.acme": "bad_subject",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("dead letters (-want +got):\n%s", d)
@@ -190,7 +219,7 @@ func TestSubmitRefuses(t *testing.T) {
 		}
 		_, err := f.Submit(t.Context(), c.tenant, ev)
 		if _, ok := errors.AsType[*RefusedError](err); !ok || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("Submit(%s %s=%s) = %v, want %s", head(c.data), c.attr, c.value, err, c.want)
+			t.Errorf("Submit(%s %s=%s) = %v, want %s", text.Truncate(c.data, 100), c.attr, c.value, err, c.want)
 		}
 	}
 	f.empty(t)
@@ -225,9 +254,9 @@ func TestDoubled(t *testing.T) {
 		{time.Second, 3, 8 * time.Second},
 		{time.Second, 9, 512 * time.Second},
 		{time.Second, 10, maxBackoff},
-		{time.Second, maxAttempts, maxBackoff},
-		{24 * time.Hour, maxAttempts, 24 * time.Hour}, // the longest that a task may ask for
-		{0, maxAttempts, 0},
+		{time.Second, maxRuns, maxBackoff},
+		{24 * time.Hour, maxRuns, 24 * time.Hour}, // the longest that a task may ask for
+		{0, maxRuns, 0},
 	} {
 		if got := doubled(c.base, c.n); got != c.want {
 			t.Errorf("doubled(%v, %d) = %v, want %v", c.base, c.n, got, c.want)
@@ -279,7 +308,8 @@ func TestRetries(t *testing.T) {
 		case "broken":
 			return nil, errors.New("no box")
 		case "full":
-			return nil, fmt.Errorf("run: %w", WithDetails(errors.New("no space"), schemas.Error{Code: "disk_full", Message: "m"}))
+			return nil, fmt.Errorf("run: %w", WithDetails(errors.New("no space"),
+				schemas.Error{Code: "disk_full", Message: "m"}))
 		case "permanent":
 			return nil, Permanent(errors.New("no engine"))
 		case "panic":
@@ -325,8 +355,10 @@ func TestRetries(t *testing.T) {
 			if rec.Result.Error != nil {
 				code = rec.Result.Error.Code
 			}
-			if rec.Status != c.status || rec.Run != c.run || code != c.err || strings.Join(outcomes, " ") != c.outcomes {
-				t.Errorf("ended %s after run %d with %q, %v; want %s %d %q %s", rec.Status, rec.Run, code, outcomes, c.status, c.run, c.err, c.outcomes)
+			if rec.Status != c.status || rec.Run != c.run || code != c.err ||
+				strings.Join(outcomes, " ") != c.outcomes {
+				t.Errorf("ended %s after run %d with %q, %v; want %s %d %q %s", rec.Status, rec.Run, code, outcomes,
+					c.status, c.run, c.err, c.outcomes)
 			}
 			reply(t, replies)
 		})
@@ -371,7 +403,8 @@ func TestCancel(t *testing.T) {
 	running := f.submit(t, "running", `{"code":"x"}`, "replyto", to)
 	<-started
 	began := time.Now()
-	if rec, err = f.Cancel(t.Context(), "acme", running.TaskID); err != nil || !rec.CancelRequested || rec.Status != schemas.Running {
+	if rec, err = f.Cancel(t.Context(), "acme", running.TaskID); err != nil || !rec.CancelRequested ||
+		rec.Status != schemas.Running {
 		t.Errorf("Cancel running = %+v, %v", rec, err)
 	}
 	rec = f.end(t, running.TaskID)
@@ -510,14 +543,20 @@ func TestReplyAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	res := &schemas.Result{Status: schemas.Succeeded}
-	r.complete(res)
-	if err := r.update(t.Context(), func(e *entry) { e.Status, e.EndedAt, e.Result = res.Status, res.EndedAt, res }); err != nil {
+	r.fill(res)
+	if err := r.update(t.Context(), func(e *storedRecord) {
+		e.Status, e.EndedAt,
+			e.Result = res.Status, res.EndedAt, res
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.lanes.close(); err != nil {
 		t.Error(err)
 	}
-	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) { t.Error("ran again"); return nil, nil }})
+	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) {
+		t.Error("ran again")
+		return nil, nil
+	}})
 	if ev := reply(t, replies); ev.Subject() != rec.TaskID {
 		t.Errorf("reply = %v", ev)
 	}
@@ -552,7 +591,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("Watch from %d = %q", seqs[3], text)
 	}
 	enough := errors.New("enough")
-	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0, func(uint64, schemas.Progress) error { return enough }); !errors.Is(err, enough) {
+	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0,
+		func(uint64, schemas.Progress) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("Watch = %v, want the callback's error", err)
 	}
 	if err := f.Watch(t.Context(), "acme", TaskID("a", "b", "c"), 0, nil); !errors.Is(err, ErrUnknownTask) {
@@ -589,14 +629,18 @@ func TestListsAndNumbers(t *testing.T) {
 		t.Errorf("List queued (-want +got):\n%s", d)
 	}
 	backlog, err := f.Backlog(t.Context())
-	if err != nil || len(backlog) != 2 || backlog[0].Pool != "default" || backlog[0].Queued != 4 || backlog[1].Queued != 1 || backlog[0].OldestAgeS <= 0 {
+	if err != nil || len(backlog) != 2 || backlog[0].Pool != "default" || backlog[0].Queued != 4 ||
+		backlog[1].Queued != 1 || backlog[0].OldestAgeS <= 0 {
 		t.Errorf("Backlog = %+v, %v", backlog, err)
 	}
 	release := make(chan struct{})
-	stop := f.work(t, WorkerOptions{Name: "a worker", Slots: 3, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
-		<-release
-		return succeed(ctx, j)
-	}, Info: func() schemas.Worker { return schemas.Worker{Version: "v1"} }})
+	stop := f.work(t, WorkerOptions{
+		Name: "a worker", Slots: 3,
+		Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+			<-release
+			return succeed(ctx, j)
+		}, Info: func() schemas.Worker { return schemas.Worker{Version: "v1"} },
+	})
 	eventually(t, "running", func() error {
 		backlog, err := f.Backlog(t.Context())
 		if err == nil && (backlog[0].Running != 3 || backlog[0].Queued != 1) {
@@ -605,7 +649,8 @@ func TestListsAndNumbers(t *testing.T) {
 		return err
 	})
 	workers, err := f.Workers(t.Context())
-	if err != nil || len(workers) != 1 || workers[0].Name != "a worker" || workers[0].Slots != 3 || workers[0].Version != "v1" {
+	if err != nil || len(workers) != 1 || workers[0].Name != "a worker" || workers[0].Slots != 3 ||
+		workers[0].Version != "v1" {
 		t.Errorf("Workers = %+v, %v", workers, err)
 	}
 	close(release)
@@ -631,7 +676,8 @@ func TestWaitsFor(t *testing.T) {
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		id := j.Record.TaskID
 		return nil, errors.Join(
-			j.SetWaitsFor(ctx, "memory"), look(ctx, id), j.SetWaitsFor(ctx, ""), look(ctx, id), j.SetWaitsFor(ctx, "sandbox"), look(ctx, id),
+			j.SetWaitsFor(ctx, "memory"), look(ctx, id), j.SetWaitsFor(ctx, ""), look(ctx, id),
+			j.SetWaitsFor(ctx, "sandbox"), look(ctx, id),
 			Permanent(errors.New("gone")))
 	}})
 	rec := f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
@@ -663,7 +709,8 @@ func TestWaitEnds(t *testing.T) {
 	rec := f.submit(t, "1", `{"code":"x"}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if got, err := f.Wait(ctx, "acme", rec.TaskID); !errors.Is(err, context.DeadlineExceeded) || got.Status != schemas.Queued {
+	if got, err := f.Wait(ctx, "acme", rec.TaskID); !errors.Is(err, context.DeadlineExceeded) ||
+		got.Status != schemas.Queued {
 		t.Errorf("Wait = %+v, %v", got, err)
 	}
 	for _, id := range []string{"", ">", TaskID("a", "b", "c")} {
@@ -717,7 +764,8 @@ func TestPrepare(t *testing.T) {
 	}})
 	rec := f.end(t, f.submit(t, "1", `{"code":"x","retry":{"backoff_s":0.01}}`).TaskID)
 	if first, second := <-got, <-got; first != rec.TaskID+"1" || second != "stopped 1" || rec.Run != 2 {
-		t.Errorf("handlers report %q and %q in %d runs, want %s1 and stopped 1 in 2", first, second, rec.Run, rec.TaskID)
+		t.Errorf("handlers report %q and %q in %d runs, want %s1 and stopped 1 in 2", first,
+			second, rec.Run, rec.TaskID)
 	}
 }
 

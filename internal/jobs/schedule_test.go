@@ -9,12 +9,12 @@ import (
 )
 
 func TestRingTurns(t *testing.T) {
-	r := newRing()
+	r := newSchedule()
 	for _, tenant := range []string{"a", "b", "c"} {
-		r.ask(lane{"p", "normal", tenant}, 3)
+		r.expect(lane{"p", "normal", tenant}, 3)
 	}
-	r.ask(lane{"p", "high", "h"}, 100)
-	r.ask(lane{"p", "low", "l"}, 100)
+	r.expect(lane{"p", "high", "h"}, 100)
+	r.expect(lane{"p", "low", "l"}, 100)
 	var turns []string
 	for range 32 {
 		l, ok, _ := r.next(time.Time{}, nil)
@@ -31,14 +31,17 @@ func TestRingTurns(t *testing.T) {
 // Whatever happens, a lane that was asked for comes up, and nobody starves.
 func TestRingStarvesNobody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRing()
+		r := newSchedule()
 		lanes := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) lane {
-			return lane{"p", rapid.SampledFrom(priorities).Draw(t, "priority"), rapid.StringMatching(`[a-e]`).Draw(t, "tenant")}
+			return lane{
+				"p", rapid.SampledFrom(priorities).Draw(t, "priority"),
+				rapid.StringMatching(`[a-e]`).Draw(t, "tenant"),
+			}
 		}), 1, 10, rapid.ID[lane]).Draw(t, "lanes")
 		seen := map[lane]bool{}
 		for range 16 * len(lanes) {
 			for _, l := range lanes {
-				r.ask(l, 1)
+				r.expect(l, 1)
 			}
 			l, ok, _ := r.next(time.Time{}, nil)
 			if !ok {
@@ -49,8 +52,8 @@ func TestRingStarvesNobody(t *testing.T) {
 			case 0:
 				r.empty(l)
 			case 1:
-				r.took(l, rapid.IntRange(0, 5).Draw(t, "pending"))
-				r.ended(l, time.Time{})
+				r.started(l, rapid.IntRange(0, 5).Draw(t, "pending"))
+				r.done(l, time.Time{})
 			}
 		}
 		if len(seen) != len(lanes) {
@@ -62,7 +65,7 @@ func TestRingStarvesNobody(t *testing.T) {
 // Tenants whose sandbox is there go before those who would have to wait for one, for a quarter of a
 // second; and one whose task has just ended is waited for a moment.
 func TestRingKeepsTenants(t *testing.T) {
-	r := newRing()
+	r := newSchedule()
 	start := time.Now()
 	at := func(ms int, kept map[string]bool) string {
 		t.Helper()
@@ -74,7 +77,7 @@ func TestRingKeepsTenants(t *testing.T) {
 	}
 	ask := func(tenants ...string) {
 		for _, tenant := range tenants {
-			r.ask(lane{"p", "normal", tenant}, 2)
+			r.expect(lane{"p", "normal", tenant}, 2)
 		}
 	}
 	ask("a", "b", "c")
@@ -93,11 +96,11 @@ func TestRingKeepsTenants(t *testing.T) {
 			t.Errorf("after %d ms: next = %s, want %s", step.ms, got, step.want)
 		}
 	}
-	r = newRing()
+	r = newSchedule()
 	ask("a", "b")
 	l := lane{"p", "normal", "c"}
-	r.took(l, 0)
-	r.ended(l, start)
+	r.started(l, 0)
+	r.done(l, start)
 	if got := at(2, c); got != "3ms" {
 		t.Errorf("2 ms after a run: next = %s, want to wait 3ms", got)
 	}

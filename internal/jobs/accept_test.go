@@ -9,7 +9,10 @@ import (
 // A worker leaves the tasks of those whom it cannot serve alone, and another takes them.
 func TestServes(t *testing.T) {
 	f := newFleet(t)
-	f.work(t, WorkerOptions{Name: "weak", Handler: succeed, Tenants: Tenants{Accept: func(tenant string) bool { return tenant != "strict" }}})
+	f.work(t, WorkerOptions{
+		Name: "weak", Handler: succeed,
+		Tenants: Tenants{Accept: func(tenant string) bool { return tenant != "strict" }},
+	})
 	f.publish(t, "tasks.default.normal.strict", ceHeader("first"), `{"code":"1"}`)
 	f.publish(t, "tasks.default.normal.acme", ceHeader("second"), `{"code":"2"}`)
 	if rec := f.arrive(t, "/foreign", "second"); rec.Worker != "weak" {

@@ -13,10 +13,10 @@ import (
 
 const bucketHeads = "HEADS"
 
-// Errors of HeadBucket that callers branch on.
+// Errors of HeadBucket.
 var (
 	ErrHeadNotFound = errors.New("no such head")
-	ErrHeadConflict = errors.New("head has another revision") // somebody else changed it first
+	ErrHeadConflict = errors.New("head has another revision")
 )
 
 // HeadBucket is a bucket of small values that are changed by compare-and-swap: the heads of workspaces
@@ -24,15 +24,15 @@ var (
 // Methods may be called at the same time.
 type HeadBucket struct{ kv jetstream.KeyValue }
 
-// Head is one value.
+// Head is one value of a HeadBucket.
 type Head struct {
 	Key      string
 	Data     []byte
-	Revision uint64 // of the bucket: no two values have the same
+	Revision uint64 // unique in the bucket
 	Modified time.Time
 }
 
-// OpenHeadBucket opens the bucket, on disk, and makes it where it does not exist.
+// OpenHeadBucket opens the bucket and creates it if necessary.
 func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	kv, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketHeads, Description: "newest versions of workspaces", History: 1,
@@ -44,10 +44,10 @@ func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	return &HeadBucket{kv}, nil
 }
 
-// The server's wildcards work on parts that dots separate.
+// headToken replaces slashes by dots, which separate the parts that the server's wildcards match.
 func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
-// Get returns ErrHeadNotFound where there is none.
+// Get returns the head of a key, or ErrHeadNotFound.
 func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
 	e, err := h.kv.Get(ctx, headToken(key))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -59,8 +59,8 @@ func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
 	return Head{key, e.Value(), e.Revision(), e.Created()}, nil
 }
 
-// Swap writes a head if its revision is still the given one, or if there is none and that is 0, and
-// returns the new revision. After any other error than ErrHeadConflict it may have happened.
+// Swap writes a head if its revision is the given one (0: it does not exist), and returns the new revision.
+// ErrHeadConflict: nothing was written. After any other error the head may be written.
 func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
 	var next uint64
 	var err error
@@ -78,12 +78,7 @@ func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data
 	return next, nil
 }
 
-func isWrongRevision(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
-}
-
-// List returns the heads whose keys begin with prefix, in the order of keys.
+// List returns the heads whose keys begin with prefix, sorted by key.
 func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 	filter := ">"
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
@@ -101,7 +96,7 @@ func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 			if !open {
 				return nil, errors.New("list heads: the connection was closed")
 			}
-			if e == nil { // that is all
+			if e == nil { // the end of the list
 				slices.SortFunc(out, func(a, b Head) int { return strings.Compare(a.Key, b.Key) })
 				return out, nil
 			}
@@ -114,7 +109,7 @@ func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 	}
 }
 
-// Delete removes a head; one that does not exist counts as removed.
+// Delete removes a head. It returns nil if the head does not exist.
 func (h *HeadBucket) Delete(ctx context.Context, key string) error {
 	if err := h.kv.Purge(ctx, headToken(key)); err != nil {
 		return fmt.Errorf("head %s: %w", key, err)

@@ -1,0 +1,89 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// The NATS user of a tenant may not read or change records. It sends requests on approvals.<tenant>, and any
+// worker responds. The tenant is that of the subject, which the user's permissions guard.
+
+const approvalSubject = "approvals."
+
+type approvalRequest struct {
+	TaskID string          `json:"task_id,omitempty"` // empty: list pending calls
+	By     string          `json:"by,omitempty"`      // as the user calls itself
+	Answer *schemas.Answer `json:"answer,omitempty"`
+}
+
+type approvalResponse struct {
+	Pending []schemas.PendingApproval `json:"waiting,omitempty"`
+	Record  *schemas.Record           `json:"record,omitempty"`
+	Code    string                    `json:"code,omitempty"` // of answerCodes, or unavailable
+	Message string                    `json:"message,omitempty"`
+}
+
+// answerCodes are the error codes of AnswerApproval.
+var answerCodes = map[string]error{
+	errcode.UnknownTask: ErrUnknownTask, errcode.UnknownApproval: ErrApprovalNotFound,
+	errcode.AlreadyAnswered: ErrAlreadyAnswered, errcode.ApprovalOver: ErrNotPending,
+}
+
+// AnswerCode returns the error code of an error of AnswerApproval, or "" for any other error.
+func AnswerCode(err error) string {
+	for code, known := range answerCodes {
+		if errors.Is(err, known) {
+			return code
+		}
+	}
+	return ""
+}
+
+func (c *Client) requestApproval(
+	ctx context.Context, tenant string, q approvalRequest,
+) (response approvalResponse, err error) {
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return response, ErrUnknownTask
+	}
+	data, err := json.Marshal(q)
+	if err != nil {
+		return response, err
+	}
+	m, err := c.request(ctx, approvalSubject+tenant, data)
+	if err == nil {
+		err = json.Unmarshal(m.Data, &response)
+	}
+	known := answerCodes[response.Code]
+	switch {
+	case err != nil:
+		return response, fmt.Errorf("request approvals from the fleet: %w", err)
+	case response.Code == "":
+		return response, nil
+	case known == nil:
+		return response, fmt.Errorf("request approvals from the fleet: %s", response.Message)
+	case errors.Is(known, ErrUnknownTask):
+		return response, known
+	default:
+		return response, &AnswerError{response.Message, known}
+	}
+}
+
+func (c *Client) remotePendingApprovals(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
+	response, err := c.requestApproval(ctx, tenant, approvalRequest{})
+	return response.Pending, err
+}
+
+func (c *Client) remoteAnswerApproval(
+	ctx context.Context, tenant, id, by string, a schemas.Answer,
+) (schemas.Record, error) {
+	response, err := c.requestApproval(ctx, tenant, approvalRequest{TaskID: id, By: by, Answer: &a})
+	if err != nil || response.Record == nil {
+		return schemas.Record{}, err
+	}
+	return *response.Record, nil
+}

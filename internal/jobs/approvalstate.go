@@ -1,0 +1,160 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Approvals of tool calls are part of their task's record, and change by compare-and-swap like the rest of it:
+// the first answer counts, and none is lost. The functions of this file are these changes.
+
+// Errors of AnswerApproval, beside ErrUnknownTask. AnswerError wraps one of them.
+var (
+	ErrApprovalNotFound = errors.New("no such call waits for approval")
+	ErrAlreadyAnswered  = errors.New("the call is answered already")
+	ErrNotPending       = errors.New("the call no longer waits for an answer")
+)
+
+// AnswerError says why an answer was refused, in text for the person who gave it.
+type AnswerError struct {
+	Message string
+	Err     error // ErrApprovalNotFound, ErrAlreadyAnswered or ErrNotPending
+}
+
+func (e *AnswerError) Error() string { return e.Message }
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+const (
+	maxPending   = 32  // calls of a task that wait at once; further ones are refused
+	maxApprovals = 200 // calls of a task that its record keeps
+)
+
+func isPending(a schemas.Approval) bool { return a.State == schemas.ApprovalPending }
+
+func findApproval(r *schemas.Record, call string) int {
+	return slices.IndexFunc(r.Approvals, func(a schemas.Approval) bool { return a.Call == call })
+}
+
+// addApproval adds a pending call, unless it or all calls of its tool are answered: then it returns that
+// answer. full reports that too many calls of the task are pending.
+func addApproval(r *schemas.Record, q schemas.Approval) (now schemas.Approval, full bool) {
+	r.Approvals = slices.Clone(r.Approvals) // the record that was read must not change
+	for _, a := range r.Approvals {
+		if a.State == schemas.ApprovalApproved && a.AllOfTool && a.Server == q.Server && a.Tool == q.Tool {
+			return a, false
+		}
+	}
+	if i := findApproval(r, q.Call); i >= 0 {
+		switch r.Approvals[i].State {
+		case schemas.ApprovalApproved, schemas.ApprovalDenied:
+		case schemas.ApprovalPending: // of a run that was lost
+			r.Approvals[i].ExpiresAt = q.ExpiresAt
+		default:
+			r.Approvals[i] = q
+		}
+		return r.Approvals[i], false
+	}
+	pending := 0
+	for _, a := range r.Approvals {
+		if isPending(a) {
+			pending++
+		}
+	}
+	if pending >= maxPending {
+		return q, true
+	}
+	if len(r.Approvals) >= maxApprovals {
+		droppable := func(a schemas.Approval) bool { return !isPending(a) && !a.AllOfTool }
+		i := max(0, slices.IndexFunc(r.Approvals, droppable))
+		r.Approvals = slices.Delete(r.Approvals, i, i+1)
+	}
+	r.Approvals = append(r.Approvals, q)
+	return q, false
+}
+
+// expireApproval ends the wait for an answer, unless one came, and returns the call as it is then.
+func expireApproval(r *schemas.Record, call string) schemas.Approval {
+	r.Approvals = slices.Clone(r.Approvals)
+	i := findApproval(r, call)
+	if i < 0 {
+		return schemas.Approval{Call: call, State: schemas.ApprovalExpired}
+	}
+	if isPending(r.Approvals[i]) {
+		closeApproval(&r.Approvals[i], schemas.ApprovalExpired)
+	}
+	return r.Approvals[i]
+}
+
+// withdrawApprovals ends the wait of all calls: the task has ended.
+func withdrawApprovals(r *schemas.Record) {
+	if !slices.ContainsFunc(r.Approvals, isPending) {
+		return
+	}
+	r.Approvals = slices.Clone(r.Approvals)
+	for i := range r.Approvals {
+		if isPending(r.Approvals[i]) {
+			closeApproval(&r.Approvals[i], schemas.ApprovalWithdrawn)
+		}
+	}
+}
+
+// closeApproval sets the final state of a call. What helped a person to decide is dropped; the digest stays.
+func closeApproval(a *schemas.Approval, state string) {
+	a.State, a.Arguments, a.Signature = state, nil, ""
+}
+
+// answerApproval records an answer, by a person, and reports whether that changed anything: the same answer
+// may be given twice. Without a call, it answers all that are pending. The error is an *AnswerError.
+func answerApproval(r *schemas.Record, a schemas.Answer, by string, now time.Time) (changed bool, err error) {
+	r.Approvals = slices.Clone(r.Approvals)
+	if a.Call == "" {
+		for i := range r.Approvals {
+			if q := &r.Approvals[i]; isPending(*q) && now.Before(q.ExpiresAt) && !r.Status.Terminal() {
+				decide(q, a, by, now)
+				changed = true
+			}
+		}
+		if !changed {
+			return false, &AnswerError{"no call of this task waits for approval", ErrApprovalNotFound}
+		}
+		return true, nil
+	}
+	i := findApproval(r, a.Call)
+	if i < 0 {
+		return false, &AnswerError{"no call of this task waits for approval under that name", ErrApprovalNotFound}
+	}
+	switch q := &r.Approvals[i]; {
+	case q.State == schemas.ApprovalApproved || q.State == schemas.ApprovalDenied:
+		approved := q.State == schemas.ApprovalApproved
+		if approved == a.Approve && q.AllOfTool == (a.AllOfTool && a.Approve) && q.By == by {
+			return false, nil
+		}
+		at := q.AnsweredAt.Format(time.RFC3339)
+		text := fmt.Sprintf("the call was already %s, by %s at %s", q.State, q.By, at)
+		return false, &AnswerError{text, ErrAlreadyAnswered}
+	case q.State == schemas.ApprovalWithdrawn || r.Status.Terminal():
+		return false, &AnswerError{fmt.Sprintf("the call no longer waits: its task is %s", r.Status), ErrNotPending}
+	case q.State == schemas.ApprovalExpired || !now.Before(q.ExpiresAt):
+		at := q.ExpiresAt.Format(time.RFC3339)
+		return false, &AnswerError{"the call no longer waits: it expired without an answer at " + at, ErrNotPending}
+	default:
+		decide(q, a, by, now)
+		return true, nil
+	}
+}
+
+func decide(q *schemas.Approval, a schemas.Answer, by string, now time.Time) {
+	closeApproval(q, schemas.ApprovalDenied)
+	if a.Approve {
+		q.State, q.AllOfTool = schemas.ApprovalApproved, a.AllOfTool
+	}
+	q.AnsweredAt, q.By, q.Reason = now, by, validPrefix(a.Reason, schemas.MaxReason)
+}
+
+// validPrefix returns the first n bytes of s as valid UTF-8, without a mark: it is stored, not shown.
+func validPrefix(s string, n int) string { return strings.ToValidUTF8(s[:min(n, len(s))], "") }

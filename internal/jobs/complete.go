@@ -1,0 +1,118 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// completeUnrun completes a task without a run: it is refused, cancelled, expired, or out of attempts.
+func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bool) error {
+	r.fill(result)
+	return r.complete(ctx, result, dead, func() {})
+}
+
+// complete completes the task. The order of effects is: dead letter (if dead), record, result event,
+// acknowledgement. release is called when the lease is no longer needed, before the acknowledgement.
+func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, release func()) error {
+	c := r.w.c
+	if dead {
+		if err := c.deadLetter(ctx, r.lane, r.id, r.id, r.m.msg, result.Error); err != nil {
+			return err
+		}
+	}
+	err := r.update(ctx, func(rec *storedRecord) {
+		rec.Status, rec.EndedAt, rec.Result, rec.LeaseUntil = result.Status, result.EndedAt, result, time.Time{}
+		endRun(rec, result.EndedAt, string(result.Status), errorText(result.Error))
+	})
+	if err != nil {
+		return err
+	}
+	c.tel.completed.Add(ctx, 1, attrStatus(r.pool, result.Status))
+	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
+		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)
+	}
+	release()
+	if err := r.m.acknowledge(ctx, c); err != nil {
+		return fmt.Errorf("acknowledge: %w", err) // it is delivered again, with a terminal record
+	}
+	return nil
+}
+
+// endRun records how the latest run ended, unless that is recorded.
+func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
+	n := len(rec.Attempts)
+	if n == 0 || rec.Attempts[n-1].Outcome != "" {
+		return
+	}
+	rec.Attempts = slices.Clone(rec.Attempts) // the record that was read must not change
+	last := &rec.Attempts[n-1]
+	last.EndedAt, last.Outcome, last.Error = now, outcome, text.Truncate(errorText, maxText)
+}
+
+// announce publishes the result of a completed task again: its worker may have crashed before it did.
+func (r *run) announce(ctx context.Context) {
+	if r.replyTo == "" || r.rec.Result == nil {
+		return
+	}
+	rec, err := r.w.c.whole(ctx, r.rec)
+	if err == nil {
+		err = r.w.c.reply(ctx, r.replyTo, r.rec, rec.Result)
+	}
+	r.w.logError(ctx, "result event not published again", err)
+}
+
+// fill sets the fields of a result that the queue knows.
+func (r *run) fill(res *schemas.Result) {
+	now := time.Now().UTC()
+	rec := &r.rec
+	res.TaskID, res.Tenant, res.Session = rec.TaskID, rec.Tenant, rec.Session
+	res.Attempt, res.Source, res.EventID, res.TraceID = rec.Run, rec.Source, rec.EventID, rec.TraceID
+	res.Labels = mergeLabels(r.task.Labels, res.Labels)
+	res.Worker = cmp.Or(res.Worker, r.w.opts.Name)
+	res.Code, res.GeneratedBy = cmp.Or(res.Code, rec.Code), cmp.Or(res.GeneratedBy, rec.GeneratedBy)
+	res.SubmittedAt, res.StartedAt, res.EndedAt = rec.SubmittedAt, rec.StartedAt, now
+	began := now
+	if !rec.StartedAt.IsZero() {
+		began = rec.StartedAt
+	}
+	res.TimingMS.Queued = milliseconds(began.Sub(rec.SubmittedAt))
+	res.TimingMS.Total = milliseconds(now.Sub(rec.SubmittedAt))
+	fillEmpty(res, rec.Workspace)
+}
+
+// mergeLabels returns the labels of the task and those of plugins, which win.
+func mergeLabels(task, plugins map[string]string) map[string]string {
+	if len(plugins) == 0 {
+		return task
+	}
+	all := make(map[string]string, len(task)+len(plugins))
+	maps.Copy(all, task)
+	maps.Copy(all, plugins)
+	return all
+}
+
+// resultWith returns the result of a task whose program did not determine it.
+func resultWith(status schemas.Status, e *schemas.Error) *schemas.Result {
+	return &schemas.Result{Status: status, Error: e}
+}
+
+// errorExhausted is the error of a task without attempts left.
+func (r *run) errorExhausted() *schemas.Error {
+	e := &schemas.Error{
+		Code: errcode.AttemptsExhausted, Message: fmt.Sprintf("the fleet gave up after %d attempts", r.attempts()),
+		Hint: "see the attempts in the task's record",
+	}
+	if n := len(r.rec.Attempts); n > 0 && r.rec.Attempts[n-1].Outcome == outcomeLost {
+		e.Code = errcode.WorkerLost
+		e.Cause = "its worker was lost in each of them, the last time " + r.rec.Attempts[n-1].Worker
+	}
+	return e
+}

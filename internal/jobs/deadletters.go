@@ -1,0 +1,76 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Headers of a dead letter.
+const (
+	deadError  = "Codefleet-Error"  // JSON of a schemas.Error, percent-encoded
+	deadTask   = "Codefleet-Task"   // id of its task, if it has one
+	deadOrigin = "Codefleet-Origin" // subject on which its event came
+)
+
+// deadLetter stores a message in the dead-letter queue of its tenant, under key, with the reason. task is the
+// id of its task, or empty.
+func (c *Client) deadLetter(ctx context.Context, l lane, key, task string, m *nats.Msg, reason *schemas.Error) error {
+	text, err := json.Marshal(reason)
+	if err != nil {
+		return err
+	}
+	h := withoutServerHeaders(m.Header)
+	h.Set(deadError, percentEncode(string(text)))
+	h.Set(deadOrigin, l.subject())
+	if task != "" {
+		h.Set(deadTask, task)
+	}
+	msg := &nats.Msg{Subject: "dlq." + l.tenant + "." + key, Header: h, Data: m.Data}
+	if _, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(key+"."+reason.Code)); err != nil {
+		return fmt.Errorf("dead-letter %s: %w", key, err)
+	}
+	return nil
+}
+
+// DeadLetters returns the tenant's dead letters, newest first. limit 0 means 100.
+func (c *Client) DeadLetters(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return nil, err
+	}
+	parse := func(m *nats.Msg) (schemas.DeadTask, bool, error) {
+		d, err := parseDeadLetter(tenant, m)
+		return d, true, err
+	}
+	all, err := latest(ctx, c, streamDead, "dlq."+tenant+".>", limit, parse)
+	if err != nil {
+		return nil, fmt.Errorf("read dead letters: %w", err)
+	}
+	return all, nil
+}
+
+func parseDeadLetter(tenant string, m *nats.Msg) (schemas.DeadTask, error) {
+	seq, seqErr := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	at, timeErr := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	d := schemas.DeadTask{
+		Seq: seq, Time: at, Tenant: tenant, Event: map[string]string{},
+		TaskID: m.Header.Get(deadTask), Subject: m.Header.Get(deadOrigin),
+	}
+	reasonErr := json.Unmarshal([]byte(percentDecode(m.Header.Get(deadError))), &d.Error)
+	if ev, err := DecodeNATS(m.Header, m.Data); err == nil {
+		maps.Copy(d.Event, map[string]string{"id": ev.ID(), "source": ev.Source(), "type": ev.Type()})
+		for name := range ev.Extensions() {
+			d.Event[name] = extension(ev, name)
+		}
+	}
+	return d, errors.Join(seqErr, timeErr, reasonErr)
+}

@@ -1,0 +1,208 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Run claims and runs tasks until accept ends, then finishes those that run. When work ends too (after a grace
+// time), handlers are cancelled with ErrDraining and their tasks are requeued. Run returns when all that is
+// done.
+func (w *Worker) Run(accept, work context.Context) error {
+	if w.opts.Handler == nil {
+		return errors.New("worker without a handler")
+	}
+	for _, pool := range w.opts.Pools {
+		if err := schemas.CheckName("pool", pool); err != nil {
+			return err
+		}
+	}
+	d, err := newDispatcher(w)
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
+	}
+	defer d.close()
+	stopApprovals, err := w.c.serveApprovals()
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
+	}
+	defer stopApprovals()
+	present, cancel := context.WithCancel(context.WithoutCancel(accept))
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel() // after the last task has finished
+	background.Go(func() { w.publishPresence(present) })
+	background.Go(func() { d.scan(accept) })
+	background.Go(func() { w.promote(accept) })
+	d.dispatch(accept, work)
+	w.logError(work, "inboxes not closed", w.lanes.close())
+	return nil
+}
+
+// dispatcher assigns lanes with messages to free slots. It learns of messages from three sources: wake-ups,
+// which the server sends for every stored task (fast, but they may be lost); the number of messages behind each
+// one delivered; and scans of TASKS, which also find what lost workers left.
+type dispatcher struct {
+	w      *Worker
+	subs   []*nats.Subscription
+	wakes  chan lane
+	scans  chan map[lane]int
+	events chan slotEvent // never dropped
+}
+
+// slotEvent is what happened in a slot.
+type slotEvent struct {
+	lane
+	kind    slotEventKind
+	pending int
+}
+
+type slotEventKind int
+
+const (
+	slotStarted slotEventKind = iota // a message was delivered, the slot processes it
+	slotDone                         // the slot has processed its message and is free
+	slotEmpty                        // the slot got no message and is free
+)
+
+func newDispatcher(w *Worker) (*dispatcher, error) {
+	d := &dispatcher{
+		w: w, wakes: make(chan lane, 4096), scans: make(chan map[lane]int), events: make(chan slotEvent),
+	}
+	for _, pool := range w.opts.Pools {
+		if err := d.subscribe(wakePrefix+pool+".>", func(m *nats.Msg) { d.wake(m.Subject) }); err != nil {
+			return nil, err
+		}
+	}
+	return d, d.subscribe("cancel.>", func(m *nats.Msg) { w.leases.recheck(m.Subject[len("cancel."):]) })
+}
+
+// subscribe adds a subscription. If that fails it ends all others.
+func (d *dispatcher) subscribe(subject string, fn nats.MsgHandler) error {
+	sub, err := d.w.c.nc.Subscribe(subject, fn)
+	if err != nil {
+		d.close()
+		return err
+	}
+	d.subs = append(d.subs, sub)
+	return nil
+}
+
+func (d *dispatcher) close() {
+	for _, sub := range d.subs {
+		unsubscribe(sub)
+	}
+}
+
+// wake passes a wake-up on, or drops it when too many wait: the next scan finds its task.
+func (d *dispatcher) wake(subject string) {
+	if l, ok := laneOf(subject); ok && d.w.accepts(l) {
+		select {
+		case d.wakes <- l:
+		default:
+		}
+	}
+}
+
+// dispatch assigns lanes to slots until accept ends, then waits for the slots.
+func (d *dispatcher) dispatch(accept, work context.Context) {
+	var slots sync.WaitGroup
+	defer slots.Wait()
+	s := newSchedule()
+	free, stopping := d.w.opts.Slots, accept.Done()
+	for accept.Err() == nil || free < d.w.opts.Slots {
+		var retry <-chan time.Time
+		for free > 0 && accept.Err() == nil {
+			l, ok, wait := s.next(time.Now(), d.w.warmTenants())
+			if !ok {
+				if wait > 0 {
+					retry = time.After(wait)
+				}
+				break
+			}
+			free--
+			slots.Go(func() { d.useSlot(accept, work, l) })
+		}
+		select {
+		case l := <-d.wakes:
+			s.wake(l)
+		case <-retry:
+		case counts := <-d.scans:
+			for l, n := range counts {
+				s.counted(l, n)
+			}
+		case e := <-d.events:
+			switch e.kind {
+			case slotStarted:
+				s.started(e.lane, e.pending)
+				continue
+			case slotDone:
+				s.done(e.lane, time.Now())
+			case slotEmpty:
+				s.empty(e.lane)
+			}
+			free++
+		case <-stopping:
+			stopping = nil
+			d.w.setDraining()
+		}
+		d.w.setBusy(d.w.opts.Slots - free)
+	}
+}
+
+// useSlot fetches one message of a lane and processes it.
+func (d *dispatcher) useSlot(accept, work context.Context, l lane) {
+	m, err := d.w.lanes.fetch(accept, l)
+	if err != nil && accept.Err() == nil {
+		d.w.log.WarnContext(accept, "task not fetched", "subject", l.subject(), "error", err)
+	}
+	if m == nil {
+		d.events <- slotEvent{lane: l, kind: slotEmpty}
+		return
+	}
+	d.events <- slotEvent{lane: l, kind: slotStarted, pending: m.pending}
+	d.w.process(work, m, d.wakeLater)
+	d.events <- slotEvent{lane: l, kind: slotDone}
+}
+
+// wakeLater wakes a lane after a delay: the server sends no wake-up for a requeued message.
+func (d *dispatcher) wakeLater(l lane, delay time.Duration) {
+	time.AfterFunc(delay+time.Millisecond, func() { d.wake(l.subject()) })
+}
+
+// scan counts the messages in TASKS: at once, at intervals, and after each reconnect.
+func (d *dispatcher) scan(ctx context.Context) {
+	every := time.NewTicker(min(max(d.w.opts.AckWait/6, 100*time.Millisecond), 2*time.Second))
+	defer every.Stop()
+	connected := d.w.c.nc.StatusChanged(nats.CONNECTED)
+	defer d.w.c.nc.RemoveStatusListener(connected)
+	for {
+		subjects, err := d.w.c.taskSubjects(ctx)
+		if err != nil && ctx.Err() == nil {
+			d.w.log.WarnContext(ctx, "scan for tasks failed", "error", err)
+		}
+		counts, invalid := byLane(subjects)
+		d.w.sweep(ctx, invalid)
+		maps.DeleteFunc(counts, func(l lane, _ int) bool { return !d.w.accepts(l) })
+		if len(counts) > 0 {
+			select {
+			case d.scans <- counts:
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case <-every.C:
+		case <-connected:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

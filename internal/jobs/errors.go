@@ -1,0 +1,92 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Errors of Connect, Submit and whatever reads a record.
+var (
+	ErrUnknownTask  = errors.New("unknown task")
+	ErrBacklogFull  = errors.New("backlog of the tenant is full") // try again later
+	ErrKeyReused    = errors.New("the task exists with different data")
+	ErrServerTooOld = errors.New("NATS server is older than supported") // see MinServer
+)
+
+// Causes with which the context of a Handler ends. After ErrLeaseLost the task may already run elsewhere:
+// commit nothing. After the others the handler may still return the result of what it has; if it returns an
+// error, jobs writes a result that fits the cause.
+var (
+	ErrCancelled = errors.New("cancelled by its owner")
+	ErrLeaseLost = errors.New("lease lost")
+	ErrExpired   = errors.New("expiry time passed")
+	ErrDraining  = errors.New("worker is shutting down") // the task is requeued; the run is not an attempt
+)
+
+// Permanent marks an error of the fleet that every further attempt would meet too: the task ends dead.
+func Permanent(err error) error { return &permanentError{err} }
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Unavailable marks an error that occurred before anything of the task began and that another worker, or
+// this one later, may not meet. The task is requeued until a run can begin; such runs are not attempts.
+func Unavailable(err error) error { return &unavailableError{err} }
+
+type unavailableError struct{ err error }
+
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
+
+func isUnavailable(err error) bool {
+	_, ok := errors.AsType[*unavailableError](err)
+	return ok
+}
+
+// WithDetails adds to an error of the fleet what the task's result says when no attempt is left: what is
+// wrong and what to do about it. The task is retried as after any other error.
+func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
+
+type detailedError struct {
+	err     error
+	details schemas.Error
+}
+
+func (e *detailedError) Error() string { return e.err.Error() }
+func (e *detailedError) Unwrap() error { return e.err }
+
+// RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,
+// bad_data, bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed, expired.
+type RefusedError struct {
+	Code    string
+	Message string
+	Path    string // JSON Pointer into the data, or the name of an attribute; "" for the whole event
+	Hint    string
+}
+
+func refuse(code, path, format string, args ...any) *RefusedError {
+	return &RefusedError{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *RefusedError) Error() string { return e.Code + ": " + e.text() }
+
+// text is the message after its path, unless the message begins with it.
+func (e *RefusedError) text() string {
+	if e.Path == "" || strings.HasPrefix(e.Message, e.Path) {
+		return e.Message
+	}
+	return e.Path + ": " + e.Message
+}
+
+func (e *RefusedError) asError() *schemas.Error {
+	return &schemas.Error{Code: e.Code, Message: text.Truncate(e.text(), maxText), Hint: e.Hint}
+}
+
+// maxText bounds the text of an error in a record, in bytes.
+const maxText = 1000

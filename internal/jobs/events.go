@@ -1,0 +1,68 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const eventSource = "/codefleet" // of the events that the fleet publishes
+
+// reply publishes the result event of a task to the subject that its event requested, if any. A large result
+// stays in the object store: dataref and result_ref say where.
+func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result *schemas.Result) error {
+	if to == "" {
+		return nil
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	ev := event.New()
+	ev.SetID(rec.TaskID + "." + strconv.Itoa(rec.Run))
+	ev.SetSource(eventSource)
+	ev.SetType(schemas.TypeResult)
+	ev.SetSubject(rec.TaskID)
+	ev.SetTime(rec.EndedAt)
+	ev.SetExtension("tenant", rec.Tenant)
+	if rec.Result != nil && rec.Result.ResultRef != "" && len(data) > inlineMax {
+		if data, err = json.Marshal(rec.Result); err != nil {
+			return err
+		}
+		ev.SetExtension("dataref", rec.Result.ResultRef)
+	}
+	if err := ev.SetData(event.ApplicationJSON, data); err != nil {
+		return err
+	}
+	header, data, err := EncodeNATS(ev)
+	if err != nil {
+		return err
+	}
+	inject(ctx, header)
+	return c.nc.PublishMsg(&nats.Msg{Subject: to, Header: header, Data: data})
+}
+
+// publishProgress publishes progress, without waiting for the server.
+func (c *Client) publishProgress(tenant string, p schemas.Progress) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return c.nc.PublishMsg(&nats.Msg{
+		Subject: logSubject(tenant, p.TaskID),
+		Header: nats.Header{
+			"ce-specversion":     {event.CloudEventsVersionV1},
+			"ce-type":            {schemas.TypeProgress},
+			"ce-source":          {eventSource},
+			"ce-id":              {p.TaskID + "." + strconv.FormatInt(p.Time.UnixNano(), 36)},
+			"ce-subject":         {p.TaskID},
+			"ce-datacontenttype": {event.ApplicationJSON},
+		},
+		Data: data,
+	})
+}

@@ -1,0 +1,153 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// execute calls the handler under a lease, and completes or requeues the task.
+func (r *run) execute(work context.Context) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(work))
+	defer cancel(nil)
+	defer context.AfterFunc(work, func() { cancel(ErrDraining) })()
+	if !r.rec.ExpiresAt.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, r.rec.ExpiresAt, ErrExpired)
+		defer stop()
+	}
+	ctx, span := r.startSpan(ctx)
+	defer span.End()
+	tel, pool := r.w.c.tel, attrPool(r.pool)
+	if r.rec.Run == 1 {
+		tel.queued.Record(ctx, r.rec.StartedAt.Sub(r.rec.SubmittedAt).Seconds(), pool)
+	}
+	tel.running.Add(ctx, 1, pool)
+	defer tel.running.Add(ctx, -1, pool)
+
+	l := r.w.leases.start(r.m, r.id, r.rec.Run, cancel)
+	job := &Job{Task: r.task, Record: r.rec.Record, Event: r.event, FirstClaim: r.rec.StartedAt, r: r}
+	began := time.Now()
+	result, err := r.handle(ctx, job)
+	tel.run.Record(ctx, time.Since(began).Seconds(), pool)
+	cause := context.Cause(ctx)
+	if l.overdue() {
+		cause = ErrLeaseLost
+	}
+	after, done := context.WithTimeout(context.WithoutCancel(ctx), r.w.opts.AckWait)
+	defer done()
+	if err := r.finish(after, job, l, cause, result, err); err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
+	}
+	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
+}
+
+// startSpan starts task.run below the publisher's span, beside a span for the time in the queue.
+func (r *run) startSpan(ctx context.Context) (context.Context, trace.Span) {
+	ctx = extract(ctx, r.m.msg.Header, r.event)
+	attrs := trace.WithAttributes(
+		attribute.String("codefleet.task", r.id), attribute.String("codefleet.tenant", r.tenant),
+		attribute.String("codefleet.pool", r.pool), attribute.Int("codefleet.run", r.rec.Run))
+	began := r.rec.Attempts[len(r.rec.Attempts)-1].StartedAt
+	_, queue := r.w.c.tel.Start(ctx, "task.queue", attrs, trace.WithTimestamp(r.m.stored))
+	queue.End(trace.WithTimestamp(began))
+	//nolint:spancheck // the caller ends it
+	return r.w.c.tel.Start(ctx, "task.run", trace.WithSpanKind(trace.SpanKindConsumer), attrs)
+}
+
+// handle calls the handler. A panic is an error of the fleet.
+func (r *run) handle(ctx context.Context, j *Job) (result *schemas.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.w.log.ErrorContext(ctx, "handler panicked",
+				"task", r.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			result, err = nil, fmt.Errorf("handler panicked: %v", p)
+		}
+	}()
+	handler := r.handler
+	if handler == nil {
+		handler = r.w.opts.Handler
+	}
+	result, err = handler(ctx, j)
+	if err == nil && result == nil {
+		err = errors.New("handler returned neither a result nor an error")
+	}
+	return result, err
+}
+
+// finish completes or requeues the task of a run that has ended. When the lease is lost it does neither: the
+// message belongs to another run.
+func (r *run) finish(
+	ctx context.Context, job *Job, l *lease, cause error, result *schemas.Result, err error,
+) error {
+	defer l.release()
+	if errors.Is(cause, ErrLeaseLost) || errors.Is(err, ErrLeaseLost) {
+		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))
+		return ErrLeaseLost
+	}
+	if result == nil {
+		if result = r.finalResult(cause, err); result == nil {
+			return r.requeue(ctx, l, cause, err)
+		}
+	} else if r.retriesOn(result.Status) {
+		return r.retry(ctx, l, r.backoff(), string(result.Status), errorText(result.Error))
+	}
+	r.fill(result)
+	if err := validResult(result); err != nil {
+		result = resultWith(schemas.Dead, &schemas.Error{
+			Code: errcode.InvalidResult, Message: "the result does not match its schema", Cause: err.Error(),
+		})
+		r.fill(result)
+	}
+	job.emit.Lock()
+	emitted := job.emitted
+	job.emit.Unlock()
+	err = r.complete(ctx, result, result.Status == schemas.Dead, l.release)
+	if err == nil && emitted {
+		job.Emit(ctx, schemas.Progress{Stage: string(result.Status)})
+	}
+	return err
+}
+
+// finalResult returns the result of a run whose error completes the task, or nil if the task is requeued.
+func (r *run) finalResult(cause, err error) *schemas.Result {
+	var permanent *permanentError
+	switch {
+	case errors.Is(cause, ErrCancelled):
+		return resultWith(schemas.Cancelled, errorCancelled())
+	case errors.Is(cause, ErrExpired):
+		return resultWith(schemas.Expired, errorExpired())
+	case errors.Is(cause, ErrDraining):
+		return nil
+	case errors.As(err, &permanent):
+		return resultWith(schemas.Dead, &schemas.Error{
+			Code: errcode.FleetError, Message: "the fleet could not run the task", Cause: err.Error(),
+		})
+	case isUnavailable(err):
+		return nil
+	case r.attempts() >= r.maxAttempts():
+		e := r.errorExhausted()
+		if detailed, ok := errors.AsType[*detailedError](err); ok {
+			e = &detailed.details
+		}
+		e.Cause = err.Error()
+		return resultWith(schemas.Dead, e)
+	}
+	return nil
+}
+
+// retriesOn reports whether the task asks for another attempt after a result of this status, and has one left.
+func (r *run) retriesOn(status schemas.Status) bool {
+	return r.task.Retry != nil && slices.Contains(r.task.Retry.On, string(status)) && r.attempts() < r.maxAttempts()
+}

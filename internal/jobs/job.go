@@ -1,0 +1,113 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// SaveProgram writes the program (by: caller, llm, rules or skill) into the record before its first execution,
+// so that every run of the task executes the same. It must fit the record: at most 256 KiB. ErrLeaseLost when
+// the run is no longer this worker's.
+func (j *Job) SaveProgram(ctx context.Context, code, by string) error {
+	if len(code) > inlineMax {
+		return Permanent(fmt.Errorf("save program: %d bytes are more than %d", len(code), inlineMax))
+	}
+	if err := j.r.update(ctx, func(rec *storedRecord) { rec.Code, rec.GeneratedBy = code, by }); err != nil {
+		return fmt.Errorf("save program: %w", err)
+	}
+	return nil
+}
+
+// SetWaitsFor writes into the record what the task waits for; empty: nothing. The end of the task clears it.
+// ErrLeaseLost when the run is no longer this worker's.
+func (j *Job) SetWaitsFor(ctx context.Context, what string) error {
+	if err := j.r.update(ctx, func(rec *storedRecord) { rec.WaitsFor = what }); err != nil {
+		return fmt.Errorf("record what the task waits for: %w", err)
+	}
+	return nil
+}
+
+// Emit publishes progress or output of the task, in order. It does not wait for the server, so the progress may
+// be lost. Emit sets TaskID, Run and Time.
+func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
+	j.emit.Lock()
+	defer j.emit.Unlock()
+	j.emitted = true
+	p.TaskID, p.Run = j.r.id, j.Record.Run
+	if p.Time.IsZero() {
+		p.Time = time.Now().UTC()
+	}
+	if err := j.r.w.c.publishProgress(j.r.tenant, p); err != nil {
+		j.r.w.log.DebugContext(ctx, "progress not published", "task", j.r.id, "error", err)
+	}
+}
+
+// ErrTooManyPending is returned by RequestApproval when too many calls of the task wait already.
+var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
+
+// RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no answer
+// came before q.ExpiresAt. A call that is answered already, in an earlier run of the task or for all calls of
+// its tool, is not asked again. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
+// the call stays pending for the next run of the task. Errors: ErrTooManyPending, and ErrLeaseLost when the run
+// is no longer this worker's.
+func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {
+	r := j.r
+	c, notified := r.w.c, make(chan *nats.Msg, 64)
+	sub, err := c.nc.ChanSubscribe(notifySubject(r.tenant, r.id), notified)
+	if err != nil {
+		return q, fmt.Errorf("request approval: %w", err)
+	}
+	defer unsubscribe(sub)
+	// Before the record, so that no pending call is missing in the list.
+	if err := c.indexApproval(ctx, r.tenant, r.id, time.Until(q.ExpiresAt)); err != nil {
+		r.w.log.WarnContext(ctx, "pending approval not listed", "task", r.id, "error", err)
+	}
+	q.State, q.AskedAt = schemas.ApprovalPending, time.Now().UTC()
+	var now schemas.Approval
+	var full bool
+	if err := r.update(ctx, func(rec *storedRecord) { now, full = addApproval(&rec.Record, q) }); err != nil {
+		return q, fmt.Errorf("request approval: %w", err)
+	}
+	if full {
+		return q, ErrTooManyPending
+	}
+	if !isPending(now) {
+		return now, nil
+	}
+	j.Emit(ctx, schemas.Progress{Stage: "approval", Text: fmt.Sprintf(
+		"%s/%s waits for approval: codefleet approve %s %s", q.Server, q.Tool, r.id, q.Call)})
+	return r.waitForAnswer(ctx, notified, now)
+}
+
+// waitForAnswer returns the approval once it is not pending. It reads the record at every notification, and now
+// and then without one.
+func (r *run) waitForAnswer(
+	ctx context.Context, notified <-chan *nats.Msg, a schemas.Approval,
+) (schemas.Approval, error) {
+	expired := time.NewTimer(time.Until(a.ExpiresAt))
+	defer expired.Stop()
+	reread := time.NewTicker(rereadEvery)
+	defer reread.Stop()
+	for {
+		rec, err := r.w.c.loadLeader(ctx, r.tenant, r.id)
+		if err == nil {
+			if i := findApproval(&rec.Record, a.Call); i >= 0 && !isPending(rec.Approvals[i]) {
+				return rec.Approvals[i], nil
+			}
+		}
+		select {
+		case <-notified:
+		case <-reread.C:
+		case <-ctx.Done():
+			return a, context.Cause(ctx)
+		case <-expired.C:
+			err := r.update(ctx, func(rec *storedRecord) { a = expireApproval(&rec.Record, a.Call) })
+			return a, err
+		}
+	}
+}

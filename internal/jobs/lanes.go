@@ -1,0 +1,157 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	defaultMaxRunning = 1024      // tasks of one lane running at once in the whole fleet
+	laneIdle          = time.Hour // the server removes a consumer that was not used for this long
+	fetchWait         = 20 * time.Millisecond
+	fetchAllowance    = time.Second // for the response, which comes after fetchWait
+)
+
+// message is one delivery of TASKS to this worker.
+type message struct {
+	lane
+	msg     *nats.Msg
+	seq     uint64    // in TASKS
+	stored  time.Time // when it was published
+	pending int       // messages behind it
+	fetched time.Time // when it was requested: the server's ack wait began later
+}
+
+// lanes fetches messages and creates the consumers for it.
+type lanes struct {
+	c          *Client
+	ackWait    time.Duration
+	maxRunning func(tenant string) int
+
+	mu        sync.Mutex
+	consumers map[lane]bool        // that exist
+	inboxes   []*nats.Subscription // that no fetch uses now
+}
+
+// fetch returns the next message of a lane, or nil when none is available now.
+func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
+	if err := ls.ensureConsumer(ctx, l); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	msg, err := ls.pull(ctx, l)
+	if errors.Is(err, nats.ErrNoResponders) { // the consumer was idle for too long and removed
+		ls.forget(l)
+		if err = ls.ensureConsumer(ctx, l); err == nil {
+			msg, err = ls.pull(ctx, l)
+		}
+	}
+	if err != nil {
+		ls.forget(l)
+		return nil, fmt.Errorf("fetch a task of %s: %w", l.subject(), err)
+	}
+	if msg.Reply == "" { // a status: the lane is empty, or at the tenant's cap
+		return nil, nil
+	}
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("fetch a task of %s: %w", l.subject(), err)
+	}
+	return &message{
+		lane: l, msg: msg, seq: meta.Sequence.Stream, stored: meta.Timestamp,
+		pending: int(meta.NumPending), fetched: began,
+	}, nil
+}
+
+// pull requests one message: the server responds with it, or with a status after fetchWait. A stopping worker
+// does not cancel the request, since the server may have sent a message that no other worker gets before the
+// ack wait ends.
+//
+// Each concurrent pull has its own inbox. The connection's shared one cannot be used: it tells responses apart
+// by their subject, and that of a pulled message is the one it was published on.
+func (ls *lanes) pull(ctx context.Context, l lane) (*nats.Msg, error) {
+	inbox, err := ls.inbox()
+	if err != nil {
+		return nil, err
+	}
+	request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, fetchWait.Nanoseconds())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchAllowance)
+	defer cancel()
+	err = ls.c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamTasks+"."+l.consumer(), inbox.Subject, request)
+	var msg *nats.Msg
+	if err == nil {
+		msg, err = inbox.NextMsgWithContext(ctx)
+	}
+	if err != nil { // a late response must not reach the inbox of another pull
+		return nil, errors.Join(err, inbox.Unsubscribe())
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.inboxes = append(ls.inboxes, inbox)
+	return msg, nil
+}
+
+func (ls *lanes) inbox() (*nats.Subscription, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if n := len(ls.inboxes); n > 0 {
+		inbox := ls.inboxes[n-1]
+		ls.inboxes = ls.inboxes[:n-1]
+		return inbox, nil
+	}
+	return ls.c.nc.SubscribeSync(ls.c.nc.NewInbox())
+}
+
+// close ends the inboxes. Call it when no pull is in progress.
+func (ls *lanes) close() error {
+	var errs []error
+	for _, inbox := range ls.inboxes {
+		errs = append(errs, inbox.Unsubscribe())
+	}
+	ls.inboxes = nil
+	return errors.Join(errs...)
+}
+
+func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.consumers[l] {
+		return nil
+	}
+	_, err := ls.c.js.CreateOrUpdateConsumer(ctx, streamTasks, jetstream.ConsumerConfig{
+		Durable: l.consumer(), FilterSubject: l.subject(), AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: ls.ackWait, MaxDeliver: -1, MaxAckPending: ls.maxRunning(l.tenant), InactiveThreshold: laneIdle,
+	})
+	if err != nil {
+		return fmt.Errorf("create consumer %s: %w", l.consumer(), err)
+	}
+	ls.consumers[l] = true
+	return nil
+}
+
+func (ls *lanes) forget(l lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.consumers, l)
+}
+
+// acknowledge removes the message from TASKS. It waits for the server; inProgress and requeue do not.
+func (m *message) acknowledge(ctx context.Context, c *Client) error {
+	_, err := c.request(ctx, m.msg.Reply, []byte("+ACK"))
+	return err
+}
+
+// inProgress restarts the server's ack wait.
+func (m *message) inProgress(c *Client) error { return c.nc.Publish(m.msg.Reply, []byte("+WPI")) }
+
+// requeue returns the message for delivery after delay. Its record must say that the task does not run: if
+// another worker has taken the message over, a requeue starts one more run.
+func (m *message) requeue(c *Client, delay time.Duration) error {
+	return c.nc.Publish(m.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
+}

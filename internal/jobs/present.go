@@ -1,0 +1,60 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const presenceEvery = presenceTTL / 3
+
+// Info returns what the worker's presence says now.
+func (w *Worker) Info() schemas.Worker {
+	var info schemas.Worker
+	if w.opts.Info != nil {
+		info = w.opts.Info()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	info.Name, info.Host, info.Started, info.Seen = w.opts.Name, w.host, w.started, time.Now().UTC()
+	info.Pools, info.Slots, info.Busy, info.State = w.opts.Pools, w.opts.Slots, w.busy, "running"
+	if w.draining {
+		info.State = "draining"
+	}
+	return info
+}
+
+// publishPresence publishes the worker's presence until ctx ends, and then removes it.
+func (w *Worker) publishPresence(ctx context.Context) {
+	every := time.NewTicker(presenceEvery)
+	defer every.Stop()
+	key := presenceKey(w.opts.Name)
+	for {
+		if err := w.publishInfo(ctx, key); err != nil && ctx.Err() == nil {
+			w.log.WarnContext(ctx, "presence not published", "error", err)
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			if kv, err := w.c.js.KeyValue(ctx, bucketWorkers); err == nil {
+				w.logError(ctx, "presence not removed", kv.Purge(ctx, key))
+			}
+			return
+		}
+	}
+}
+
+func (w *Worker) publishInfo(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	data, err := json.Marshal(w.Info())
+	if err != nil {
+		return err
+	}
+	_, err = w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
+	return err
+}

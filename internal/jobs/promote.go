@@ -1,0 +1,78 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+const (
+	promoteWait     = 20 * time.Second // of one request for due messages
+	fullBacklogWait = 5 * time.Second
+)
+
+// promote moves due messages from DELAYED to TASKS until ctx ends. Every worker does so, for all pools.
+func (w *Worker) promote(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.promoteNext(ctx); err != nil && ctx.Err() == nil {
+			w.log.WarnContext(ctx, "delayed task not promoted", "error", err)
+			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
+		}
+	}
+}
+
+// promoteNext waits for one due message. The request has an inbox of its own: when that ends, the server sends
+// nothing more.
+func (w *Worker) promoteNext(ctx context.Context) error {
+	nc := w.c.nc
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return err
+	}
+	defer unsubscribe(sub)
+	request := fmt.Appendf(nil, `{"batch": 1, "expires": %d}`, promoteWait.Nanoseconds())
+	err = nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamDelayed+"."+promoter, sub.Subject, request)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, promoteWait+requestTimeout)
+	defer cancel()
+	msg, err := sub.NextMsgWithContext(wait)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	case msg.Reply == "": // a status: nothing was due
+		if status := msg.Header.Get("Status"); status != "408" {
+			return fmt.Errorf("server says %s %s", status, msg.Header.Get("Description"))
+		}
+		return nil
+	}
+	return w.promoteMessage(context.WithoutCancel(ctx), msg)
+}
+
+func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, promoteAckWait)
+	defer cancel()
+	subject, id, ok := cutLast(msg.Subject)
+	l, isLane := laneOf(subject)
+	if !ok || !isLane {
+		return w.c.nc.Publish(msg.Reply, []byte("+TERM not a task of the fleet"))
+	}
+	out := &nats.Msg{Subject: l.subject(), Header: withoutServerHeaders(msg.Header), Data: msg.Data}
+	// Not the id of the run's first message: the server may remember that as a duplicate.
+	_, err := w.c.publishOnce(ctx, out, id+"."+msg.Header.Get(runHeader)+".due")
+	if isSubjectFull(err) {
+		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, fullBacklogWait.Nanoseconds()))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.c.request(ctx, msg.Reply, []byte("+ACK"))
+	return err
+}

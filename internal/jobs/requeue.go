@@ -1,0 +1,134 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	defaultBackoff      = time.Second
+	maxBackoff          = 10 * time.Minute
+	maxUnavailableDelay = 30 * time.Second
+	maxShortDelay       = time.Second // up to which a task keeps its place below the tenant's cap
+)
+
+// requeue returns a task to the queue: after a shutdown at once, after an error of the fleet with a delay.
+func (r *run) requeue(ctx context.Context, l *lease, cause, err error) error {
+	switch {
+	case errors.Is(cause, ErrDraining):
+		return r.requeueNow(ctx, l)
+	case isUnavailable(err):
+		return r.retry(ctx, l, r.unavailableDelay(), outcomeUnavailable, err.Error())
+	default:
+		return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())
+	}
+}
+
+func (r *run) requeueNow(ctx context.Context, l *lease) error {
+	if err := r.update(ctx, toRetryWait(outcomeDrained, "")); err != nil {
+		return err
+	}
+	l.release()
+	if err := r.m.requeue(r.w.c, 0); err != nil {
+		return err
+	}
+	return r.w.c.nc.Publish(wakePrefix+r.pool+"."+r.priority+"."+r.tenant, nil)
+}
+
+// retry requeues a task with a delay. During a short one, its message stays in TASKS and counts against the
+// tenant's cap.
+func (r *run) retry(ctx context.Context, l *lease, delay time.Duration, outcome, text string) error {
+	r.w.c.tel.retried.Add(ctx, 1, attrPool(r.pool))
+	r.w.log.InfoContext(ctx, "task requeued", "task", r.id, "run", r.rec.Run, "outcome", outcome, "delay", delay)
+	if delay > maxShortDelay {
+		defer l.release()
+		return r.delayUntil(ctx, time.Now().Add(delay), toRetryWait(outcome, text))
+	}
+	if err := r.update(ctx, toRetryWait(outcome, text)); err != nil {
+		return err
+	}
+	l.release()
+	r.later(r.lane, delay)
+	return r.m.requeue(r.w.c, delay)
+}
+
+// toRetryWait returns the change of the record at the end of a run that another follows.
+func toRetryWait(outcome, text string) func(*storedRecord) {
+	now := time.Now().UTC()
+	return func(rec *storedRecord) {
+		rec.Status, rec.LeaseUntil = schemas.RetryWait, time.Time{}
+		endRun(rec, now, outcome, text)
+	}
+}
+
+// delayUntil stores the message in DELAYED, changes the record, and acknowledges. A crash in between leaves an
+// extra timer, whose message will not own the record.
+//
+// Tasks that run later wait in DELAYED, since in TASKS they would count against the tenant's cap. When the time
+// has come, the server republishes the message on due.…, and a worker moves it to TASKS (promote).
+func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedRecord)) error {
+	msg := &nats.Msg{
+		Subject: delayedSubject(r.tenant, r.id), Header: withoutServerHeaders(r.m.msg.Header), Data: r.m.msg.Data,
+	}
+	msg.Header.Set(runHeader, strconv.Itoa(r.rec.Run))
+	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano)) // nats.go's option drops fractions
+	msg.Header.Set("Nats-Schedule-Target", "due."+r.pool+"."+r.priority+"."+r.tenant+"."+r.id)
+	if _, err := r.w.c.js.PublishMsg(ctx, msg); err != nil {
+		return fmt.Errorf("delay task %s: %w", r.id, err)
+	}
+	err := r.update(ctx, func(rec *storedRecord) {
+		change(rec)
+		rec.QueueSeq = 0
+	})
+	if err != nil {
+		return err
+	}
+	return r.m.acknowledge(ctx, r.w.c)
+}
+
+// backoff returns the delay of a retry: it doubles with each attempt.
+func (r *run) backoff() time.Duration {
+	base := defaultBackoff
+	if r.task.Retry != nil && r.task.Retry.BackoffS > 0 {
+		base = time.Duration(r.task.Retry.BackoffS * float64(time.Second))
+	}
+	return jittered(doubled(base, r.attempts()-1))
+}
+
+// unavailableDelay returns the delay after a run that could not begin: it doubles with each such run in a row.
+func (r *run) unavailableDelay() time.Duration {
+	n := 0
+	for _, a := range slices.Backward(r.rec.Attempts) {
+		if a.Outcome != outcomeUnavailable && a.Outcome != "" { // the latest has none yet
+			break
+		}
+		n++
+	}
+	return jittered(min(maxUnavailableDelay, doubled(defaultBackoff, n)))
+}
+
+// jittered returns a random delay from d/2 to d, so that tasks that failed together do not return together.
+func jittered(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads retries, hides nothing
+}
+
+// doubled returns base doubled n times, up to maxBackoff or a longer base.
+func doubled(base time.Duration, n int) time.Duration {
+	limit := max(maxBackoff, base)
+	for range n {
+		if base > limit/2 { // doubling on could overflow
+			return limit
+		}
+		base *= 2
+	}
+	return base
+}

@@ -1,0 +1,92 @@
+package jobs
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// What a slim result keeps of lists and maps that are small as a rule, but have no bound.
+const (
+	slimTools      = 100      // selected tools
+	slimLabelBytes = 64 << 10 // of labels; a larger map is left out
+)
+
+// slim returns a copy of r that fits a record, whatever r holds; the whole is at ref. It leaves out what is
+// large as a rule and bounds the rest.
+func slim(r *schemas.Result, ref string) *schemas.Result {
+	s := *r
+	s.ResultRef = ref
+	s.Result, s.Output, s.Stderr, s.Code = nil, "", "", ""
+	s.Guardrails, s.Egress, s.Artifacts = nil, nil, []schemas.Artifact{}
+	s.Tools.Calls = []schemas.ToolCall{}
+	s.Tools.Selected = s.Tools.Selected[:min(slimTools, len(s.Tools.Selected))]
+	s.Workspace.Changed, s.Workspace.Conflicts = []string{}, []string{}
+	if labelBytes(s.Labels) > slimLabelBytes {
+		s.Labels = nil
+	}
+	s.Tools.Degraded = text.Truncate(s.Tools.Degraded, maxText)
+	if s.Error != nil {
+		e := *s.Error
+		e.Message, e.Cause = text.Truncate(e.Message, maxText), text.Truncate(e.Cause, maxText)
+		e.Hint = text.Truncate(e.Hint, maxText)
+		s.Error = &e
+	}
+	return &s
+}
+
+func labelBytes(labels map[string]string) (n int) {
+	for k, v := range labels {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// fillEmpty sets what the schema requires and a result may lack.
+func fillEmpty(res *schemas.Result, workspace string) {
+	res.Workspace.Name = cmp.Or(res.Workspace.Name, workspace)
+	if res.Artifacts == nil {
+		res.Artifacts = []schemas.Artifact{}
+	}
+	for _, list := range []*[]string{&res.Tools.Selected, &res.Workspace.Changed, &res.Workspace.Conflicts} {
+		if *list == nil {
+			*list = []string{}
+		}
+	}
+	if res.Tools.Calls == nil {
+		res.Tools.Calls = []schemas.ToolCall{}
+	}
+}
+
+func validResult(res *schemas.Result) error {
+	if !res.Status.Terminal() {
+		return fmt.Errorf("status %q is not terminal", res.Status)
+	}
+	data, err := json.Marshal(res)
+	if err != nil {
+		return err
+	}
+	return schemas.Validate(schemas.ResultV1, data)
+}
+
+func milliseconds(d time.Duration) float64 { return max(0, float64(d.Microseconds())/1000) }
+
+func errorCancelled() *schemas.Error {
+	return &schemas.Error{Code: errcode.Cancelled, Message: "the task was cancelled"}
+}
+
+func errorExpired() *schemas.Error {
+	return &schemas.Error{Code: errcode.Expired, Message: "the task's expirytime passed before it ended"}
+}
+
+func errorText(e *schemas.Error) string {
+	if e == nil {
+		return ""
+	}
+	return e.Error()
+}

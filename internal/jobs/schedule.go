@@ -1,0 +1,156 @@
+package jobs
+
+import (
+	"slices"
+	"time"
+)
+
+// schedule chooses the lane from which a free slot fetches next: by priority first, then by turns of the
+// tenants. A tenant with a warm box may overtake one whose box would have to be created in place of another
+// tenant's, for a limited time, so that no tenant starves. One goroutine uses it.
+type schedule struct {
+	lanes    map[lane]*laneState
+	queues   [3][]*laneState // of lanes to fetch from, in turn order; by index in priorities
+	picks    uint
+	lastDone time.Time // when the latest run ended
+}
+
+// laneState is what a worker assumes about a lane.
+type laneState struct {
+	lane
+	want    int  // messages worth fetching
+	queued  bool // it is in its queue
+	pending int  // messages behind the latest one delivered, as the server counted
+	running int  // messages that this worker processes
+
+	overtaken time.Time // when another lane first overtook it; zero: none has
+}
+
+const (
+	maxOvertaken = 250 * time.Millisecond // for how long others may overtake a lane
+	warmWait     = 5 * time.Millisecond   // after a run, for the next task of its tenant to arrive
+)
+
+func newSchedule() *schedule { return &schedule{lanes: map[lane]*laneState{}} }
+
+func (s *schedule) state(l lane) *laneState {
+	st, ok := s.lanes[l]
+	if !ok {
+		st = &laneState{lane: l}
+		s.lanes[l] = st
+	}
+	return st
+}
+
+// expect notes that the lane has at least n messages to fetch.
+func (s *schedule) expect(l lane, n int) {
+	st := s.state(l)
+	st.want = max(st.want, n)
+	s.enqueue(st)
+}
+
+// wake notes that one more message was published to the lane.
+func (s *schedule) wake(l lane) {
+	st := s.state(l)
+	st.want++
+	s.enqueue(st)
+}
+
+func (s *schedule) enqueue(st *laneState) {
+	if st.queued || st.want <= 0 {
+		return
+	}
+	if i := slices.Index(priorities, st.priority); i >= 0 {
+		st.queued = true
+		s.queues[i] = append(s.queues[i], st)
+	}
+}
+
+// next removes and returns the lane to fetch from. warm are the tenants that may overtake others; nil: turns
+// only. Without a lane, wait may say when to call next again, although nothing changed.
+func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, wait time.Duration) {
+	for _, priority := range orderOf(s.picks + 1) {
+		queue := s.queues[priority]
+		if len(queue) == 0 {
+			continue
+		}
+		i, wait := s.choose(queue, now, warm)
+		if wait > 0 {
+			return lane{}, false, wait
+		}
+		s.picks++
+		st := queue[i]
+		s.queues[priority] = slices.Delete(queue, i, i+1)
+		st.queued, st.overtaken = false, time.Time{}
+		st.want = max(0, st.want-1)
+		s.enqueue(st) // behind the others
+		return st.lane, true, 0
+	}
+	return lane{}, false, 0
+}
+
+// choose returns the index of the next lane of a queue, or how long to wait for a task of a warm tenant.
+func (s *schedule) choose(queue []*laneState, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
+	first := queue[0]
+	if len(warm) == 0 || warm[first.tenant] {
+		return 0, 0
+	}
+	if first.overtaken.IsZero() {
+		first.overtaken = now
+	}
+	left := first.overtaken.Add(maxOvertaken).Sub(now)
+	if left <= 0 {
+		return 0, 0
+	}
+	if i := slices.IndexFunc(queue, func(st *laneState) bool { return warm[st.tenant] }); i > 0 {
+		return i, 0
+	}
+	return 0, max(0, min(left, s.lastDone.Add(warmWait).Sub(now)))
+}
+
+// orderOf returns the order of priorities for a pick: high, normal, low, except that every fourth pick begins
+// with normal and every sixteenth with low, so that neither starves.
+func orderOf(pick uint) [3]int {
+	switch {
+	case pick%16 == 0:
+		return [3]int{2, 1, 0}
+	case pick%4 == 0:
+		return [3]int{1, 2, 0}
+	}
+	return [3]int{0, 1, 2}
+}
+
+// started notes a delivered message, with pending ones behind it.
+func (s *schedule) started(l lane, pending int) {
+	st := s.state(l)
+	st.running++
+	st.pending = pending
+	st.want = pending
+	s.enqueue(st)
+}
+
+// empty notes that a fetch returned nothing: the lane is empty, or at the tenant's cap.
+func (s *schedule) empty(l lane) { s.state(l).want = 0 }
+
+// done notes the end of a run, which made room below the tenant's cap.
+func (s *schedule) done(l lane, now time.Time) {
+	s.lastDone = now
+	st := s.state(l)
+	st.running--
+	if st.pending > 0 {
+		s.expect(l, 1)
+	}
+	if st.running == 0 && !st.queued && st.want == 0 && st.pending == 0 {
+		delete(s.lanes, l)
+	}
+}
+
+// counted notes that TASKS holds n messages of the lane, those of running tasks included.
+func (s *schedule) counted(l lane, n int) {
+	st := s.state(l)
+	if n > st.running {
+		s.expect(l, 1)
+	} else if st.running == 0 && !st.queued {
+		delete(s.lanes, l)
+	}
+}

@@ -1,0 +1,64 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Spend adds tokens to what the tenant spent on a day of UTC, in the whole fleet, and returns the sum. After
+// an error they may be counted or not.
+func (c *Client) Spend(ctx context.Context, tenant string, day time.Time, tokens int) (total int, err error) {
+	msg := nats.NewMsg(spentSubject(tenant, day))
+	msg.Header.Set("Nats-Incr", strconv.Itoa(tokens))
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	response, err := c.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return 0, fmt.Errorf("count tokens of %s: %w", tenant, err)
+	}
+	return parseCounter(response.Data)
+}
+
+// Spent returns the tokens that the tenant spent on a day of UTC.
+func (c *Client) Spent(ctx context.Context, tenant string, day time.Time) (total int, err error) {
+	s, err := c.js.Stream(ctx, streamSpent)
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.GetLastMsgForSubject(ctx, spentSubject(tenant, day))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read what %s spent: %w", tenant, err)
+	}
+	return parseCounter(m.Data)
+}
+
+// parseCounter parses the value of a counter: {"val": "42"}.
+func parseCounter(data []byte) (int, error) {
+	var v struct {
+		Val   string `json:"val"`
+		Error *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return 0, err
+	}
+	if v.Error != nil {
+		return 0, errors.New(v.Error.Description)
+	}
+	return strconv.Atoi(v.Val)
+}
+
+func spentSubject(tenant string, day time.Time) string {
+	return "spent." + tenant + "." + day.UTC().Format("20060102")
+}

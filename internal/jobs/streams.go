@@ -1,0 +1,144 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Streams and buckets, and the subjects of their messages.
+const (
+	streamTasks   = "TASKS"        // tasks.<pool>.<priority>.<tenant>
+	streamRecords = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
+	streamLogs    = "LOGS"         // log.<tenant>.<task>
+	streamDead    = "DLQ"          // dlq.<tenant>.<task or sequence>
+	streamDelayed = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
+	streamJournal = "JOURNAL"      // journal.<tenant>.<task>.<key>
+	streamHistory = "HISTORY"      // history.<tenant>
+	streamSpent   = "SPENT"        // spent.<tenant>.<day>
+	streamAudit   = "AUDIT"        // audit.<tenant>
+	streamAsked   = "ASKED"        // asked.<tenant>.<task>
+	bucketWorkers = "workers"
+	bucketObjects = "PAYLOADS"
+
+	recordPrefix = "$KV.TASKSTATE."
+	auditPrefix  = "audit."
+	notifyPrefix = "notify." // then <tenant>.<task>: the server republishes every record there
+	wakePrefix   = "wake."   // then a lane: the server republishes the headers of every task there
+)
+
+const (
+	logsRetention    = 72 * time.Hour
+	deadRetention    = 30 * 24 * time.Hour
+	journalRetention = 7 * 24 * time.Hour
+	auditRetention   = 90 * 24 * time.Hour
+	historyRetention = 90 * 24 * time.Hour
+	spentRetention   = 40 * 24 * time.Hour
+	presenceTTL      = 9 * time.Second // three heartbeats
+	logsPerTask      = 10_000
+	maxLogBytes      = 4 << 30
+	historyPerTenant = 500
+	maxConsumers     = 100_000 // one per lane with recent tasks; the server's default is 1,000
+	dedupeWindow     = 2 * time.Minute
+
+	promoter       = "promote" // the consumer of due tasks
+	promoteAckWait = 5 * time.Second
+)
+
+func recordSubject(tenant, id string) string  { return recordPrefix + tenant + "." + id }
+func notifySubject(tenant, id string) string  { return notifyPrefix + tenant + "." + id }
+func logSubject(tenant, id string) string     { return "log." + tenant + "." + id }
+func delayedSubject(tenant, id string) string { return "delayed." + tenant + "." + id }
+
+// Provision creates the streams and buckets, or updates their settings to those of this version. Stored
+// data stay. Several processes may call it at once and at any time. The server must run with
+// sync_interval: always, or a power failure can lose acknowledged tasks.
+func (c *Client) Provision(ctx context.Context) error {
+	for _, s := range c.streams() {
+		if _, err := c.js.CreateOrUpdateStream(ctx, s); err != nil {
+			return fmt.Errorf("provision stream %s: %w", s.Name, err)
+		}
+	}
+	_, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketWorkers, Description: "live workers", Storage: jetstream.MemoryStorage,
+		TTL: presenceTTL, History: 1, Replicas: c.opts.Storage.Replicas,
+	})
+	if err != nil {
+		return fmt.Errorf("provision bucket %s: %w", bucketWorkers, err)
+	}
+	_, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		Bucket: bucketObjects, Description: "task data and results that are too large for a message",
+		TTL: c.opts.Storage.Retention + 24*time.Hour, Storage: jetstream.FileStorage, Replicas: c.opts.Storage.Replicas,
+	})
+	if err != nil {
+		return fmt.Errorf("provision bucket %s: %w", bucketObjects, err)
+	}
+	return c.provisionDelayed(ctx)
+}
+
+// streams configures all streams; they are kept on disk. LOGS and HISTORY acknowledge messages before they
+// are on disk, the others after (the server's sync_interval).
+func (c *Client) streams() []jetstream.StreamConfig {
+	all := []jetstream.StreamConfig{{
+		Name: streamTasks, Description: "tasks to run, removed when completed",
+		Subjects: []string{"tasks.*.*.*"}, Retention: jetstream.WorkQueuePolicy,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: c.opts.Storage.MaxBacklog,
+		MaxConsumers: maxConsumers, Duplicates: dedupeWindow, AllowDirect: true,
+		// Wakes the workers, once the task is stored.
+		RePublish: &jetstream.RePublish{Source: "tasks.>", Destination: wakePrefix + ">", HeadersOnly: true},
+	}, {
+		Name: streamRecords, Description: "one record per task",
+		Subjects: []string{recordPrefix + ">"}, MaxMsgsPerSubject: c.opts.Storage.Revisions,
+		Discard: jetstream.DiscardNew, AllowMsgTTL: true, AllowRollup: true, DenyDelete: true, AllowDirect: true,
+		RePublish: &jetstream.RePublish{Source: recordPrefix + ">", Destination: notifyPrefix + ">"},
+	}, {
+		Name: streamLogs, Description: "progress and output, not synced",
+		Subjects: []string{"log.*.*"}, MaxAge: logsRetention, MaxMsgsPerSubject: logsPerTask,
+		MaxBytes: maxLogBytes, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}, {
+		Name: streamDead, Description: "tasks that ended dead and events that were refused",
+		Subjects: []string{"dlq.*.*"}, MaxAge: deadRetention, AllowDirect: true, Duplicates: dedupeWindow,
+	}, {
+		Name: streamJournal, Description: "tool calls of tasks, for later runs to replay",
+		Subjects: []string{"journal.*.*.*"}, MaxAge: journalRetention, MaxMsgsPerSubject: 1, AllowDirect: true,
+	}, {
+		Name: streamAudit, Description: "tool calls and their outcomes",
+		Subjects: []string{auditPrefix + "*"}, MaxAge: auditRetention, DenyDelete: true,
+		DenyPurge: true, AllowDirect: true,
+	}, {
+		Name: streamAsked, Description: "tasks with tool calls that wait for approval; the calls are in their records",
+		Subjects: []string{"asked.*.*"}, MaxAge: journalRetention, MaxMsgsPerSubject: 1,
+		AllowMsgTTL: true, AllowDirect: true,
+	}, {
+		Name: streamHistory, Description: "tools that the tasks of a tenant used, not synced",
+		Subjects: []string{"history.*"}, MaxAge: historyRetention, MaxMsgsPerSubject: historyPerTenant,
+		MaxMsgSize: MaxHistoryEntry + 1024, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}, {
+		Name: streamSpent, Description: "tokens of language models by tenant and day",
+		Subjects: []string{"spent.*.*"}, MaxAge: spentRetention, AllowMsgCounter: true, AllowDirect: true,
+	}, {
+		Name: streamDelayed, Description: "timers of tasks that run later",
+		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,
+		AllowMsgSchedules: true, AllowMsgTTL: true, AllowDirect: true, Duplicates: dedupeWindow,
+	}}
+	for i := range all {
+		all[i].Storage = jetstream.FileStorage
+		all[i].Replicas = c.opts.Storage.Replicas
+	}
+	return all
+}
+
+// provisionDelayed creates the consumer with which all workers move due tasks to their lane.
+func (c *Client) provisionDelayed(ctx context.Context) error {
+	_, err := c.js.CreateOrUpdateConsumer(ctx, streamDelayed, jetstream.ConsumerConfig{
+		Durable: promoter, FilterSubject: "due.>", AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: promoteAckWait, MaxDeliver: -1, MaxAckPending: 1000,
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
+		return fmt.Errorf("provision consumer of %s: %w", streamDelayed, err)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"mime"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// submission is a task event that was checked: what Submit queues and a worker runs. Both check it with the
+// same code, since events also reach workers straight from foreign producers.
+type submission struct {
+	lane
+	id        string
+	workspace string
+	session   string
+	replyTo   string
+	expires   time.Time
+	task      schemas.Task
+	event     event.Event
+	data      []byte // of the event, fetched if it was elsewhere
+}
+
+const (
+	// MaxData is the largest task data that Submit accepts, in bytes.
+	MaxData = 32 << 20
+
+	defaultPool      = "default"
+	defaultPriority  = "normal"
+	defaultWorkspace = "main"
+	maxKey           = 1024 // bytes of an idempotency key
+	maxSummary       = 200  // bytes of a description in a list of tasks
+)
+
+// Check returns the *RefusedError with which Submit would refuse ev, or nil. It sends nothing.
+func (c *Client) Check(tenant string, ev event.Event) error {
+	_, err := c.newSubmission(tenant, ev)
+	return err
+}
+
+// newSubmission checks an event that is submitted through this client.
+func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error) {
+	if err := checkEvent(ev); err != nil {
+		return submission{}, refuse(errcode.BadEvent, "", "%s", err)
+	}
+	s := submission{lane: lane{tenant: tenant}, event: ev, data: ev.Data()}
+	if len(s.data) > MaxData {
+		return submission{}, refuse(errcode.TooLarge, "",
+			"data of %d bytes, at most %d are accepted", len(s.data), MaxData)
+	}
+	if _, ok := ev.Extensions()["dataref"]; ok {
+		return submission{}, refuse(errcode.BadEvent, "dataref",
+			"send the data itself: the fleet moves large data to its store by itself")
+	}
+	return s, s.check(c.opts.AnyInbox, c.opts.Policy)
+}
+
+// check checks s.event and s.data and derives the rest. What is wrong gets its default, so that a refused
+// event has a record and a reply too. A pool and priority that are set, those of the message's subject, must
+// agree with the event's. It returns the first error.
+func (s *submission) check(anyInbox bool, policy Policy) error {
+	s.id = eventTaskID(s.tenant, s.event)
+	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
+}
+
+// eventTaskID returns the id of the task that ev submits, whether or not ev is valid.
+func eventTaskID(tenant string, ev event.Event) string {
+	return TaskID(tenant, ev.Source(), cmp.Or(extension(ev, "idempotencykey"), ev.ID()))
+}
+
+func (s *submission) checkAttributes() error {
+	badName := s.checkNames()
+	priority := extension(s.event, "priority")
+	known := slices.Contains(priorities, priority)
+	inQueue := s.priority
+	if s.priority == "" {
+		s.priority = defaultPriority
+		if known {
+			s.priority = priority
+		}
+	}
+	expires, badTime := types.ParseTime(cmp.Or(extension(s.event, "expirytime"), "0001-01-01T00:00:00Z"))
+	if badTime == nil {
+		s.expires = expires.UTC()
+	}
+	switch t := extension(s.event, "tenant"); {
+	case s.event.Type() != schemas.TypeTask:
+		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s",
+			text.Truncate(s.event.Type(), maxText), schemas.TypeTask)
+	case t != "" && t != s.tenant:
+		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than its sender's")
+	case len(extension(s.event, "idempotencykey")) > maxKey:
+		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
+	case badName != nil:
+		return badName
+	case priority != "" && !known:
+		return refuse(errcode.BadEvent, "priority", "%q is not one of high, normal, low",
+			text.Truncate(priority, maxText))
+	case priority != "" && inQueue != "" && priority != inQueue:
+		return refuse(errcode.BadEvent, "priority", "the event says %s, its subject %s", priority, inQueue)
+	case badTime != nil:
+		return refuse(errcode.BadEvent, "expirytime", "not a time as in RFC 3339")
+	}
+	return nil
+}
+
+func (s *submission) checkNames() error {
+	if err := schemas.CheckName("tenant", s.tenant); err != nil {
+		return refuse(errcode.BadName, "tenant", "%s", err)
+	}
+	s.workspace = defaultWorkspace
+	for what, to := range map[string]*string{"workspace": &s.workspace, "session": &s.session} {
+		value := extension(s.event, what)
+		if value == "" {
+			continue
+		}
+		if err := schemas.CheckName(what, value); err != nil {
+			return refuse(errcode.BadName, what, "%s", err)
+		}
+		*to = value
+	}
+	return nil
+}
+
+func (s *submission) checkReplyTo(anyInbox bool) error {
+	to := extension(s.event, "replyto")
+	if to == "" || replyAllowed(s.tenant, to, anyInbox) {
+		s.replyTo = to
+		return nil
+	}
+	r := refuse(errcode.BadReplyTo, "replyto", "the result cannot be sent to this subject")
+	r.Hint = fmt.Sprintf("use a subject below notify.%s.reply or _INBOX.%s", s.tenant, s.tenant)
+	return r
+}
+
+// replyAllowed reports whether results may be sent to a subject of a tenant's choice.
+func replyAllowed(tenant, subject string, anyInbox bool) bool {
+	if len(subject) > 512 || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains("."+subject+".", "..") {
+		return false
+	}
+	return strings.HasPrefix(subject, "notify."+tenant+".reply.") ||
+		strings.HasPrefix(subject, "_INBOX."+tenant+".") ||
+		anyInbox && strings.HasPrefix(subject, "_INBOX.")
+}
+
+func (s *submission) decode() error {
+	if ct := s.event.DataContentType(); ct != "" {
+		media, _, err := mime.ParseMediaType(ct)
+		if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+			return refuse(errcode.BadData, "datacontenttype", "data of type %q: a task is application/json",
+				text.Truncate(ct, maxText))
+		}
+	}
+	if len(s.data) == 0 {
+		return refuse(errcode.BadData, "", "the event has no data")
+	}
+	err := schemas.Decode(schemas.TaskV1, s.data, &s.task)
+	if invalid, ok := errors.AsType[*schemas.InvalidError](err); ok {
+		return &RefusedError{Code: errcode.BadData, Path: cmp.Or(invalid.At[0].Path, "/"), Message: invalid.Error()}
+	}
+	if err != nil {
+		return refuse(errcode.BadData, "", "%s", err)
+	}
+	if s.pool != "" && s.task.Pool != "" && s.pool != s.task.Pool {
+		return refuse(errcode.BadData, "/pool", "the data say %s, the subject %s", s.task.Pool, s.pool)
+	}
+	for i, pattern := range s.task.Artifacts {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return refuse(errcode.BadData, fmt.Sprint("/artifacts/", i),
+				"pattern %q: unclosed bracket or trailing backslash", pattern)
+		}
+	}
+	s.pool = cmp.Or(s.pool, s.task.Pool, defaultPool)
+	return nil
+}
+
+func (s *submission) checkPolicy(policy Policy) error {
+	if policy == nil {
+		return TenantPolicy{AnyHost: true}.checkNetwork(s.tenant, s.task.Network)
+	}
+	p, known := policy(s.tenant)
+	if !known {
+		return refuse(errcode.UnknownTenant, "tenant", "tenant %s is not known to this fleet", s.tenant)
+	}
+	return p.check(s.lane, &s.task)
+}
+
+// record returns the record of the task before its first run.
+func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time) storedRecord {
+	hash := sha256.Sum256(s.data)
+	return storedRecord{
+		DataHash: hex.EncodeToString(hash[:]),
+		Record: schemas.Record{
+			TaskID: s.id, Tenant: s.tenant, Workspace: s.workspace, Session: s.session,
+			Pool: s.pool, Priority: s.priority, Status: schemas.Queued, QueueSeq: queueSeq,
+			ExpiresAt: s.expires, SubmittedAt: now.UTC(), Description: text.Truncate(s.task.Description, maxSummary),
+			Source: s.event.Source(), EventID: s.event.ID(), TraceID: traceID(ctx),
+		},
+	}
+}

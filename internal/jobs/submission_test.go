@@ -1,0 +1,24 @@
+package jobs
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func TestRecordDescription(t *testing.T) {
+	describe := func(text string) string {
+		s := submission{task: schemas.Task{Description: text}}
+		return s.record(t.Context(), 1, time.Now()).Description
+	}
+	if got := describe("Calculate 5 + 3"); got != "Calculate 5 + 3" {
+		t.Errorf("description of a short sentence = %q, want it whole", got)
+	}
+	got := describe("x" + strings.Repeat("ü", 1000))
+	if len(got) > maxSummary || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
+		t.Errorf("description of a long sentence has %d bytes, valid %v: %q", len(got), utf8.ValidString(got), got)
+	}
+}

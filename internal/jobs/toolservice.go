@@ -1,0 +1,170 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	defaultConcurrency = 16
+	toolDrainTime      = 10 * time.Second // for running calls when a process stops
+)
+
+// ToolService is the tools that a process serves.
+type ToolService struct {
+	Tenant, Instance string // Instance is one token of a subject, unique to the process
+	Tools            []ToolName
+	Offer            []byte // published about them; at most MaxToolOffer
+	Concurrency      int    // calls at once; 0: 16
+	// Handle responds to a call. ctx ends when the caller no longer waits.
+	Handle func(ctx context.Context, name ToolName, data []byte) []byte
+}
+
+// ServeTools serves tools until stop is called. stop returns when all running calls are answered, or cancelled
+// after ten seconds. Processes that serve the same tool share its calls.
+func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
+	if len(s.Offer) > MaxToolOffer {
+		return nil, fmt.Errorf("serve tools: the offer has %d bytes, more than %d: register them in smaller groups",
+			len(s.Offer), MaxToolOffer)
+	}
+	if s.Concurrency == 0 {
+		s.Concurrency = defaultConcurrency
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &toolServer{
+		ToolService: s, c: c, ctx: ctx,
+		semaphore: make(chan struct{}, s.Concurrency), offerNow: make(chan struct{}, 1),
+	}
+	if err := t.subscribe(); err != nil {
+		cancel()
+		t.drainSubscriptions()
+		return nil, fmt.Errorf("serve tools: %w", err)
+	}
+	t.offering.Go(t.publishOffers)
+	return sync.OnceFunc(func() { t.stop(cancel) }), nil
+}
+
+type toolServer struct {
+	ToolService
+	c         *Client
+	ctx       context.Context //nolint:containedctx // of the service, not of a call
+	semaphore chan struct{}   // one element per running call
+	offerNow  chan struct{}   // a request to publish the offer
+	subs      []*nats.Subscription
+	offering  sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	calls   sync.WaitGroup
+}
+
+func (t *toolServer) subscribe() error {
+	for _, name := range t.Tools {
+		if err := name.check(); err != nil {
+			return err
+		}
+	}
+	add := func(subject, queue string, fn nats.MsgHandler) error {
+		sub, err := t.c.nc.QueueSubscribe(subject, queue, fn)
+		if err == nil {
+			t.subs = append(t.subs, sub)
+		}
+		return err
+	}
+	requestOffer := func(*nats.Msg) {
+		select {
+		case t.offerNow <- struct{}{}:
+		default:
+		}
+	}
+	err := errors.Join(add("offers", "", requestOffer), add("offers."+t.Tenant, "", requestOffer))
+	for _, name := range t.Tools {
+		err = errors.Join(err, add(name.subject(t.Tenant), toolQueue, func(m *nats.Msg) { t.serve(name, m) }))
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.c.nc.Publish(t.offerSubject(), t.Offer), t.c.nc.FlushTimeout(requestTimeout))
+}
+
+func (t *toolServer) offerSubject() string { return "offer." + t.Tenant + "." + t.Instance }
+
+// publishOffers publishes the offer every few seconds, and on request.
+func (t *toolServer) publishOffers() {
+	every := time.NewTicker(offerEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-t.offerNow:
+		case <-t.ctx.Done():
+			return
+		}
+		if err := t.c.nc.Publish(t.offerSubject(), t.Offer); err != nil {
+			t.c.opts.Log.WarnContext(t.ctx, "offer of tools not published", "error", err)
+		}
+	}
+}
+
+// serve begins a call once fewer than Concurrency run.
+func (t *toolServer) serve(name ToolName, m *nats.Msg) {
+	ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64)
+	wait := time.Duration(ms) * time.Millisecond
+	if err != nil || wait <= 0 || wait > time.Hour {
+		wait = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, wait)
+	select {
+	case t.semaphore <- struct{}{}:
+	case <-ctx.Done(): // the caller no longer waits, or this process stops
+		respondDraining(m)
+		cancel()
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		respondDraining(m)
+		cancel()
+		<-t.semaphore
+		return
+	}
+	t.calls.Go(func() {
+		defer func() { cancel(); <-t.semaphore }()
+		if err := m.Respond(t.Handle(ctx, name, m.Data)); err != nil {
+			t.c.opts.Log.WarnContext(ctx, "tool response not sent", "server", name.Server, "tool",
+				name.Tool, "error", err)
+		}
+	})
+}
+
+// respondDraining tells the caller that the call was not begun. If that fails, the call times out.
+func respondDraining(m *nats.Msg) {
+	_ = m.RespondMsg(&nats.Msg{Header: nats.Header{drainingHeader: {"true"}}})
+}
+
+// drainSubscriptions handles the calls that have arrived, and receives no more.
+func (t *toolServer) drainSubscriptions() {
+	for _, sub := range t.subs {
+		_ = sub.Drain() // fails on a closed connection, which has ended it already
+	}
+}
+
+func (t *toolServer) stop(cancel context.CancelFunc) {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.drainSubscriptions()
+	_ = t.c.nc.Publish(t.offerSubject(), nil) // if it fails, the offer expires
+	cut := time.AfterFunc(toolDrainTime, cancel)
+	t.calls.Wait()
+	cut.Stop()
+	cancel()
+	t.offering.Wait()
+}

@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// lastProgress is how long Watch waits for progress after the task's end, unless the last piece arrives first.
+const lastProgress = 300 * time.Millisecond
+
+// Watch calls fn with the task's progress and output in order, after sequence from (0: from the first that is
+// kept). It returns nil when the task has ended and all progress was delivered, the error of fn, or the cause
+// of ctx's end. Progress is not durable: pieces may be missing, but none is repeated. The last piece, if the
+// task had any progress, has the terminal status as its Stage. ErrUnknownTask.
+func (c *Client) Watch(
+	ctx context.Context, tenant, id string, from uint64, fn func(seq uint64, p schemas.Progress) error,
+) error {
+	if _, err := c.find(ctx, tenant, id); err != nil {
+		return err
+	}
+	config := jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{logSubject(tenant, id)}, DeliverPolicy: jetstream.DeliverAllPolicy,
+	}
+	if from > 0 {
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from+1
+	}
+	consumer, err := c.js.OrderedConsumer(ctx, streamLogs, config)
+	if err != nil {
+		return fmt.Errorf("watch task %s: %w", id, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	arrived := make(chan jetstream.Msg)
+	consuming, err := consumer.Consume(func(m jetstream.Msg) {
+		select {
+		case arrived <- m:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("watch task %s: %w", id, err)
+	}
+	defer func() {
+		cancel()
+		consuming.Stop()
+		<-consuming.Closed()
+	}()
+	ended := make(chan error, 1)
+	waiting := make(chan struct{})
+	go func() { // ends with ctx, waited for below
+		defer close(waiting)
+		_, err := c.wait(ctx, tenant, id, func(schemas.Record) bool { return false })
+		ended <- err
+	}()
+	defer func() { cancel(); <-waiting }()
+	return follow(ctx, arrived, ended, fn)
+}
+
+// follow calls fn until the last piece of progress, or until none came for lastProgress after the task's end.
+func follow(
+	ctx context.Context, arrived <-chan jetstream.Msg, ended <-chan error, fn func(uint64, schemas.Progress) error,
+) error {
+	var quiet <-chan time.Time
+	for {
+		select {
+		case m := <-arrived:
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			var p schemas.Progress
+			if err := json.Unmarshal(m.Data(), &p); err != nil {
+				continue // a foreign message
+			}
+			if err := fn(meta.Sequence.Stream, p); err != nil {
+				return err
+			}
+			if p.Stream == "" && schemas.Status(p.Stage).Terminal() {
+				return nil
+			}
+			if quiet != nil {
+				quiet = time.After(lastProgress)
+			}
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			quiet = time.After(lastProgress)
+		case <-quiet:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
