@@ -1,16 +1,17 @@
 package codegen
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
 
-// Tool is what a writer needs to know of a tool. It is imported as `from servers.<Module> import <Function>`.
+// Tool describes a tool to a writer. Programs import it as `from servers.<Module> import <Function>`.
 type Tool struct {
 	Server, Name     string
 	Module, Function string // Python names; default Server and Name
 	Signature        string // one line
-	Doc              string // of the generated module; untrusted
+	Doc              string // docstring; untrusted
 	Params           []Param
 }
 
@@ -21,11 +22,14 @@ type Param struct {
 	Enum       []string
 }
 
-func (t *Tool) module() string   { return orElse(t.Module, t.Server) }
-func (t *Tool) function() string { return orElse(t.Function, t.Name) }
+// ModuleName is the Python module below servers that holds the tool.
+func (t *Tool) ModuleName() string { return cmp.Or(t.Module, t.Server) }
 
-// signature is one line of Python, as stubs have it: "..." is the default of an optional parameter.
-func (t *Tool) signature() string {
+// FunctionName is the Python function of the tool.
+func (t *Tool) FunctionName() string { return cmp.Or(t.Function, t.Name) }
+
+// Stub is the signature in one line of Python: "..." is the default of an optional parameter.
+func (t *Tool) Stub() string {
 	if t.Signature != "" {
 		return strings.ReplaceAll(t.Signature, " = UNSET", " = ...")
 	}
@@ -40,56 +44,49 @@ func (t *Tool) signature() string {
 		}
 		params = append(params, s)
 	}
-	return t.function() + "(" + strings.Join(params, ", ") + ")"
+	return t.FunctionName() + "(" + strings.Join(params, ", ") + ")"
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
-// Skill is a saved program part: `from skills.<Name> import <Entry>`.
+// Skill is a saved function. Programs import it as `from skills.<Name> import <Entry>`.
 type Skill struct {
 	Name, Signature, Description string
-	Entry                        string // default run
+	Entry                        string // the function; default run
 }
 
 // Request is a task and what its program may use.
 type Request struct {
 	Task        string
-	Tools       []Tool   // the likeliest first
-	Skills      []Skill  // nil: not known; empty: none
-	Files       []string // of the workspace, for the prompt
-	Inputs      string   // JSON of the variable `inputs`, empty when there is none
-	Checkpoints []string // notes of earlier tasks of the session, for the prompt
+	Tools       []Tool   // best match first
+	Skills      []Skill  // nil: unknown; empty: none
+	Files       []string // paths in the workspace, for the prompt
+	Inputs      string   // JSON of the variable `inputs`; empty without inputs
+	Checkpoints []string // notes of the session's earlier tasks, for the prompt
 }
 
-// Who wrote a program: the values of a result's generated_by.
+// The values of generated_by in a result.
 const (
 	ByModel = "llm"
 	ByRules = "rules"
 )
 
-// Program is a program and how it came about.
+// Program is a program and its origin.
 type Program struct {
 	Code       string
 	By         string
-	Tools      []string // ids of the tools it imports, as far as its writer knows
-	Understood []string // the rules' reading of the task, one line a clause
+	Tools      []string // ids of the imported tools, as far as the writer knows
+	Understood []string // how the rules read the task, one line a clause
 	Usage      Usage
-	Fallback   string // why the rules wrote it although there is a model
+	Fallback   string // why the model did not write it; empty when it did or there is none
 }
 
-// CodeRequiredError says that the rules did not understand a task: status blocked, code code_required. The caller's own
-// model can finish Skeleton in one more call.
+// CodeRequiredError reports that the rules did not understand a task: status blocked, code code_required. A model of
+// the caller can complete Skeleton in one more call.
 type CodeRequiredError struct {
 	Reason     string
 	Understood []string
-	Unknown    []string // clauses that no rule understands
+	Unknown    []string // clauses that match no rule
 	Signatures []string // of the selected tools
-	Skeleton   string   // the program as far as it goes, with a TODO for each unknown clause
+	Skeleton   string   // the unfinished program, with a TODO for each unknown clause
 }
 
 func (e *CodeRequiredError) Error() string {

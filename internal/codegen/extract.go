@@ -3,11 +3,14 @@ package codegen
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Extract takes the program out of a model's answer: the longest block fenced as Python, else the longest fenced block
-// of no named language, else the whole answer if it reads like Python. What the model thought before does not count.
+// Extract returns the program in a model's answer: the longest block fenced as Python, else the longest fenced block
+// without a language, else the whole answer if it looks like Python. It ignores the thoughts of a reasoning model.
 // The error is a *ModelError of kind NoProgram.
 func Extract(answer string) (string, error) {
 	answer = strings.ReplaceAll(strings.ToValidUTF8(answer, "\uFFFD"), "\r\n", "\n")
@@ -19,7 +22,7 @@ func Extract(answer string) (string, error) {
 	bestNamed := false
 	blocks := fences(answer)
 	for _, b := range blocks {
-		named := pythonNames[b.language]
+		named := slices.Contains(pythonNames, b.language)
 		switch {
 		case !named && b.language != "":
 			other = b.language
@@ -35,20 +38,20 @@ func Extract(answer string) (string, error) {
 	case other != "":
 		return "", &ModelError{Kind: NoProgram, Message: fmt.Sprintf("the answer is in %s, not in Python", other)}
 	}
-	return "", &ModelError{Kind: NoProgram, Message: "the answer holds no program: " + excerpt(answer)}
+	return "", &ModelError{Kind: NoProgram, Message: "the answer contains no program: " + excerpt(answer)}
 }
 
-// thoughts are what a reasoning model says to itself, where the server leaves it in the answer; the opening tag may be
-// in the server's own part of the prompt.
+// thoughts match the thoughts of a reasoning model, which some servers leave in the answer. The opening tag may be
+// missing: the server's part of the prompt then contains it.
 var thoughts = regexp.MustCompile(`(?s)\A\s*<think>.*?(?:</think>|\z)|\A.*?\n</think>\n`)
 
-var pythonNames = wordSet("python py python3 python3.9 python3.11 python3.12")
+var pythonNames = []string{"python", "py", "python3", "python3.9", "python3.11", "python3.12"}
 
 type block struct{ language, text string }
 
 var fence = regexp.MustCompile("^\\s{0,3}(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
 
-// fences returns the fenced blocks; one that is never closed ends with the answer.
+// fences returns the fenced blocks; an open one ends with the answer.
 func fences(answer string) []block {
 	var out []block
 	open := ""
@@ -68,20 +71,22 @@ func fences(answer string) []block {
 }
 
 var (
-	codeLine    = regexp.MustCompile(`^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|async def |print\(|@\w|if .+:$|for .+ in .+:$|while .+:$|with .+:$|try:$|[A-Za-z_][\w.\[\]'", ]*\s*(?:[-+*/%|&]|//|\*\*)?=[^=]|[A-Za-z_][\w.]*\(.*\)$)`)
+	codeLine = regexp.MustCompile(`^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|async def |print\(|@\w|` +
+		`if .+:$|elif |else:|for .+ in .+:$|while .+:$|with .+:$|try:$|except|finally:|` +
+		`[A-Za-z_][\w.\[\]'", ]*\s*(?:[-+*/%|&]|//|\*\*)?=[^=]|[A-Za-z_][\w.]*\(.*\)$)`)
 	foreignLine = regexp.MustCompile(`^(?:const|let|var|function|#include|package|public|using|fn|SELECT|<\w+)\b`)
 )
 
-// looksLikePython judges the lines that begin at the margin; the interpreter has the last word.
+// looksLikePython judges the lines without indentation: more than half of them must be statements.
 func looksLikePython(s string) bool {
 	code, rest := 0, 0
 	for line := range strings.Lines(s) {
 		line = strings.TrimRight(line, " \n\t")
 		switch {
-		case line == "" || line[0] == '#' || line[0] == ' ' || line[0] == '\t' || strings.ContainsAny(line[:1], ")]}'\""):
+		case line == "" || strings.ContainsAny(line[:1], "# \t)]}'\""):
 		case foreignLine.MatchString(line):
 			rest += 2
-		case codeLine.MatchString(line), strings.HasPrefix(line, "else:"), strings.HasPrefix(line, "except"), strings.HasPrefix(line, "finally:"), strings.HasPrefix(line, "elif "):
+		case codeLine.MatchString(line):
 			code++
 		default:
 			rest++
@@ -90,22 +95,24 @@ func looksLikePython(s string) bool {
 	return code > rest
 }
 
-func excerpt(s string) string { return clean(strings.Join(strings.Fields(s), " "), 120, false) }
+// excerpt returns the beginning of an untrusted text, in one line, for an error.
+func excerpt(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), 120) }
 
 var serverImport = regexp.MustCompile(`(?m)^\s*from servers\.(\w+) import \(?([\w, ]+)`)
 
 // imported returns the ids of the selected tools that a program imports.
 func imported(code string, tools []Tool) []string {
-	found := set{}
+	var ids []string
 	for _, m := range serverImport.FindAllStringSubmatch(code, -1) {
 		for name := range strings.SplitSeq(m[2], ",") {
 			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
 			for i := range tools {
-				if t := &tools[i]; t.module() == m[1] && t.function() == name {
-					found[t.Server+"/"+t.Name] = true
+				if t := &tools[i]; t.ModuleName() == m[1] && t.FunctionName() == name {
+					ids = append(ids, t.Server+"/"+t.Name)
 				}
 			}
 		}
 	}
-	return found.sorted()
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Model is a language model behind some wire. *OpenAI is one.
+// Model is a language model behind some protocol. *OpenAI implements it.
 type Model interface {
-	// Complete answers a conversation. progress gets the text as it arrives; it may be nil. The error is a *ModelError
-	// except when ctx ended. One call is one attempt: Complete does not retry what the endpoint turned down for load.
+	// Complete answers a conversation with at most limit tokens. progress, which may be nil, receives the text as it
+	// arrives. The error is a *ModelError unless ctx ended. Complete makes one attempt: the caller retries.
 	Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error)
 	Name() string
 }
 
-// Answer is what a model said.
+// Answer is the answer of a model.
 type Answer struct {
 	Text  string
-	Cut   bool // the model ran into the limit
+	Cut   bool // the answer reached the limit
 	Usage Usage
 }
 
-// Usage counts model tokens, over all calls for a task.
+// Usage counts the model tokens of a task, over all its calls.
 type Usage struct {
 	Model            string
 	PromptTokens     int
 	CompletionTokens int
-	Estimated        bool // counted by Tokens: the endpoint did not say
+	Estimated        bool // counted by Tokens: the endpoint did not report them
 }
 
 func (u *Usage) add(o Usage) {
@@ -40,7 +40,7 @@ func (u *Usage) add(o Usage) {
 	u.Estimated = u.Estimated || o.Estimated
 }
 
-// Kind says why a model gave no program.
+// Kind is the cause of a ModelError.
 type Kind string
 
 // The kinds of a ModelError; the strings are error codes.
@@ -50,20 +50,20 @@ const (
 	RateLimited  Kind = errcode.ModelRateLimited  // 429
 	Unavailable  Kind = errcode.ModelUnavailable  // 5xx, no connection
 	BadRequest   Kind = errcode.ModelBadRequest   // other 4xx
-	TimedOut     Kind = errcode.ModelTimeout      // no whole answer within the time
-	BadAnswer    Kind = errcode.ModelBadAnswer    // not the protocol
+	TimedOut     Kind = errcode.ModelTimeout      // no complete answer in time
+	BadAnswer    Kind = errcode.ModelBadAnswer    // not an answer of the protocol
 	Refused      Kind = errcode.ModelRefused      // a refusal or a content filter
-	NoProgram    Kind = errcode.ModelNoProgram    // nothing, prose, another language
+	NoProgram    Kind = errcode.ModelNoProgram    // empty, prose, another language
 	TooLong      Kind = errcode.ModelTooLong      // the answer was cut
-	OverBudget   Kind = errcode.ModelOverBudget   // the task's or tenant's tokens are used up
+	OverBudget   Kind = errcode.ModelOverBudget   // the tokens of the task or tenant are spent
 )
 
-// ModelError says why a model gave no program. It holds no key and no URL.
+// ModelError reports why a model wrote no program. It contains no key and no URL.
 type ModelError struct {
 	Kind       Kind
-	Status     int // of HTTP, 0 without
+	Status     int // of HTTP; 0 without an answer
 	Message    string
-	RetryAfter time.Duration // as the endpoint asked, 0 when it did not
+	RetryAfter time.Duration // as the endpoint requested; 0 when it did not
 }
 
 func (e *ModelError) Error() string {
@@ -73,13 +73,13 @@ func (e *ModelError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Kind, e.Message)
 }
 
-// remedies say what to look at when an error stays until somebody changes a setting.
+// remedies name the setting to check, for errors that no retry mends.
 var remedies = map[Kind]string{
 	Unauthorised: " (check the key of the model: codefleet config show says where it comes from)",
 	UnknownModel: " (check the name of the model or deployment, and the address: codefleet config show)",
 }
 
-// explain is the error with its remedy.
+// explain returns the error's text with its remedy.
 func explain(err error) string {
 	if e, ok := errors.AsType[*ModelError](err); ok {
 		return err.Error() + remedies[e.Kind]
@@ -87,12 +87,12 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// again tells whether asking once more may help.
-func (e *ModelError) again() bool {
+// retryable reports whether another attempt may succeed.
+func (e *ModelError) retryable() bool {
 	return e.Kind == RateLimited || e.Kind == Unavailable || e.Kind == BadAnswer
 }
 
-// Budget bounds the tokens of a task or a tenant. It may be shared; a nil Budget is unbounded.
+// Budget bounds the tokens of a task or a tenant. It is safe for concurrent use; a nil Budget has no bound.
 type Budget struct {
 	mu    sync.Mutex
 	limit int
@@ -109,7 +109,7 @@ func (b *Budget) Left() int {
 	return b.limit - b.used
 }
 
-// reserve takes tokens before a call; false when there are not as many.
+// reserve sets tokens aside for a call; false when fewer are left.
 func (b *Budget) reserve(tokens int) bool {
 	if b == nil {
 		return true
@@ -123,8 +123,8 @@ func (b *Budget) reserve(tokens int) bool {
 	return true
 }
 
-// settle replaces a reservation by what the call really took.
-func (b *Budget) settle(reserved, spent int) {
+// charge replaces a reservation by the tokens that the call spent.
+func (b *Budget) charge(reserved, spent int) {
 	if b == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,57 +15,61 @@ import (
 )
 
 // OpenAIOptions name a chat endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any server
-// that speaks its protocol. Nothing is read from the environment.
+// that implements its protocol. The environment is not read.
 type OpenAIOptions struct {
 	BaseURL     string // default OpenAI's; for Azure the resource's endpoint
 	APIKey      string
 	Model       string // for Azure only a label
-	Deployment  string
+	Deployment  string // Azure
 	APIVersion  string // Azure; default 2024-10-21
 	Temperature *float64
 	Client      *http.Client
 }
 
-// OpenAI is a Model over the chat completions protocol, streamed. Which parameters the endpoint takes is found out at
-// the first call that it turns down for one, and remembered.
+// OpenAI is a Model behind the streamed chat completions protocol. It learns from refused requests which parameters
+// the endpoint accepts.
 type OpenAI struct {
 	client *openai.Client
 	opts   OpenAIOptions
 
 	mu     sync.Mutex
-	params capabilities
+	params parameters
 }
 
-// capabilities are what an endpoint's model takes.
-type capabilities struct {
-	oldLimit      bool // max_tokens, not max_completion_tokens
+// parameters are those that an endpoint accepts.
+type parameters struct {
+	oldLimit      bool // max_tokens instead of max_completion_tokens
 	noTemperature bool
 	noUsage       bool // no stream_options
 }
 
-const maxAnswer = 256 << 10 // bytes; an endless answer ends here
+const maxAnswer = 256 << 10 // bytes; a longer answer is cut
 
 // NewOpenAI checks the options; it does not call.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
-	o.Model = orElse(o.Model, o.Deployment)
+	o.Model = cmp.Or(o.Model, o.Deployment)
 	if o.Model == "" {
 		return nil, errors.New("no model is named")
 	}
-	client, err := openai.New(openai.Endpoint{BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client})
+	client, err := openai.New(openai.Endpoint{
+		BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client,
+	})
 	if err != nil {
 		return nil, err
 	}
 	m := &OpenAI{client: client, opts: o}
-	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // servers that only speak the protocol know the old name
+	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // other servers know the old name
 	return m, nil
 }
 
 // Name implements Model.
 func (m *OpenAI) Name() string { return m.opts.Model }
 
-// Complete implements Model. A parameter that the endpoint turns down costs one more request, once: what is answered
-// without it is remembered. (What fails all the same may have had another reason.)
-func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error) {
+// Complete implements Model. A parameter that the endpoint refuses costs one more request, once: parameters that led to
+// an answer are remembered.
+func (m *OpenAI) Complete(
+	ctx context.Context, messages []Message, limit int, progress func(string),
+) (Answer, error) {
 	m.mu.Lock()
 	params := m.params
 	m.mu.Unlock()
@@ -84,7 +89,7 @@ func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, pr
 	}
 }
 
-func (m *OpenAI) request(messages []Message, limit int, params capabilities) openai.ChatRequest {
+func (m *OpenAI) request(messages []Message, limit int, params parameters) openai.ChatRequest {
 	r := openai.ChatRequest{Model: m.opts.Model}
 	for _, message := range messages {
 		r.Messages = append(r.Messages, openai.Message{Role: message.Role, Content: message.Text})
@@ -132,15 +137,15 @@ func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progres
 	return answer, nil
 }
 
-// adapt says which parameter to leave out after a refusal, by the error's param; servers that do not say get the
-// other name for the limit once.
-func adapt(params capabilities, err error) (capabilities, bool) {
+// adapt returns the parameters for the next request after one was refused. When the error names no parameter, the next
+// request has the other name of the limit and no stream_options, once.
+func adapt(params parameters, err error) (parameters, bool) {
 	api, ok := errors.AsType[*openai.StatusError](err)
 	if !ok || api.Status != http.StatusBadRequest && api.Status != http.StatusUnprocessableEntity {
 		return params, false
 	}
 	next := params
-	switch turnedDown(api) {
+	switch refusedParam(api) {
 	case "max_tokens":
 		next.oldLimit = false
 	case "max_completion_tokens":
@@ -156,8 +161,8 @@ func adapt(params capabilities, err error) (capabilities, bool) {
 	return next, next != params
 }
 
-// turnedDown names the parameter that an error is about: as it says, or the first that its message speaks of.
-func turnedDown(api *openai.StatusError) (param string) {
+// refusedParam returns the parameter that an error names: in its field, or else first in its message.
+func refusedParam(api *openai.StatusError) (param string) {
 	if api.Param != "" {
 		return api.Param
 	}
@@ -170,7 +175,7 @@ func turnedDown(api *openai.StatusError) (param string) {
 	return param
 }
 
-// modelError maps what went wrong to a kind. Messages of endpoints may repeat the key: only known-safe parts are kept.
+// modelError maps an error to its kind. An endpoint's message may repeat the key: only safe parts are kept.
 func modelError(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*ModelError](err); ok {
 		return known
@@ -179,7 +184,7 @@ func modelError(ctx context.Context, err error) error {
 		return statusError(api)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &ModelError{Kind: TimedOut, Message: "no whole answer within the time"}
+		return &ModelError{Kind: TimedOut, Message: "no complete answer in time"}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -190,17 +195,17 @@ func modelError(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return &ModelError{Kind: BadAnswer, Message: "the endpoint answered with invalid JSON"}
 	}
-	return &ModelError{Kind: BadAnswer, Message: "the answer broke off or is not the protocol's: " + excerpt(redact(err.Error()))}
+	return &ModelError{Kind: BadAnswer, Message: "the answer is incomplete or not of the protocol: " + excerpt(redact(err.Error()))}
 }
 
 func statusError(api *openai.StatusError) *ModelError {
 	e := &ModelError{
 		Status: api.Status, RetryAfter: retryAfter(api.Header, time.Now()),
-		Message: orElse(excerpt(redact(api.Message)), http.StatusText(api.Status)),
+		Message: cmp.Or(excerpt(redact(api.Message)), http.StatusText(api.Status)),
 	}
 	switch code := api.Status; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key" // its own words repeat part of the key
+		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key" // its message repeats part of the key
 	case code == http.StatusNotFound:
 		e.Kind = UnknownModel
 	case code == http.StatusTooManyRequests && api.Code == "insufficient_quota":
@@ -219,7 +224,7 @@ func statusError(api *openai.StatusError) *ModelError {
 	return e
 }
 
-// redact drops words of a message that look like a key.
+// redact replaces words of a message that look like a key or a URL.
 func redact(s string) string {
 	words := strings.Fields(s)
 	for i, w := range words {
@@ -230,7 +235,7 @@ func redact(s string) string {
 	return strings.Join(words, " ")
 }
 
-// retryAfter reads the wait that an endpoint asks for: milliseconds, seconds, or a date.
+// retryAfter returns the delay that an endpoint requests, in milliseconds, in seconds or as a date; 0 without one.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e9 {
 		return time.Duration(ms * float64(time.Millisecond))

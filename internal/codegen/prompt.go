@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"strings"
@@ -13,33 +14,33 @@ var promptFiles embed.FS
 
 var prompts = template.Must(template.ParseFS(promptFiles, "prompts/*.tmpl"))
 
-// Message is one message to a model.
+// Message is one turn of a conversation with a model.
 type Message struct {
 	Role string // system, user or assistant
 	Text string
 }
 
-// Failure is what a repair prompt tells about the program that failed.
+// Failure describes a failed program to the model that repairs it.
 type Failure struct {
 	Program string
 	Error   string   // code, message, line
-	Done    []string // mutating calls that were made, with their results
+	Done    []string // calls that changed something, with their arguments and answers
 }
 
-// Bounds of what others' text may take in a prompt, in characters.
+// Limits of texts in a prompt, in characters.
 const (
 	maxPromptTask  = 40_000
 	maxDoc         = 1_200
 	maxLine        = 300
 	maxSignature   = 1_000
-	maxDone        = 1_200 // a call that changed something, and its answer
+	maxDone        = 1_200 // a call and its answer
 	maxInputs      = 2_000
 	maxPromptFiles = 200 // lines
 	maxPromptError = 6_000
 	maxProgram     = 60_000
 )
 
-// fullDocs is how many tools, the likeliest, show their whole docstring; the others the first sentence.
+// fullDocs is the number of tools with their whole docstring in the prompt; later ones have its first sentence.
 const fullDocs = 3
 
 type promptTool struct{ Module, Function, Signature, Doc string }
@@ -61,13 +62,13 @@ func Messages(r Request) ([]Message, error) {
 			doc = firstSentence(doc)
 		}
 		data.Tools = append(data.Tools, promptTool{
-			untrusted(t.module(), maxLine, false), untrusted(t.function(), maxLine, false),
-			untrusted(t.signature(), maxSignature, false), docstring(doc),
+			untrusted(t.ModuleName(), maxLine, false), untrusted(t.FunctionName(), maxLine, false),
+			untrusted(t.Stub(), maxSignature, false), docstring(doc),
 		})
 	}
 	for _, s := range r.Skills {
 		data.Skills = append(data.Skills, promptSkill{
-			untrusted(s.Name, maxLine, false), orElse(untrusted(s.Entry, maxLine, false), "run"),
+			untrusted(s.Name, maxLine, false), cmp.Or(untrusted(s.Entry, maxLine, false), "run"),
 			untrusted(s.Signature, maxLine, false), untrusted(s.Description, maxLine, false),
 		})
 	}
@@ -112,10 +113,12 @@ func lines(texts []string, limit int) []string {
 	return out
 }
 
-// untrusted makes others' text harmless in a prompt: it cannot close its element, open a code block, or hide text.
+var elements = strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<skills", "‹skills",
+	"<notes", "‹notes", "<files", "‹files", "<error", "‹error", "<program", "‹program", "```", "'''", "~~~", "---")
+
+// untrusted escapes text of others for a prompt: it cannot close its element, open a code block, or hide text.
 func untrusted(s string, limit int, multiline bool) string {
-	return strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<skills", "‹skills", "<notes", "‹notes", "<files", "‹files",
-		"<error", "‹error", "<program", "‹program", "```", "'''", "~~~", "---").Replace(clean(s, limit, multiline))
+	return elements.Replace(clean(s, limit, multiline))
 }
 
 func docstring(s string) string {
@@ -131,8 +134,8 @@ func firstSentence(doc string) string {
 	return strings.TrimSpace(line)
 }
 
-// clean drops invalid, control and invisible characters (bidirectional marks, zero widths, tags) and cuts to limit
-// characters; without multiline it becomes one line.
+// clean drops invalid, control and invisible characters (bidirectional marks, zero widths, tags) and truncates to limit
+// characters; without multiline it returns one line.
 func clean(s string, limit int, multiline bool) string {
 	var b strings.Builder
 	n := 0
@@ -141,7 +144,8 @@ func clean(s string, limit int, multiline bool) string {
 		case r == '\n' && multiline, r == '\t' && multiline:
 		case r == '\n' || r == '\t' || r == '\r':
 			r = ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Co, r), r >= 0xFE00 && r <= 0xFE0F, r >= 0xE0000 && r <= 0xE0FFF:
+		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Co),
+			r >= 0xFE00 && r <= 0xFE0F, r >= 0xE0000 && r <= 0xE0FFF:
 			continue
 		}
 		if n++; n > limit {
@@ -153,7 +157,7 @@ func clean(s string, limit int, multiline bool) string {
 	return b.String()
 }
 
-// taskText is the task as it was written, but for its own element's marks: pasted text cannot end it.
+// taskText is the task with the tags of its element escaped: pasted text cannot close it.
 func taskText(s string) string {
 	return strings.NewReplacer("</task", "‹/task", "<task", "‹task").Replace(clean(s, maxPromptTask, true))
 }

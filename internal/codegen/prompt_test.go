@@ -122,7 +122,7 @@ func TestTokens(t *testing.T) {
 
 func BenchmarkMessages(b *testing.B) {
 	for b.Loop() {
-		if _, err := Messages(Request{Task: "Calculate 5 + 3", Tools: eleven()}); err != nil {
+		if _, err := Messages(Request{Task: "Calculate 5 + 3", Tools: Eleven()}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// maxCounted is how many bytes of a text are counted; what is longer counts in proportion.
+// maxCounted is the number of bytes that are counted; the count of a longer text is extrapolated.
 const maxCounted = 256 << 10
 
-// vocabulary is that of the GPT-4o family and its successors; it is decoded at its first use, in about 50 ms.
+// vocabulary is that of the GPT-4o family and its successors. Decoding it takes about 50 ms, at its first use.
 var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	codec, err := tokenizer.Get(tokenizer.O200kBase)
 	if err != nil {
@@ -19,16 +19,15 @@ var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	return codec
 })
 
-// Tokens counts a text's tokens with the vocabulary o200k_base. For models of other families, which have vocabularies
-// of their own, it is an approximation. It is used where an endpoint does not report its own count, and for what was
-// never sent.
+// Tokens counts the tokens of a text with the vocabulary o200k_base; for models with another vocabulary this is an
+// approximation. It stands in where an endpoint reports no count, and for texts that are not sent.
 func Tokens(s string) int {
 	whole := len(s)
 	if whole > maxCounted {
 		s = s[:maxCounted]
 	}
 	n, err := vocabulary().Count(strings.ToValidUTF8(s, "\uFFFD"))
-	if err != nil { // the pattern that finds words gave up: four bytes a token is the family's mean
+	if err != nil { // the tokenizer's pattern gave up: four bytes a token is the mean
 		n = len(s) / 4
 	}
 	if whole > len(s) {

@@ -5,23 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 // WriterOptions are the settings of a Writer; zero values mean the defaults.
 type WriterOptions struct {
 	MaxTokens int           // of an answer; 4,000
 	Timeout   time.Duration // of one program, retries included; 60 s
-	Attempts  int           // when the endpoint is busy or down; 3
-	Backoff   time.Duration // before the second attempt, doubled after; 500 ms. Retry-After goes before
+	Attempts  int           // while the endpoint is busy or down; 3
+	Backoff   time.Duration // before the second attempt, then doubled, unless Retry-After is longer; 500 ms
 }
 
-// Writer lets a model write programs. It is safe for concurrent use.
+// Writer writes programs with a model. It is safe for concurrent use.
 type Writer struct {
 	model Model
 	opts  WriterOptions
 }
 
-// NewWriter returns a writer that asks the model.
+// NewWriter returns a writer that asks m.
 func NewWriter(m Model, o WriterOptions) *Writer {
 	if o.MaxTokens <= 0 {
 		o.MaxTokens = 4000
@@ -38,13 +40,13 @@ func NewWriter(m Model, o WriterOptions) *Writer {
 	return &Writer{model: m, opts: o}
 }
 
-// Call says what one call of a writer may cost and who listens.
+// Call holds what differs between two calls of a writer for the same request.
 type Call struct {
-	Progress func(string) // the answer as it arrives; may be nil
-	Budgets  []*Budget    // the task's and the tenant's
+	Progress func(string) // receives the answer as it arrives; may be nil
+	Budgets  []*Budget    // of the task and of the tenant
 }
 
-// Write asks for a program. The error is a *ModelError, or ctx's; the Program then holds the usage so far.
+// Write asks for a program. The error is a *ModelError or that of ctx; the Program then holds the usage so far.
 func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) {
 	messages, err := Messages(r)
 	if err != nil {
@@ -53,7 +55,7 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 	return w.ask(ctx, r, messages, c)
 }
 
-// Repair asks for a corrected program after one failed. Count the attempts outside.
+// Repair asks for a corrected program after one failed. The caller bounds the number of repairs. Errors are as in Write.
 func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Program, error) {
 	messages, err := RepairMessages(r, f)
 	if err != nil {
@@ -62,17 +64,21 @@ func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Prog
 	return w.ask(ctx, r, messages, c)
 }
 
-// Generate lets the writer write and the rules when it cannot: no writer, no key, no budget, no program. Program.Fallback
-// says why the rules did it. When neither can, the error is a *CodeRequiredError joined with the model's *ModelError.
-func Generate(ctx context.Context, w *Writer, r Request, c Call) (Program, error) {
+// Rules write a program without a model; package rules has them.
+type Rules func(Request) (Program, error)
+
+// Generate asks the writer for a program, and the rules when the writer has none: no writer, key, budget or program.
+// Program.Fallback then says why. When the rules fail too, the error is their *CodeRequiredError joined with the
+// writer's *ModelError.
+func Generate(ctx context.Context, w *Writer, rules Rules, r Request, c Call) (Program, error) {
 	if w == nil {
-		return WriteRules(r)
+		return rules(r)
 	}
 	program, err := w.Write(ctx, r, c)
 	if err == nil || ctx.Err() != nil {
 		return program, err
 	}
-	fallback, refusal := WriteRules(r)
+	fallback, refusal := rules(r)
 	fallback.Usage, fallback.Fallback = program.Usage, explain(err)
 	if refusal != nil {
 		return fallback, errors.Join(refusal, err)
@@ -87,17 +93,14 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 	answer, err := w.complete(bounded, messages, c, &program.Usage)
 	if err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
-			message := fmt.Sprintf("no program within %s", w.opts.Timeout)
-			if failed, ok := errors.AsType[*ModelError](err); ok && failed.Kind != TimedOut {
-				message += "; last: " + err.Error()
-			}
-			err = &ModelError{Kind: TimedOut, Message: message}
+			err = w.timeout(err)
 		}
 		return program, err
 	}
 	code, err := Extract(answer.Text)
 	if answer.Cut {
-		return program, &ModelError{Kind: TooLong, Message: fmt.Sprintf("the answer was cut after %d tokens", answer.Usage.CompletionTokens)}
+		message := fmt.Sprintf("the answer was cut after %d tokens", answer.Usage.CompletionTokens)
+		return program, &ModelError{Kind: TooLong, Message: message}
 	}
 	if err != nil {
 		return program, err
@@ -106,7 +109,17 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 	return program, nil
 }
 
-// complete asks until an attempt succeeds, help is hopeless, or the time or a budget is used up.
+// timeout is the error of a program that was not written in time; last is that of the last attempt.
+func (w *Writer) timeout(last error) *ModelError {
+	message := fmt.Sprintf("no program within %s", w.opts.Timeout)
+	if failed, ok := errors.AsType[*ModelError](last); ok && failed.Kind != TimedOut {
+		message += "; last: " + last.Error()
+	}
+	return &ModelError{Kind: TimedOut, Message: message}
+}
+
+// complete repeats attempts until one succeeds, the error is final, or the time or a budget is spent. It adds the
+// tokens of all attempts to usage.
 func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage *Usage) (Answer, error) {
 	prompt := 0
 	for _, m := range messages {
@@ -114,61 +127,53 @@ func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage
 	}
 	wait := w.opts.Backoff
 	for attempt := 1; ; attempt++ {
-		answer, err := w.once(ctx, messages, prompt, c)
+		answer, err := w.attempt(ctx, messages, prompt, c)
 		usage.add(answer.Usage)
 		if err == nil {
 			return answer, nil
 		}
 		failed, ok := errors.AsType[*ModelError](err)
-		if !ok || !failed.again() || attempt == w.opts.Attempts {
+		if !ok || !failed.retryable() || attempt == w.opts.Attempts {
 			return answer, err
 		}
-		if pauseErr := pause(ctx, max(wait, failed.RetryAfter)); pauseErr != nil {
-			return answer, err // a wait longer than the time left: say what was wrong, at once
+		delay := max(wait, failed.RetryAfter)
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
+			return answer, err // the deadline is before the retry: report the cause now
+		}
+		if clock.Sleep(ctx, delay) != nil {
+			return answer, err
 		}
 		wait *= 2
 	}
 }
 
-// once makes one attempt within the budgets.
-func (w *Writer) once(ctx context.Context, messages []Message, prompt int, c Call) (Answer, error) {
+// attempt calls the model once, within the budgets. prompt is the size of the messages in tokens.
+func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c Call) (Answer, error) {
 	reserved := prompt + w.opts.MaxTokens
 	for i, b := range c.Budgets {
-		if !b.reserve(reserved) {
-			for _, earlier := range c.Budgets[:i] {
-				earlier.settle(reserved, 0)
-			}
-			return Answer{Usage: Usage{Model: w.model.Name()}}, &ModelError{Kind: OverBudget, Message: fmt.Sprintf("the call may take %d tokens, the budget has %d left", reserved, b.Left())}
+		if b.reserve(reserved) {
+			continue
 		}
+		for _, earlier := range c.Budgets[:i] {
+			earlier.charge(reserved, 0)
+		}
+		message := fmt.Sprintf("the call may need %d tokens, the budget has %d left", reserved, b.Left())
+		return Answer{Usage: Usage{Model: w.model.Name()}}, &ModelError{Kind: OverBudget, Message: message}
 	}
 	answer, err := w.model.Complete(ctx, messages, w.opts.MaxTokens, c.Progress)
-	answer.Usage.Model = w.model.Name()
-	if answer.Usage.PromptTokens == 0 && begun(err) {
-		answer.Usage.PromptTokens, answer.Usage.CompletionTokens, answer.Usage.Estimated = prompt, Tokens(answer.Text), true
+	u := &answer.Usage
+	u.Model = w.model.Name()
+	if u.PromptTokens == 0 && billed(err) {
+		u.PromptTokens, u.CompletionTokens, u.Estimated = prompt, Tokens(answer.Text), true
 	}
 	for _, b := range c.Budgets {
-		b.settle(reserved, answer.Usage.PromptTokens+answer.Usage.CompletionTokens)
+		b.charge(reserved, u.PromptTokens+u.CompletionTokens)
 	}
 	return answer, err
 }
 
-// begun tells whether the model began to answer: then the prompt was paid for, whatever came of it.
-func begun(err error) bool {
+// billed reports whether the model began to answer: the provider then bills the prompt, whatever the outcome.
+func billed(err error) bool {
 	failed, ok := errors.AsType[*ModelError](err)
 	return err == nil || ok && (failed.Kind == TimedOut || failed.Kind == BadAnswer || failed.Kind == Refused)
-}
-
-// pause waits; it fails at once when the deadline is nearer than the wait.
-func pause(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return context.DeadlineExceeded
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

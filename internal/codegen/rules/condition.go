@@ -1,6 +1,7 @@
-package codegen
+package rules
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ var operators = map[string]string{
 }
 
 func readIf(p *planner, m []string, c clause) bool {
-	subject, operator, limit := strings.ToLower(m[1]), orElse(operators[strings.ToLower(m[2])], m[2]), m[3]
+	subject, operator, limit := strings.ToLower(m[1]), cmp.Or(operators[strings.ToLower(m[2])], m[2]), m[3]
 	if !numeral.MatchString(limit) || m[4] != "" { // a unit would have to be compared too
 		return false
 	}

@@ -1,6 +1,7 @@
-package codegen
+package rules
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -9,7 +10,7 @@ const identifier = `([A-Za-z_]\w*)`
 
 var databaseForms = []form{
 	{"tables", re(`(?:list|show|get)(?: me)?(?: all)?(?: the)? tables(?: (?:in|of|from) (?:the )?database)?`), func(p *planner, _ []string, _ clause) bool {
-		t := p.tool(func(t *Tool) bool { return t.requires() && t.named("tables") })
+		t := p.tool(func(t *tool) bool { return t.requires() && t.named("tables") })
 		if t == nil {
 			return false
 		}
@@ -31,7 +32,7 @@ var databaseForms = []form{
 			return false
 		}
 		p.helper("field")
-		p.keep("[row for row in %s if field(row, " + quote(strings.ToLower(m[1])) + ") " + orElse(operators[strings.ToLower(m[2])], m[2]) + " " + m[3] + "]")
+		p.keep("[row for row in %s if field(row, " + quote(strings.ToLower(m[1])) + ") " + cmp.Or(operators[strings.ToLower(m[2])], m[2]) + " " + m[3] + "]")
 		return true
 	}},
 	{"statistics", re(`(?:calculate|compute|get|show|report)(?: (?:the|some|basic|summary|descriptive))* (?:statistics|stats)(?: (?:for|on|about|of) (?:them|it|the (?:result|rows|data|users)|these|those))?`), func(p *planner, _ []string, _ clause) bool {
@@ -107,8 +108,8 @@ func readTable(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-func (p *planner) queryTool() *Tool {
-	return p.tool(func(t *Tool) bool { return t.requires("sql") && t.named("query", "select", "read") })
+func (p *planner) queryTool() *tool {
+	return p.tool(func(t *tool) bool { return t.requires("sql") && t.named("query", "select", "read") })
 }
 
 // sql runs a statement of the task as it stands: reading by the query tool, all else by the execute tool.
@@ -120,7 +121,7 @@ func (p *planner) sql(m string) bool {
 	reads := regexp.MustCompile(`(?i)^\s*(?:select|with)\b`).MatchString(statement)
 	t := p.queryTool()
 	if !reads {
-		t = p.tool(func(t *Tool) bool { return t.requires("sql") && t.named("exec", "write", "update") })
+		t = p.tool(func(t *tool) bool { return t.requires("sql") && t.named("exec", "write", "update") })
 	}
 	if t == nil || !regexp.MustCompile(`(?i)^\s*(?:select|with|insert|update|delete|create|drop|alter)\b`).MatchString(statement) {
 		return false

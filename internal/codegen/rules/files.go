@@ -1,7 +1,6 @@
-package codegen
+package rules
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -40,7 +39,7 @@ func (p *planner) writeFile(path, content, whole string) bool {
 	if !ok {
 		return false
 	}
-	if t := p.tool(func(t *Tool) bool { return t.requires("path", "content") && t.named("write") }); t != nil {
+	if t := p.tool(func(t *tool) bool { return t.requires("path", "content") && t.named("write") }); t != nil {
 		p.emit("%s", p.call(t, "path="+p.path, "content="+text))
 	} else {
 		p.modules["pathlib"] = true
@@ -52,7 +51,7 @@ func (p *planner) writeFile(path, content, whole string) bool {
 
 func (p *planner) readFile() bool {
 	p.text = p.fresh("content")
-	if t := p.tool(func(t *Tool) bool { return t.requires("path") && t.named("read") }); t != nil {
+	if t := p.tool(func(t *tool) bool { return t.requires("path") && t.named("read") }); t != nil {
 		p.helper("text_of")
 		p.emit("%s = text_of(%s)", p.text, p.call(t, "path="+p.path))
 	} else {
@@ -64,13 +63,13 @@ func (p *planner) readFile() bool {
 }
 
 func (p *planner) listDirectory(path string, recursive bool) bool {
-	t := p.tool(func(t *Tool) bool { return t.requires("path") && t.named("list", "dir") })
+	t := p.tool(func(t *tool) bool { return t.requires("path") && t.named("list", "dir") })
 	if t == nil {
 		return false
 	}
 	arguments := []string{"path=" + path}
 	if recursive {
-		if !slices.ContainsFunc(t.Params, func(q Param) bool { return q.Name == "recursive" }) {
+		if !t.has("recursive") {
 			return false
 		}
 		arguments = append(arguments, "recursive=True")

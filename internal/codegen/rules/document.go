@@ -1,6 +1,7 @@
-package codegen
+package rules
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -45,7 +46,7 @@ var documentForms = []form{
 		if p.doc == "" {
 			return false
 		}
-		if m[2] != "" && !p.sumField(orElse(m[3], m[2])) || m[2] == "" && !p.isSum() {
+		if m[2] != "" && !p.sumField(cmp.Or(m[3], m[2])) || m[2] == "" && !p.isSum() {
 			return false
 		}
 		p.emit("%s[%s] = %s", p.doc, p.key(m[1]), p.number)
@@ -59,7 +60,7 @@ var documentForms = []form{
 		if p.doc == "" {
 			return false
 		}
-		p.emit("%s[%s] += %s", p.doc, p.key(m[1]), orElse(m[2], "1"))
+		p.emit("%s[%s] += %s", p.doc, p.key(m[1]), cmp.Or(m[2], "1"))
 		p.dirty = true
 		return true
 	}},
@@ -72,7 +73,7 @@ var documentForms = []form{
 		return true
 	}},
 	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:the |that |this )?(?:json |state )?(?:file|document|state) (?:was|is|has been|exists|got)(?: (?:created|saved|written|there|updated))?`), func(p *planner, _ []string, _ clause) bool {
-		path := orElse(p.file, p.path)
+		path := cmp.Or(p.file, p.path)
 		if path == "" {
 			return false
 		}

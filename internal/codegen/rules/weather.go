@@ -1,4 +1,4 @@
-package codegen
+package rules
 
 import (
 	_ "embed"
@@ -17,26 +17,13 @@ var weatherForms = []form{
 	{"weather", re(`(?:get|check|fetch|show|find|tell me|give me|what is|what's|how is|report)?(?: me)?(?: the)?(?: current)?(?: (?:weather|temperature|climate|conditions?))(?: (?:conditions?|report|information|like))? (?:for|in|of|at) (.+?)(?: (?:right now|now|today|currently))?` + units + `\??`), readWeather},
 }
 
-func locationTool(words ...string) func(*Tool) bool {
-	return func(t *Tool) bool {
+func locationTool(words ...string) func(*tool) bool {
+	return func(t *tool) bool {
 		return t.named(words...) && (t.requires("location") || t.requires("city") || t.requires("place"))
 	}
 }
 
-func (t *Tool) requiredParam() string {
-	for _, p := range t.Params {
-		if p.Required {
-			return p.Name
-		}
-	}
-	return ""
-}
-
-func (t *Tool) has(param string) bool {
-	return slices.ContainsFunc(t.Params, func(p Param) bool { return p.Name == param })
-}
-
-func currentWeather(t *Tool) bool {
+func currentWeather(t *tool) bool {
 	return locationTool("weather", "current")(t) && !t.named("forecast")
 }
 
@@ -94,7 +81,7 @@ func spelledAlike(name string) bool {
 	return !capital || !small
 }
 
-func unitArgument(t *Tool, word string) []string {
+func unitArgument(t *tool, word string) []string {
 	if word == "" || !t.has("units") {
 		return nil
 	}
@@ -149,7 +136,7 @@ func readForecast(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-func (p *planner) forecast(t *Tool, place, days, unit, key string) {
+func (p *planner) forecast(t *tool, place, days, unit, key string) {
 	arguments := []string{t.requiredParam() + "=" + quote(place)}
 	if days != "" {
 		arguments = append(arguments, "days="+number(days))

@@ -1,4 +1,4 @@
-package codegen
+package rules
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/codegen"
 )
 
 // Short sentences about the state, one workspace through all of them.
@@ -59,8 +61,8 @@ func TestStateSentencesThatMayMeanMore(t *testing.T) {
 		"Save current progress to state.json and continue", "Continue from step 3", "Calculate 5 + 3, get weather for Paris and save the result to state.json",
 		"Calculate 5 + 3, get weather for Paris and save it as x in the state", "Save the weather as x in the state",
 	} {
-		p, err := WriteRules(Request{Task: task, Tools: eleven()})
-		if _, ok := errors.AsType[*CodeRequiredError](err); !ok {
+		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		if _, ok := errors.AsType[*codegen.CodeRequiredError](err); !ok {
 			t.Errorf("%s: %v, want code_required, not\n%s", task, err, p.Code)
 		}
 	}

@@ -1,9 +1,11 @@
-package codegen
+package rules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/codegen"
 )
 
 const (
@@ -12,33 +14,34 @@ const (
 )
 
 // WriteRules writes a program without a model. The error is a *CodeRequiredError when it does not understand all of the task.
-func WriteRules(r Request) (Program, error) {
+func Write(r codegen.Request) (codegen.Program, error) {
 	p := newPlanner(r)
 	if strings.TrimSpace(r.Task) == "" {
-		return Program{}, p.codeRequired("the task is empty")
+		return codegen.Program{}, p.codeRequired("the task is empty")
 	}
 	if len(r.Task) > maxTask {
-		return Program{}, p.codeRequired(fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask))
+		return codegen.Program{}, p.codeRequired(fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask))
 	}
 	clauses, lits := split(r.Task)
 	p.lits = lits
 	if len(clauses) > maxClauses {
-		return Program{}, p.codeRequired(fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses))
+		return codegen.Program{}, p.codeRequired(fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses))
 	}
 	p.clauses = clauses
 	p.plan()
 	if len(p.unknown) > 0 {
-		return Program{}, p.codeRequired("no rule understands a part of the task")
+		return codegen.Program{}, p.codeRequired("no rule understands a part of the task")
 	}
 	if len(p.body) == 0 {
-		return Program{}, p.codeRequired("the task asks for nothing that the rules know")
+		return codegen.Program{}, p.codeRequired("the task asks for nothing that the rules know")
 	}
-	return Program{Code: p.program(), By: ByRules, Tools: p.used.sorted(), Understood: p.understood}, nil
+	return codegen.Program{Code: p.program(), By: codegen.ByRules, Tools: p.used.sorted(), Understood: p.understood}, nil
 }
 
 // planner holds what the clauses so far have established. The string fields are names of Python variables.
 type planner struct {
-	request Request
+	request codegen.Request
+	tools   []*tool
 	forms   []form
 	lits    *literals
 	clauses []clause
@@ -76,8 +79,15 @@ type output struct {
 	elsewhere     bool // of the other branch than the one being read
 }
 
-func newPlanner(r Request) *planner {
-	return &planner{request: r, forms: allForms(), lits: &literals{}, imports: map[string]set{}, used: set{}, modules: set{}, helpers: set{}, names: map[string]int{}}
+func newPlanner(r codegen.Request) *planner {
+	p := &planner{
+		request: r, forms: allForms(), lits: &literals{},
+		imports: map[string]set{}, used: set{}, modules: set{}, helpers: set{}, names: map[string]int{},
+	}
+	for i := range r.Tools {
+		p.tools = append(p.tools, &tool{&r.Tools[i]})
+	}
+	return p
 }
 
 func (p *planner) plan() {
@@ -143,43 +153,22 @@ func (p *planner) output(key, variable string) {
 	p.outputs = append(p.outputs, output{key: key, variable: variable})
 }
 
-// tool returns the first selected tool that fits.
-func (p *planner) tool(fits func(*Tool) bool) *Tool {
-	for i := range p.request.Tools {
-		if fits(&p.request.Tools[i]) {
-			return &p.request.Tools[i]
-		}
+// tool returns the first selected tool that fits; nil when none does.
+func (p *planner) tool(fits func(*tool) bool) *tool {
+	if i := slices.IndexFunc(p.tools, fits); i >= 0 {
+		return p.tools[i]
 	}
 	return nil
 }
 
 // call returns the Python text of a call and imports the function. Arguments go by name.
-func (p *planner) call(t *Tool, arguments ...string) string {
-	if p.imports[t.module()] == nil {
-		p.imports[t.module()] = set{}
+func (p *planner) call(t *tool, arguments ...string) string {
+	if p.imports[t.ModuleName()] == nil {
+		p.imports[t.ModuleName()] = set{}
 	}
-	p.imports[t.module()][t.function()] = true
+	p.imports[t.ModuleName()][t.FunctionName()] = true
 	p.used[t.Server+"/"+t.Name] = true
-	return t.function() + "(" + strings.Join(arguments, ", ") + ")"
-}
-
-// requires tells whether the tool's required parameters are exactly these.
-func (t *Tool) requires(names ...string) bool {
-	n := 0
-	for _, p := range t.Params {
-		if p.Required {
-			if !slices.Contains(names, p.Name) {
-				return false
-			}
-			n++
-		}
-	}
-	return n == len(names)
-}
-
-func (t *Tool) named(words ...string) bool {
-	name := strings.ToLower(t.Name)
-	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
+	return t.FunctionName() + "(" + strings.Join(arguments, ", ") + ")"
 }
 
 // program puts the parts together.
@@ -245,11 +234,10 @@ func (p *planner) result() string {
 }
 
 // codeRequired makes the outcome for a task that the rules do not understand.
-func (p *planner) codeRequired(reason string) *CodeRequiredError {
-	e := &CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
-	for i := range p.request.Tools {
-		t := &p.request.Tools[i]
-		e.Signatures = append(e.Signatures, "from servers."+t.module()+" import "+t.function()+"  # "+t.signature())
+func (p *planner) codeRequired(reason string) *codegen.CodeRequiredError {
+	e := &codegen.CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
+	for _, t := range p.tools {
+		e.Signatures = append(e.Signatures, "from servers."+t.ModuleName()+" import "+t.FunctionName()+"  # "+t.Stub())
 		if len(p.understood) == 0 { // who finishes it starts from the tools
 			p.call(t)
 		}

@@ -1,4 +1,4 @@
-package codegen
+package rules
 
 import (
 	"math/big"
@@ -6,37 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
-
-// form is one kind of clause. read emits its program and returns false when the clause does not fit after all; it must
-// take every value of the clause into account.
-type form struct {
-	name    string
-	pattern func() *regexp.Regexp
-	read    func(p *planner, m []string, c clause) bool
-}
-
-// re compiles a pattern of a whole clause when it is first asked for: all of them take 5 ms, which every
-// start of a program would pay.
-func re(s string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) })
-}
-
-const (
-	markRe   = `(⟦[qjp]\d+⟧)`
-	pathRe   = `(⟦p\d+⟧)`
-	quoteRe  = `(⟦q\d+⟧)`
-	docNoun  = `(?:the |that |this )?(?:current |updated? |final |modified |workflow |json |whole |entire |saved )*(?:state|contents?|file|document|data|json|workflow|it)(?: file| data)?`
-	session  = `(?: that was saved)?(?: in| from)?(?: (?:the|a|an))?(?: (?:previous|earlier|last) (?:session|run|task))?`
-	calcVerb = `(?:calculate|compute|evaluate|what is|what's|how much is|work out|solve|do)`
-)
-
-// allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
-func allForms() []form {
-	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, dateForms, eachForms, numberForms, printForms, schemaForms)
-}
 
 var numberForms = []form{
 	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
@@ -118,7 +89,7 @@ func (p *planner) calculate(text string) bool {
 		return false
 	}
 	value := e.python
-	calculator := p.tool(func(t *Tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
+	calculator := p.tool(func(t *tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
 	if e.simple && calculator != nil {
 		value = p.call(calculator, quote(value))
 	}
@@ -257,58 +228,4 @@ func changeSign(verb string) string {
 		return "+"
 	}
 	return "-"
-}
-
-var skillForms = []form{
-	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`), func(p *planner, m []string, _ clause) bool {
-		return p.importSkill(m[1])
-	}},
-	{"use skill", re(`(?:use|call|run|apply) (?:the )?(?:skill )?([A-Za-z_]\w*)(?: skill)? (?:to|on|with|for) (?:([a-z]+) )?(-?[\d.]+(?:(?:, | and )-?[\d.]+)*)`), func(p *planner, m []string, _ clause) bool {
-		if name := strings.ToLower(m[1]); name != "it" && name != "that" && !p.importSkill(m[1]) {
-			return false
-		}
-		does := strings.Split(strings.ToLower(p.skill), "_") // "use double_number to triple 5": another skill
-		if does = append(does, "", "number", "numbers"); !slices.Contains(does, strings.ToLower(m[2])) {
-			return false
-		}
-		return p.callSkill(regexp.MustCompile(`-?\d+(?:\.\d+)?`).FindAllString(m[3], -1))
-	}},
-}
-
-// importSkill imports a skill's entry under the skill's name. When the skills are known it must be one of them.
-func (p *planner) importSkill(name string) bool {
-	if p.skill == name {
-		return true
-	}
-	entry := ""
-	if p.request.Skills != nil {
-		i := slices.IndexFunc(p.request.Skills, func(s Skill) bool { return s.Name == name })
-		if i < 0 {
-			return false
-		}
-		entry = orElse(p.request.Skills[i].Entry, "run")
-	} else if !strings.Contains(name, "_") {
-		return false // "import pandas": not known to be a skill
-	}
-	p.skill = name
-	if entry != "" {
-		p.emit("from skills.%s import %s as %s", name, entry, name)
-		return true
-	}
-	p.modules["importlib"] = true
-	p.emit("module = importlib.import_module(%s)", quote("skills."+name))
-	p.emit("%s = getattr(module, \"run\", None) or getattr(module, %s)", name, quote(name))
-	return true
-}
-
-func (p *planner) callSkill(numbers []string) bool {
-	if p.skill == "" || len(numbers) == 0 || slices.ContainsFunc(numbers, func(n string) bool { return !numeral.MatchString(n) }) {
-		return false
-	}
-	variable := p.fresh("value")
-	p.emit("%s = %s(%s)", variable, p.skill, strings.Join(numbers, ", "))
-	p.emit("print(%s, %s)", quote(p.skill+"("+strings.Join(numbers, ", ")+") ="), variable)
-	p.number = variable
-	p.output(p.skill, variable)
-	return true
 }

@@ -1,4 +1,4 @@
-package codegen
+package rules
 
 import (
 	"encoding/json"
@@ -12,25 +12,27 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-func tool(server, name string, params ...string) Tool {
-	t := Tool{Server: server, Name: name}
+func sample(server, name string, params ...string) codegen.Tool {
+	t := codegen.Tool{Server: server, Name: name}
 	for _, p := range params {
 		optional := strings.HasSuffix(p, "?")
-		t.Params = append(t.Params, Param{Name: strings.TrimSuffix(p, "?"), Type: "str", Required: !optional})
+		t.Params = append(t.Params, codegen.Param{Name: strings.TrimSuffix(p, "?"), Type: "str", Required: !optional})
 	}
 	return t
 }
 
 // eleven are the tools of the shipped servers.
-func eleven() []Tool {
-	return []Tool{
-		tool("calculator", "add", "a", "b"), tool("calculator", "multiply", "a", "b"), tool("calculator", "calculate", "expression"),
-		tool("weather", "get_weather", "location", "units?"), tool("weather", "get_forecast", "location", "days?", "units?"),
-		tool("filesystem", "read_file", "path", "encoding?"), tool("filesystem", "write_file", "path", "content", "encoding?"),
-		tool("filesystem", "list_directory", "path", "recursive?"),
-		tool("database", "query", "sql", "parameters?"), tool("database", "execute", "sql", "parameters?"), tool("database", "list_tables"),
+func eleven() []codegen.Tool {
+	return []codegen.Tool{
+		sample("calculator", "add", "a", "b"), sample("calculator", "multiply", "a", "b"), sample("calculator", "calculate", "expression"),
+		sample("weather", "get_weather", "location", "units?"), sample("weather", "get_forecast", "location", "days?", "units?"),
+		sample("filesystem", "read_file", "path", "encoding?"), sample("filesystem", "write_file", "path", "content", "encoding?"),
+		sample("filesystem", "list_directory", "path", "recursive?"),
+		sample("database", "query", "sql", "parameters?"), sample("database", "execute", "sql", "parameters?"), sample("database", "list_tables"),
 	}
 }
 
@@ -122,7 +124,7 @@ func (w *world) run(task string) any {
 
 func (w *world) try(task string) (result any, output string, err error) {
 	w.t.Helper()
-	program, err := WriteRules(Request{Task: task, Tools: eleven()})
+	program, err := Write(codegen.Request{Task: task, Tools: eleven()})
 	if err != nil {
 		return nil, "", err
 	}
@@ -484,24 +486,24 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, calculate 2 * 2, get weather for Rome, add the result to the results array",
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists", "Calculate 5 + 3 for each user",
 	} {
-		_, err := WriteRules(Request{Task: task, Tools: eleven()})
-		required, ok := errors.AsType[*CodeRequiredError](err)
+		_, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 		if !ok {
-			t.Errorf("WriteRules(%.60q) = %v, want code_required", task, err)
+			t.Errorf("Write(%.60q) = %v, want code_required", task, err)
 			continue
 		}
 		if len(required.Understood) == 0 && !strings.Contains(required.Skeleton, "from servers.weather import get_forecast, get_weather\n") {
-			t.Errorf("WriteRules(%.60q): skeleton without the tools:\n%s", task, required.Skeleton)
+			t.Errorf("Write(%.60q): skeleton without the tools:\n%s", task, required.Skeleton)
 		}
 		if len(required.Signatures) != 11 || !strings.Contains(required.Skeleton, "TODO") || required.Reason == "" {
-			t.Errorf("WriteRules(%.60q): %+v, want a reason, the signatures and a skeleton", task, required)
+			t.Errorf("Write(%.60q): %+v, want a reason, the signatures and a skeleton", task, required)
 		}
 	}
 }
 
 func TestRulesSayWhatTheyUnderstood(t *testing.T) {
-	_, err := WriteRules(Request{Task: "Calculate 5 + 3, if the result is above 7, email it to bob", Tools: eleven()})
-	required, ok := errors.AsType[*CodeRequiredError](err)
+	_, err := Write(codegen.Request{Task: "Calculate 5 + 3, if the result is above 7, email it to bob", Tools: eleven()})
+	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok || !slices.Equal(required.Understood, []string{"calculate: Calculate 5 + 3", "if: if the result is above 7"}) || !slices.Equal(required.Unknown, []string{"email it to bob"}) {
 		t.Fatalf("WriteRules: %+v, want all but the last clause understood", required)
 	}
@@ -518,14 +520,14 @@ func TestContradictionStopsTheProgram(t *testing.T) {
 	}
 }
 
-func FuzzWriteRules(f *testing.F) {
+func FuzzWrite(f *testing.F) {
 	for _, s := range []string{"Calculate 5 + 3 and get weather for Rome", "Create /workspace/a.json with:\n- a: 1", "{\"a\": [1,2", "⟦q0⟧ 'x' /a.json", "if x is > 3, add 1 to it"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, task string) {
-		program, err := WriteRules(Request{Task: task, Tools: eleven()})
+		program, err := Write(codegen.Request{Task: task, Tools: eleven()})
 		if err == nil && (strings.Contains(program.Code, "⟦") && !strings.Contains(task, "⟦") || !strings.Contains(program.Code, "result = ")) {
-			t.Errorf("WriteRules(%q) = %s", task, program.Code)
+			t.Errorf("Write(%q) = %s", task, program.Code)
 		}
 	})
 }

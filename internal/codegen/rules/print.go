@@ -1,6 +1,7 @@
-package codegen
+package rules
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ var printForms = []form{
 		if p.dirty {
 			p.saveDocument()
 		}
-		p.emit("print(\"Done:\", %s)", orElse(p.file, p.path))
+		p.emit("print(\"Done:\", %s)", cmp.Or(p.file, p.path))
 		return true
 	}},
 	{"print", re(`(?:print|show|display|report|output|return|summari[sz]e)(?: out)? (?:a |an |the |its |all |that |this )*(?:current |completed? |updated? |final |brief |short )*(?:summary|state|status|contents?|results?|data|it|answer|statistics|workflow|file|output|value|number)(?: (?:of|from|in) (?:the |all |its )?(?:[a-z]+ )?(?:file|state|workflow|results?|data|document|content))?(?: \([^)]*\))?`), readPrint},
@@ -50,8 +51,7 @@ var (
 // readSchema understands "verb noun [parameter value]…" for any tool whose name says exactly that: every word of the
 // clause must belong to the tool's name, to a parameter or to a value, and every required parameter must be given.
 func readSchema(p *planner, _ []string, c clause) bool {
-	for i := range p.request.Tools {
-		t := &p.request.Tools[i]
+	for _, t := range p.tools {
 		arguments, rest, ok := p.arguments(t, c.text)
 		if !ok || !sameWords(rest, t) {
 			continue
@@ -68,7 +68,7 @@ func readSchema(p *planner, _ []string, c clause) bool {
 }
 
 // arguments takes "parameter value" pairs out of a clause.
-func (p *planner) arguments(t *Tool, text string) (arguments []string, rest string, ok bool) {
+func (p *planner) arguments(t *tool, text string) (arguments []string, rest string, ok bool) {
 	rest = text
 	for _, q := range t.Params {
 		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(q.Name), "_", "[_ ]") + `\s*(?:[:=]|is|as)?\s*(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?)`)
@@ -90,7 +90,7 @@ func (p *planner) arguments(t *Tool, text string) (arguments []string, rest stri
 }
 
 // sameWords tells whether a clause's words are those of the tool's name, small words aside.
-func sameWords(clause string, t *Tool) bool {
+func sameWords(clause string, t *tool) bool {
 	words := func(s string) []string {
 		var out []string
 		for _, w := range wordPattern.FindAllString(strings.ToLower(s), -1) {

@@ -1,9 +1,11 @@
-package codegen
+package rules
 
 import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"github.com/codefleet/codefleet/internal/codegen"
 )
 
 // What sentences come to, each in a world of its own.
@@ -140,8 +142,8 @@ func TestSentencesOfTwoMeanings(t *testing.T) {
 		"Calculate 3 + 4. What date is 2 days after 2026-01-01? Multiply the result by 2.", "How many days between 2026-03-01 and 2026-01-01?", "How many days between March 1 and March 5",
 		"How many days between 2026-01-01 and 2026-03-01 inclusive?", "How many business days between 2026-01-01 and 2026-03-01?", "How many days from 0000-01-01 to 2026-01-01",
 	} {
-		p, err := WriteRules(Request{Task: task, Tools: eleven()})
-		if _, required := errors.AsType[*CodeRequiredError](err); !required {
+		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		if _, required := errors.AsType[*codegen.CodeRequiredError](err); !required {
 			t.Errorf("%q: %v, want code_required, not\n%s", task, err, p.Code)
 		}
 	}
