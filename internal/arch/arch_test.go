@@ -59,7 +59,8 @@ var imports = map[string][]string{
 	"internal/selection":       {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
 	"internal/selection/text":  nil,
 	"internal/selection/gloss": nil,
-	"internal/codegen":         {"internal/arith", "internal/tools", "internal/openai"},
+	"internal/codegen":         {"internal/openai"},
+	"internal/codegen/rules":   {"internal/arith", "internal/codegen"},
 	"internal/openai":          nil,
 
 	"internal/allowlist":  nil,
@@ -74,9 +75,9 @@ var imports = map[string][]string{
 	"internal/config":   {"internal/allowlist", "internal/executor/drivers"}, // for cmd, and what wires a whole process
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
-	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/executor", "internal/executor/drivers", "internal/state", "internal/egress", "internal/allowlist"},
+	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules", "internal/executor", "internal/executor/drivers", "internal/state", "internal/egress", "internal/allowlist"},
 
-	"internal/toolsearch": {"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection", "internal/codegen"},
+	"internal/toolsearch": {"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection", "internal/codegen", "internal/codegen/rules"},
 	"internal/toolbox":    {"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools", "internal/selection", "internal/toolsearch"},
 
 	"internal/environments": {"internal/config", "internal/objects", "internal/executor", "internal/image", "internal/pylayer"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/codegen/rules"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
@@ -189,7 +190,7 @@ func (p *Pipeline) generate(ctx context.Context, t *task) (*schemas.Error, error
 	if err != nil {
 		return nil, fmt.Errorf("read the budget of tenant %s: %w", t.ref.Tenant, orCause(ctx, err))
 	}
-	program, err := codegen.Generate(ctx, t.writer, t.request, codegen.Call{Progress: p.answer(ctx, t), Budgets: budgets})
+	program, err := codegen.Generate(ctx, t.writer, rules.Write, t.request, codegen.Call{Progress: p.answer(ctx, t), Budgets: budgets})
 	p.spent(ctx, t, program.Usage)
 	if ctx.Err() != nil {
 		return nil, orCause(ctx, errors.Join(err, ctx.Err()))

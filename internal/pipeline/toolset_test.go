@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/codegen/rules"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -99,7 +100,7 @@ func TestCodeRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	calculate := toolsearch.New(nil).Index(snap).Definitions([]string{"calculator/calculate"})
-	_, err = codegen.WriteRules(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: calculate})
+	_, err = rules.Write(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: calculate})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok {
 		t.Fatalf("error = %v", err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/codegen/rules"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
@@ -102,7 +103,7 @@ type Wanted struct {
 // those that similar tasks used before, then the second best of each, and so on. degraded says why
 // embeddings did not take part although the fleet has them.
 func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded string, err error) {
-	queries := codegen.Clauses(w.Description)
+	queries := rules.Clauses(w.Description)
 	if len(queries) == 0 || len(queries) > maxQueries {
 		queries = []string{w.Description}
 	}

@@ -505,7 +505,7 @@ func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 	_, err := Write(codegen.Request{Task: "Calculate 5 + 3, if the result is above 7, email it to bob", Tools: eleven()})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok || !slices.Equal(required.Understood, []string{"calculate: Calculate 5 + 3", "if: if the result is above 7"}) || !slices.Equal(required.Unknown, []string{"email it to bob"}) {
-		t.Fatalf("WriteRules: %+v, want all but the last clause understood", required)
+		t.Fatalf("Write: %+v, want all but the last clause understood", required)
 	}
 	check := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
 	check.Stdin = strings.NewReader(required.Skeleton)
