@@ -14,6 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
@@ -44,7 +45,7 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 		expire(ts, bucket, ref)
 	}
 	for range 3 {
-		_, err := store.Collect(ctx, ref.Tenant, state.CollectOptions{Retention: state.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
+		_, err := maintenance.CollectGarbage(ctx, store.Repo(), ref.Tenant, maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
 		ts.Check(err)
 	}
 }

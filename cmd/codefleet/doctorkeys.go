@@ -15,6 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
 // encryption says whose workspaces are encrypted, and which secrets others on this host can read.
@@ -86,17 +88,17 @@ func (p *patient) secretsInUse(ctx context.Context) []finding {
 	}
 	look := assembly.Collect(p.Config)
 	look.DryRun = true
-	found := map[string]state.Collected{} // by tenant
+	found := map[string]maintenance.GCResult{} // by tenant
 	var out []finding
 	for _, s := range old {
 		var needs []string
 		for _, tenant := range s.tenants {
 			if _, ok := found[tenant]; !ok {
-				if found[tenant], err = store.Collect(ctx, tenant, look); err != nil {
+				if found[tenant], err = maintenance.CollectGarbage(ctx, store.Repo(), tenant, look); err != nil {
 					return []finding{{name, warning, unknown + err.Error(), ""}}
 				}
 			}
-			if n := found[tenant].OtherKeys[state.KeyID(tenant, []byte(s.secret))]; n > 0 {
+			if n := found[tenant].OtherKeys[format.KeyID(tenant, []byte(s.secret))]; n > 0 {
 				needs = append(needs, fmt.Sprintf("%s (%d objects)", tenant, n))
 			}
 		}

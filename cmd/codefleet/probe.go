@@ -43,7 +43,7 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
-	found, err := heads.Probe(ctx, store.Objects())
+	found, err := heads.Probe(ctx, store.Repo().Bucket)
 	if errors.Is(err, objects.ErrUnsafe) {
 		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + assembly.WaysOut(found)}
 	}

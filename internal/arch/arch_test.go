@@ -44,8 +44,18 @@ var imports = map[string][]string{
 	"internal/state/heads/natsheads":    {"internal/objects", "internal/state/heads", "internal/jobs"},
 	"internal/state/heads/singlewriter": {"internal/objects", "internal/state/heads"},
 	"internal/state/ignore":             nil,
-	"internal/state":                    {"internal/objects", "internal/state/ignore"},
-	"internal/state/statetest":          {"internal/objects", "internal/state", "internal/state/..."},
+	"internal/state/format":             {"internal/objects"},
+	"internal/state/content":            {"internal/objects", "internal/state/format"},
+	"internal/state/tree":               {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore"},
+	"internal/state/repo":               {"internal/objects", "internal/state/content", "internal/state/format"},
+	"internal/state": {
+		"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore", "internal/state/repo",
+		"internal/state/tree",
+	},
+	"internal/state/history":     {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/repo"},
+	"internal/state/maintenance": {"internal/objects", "internal/state/format", "internal/state/history", "internal/state/repo"},
+	"internal/state/mirror":      {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/repo"},
+	"internal/state/statetest":   {"internal/objects", "internal/state", "internal/state/..."},
 
 	"internal/tools":            {"servers", "internal/objects"},
 	"internal/tools/mcp":        {"internal/tools"},
@@ -92,7 +102,7 @@ var imports = map[string][]string{
 	// The edges, which turn settings and requests into values.
 	"internal/ingest/ingesttest": {"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded", "internal/state", "internal/state/mem"},
 
-	"internal/ingest":          {"schemas", "internal/jobs", "internal/apierror", "internal/objects", "internal/state", "internal/statedoc", "internal/tools", "internal/selection"},
+	"internal/ingest":          {"schemas", "internal/jobs", "internal/apierror", "internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection"},
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
 	"internal/assembly":        {"schemas", "servers", "client", "internal/..."},

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -15,7 +16,7 @@ type artifacts struct{ store *state.Store }
 
 func (a artifacts) Artifact(ctx context.Context, rec schemas.Record, path string) (io.ReadCloser, error) {
 	ref := state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}
-	file, _, err := a.store.OpenKept(ctx, ref, rec.Result.Workspace.Generation, path)
+	file, _, err := history.OpenRetained(ctx, a.store.Repo(), ref, rec.Result.Workspace.Generation, path)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, errors.Join(fs.ErrNotExist, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -111,15 +112,19 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	}
 	var files ingest.Artifacts
 	var store *state.Store
+	var plain *mirror.Mirror
 	if c.S3.Endpoint != "" {
 		if store, err = Store(c, "", t.Logger); err != nil {
+			return ingest.Options{}, err
+		}
+		if plain, err = Mirror(c, store); err != nil {
 			return ingest.Options{}, err
 		}
 		files = artifacts{store}
 	}
 	access := ingest.Access{Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf}
 	return ingest.Options{
-		Workspaces: store, StateFile: c.Execution.State.StateFile, Artifacts: files, Access: access,
+		Workspaces: store, Mirror: plain, StateFile: c.Execution.State.StateFile, Artifacts: files, Access: access,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}, nil
 }

@@ -42,14 +42,14 @@ func CheckStore(ctx context.Context, c *config.Config, store *state.Store) error
 	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
 		return nil
 	}
-	caps, err := heads.Probe(ctx, store.Objects())
+	caps, err := heads.Probe(ctx, store.Repo().Bucket)
 	if errors.Is(err, objects.ErrUnsafe) {
 		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", c.S3.Endpoint, err, WaysOut(caps))
 	}
 	if err != nil {
 		return fmt.Errorf("object store %s: %w", c.S3.Endpoint, err)
 	}
-	return heads.RequireMode(ctx, store.Objects(), c.S3.Heads)
+	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
 }
 
 // WaysOut are the values of s3.heads that work on a store which does not honour all conditional

@@ -25,6 +25,8 @@ import (
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/toolbox"
@@ -133,28 +135,32 @@ func cleaning(c *config.Config) worker.Cleaning {
 }
 
 // Collect says what of workspaces is kept.
-func Collect(c *config.Config) state.CollectOptions {
+func Collect(c *config.Config) maintenance.GCOptions {
 	w := c.Workspaces
-	retention := state.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}
+	retention := maintenance.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}
 	if w.KeepDays == 0 {
 		retention.Daily = -1
 	}
-	return state.CollectOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted}
+	return maintenance.GCOptions{Retention: retention, Grace: w.Grace, Inactive: w.Inactive, Deleted: w.KeepDeleted}
 }
 
 // Join makes what a worker needs of its fleet, once connect has returned: until then the settings
 // may not say where the object store is. cache is a directory of the worker's own.
 func Join(c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error)) worker.Join {
-	return func(ctx context.Context) (*jobs.Client, *state.Store, error) {
+	return func(ctx context.Context) (worker.Fleet, error) {
 		queue, err := connect(ctx)
 		if err != nil {
-			return nil, nil, err
+			return worker.Fleet{}, err
 		}
 		store, err := Store(c, cache, t.Logger)
 		if err == nil {
 			err = CheckStore(ctx, c, store)
 		}
-		return queue, store, err
+		if err != nil {
+			return worker.Fleet{Queue: queue}, err
+		}
+		mirror, err := Mirror(c, store)
+		return worker.Fleet{Queue: queue, Store: store, Mirror: mirror}, err
 	}
 }
 
@@ -269,21 +275,24 @@ func Store(c *config.Config, cache string, log *slog.Logger) (*state.Store, erro
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user then
 		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
-	if c.Workspaces.Mirror != "" {
-		if o.Mirror.Target, err = mirror(c); err != nil {
-			return nil, err
-		}
-	}
 	o.Secrets = func(tenant string) state.Secrets { return secrets(c, tenant) }
 	return state.New(bucket, o), nil
 }
 
-func mirror(c *config.Config) (*s3.Objects, error) {
+// Mirror is the mirror that the settings name, brought up to date after each commit to store; nil: there is none.
+func Mirror(c *config.Config, store *state.Store) (*mirror.Mirror, error) {
+	if c.Workspaces.Mirror == "" {
+		return nil, nil
+	}
 	bucket, prefix, err := c.Workspaces.MirrorAt()
 	if err != nil {
 		return nil, fmt.Errorf("workspaces.mirror: %w", err)
 	}
-	return openBucket(c, bucket, prefix)
+	target, err := openBucket(c, bucket, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return mirror.Follow(store.Repo(), target, mirror.Options{}), nil
 }
 
 // secrets are what a tenant's workspaces are encrypted with.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -149,7 +150,7 @@ func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
 
 func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []submitted, path string) {
 	t.Helper()
-	log, err := f.store.Log(t.Context(), ref, 0)
+	log, err := history.Log(t.Context(), f.store.Repo(), ref, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func (f *fleet) files(t *testing.T, ref state.Ref) map[string]string {
 			t.Error(err)
 		}
 	}()
-	if _, err := f.store.Checkout(t.Context(), tree); err != nil {
+	if _, err := f.store.Checkout(t.Context(), tree, nil); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{}

@@ -156,11 +156,11 @@ func workerRole(ctx context.Context, ready func()) error {
 		},
 		Tools:  tools,
 		Driver: driver, Log: quiet(),
-		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
-			return queue, state.New(bucket, state.Options{
+		Join: func(context.Context) (worker.Fleet, error) {
+			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
 				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
-			}), nil
+			})}, nil
 		},
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -34,7 +35,7 @@ func TestNoKey(t *testing.T) {
 			t.Errorf("the task ended %s after run %d, %+v; want it dead after run 2: no_key, and the setting", rec.Status, rec.Run, e)
 		}
 	}
-	if info, err := w.Store.Info(t.Context(), locked); err != nil || info.Generation != before {
+	if info, err := history.ReadInfo(t.Context(), w.Store.Repo(), locked); err != nil || info.Generation != before {
 		t.Errorf("the workspace is at generation %d, %v, want %d", info.Generation, err, before)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -175,7 +176,7 @@ func (f *fleet) checkOnce(t *testing.T, task submitted) {
 	if files[task.name] != task.name || files[counterFile] != "1" {
 		t.Errorf("task's file %q, counter %q; want its name and 1", files[task.name], files[counterFile])
 	}
-	log, err := f.store.Log(t.Context(), task.ref, 0)
+	log, err := history.Log(t.Context(), f.store.Repo(), task.ref, 0)
 	if err != nil || len(log) != later+1 || log[later].TaskID != task.id {
 		t.Errorf("Log() = %d commits, %v, want %d and the task's first", len(log), err, later+1)
 	}
@@ -189,12 +190,12 @@ func (f *fleet) commitMore(t *testing.T, ref state.Ref, n int) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		_, err := f.store.Checkout(t.Context(), tree)
+		_, err := f.store.Checkout(t.Context(), tree, nil)
 		err = errors.Join(err, tree.WriteFile("later", []byte(strconv.Itoa(i)), 0o644))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.store.Commit(t.Context(), tree, state.Change{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
+		if _, err := f.store.Commit(t.Context(), tree, state.CommitOptions{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
@@ -38,8 +38,8 @@ func TestReadersChangeNothing(t *testing.T) {
 	} {
 		want(t, f, 403, nil, c[0], c[1], reader, "{}")
 	}
-	var info state.Info
-	var pins []state.Pinned
+	var info history.Info
+	var pins []history.Pinned
 	want(t, f, 200, &info, "GET", main, reader, "")
 	want(t, f, 200, &pins, "GET", main+"/pins", reader, "")
 	if info.Generation != 1 || len(pins) != 1 {

@@ -46,16 +46,18 @@ import (
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
 // Options configure a Server. Jobs is required.
 type Options struct {
 	Jobs       *jobs.Client
-	Workspaces *state.Store // nil: workspaces and state documents are not served
-	Artifacts  Artifacts    // nil: artifacts are not served
-	Tools      Tools        // nil: the catalogue is not served
-	Metrics    http.Handler // serves /metrics; nil: it does not exist
-	MCP        http.Handler // serves the paths of the MCP bridge and authenticates itself; nil: they do not exist
+	Workspaces *state.Store   // nil: workspaces and state documents are not served
+	Mirror     *mirror.Mirror // of Workspaces; nil: there is none
+	Artifacts  Artifacts      // nil: artifacts are not served
+	Tools      Tools          // nil: the catalogue is not served
+	Metrics    http.Handler   // serves /metrics; nil: it does not exist
+	MCP        http.Handler   // serves the paths of the MCP bridge and authenticates itself; nil: they do not exist
 
 	Access    Access
 	Limits    Limits
@@ -172,9 +174,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if stopped := <-ended; !errors.Is(stopped, http.ErrServerClosed) {
 		err = errors.Join(err, stopped)
 	}
-	if s.o.Workspaces != nil {
-		s.o.Workspaces.Close(grace)
-	}
+	s.o.Mirror.Close(grace)
 	return err
 }
 

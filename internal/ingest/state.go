@@ -14,6 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, info, err := s.o.Workspaces.Open(r.Context(), ref, 0, name)
+	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, 0, name)
 	if errors.Is(err, state.ErrNotFound) {
 		e := apierror.New(errcode.UnknownState, "the workspace %s has no state file %s", ref.Workspace, name)
 		e.Hint = "codefleet state set writes one"

@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 )
 
 // mostUploads is how many uploads one process reads at a time; each has some 30 MiB in memory.
@@ -146,7 +147,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 
 // answerEdit shows a commit of one file and the file's ETag.
 func (s *Server) answerEdit(w http.ResponseWriter, r *http.Request, ref state.Ref, name string, done state.Commit) error {
-	if _, info, err := s.o.Workspaces.Open(r.Context(), ref, done.Generation, name); err == nil {
+	if _, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, done.Generation, name); err == nil {
 		w.Header().Set("ETag", strconv.Quote(info.ETag))
 	}
 	w.Header().Set(generationHeader, strconv.FormatInt(done.Generation, 10))

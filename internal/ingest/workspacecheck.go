@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
 // checked is what POST …/check answers.
@@ -33,7 +33,7 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 		return badParameter("part", "it is from 1 to `of`, which is at most 256")
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; the caller may leave
-	found, err := s.o.Workspaces.Check(r.Context(), ref, state.CheckOptions(o))
+	found, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
 	}
@@ -43,11 +43,11 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 
 // repaired is what POST …/repair answers.
 type repaired struct {
-	Commit    commit           `json:"commit"`
-	Problems  []string         `json:"problems"`
-	Lost      []state.LostPath `json:"lost"`
-	Unknown   []int64          `json:"unknown"`   // generations that are lost, and with them what only they changed
-	Recovered []string         `json:"recovered"` // files of content that no name is known for
+	Commit    commit                 `json:"commit"`
+	Problems  []string               `json:"problems"`
+	Lost      []maintenance.LostPath `json:"lost"`
+	Unknown   []int64                `json:"unknown"`   // generations that are lost, and with them what only they changed
+	Recovered []string               `json:"recovered"` // files of content that no name is known for
 }
 
 func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
@@ -63,12 +63,12 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; the caller may leave
-	done, err := s.o.Workspaces.Repair(r.Context(), ref, state.RepairOptions(o))
+	done, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, repaired{
-		commitOf(done.Commit), append([]string{}, done.Problems...), append([]state.LostPath{}, done.Lost...),
+		commitOf(done.Commit), append([]string{}, done.Problems...), append([]maintenance.LostPath{}, done.Lost...),
 		append([]int64{}, done.Unknown...), append([]string{}, done.Recovered...),
 	})
 	return nil
@@ -80,7 +80,7 @@ func (s *Server) postMirror(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may write gigabytes; the caller may leave
-	done, err := s.o.Workspaces.Mirror(r.Context(), ref)
+	done, err := s.o.Mirror.Update(r.Context(), ref)
 	if err != nil {
 		return err
 	}

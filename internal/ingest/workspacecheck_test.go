@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
 // TestRepairOverHTTP: what is lost is named, a dry run changes nothing, and a repair brings back the rest.
@@ -69,10 +70,11 @@ func TestMirrorOverHTTP(t *testing.T) {
 	}
 	target := mem.New()
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
-		o.Workspaces = state.New(mem.New(), state.Options{Mirror: state.Mirror{Target: target}})
+		o.Workspaces = state.New(mem.New(), state.Options{})
+		o.Mirror = mirror.Follow(o.Workspaces.Repo(), target, mirror.Options{})
 	})
 	want(t, f, 200, nil, "PUT", main+"/files/a/b", nil, "text")
-	var done state.Mirrored
+	var done mirror.Result
 	want(t, f, 200, &done, "POST", main+"/mirror", plain, `{}`)
 	var found []string
 	for info, err := range target.List(t.Context(), "", "") {

@@ -11,8 +11,11 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
 // workspaceRoutes are the files of a tenant's workspaces and their history. A version is named by its
@@ -105,7 +108,7 @@ func atMost(paths []string) []string {
 
 // refOf is the workspace that a request is about: of the caller's tenant, whoever asks.
 func refOf(r *http.Request, name string) (state.Ref, error) {
-	if err := state.CheckName(name); err != nil {
+	if err := names.CheckSlug(name); err != nil {
 		e := apierror.New(errcode.BadName, "this is not the name of a workspace")
 		e.Cause, e.Path = err.Error(), "workspace"
 		e.Hint = "lower-case letters, digits and -, at most 63, as in main"
@@ -125,11 +128,11 @@ func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text str
 	case err == nil:
 		return 0, badParameter(parameter, "generations count from 1; leave it out for the newest")
 	}
-	pins, err := s.o.Workspaces.Pins(ctx, ref)
+	pins, err := history.Pins(ctx, s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return 0, err
 	}
-	i := slices.IndexFunc(pins, func(p state.Pinned) bool { return p.Name == text })
+	i := slices.IndexFunc(pins, func(p history.Pinned) bool { return p.Name == text })
 	if i < 0 {
 		return 0, badParameter(parameter, "it is the number of a generation, or the name of a pin")
 	}
@@ -147,7 +150,7 @@ func (s *Server) at(r *http.Request) (state.Ref, int64, error) {
 }
 
 func (s *Server) getWorkspaces(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.o.Workspaces.Workspaces(r.Context(), identityOf(r.Context()).tenant)
+	list, err := history.Workspaces(r.Context(), s.o.Workspaces.Repo(), identityOf(r.Context()).tenant)
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func (s *Server) getWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.o.Workspaces.Info(r.Context(), ref)
+	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return err
 	}
@@ -173,7 +176,7 @@ func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.o.Workspaces.Delete(r.Context(), ref); err != nil {
+	if err := history.Delete(r.Context(), s.o.Workspaces.Repo(), ref); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -226,7 +229,7 @@ func explainState(err error) error {
 	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(errcode.Corrupt, "the stored version is damaged")
 		e.Cause, e.Hint = err.Error(), "codefleet workspace check says what is damaged, codefleet workspace repair makes it readable again"
-	case errors.Is(err, state.ErrNoMirror):
+	case errors.Is(err, mirror.ErrNotConfigured):
 		e = apierror.New(errcode.NoMirror, "the fleet keeps no mirror of workspaces")
 		e.Hint = "set workspaces.mirror"
 	case errors.Is(err, state.ErrKey):

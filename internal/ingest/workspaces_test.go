@@ -22,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
@@ -160,10 +161,10 @@ func TestWorkspaceStory(t *testing.T) {
 		t.Errorf("conflict = %+v", conflict)
 	}
 
-	history(t, f)
+	commits(t, f)
 }
 
-func history(t *testing.T, f *ingesttest.Fleet) {
+func commits(t *testing.T, f *ingesttest.Fleet) {
 	t.Helper()
 	var c commit
 	var log []commit
@@ -171,15 +172,15 @@ func history(t *testing.T, f *ingesttest.Fleet) {
 	if len(log) != 2 || log[0].Generation != 3 || log[1].Generation != 2 {
 		t.Errorf("log = %+v", log)
 	}
-	var diff []state.PathChange
+	var diff []history.PathChange
 	want(t, f, 200, &diff, "GET", main+"/diff?from=1&to=2", nil, "")
-	if d := cmp.Diff([]state.PathChange{{Path: "data/in.csv", Op: "modified", Bytes: 3}}, diff); d != "" {
+	if d := cmp.Diff([]history.PathChange{{Path: "data/in.csv", Op: "modified", Bytes: 3}}, diff); d != "" {
 		t.Errorf("diff (-want +got):\n%s", d)
 	}
 	want(t, f, 200, nil, "PUT", main+"/pins/first", plain, `{"generation": 1}`)
-	var pins []state.Pinned
+	var pins []history.Pinned
 	want(t, f, 200, &pins, "GET", main+"/pins", nil, "")
-	if d := cmp.Diff([]state.Pinned{{Name: "first", Generation: 1}}, pins); d != "" {
+	if d := cmp.Diff([]history.Pinned{{Name: "first", Generation: 1}}, pins); d != "" {
 		t.Errorf("pins (-want +got):\n%s", d)
 	}
 	want(t, f, 200, &c, "POST", main+"/restore", plain, `{"generation": "first"}`)
@@ -194,7 +195,7 @@ func history(t *testing.T, f *ingesttest.Fleet) {
 	if want(t, f, 409, &refused, "POST", main+"/fork", plain, `{"to": "copy"}`); refused.Code != "workspace_exists" {
 		t.Errorf("fork onto a workspace = %+v", refused)
 	}
-	var all []state.Info
+	var all []history.Info
 	want(t, f, 200, &all, "GET", "/v1/workspaces", nil, "")
 	if len(all) != 2 || all[0].Name != "copy" || all[0].Files != 7 || all[1].Name != "main" || all[1].Generation != 4 {
 		t.Errorf("workspaces = %+v", all)
@@ -380,7 +381,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 			t.Errorf("%s %.80s %.40q = %d %.200s, want %d %s", c.method, c.path, c.body, resp.StatusCode, got, c.status, c.code)
 		}
 	}
-	var info state.Info
+	var info history.Info
 	if want(t, f, 200, &info, "GET", main, nil, ""); info.Generation != 1 || info.Files != 1 {
 		t.Errorf("after all that: %+v, want what was there", info)
 	}
@@ -393,7 +394,7 @@ func TestWorkspacesOfTenantsAreApart(t *testing.T) {
 	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{"mine": 1}`)
 	want(t, f, 404, nil, "GET", main+"/files/secret", other, "")
 	want(t, f, 404, nil, "GET", "/v1/state/state.json", other, "")
-	var list []state.Info
+	var list []history.Info
 	if want(t, f, 200, &list, "GET", "/v1/workspaces", other, ""); len(list) != 0 {
 		t.Errorf("another tenant sees %+v", list)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 )
 
 // generationHeader says which version an answer is about.
@@ -33,7 +34,7 @@ func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.o.Workspaces.Info(r.Context(), ref)
+	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
 	h.Set(generationHeader, strconv.FormatInt(generation, 10))
 	var list []state.FileInfo
 	if generation != 0 && (info.Files > 0 || generation != info.Generation) {
-		if list, err = s.o.Workspaces.Ls(r.Context(), ref, generation, r.URL.Query().Get("dir")); err != nil {
+		if list, err = s.o.Workspaces.List(r.Context(), ref, generation, r.URL.Query().Get("dir")); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	f, info, err := s.o.Workspaces.Open(r.Context(), ref, generation, name)
+	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, generation, name)
 	if errors.Is(err, state.ErrNotFound) {
 		return unknownFile(ref, name)
 	}
@@ -192,7 +193,7 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string, want func(state.FileInfo) bool) error {
-	info, err := s.o.Workspaces.Info(r.Context(), ref)
+	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	if info.Files == 0 && generation == info.Generation {
 		want = func(state.FileInfo) bool { return false }
 		generation = 0
-	} else if _, err := s.o.Workspaces.Diff(r.Context(), ref, generation, generation); err != nil { // while there can be a status
+	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil { // while there can be a status
 		return err
 	}
 	h := w.Header()
@@ -229,7 +230,7 @@ func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
 
 func (s *Server) writeZip(ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool) error {
 	z := zip.NewWriter(out)
-	err := s.o.Workspaces.Read(ctx, ref, generation, want, func(f state.FileInfo, content io.Reader) error {
+	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
 		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
 		h.SetMode(fs.FileMode(f.Mode))
 		switch f.Kind {
@@ -255,7 +256,7 @@ func (s *Server) writeZip(ctx context.Context, out io.Writer, ref state.Ref, gen
 
 func (s *Server) writeTar(ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool) error {
 	t := tar.NewWriter(out)
-	err := s.o.Workspaces.Read(ctx, ref, generation, want, func(f state.FileInfo, content io.Reader) error {
+	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
 		h := &tar.Header{Format: tar.FormatPAX, Name: f.Path, Mode: int64(f.Mode), ModTime: f.Time, Typeflag: tar.TypeReg, Size: f.Bytes}
 		switch f.Kind {
 		case state.Dir:

@@ -9,7 +9,9 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 )
 
 func (s *Server) getLog(w http.ResponseWriter, r *http.Request) error {
@@ -21,7 +23,7 @@ func (s *Server) getLog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log, err := s.o.Workspaces.Log(r.Context(), ref, limit)
+	log, err := history.Log(r.Context(), s.o.Workspaces.Repo(), ref, limit)
 	if err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if err := cmp.Or(err1, err2); err != nil {
 		return err
 	}
-	list, err := s.o.Workspaces.Diff(r.Context(), ref, from, to)
+	list, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, from, to)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
 	if g == 0 {
 		return badParameter("generation", "it is missing")
 	}
-	done, err := s.o.Workspaces.Restore(r.Context(), ref, g, cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
+	done, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g, cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 	if _, err := refOf(r, c.To); err != nil {
 		return err
 	}
-	done, err := s.o.Workspaces.Fork(r.Context(), ref, g, c.To, cmp.Or(c.Message, "fork of "+ref.Workspace))
+	done, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To, cmp.Or(c.Message, "fork of "+ref.Workspace))
 	if errors.Is(err, state.ErrConflict) {
 		e := apierror.New(errcode.WorkspaceExists, "there is a workspace %s already", c.To)
 		e.Hint = "choose another name, or remove that one"
@@ -141,7 +143,7 @@ func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pins, err := s.o.Workspaces.Pins(r.Context(), ref)
+	pins, err := history.Pins(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) pinOf(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
 	name := r.PathValue("pin")
-	if _, err := strconv.Atoi(name); err == nil || state.CheckName(name) != nil {
+	if _, err := strconv.Atoi(name); err == nil || !names.IsSlug(name) {
 		return state.Ref{}, "", 0, badParameter("pin", "a pin's name has lower-case letters, digits and -, and is no number")
 	}
 	ref, _, g, err := s.changeOf(w, r)
@@ -164,16 +166,16 @@ func (s *Server) putPin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if g == 0 { // named, so that the answer is true
-		info, err := s.o.Workspaces.Info(r.Context(), ref)
+		info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 		if err != nil {
 			return err
 		}
 		g = info.Generation
 	}
-	if err := s.o.Workspaces.Pin(r.Context(), ref, name, g); err != nil {
+	if err := history.Pin(r.Context(), s.o.Workspaces.Repo(), ref, name, g); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, state.Pinned{Name: name, Generation: g})
+	writeJSON(w, http.StatusOK, history.Pinned{Name: name, Generation: g})
 	return nil
 }
 
@@ -182,7 +184,7 @@ func (s *Server) deletePin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.o.Workspaces.Unpin(r.Context(), ref, name); err != nil {
+	if err := history.Unpin(r.Context(), s.o.Workspaces.Repo(), ref, name); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -1,7 +1,10 @@
 // Package names holds the grammars of names that travel through the whole fleet, each once.
 package names
 
-import "regexp"
+import (
+	"fmt"
+	"regexp"
+)
 
 // SlugPattern is the grammar of tenants, workspaces, sessions and pools.
 const SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
@@ -13,6 +16,14 @@ var (
 
 // IsSlug reports whether s may name a tenant, workspace, session or pool.
 func IsSlug(s string) bool { return slug.MatchString(s) }
+
+// CheckSlug returns an error that quotes s and SlugPattern unless s is a slug.
+func CheckSlug(s string) error {
+	if !IsSlug(s) {
+		return fmt.Errorf("%.80q is not of the form %s", s, SlugPattern)
+	}
+	return nil
+}
 
 // IsTaskID reports whether s has the form of a task id: 26 characters of lower-case base32.
 func IsTaskID(s string) bool { return taskID.MatchString(s) }

@@ -59,7 +59,7 @@ func (p *Pipeline) artifacts(ctx context.Context, t *task, w schemas.WorkspaceCh
 	if w.Generation == 0 || len(patterns) == 0 && !slices.ContainsFunc(w.Changed, below) {
 		return nil, nil
 	}
-	files, err := p.Store.Ls(ctx, t.ref, w.Generation, "")
+	files, err := p.Store.List(ctx, t.ref, w.Generation, "")
 	if err != nil {
 		return nil, fmt.Errorf("list artifacts: %w", err)
 	}
@@ -83,7 +83,7 @@ func (p *Pipeline) artifacts(ctx context.Context, t *task, w schemas.WorkspaceCh
 		return nil, nil
 	}
 	// They stay as long as the record that lists them does, however many commits come after.
-	if err := p.Store.Keep(ctx, t.ref, w.Generation, time.Now().Add(artifactsKept)); err != nil {
+	if err := p.Store.Retain(ctx, t.ref, w.Generation, time.Now().Add(artifactsKept)); err != nil {
 		return nil, fmt.Errorf("keep artifacts: %w", err)
 	}
 	return out, nil

@@ -27,7 +27,7 @@ func (p *Pipeline) roomless(ctx context.Context, box *executor.AcquiredBox, err 
 	if !isFull(err) {
 		return err
 	}
-	p.Store.MakeRoom(ctx)
+	p.Store.FreeDisk(ctx)
 	if box != nil && !errors.Is(err, executor.ErrDiskFull) {
 		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
 			return &schemas.Error{

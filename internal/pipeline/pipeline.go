@@ -72,24 +72,24 @@ func New(s Stages) *Pipeline {
 // Handle runs one task to its result: it is a jobs.Handler. An error means that the fleet could not
 // run it; what had been done to the box's tree is undone, nothing is committed.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	return p.start(ctx, j, func() *state.Glance { return nil })
+	return p.start(ctx, j, func() *state.Prefetched { return nil })
 }
 
 // Prepare begins to read the workspace's HEAD and returns Handle for the run that uses it.
 func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler jobs.Handler, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	var head *state.Glance
+	var head *state.Prefetched
 	go func() { // stop waits for it
 		defer close(done)
-		head = p.Store.Glance(ctx, state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace})
+		head = p.Store.Prefetch(ctx, state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace})
 	}()
-	wait := func() *state.Glance { <-done; return head }
+	wait := func() *state.Prefetched { <-done; return head }
 	handler = func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) { return p.start(ctx, j, wait) }
 	return handler, func() { cancel(); <-done }
 }
 
-func (p *Pipeline) start(ctx context.Context, j *jobs.Job, head func() *state.Glance) (*schemas.Result, error) {
+func (p *Pipeline) start(ctx context.Context, j *jobs.Job, head func() *state.Prefetched) (*schemas.Result, error) {
 	t := newTask(j, p.Limits(j.Record.Tenant), head)
 	res, err := p.handle(ctx, t)
 	return res, keyless(err)
@@ -252,11 +252,11 @@ func (p *Pipeline) checkout(ctx context.Context, t *task, box *executor.Acquired
 	if err != nil {
 		return nil, err
 	}
-	var seen *state.Glance
+	var seen *state.Prefetched
 	if t.runs == 0 { // later runs are on what others have committed meanwhile
 		seen = t.head()
 	}
-	version, err := p.Store.CheckoutSeen(ctx, tree, seen)
+	version, err := p.Store.Checkout(ctx, tree, seen)
 	if err != nil {
 		return nil, fmt.Errorf("check out workspace %s: %w", t.ref, orCause(ctx, err))
 	}
@@ -303,7 +303,7 @@ func (p *Pipeline) commit(ctx context.Context, t *task, tree *state.Tree, keepBo
 	if err != nil {
 		return false, err
 	}
-	c, err := p.Store.Commit(ctx, tree, state.Change{
+	c, err := p.Store.Commit(ctx, tree, state.CommitOptions{
 		TaskID: t.job.Record.TaskID, Attempt: t.job.Record.Run, Result: stored,
 		Since: t.job.FirstClaim, KeepBoth: keepBoth,
 	})

@@ -167,7 +167,7 @@ func (p *Pipeline) files(ctx context.Context, t *task) (names []string) {
 	}
 	ctx, stop := context.WithTimeout(ctx, listTime)
 	defer stop()
-	list, err := p.Store.Ls(ctx, t.ref, 0, "")
+	list, err := p.Store.List(ctx, t.ref, 0, "")
 	if err != nil {
 		p.Log.DebugContext(ctx, "files of the workspace not listed for the model", "task_id", t.job.Record.TaskID, "error", err)
 	}

@@ -21,7 +21,7 @@ import (
 // task is one run of one task on its way through the stages.
 type task struct {
 	job         *jobs.Job
-	head        func() *state.Glance // waits for the prefetched HEAD; nil: none
+	head        func() *state.Prefetched // waits for the prefetched HEAD; nil: none
 	ref         state.Ref
 	limits      executor.Limits
 	environment string   // of the box, by name
@@ -44,7 +44,7 @@ type task struct {
 	network []allowlist.Pattern // that it may reach
 }
 
-func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Glance) *task {
+func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Prefetched) *task {
 	ref := state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}
 	return &task{
 		job: j, head: head, ref: ref, limits: limits(j.Task.Limits, defaults),

@@ -5,83 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Checkout brings the tree to the newest version by difference. When nothing
-// changed since the last Checkout or Commit that is one conditional GET.
-// Files that are excluded from commits stay as long as the tree stays with its
-// workspace and is not reverted. After an error the tree is in an unknown state,
-// which the next Checkout repairs. ErrDiskFull is one such error: the cache has been emptied for the
-// tree by then, and that was not enough.
-func (s *Store) Checkout(ctx context.Context, t *Tree) (Version, error) {
-	return s.CheckoutSeen(ctx, t, nil)
-}
-
-// A Glance is what was the newest version of a workspace at a moment.
-type Glance struct {
+// Prefetched is the HEAD of a workspace, read ahead of a Checkout.
+type Prefetched struct {
 	ref   Ref
 	began time.Time
-	head  head
+	head  format.Head
 	etag  string
 	err   error
 }
 
-// glanceAge is for how long a glance is good: a task that waited longer is to begin with what others have
+// prefetchMaxAge is for how long a prefetched HEAD is used: a task that waited longer begins with what others have
 // committed meanwhile.
-const glanceAge = time.Second
+const prefetchMaxAge = time.Second
 
-// Glance looks at the newest version of a workspace, for a checkout to come. It makes one small
-// request.
-func (s *Store) Glance(ctx context.Context, ref Ref) *Glance {
-	g := &Glance{ref: ref, began: time.Now()}
-	if g.err = ref.check(); g.err == nil {
-		g.head, g.etag, g.err = s.readHead(ctx, ref, "")
+// Prefetch reads HEAD for a Checkout to come. It makes one small request; Checkout reports its error.
+func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
+	p := &Prefetched{ref: ref, began: time.Now()}
+	if p.err = ref.Check(); p.err == nil {
+		p.head, p.etag, p.err = s.repo.ReadHead(ctx, ref, "")
 	}
-	return g
+	return p
 }
 
-// CheckoutSeen is Checkout to the version that was the newest at the glance, or to a later one; it
-// saves the request when the glance is good. nil: none.
-func (s *Store) CheckoutSeen(ctx context.Context, t *Tree, g *Glance) (Version, error) {
-	v, err := s.checkout(ctx, t, g)
-	if errors.Is(err, ErrDiskFull) { // it may have been full of the cache, which has gone
+// Checkout brings the tree to the newest version by difference. When nothing
+// changed since the last Checkout or Commit that is one conditional GET, and no request when prefetched, which may be
+// nil, is recent.
+// Files that are excluded from commits stay as long as the tree stays with its
+// workspace and is not reverted. After an error the tree is in an unknown state,
+// which the next Checkout repairs. ErrDiskFull is one such error: the cache has been emptied for the
+// tree by then, and that was not enough.
+func (s *Store) Checkout(ctx context.Context, t *Tree, prefetched *Prefetched) (Version, error) {
+	v, err := s.checkout(ctx, t, prefetched)
+	if errors.Is(err, ErrDiskFull) { // the cache, which is empty now, may have filled it
 		v, err = s.checkout(ctx, t, nil)
 	}
 	if err != nil {
 		return Version{}, fmt.Errorf("check out %s: %w", t.ref, err)
 	}
-	return v.public(), nil
+	return public(v), nil
 }
 
-func (s *Store) checkout(ctx context.Context, t *Tree, g *Glance) (*version, error) {
-	v, err := s.newest(ctx, t, g)
+func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Version, error) {
+	v, err := s.newest(ctx, t, p)
 	if err != nil {
 		return nil, err
 	}
-	if t.known && !t.lent && v == t.base {
-		t.lent = true
+	if t.dir.Known() && !t.inUse && v == t.base {
+		t.inUse = true
 		return v, nil
 	}
-	if err := s.bring(ctx, t, v.snap); err != nil {
+	if err := t.materialise(ctx, v.Snapshot); err != nil {
 		return nil, err
 	}
-	t.base, t.lent = v, true
+	t.base, t.inUse = v, true
 	return v, nil
 }
 
-// newest is current, by a glance that says something about this tree: one that failed, that was long ago, or
-// that is older than what the tree holds, does not.
-func (s *Store) newest(ctx context.Context, t *Tree, g *Glance) (*version, error) {
+// newest returns the newest version, from p if that is usable: it succeeded, is recent, and is not older than what
+// the tree holds.
+func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Version, error) {
 	switch {
-	case g == nil || g.err != nil || g.ref != t.ref || time.Since(g.began) > glanceAge || t.base != nil && !t.base.at.Before(g.began):
-		return s.current(ctx, t.ref, t.base)
-	case t.base != nil && t.base.etag == g.etag:
-		t.base.at = g.began
+	case p == nil || p.err != nil || p.ref != t.ref || time.Since(p.began) > prefetchMaxAge,
+		t.base != nil && !t.base.ReadAt.Before(p.began):
+		return s.repo.Current(ctx, t.ref, t.base)
+	case t.base != nil && t.base.ETag == p.etag:
+		t.base.ReadAt = p.began
 		return t.base, nil
-	case t.base != nil && g.etag == "":
-		return s.current(ctx, t.ref, t.base) // which finds out whether it may be gone
+	case t.base != nil && p.etag == "":
+		return s.repo.Current(ctx, t.ref, t.base) // which finds out whether it was purged or lost
 	}
-	return s.versionOf(ctx, t.ref, g.head, g.etag)
+	return s.repo.VersionOf(ctx, t.ref, p.head, p.etag)
 }
 
 // Revert makes the tree what it was at Checkout, and removes excluded files. It
@@ -90,32 +88,24 @@ func (s *Store) Revert(ctx context.Context, t *Tree) error {
 	if t.base == nil {
 		return fmt.Errorf("revert %s: nothing is checked out", t.ref)
 	}
-	t.lent = true
-	if err := s.bring(ctx, t, t.base.snap); err != nil {
+	t.inUse = true
+	if err := t.materialise(ctx, t.base.Snapshot); err != nil {
 		return fmt.Errorf("revert %s: %w", t.ref, err)
 	}
 	return nil
 }
 
-// bring makes the directory hold target, looking at it first if that is not known.
-func (s *Store) bring(ctx context.Context, t *Tree, target *snapshot) error {
-	base := t.base
-	t.base = nil // until the end
-	if !t.known || t.lent {
-		if err := s.look(t, s.ignoreRules(t)); err != nil {
-			return err
-		}
-		for _, path := range t.excluded {
-			if err := t.remove(path); err != nil {
-				t.known = false
-				return err
-			}
-		}
-		t.excluded = nil
+// Adopt begins the work of a task on the newest version with the directory as it is: Commit makes the workspace
+// what the directory holds.
+func (s *Store) Adopt(ctx context.Context, t *Tree) (Version, error) {
+	v, err := s.repo.Current(ctx, t.ref, t.base)
+	if err != nil {
+		return Version{}, fmt.Errorf("adopt %s: %w", t.ref, err)
 	}
-	if err := s.reconcile(ctx, t, target); err != nil {
-		return err
-	}
-	t.base = base
-	return nil
+	t.base, t.inUse = v, true
+	return public(v), nil
+}
+
+func public(v *repo.Version) Version {
+	return Version{v.Head.Generation, v.Head.Commit, v.Head.Time, v.Head.Files, v.Head.Bytes}
 }

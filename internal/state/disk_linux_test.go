@@ -40,7 +40,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	if _, err := s.Checkout(t.Context(), tree); !errors.Is(err, state.ErrDiskFull) {
+	if _, err := s.Checkout(t.Context(), tree, nil); !errors.Is(err, state.ErrDiskFull) {
 		t.Errorf("Checkout() onto a full disk = %v, want %v", err, state.ErrDiskFull)
 	}
 	b := newWorker(t, bucket)
@@ -49,7 +49,7 @@ func TestDiskFull(t *testing.T) {
 		b.Remove(strconv.Itoa(i))
 	}
 	b.Commit("task-2")
-	if _, err := s.Checkout(t.Context(), tree); err != nil {
+	if _, err := s.Checkout(t.Context(), tree, nil); err != nil {
 		t.Errorf("Checkout() of what fits, afterwards = %v", err)
 	}
 }

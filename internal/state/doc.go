@@ -6,7 +6,7 @@
 // version of one workspace. A task's life with it:
 //
 //	tree, _ := store.Tree(dir, ref)      // once per directory and workspace
-//	store.Checkout(ctx, tree)            // dir is exactly the newest version
+//	store.Checkout(ctx, tree, nil)            // dir is exactly the newest version
 //	… the program runs in dir …
 //	store.Commit(ctx, tree, change)      // or store.Revert(ctx, tree)
 //

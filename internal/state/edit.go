@@ -13,14 +13,10 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
 	"github.com/codefleet/codefleet/internal/state/ignore"
-)
-
-// Kinds of paths, as FileInfo and Edit name them.
-const (
-	File = "file"
-	Dir  = "dir"
-	Link = "link"
+	"github.com/codefleet/codefleet/internal/state/repo"
+	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
 // Newest is the base of edits that build on whatever is there.
@@ -59,9 +55,9 @@ func (e *EditError) Error() string { return fmt.Sprintf("path %q %s", e.Path, e.
 // repeated, unless it has conditions (IfMatch, IfNoneMatch): those hold once.
 //
 // *EditError, ErrQuota, ErrDeleted, *ConflictError (also for IfMatch and IfNoneMatch), and
-// ErrNotFound (Base is no longer kept): nothing was committed.
+// objects.ErrNotFound (Base is no longer kept): nothing was committed.
 func (s *Store) Edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.Seq2[Edit, error]) (Commit, error) {
-	if err := ref.check(); err != nil {
+	if err := ref.Check(); err != nil {
 		return Commit{}, err
 	}
 	c, err := s.edit(ctx, ref, opts, edits)
@@ -72,7 +68,7 @@ func (s *Store) Edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 }
 
 func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.Seq2[Edit, error]) (Commit, error) {
-	on, err := s.current(ctx, ref, nil)
+	on, err := s.repo.Current(ctx, ref, nil)
 	if err != nil {
 		return Commit{}, err
 	}
@@ -80,7 +76,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	if err != nil {
 		return Commit{}, err
 	}
-	list, err := s.readEdits(ctx, ref.Tenant, on.snap, edits)
+	list, err := s.readEdits(ctx, ref.Tenant, on.Snapshot, edits)
 	if err != nil {
 		return Commit{}, err
 	}
@@ -90,10 +86,10 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 		}
 		c, err := s.tryEdits(ctx, ref, opts, base, on, list)
 		// Somebody else was faster. Edits of whatever is there are made to what is there now.
-		if !errors.Is(err, ErrConflict) || opts.Base != Newest || !lostRace(err) {
+		if !errors.Is(err, objects.ErrConflict) || opts.Base != Newest || !lostRace(err) {
 			return c, err
 		}
-		if on, err = s.current(ctx, ref, on); err != nil {
+		if on, err = s.repo.Current(ctx, ref, on); err != nil {
 			return Commit{}, err
 		}
 	}
@@ -111,62 +107,62 @@ func lostRace(err error) bool {
 }
 
 // editBase returns the version that edits were made to.
-func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *version) (*version, error) {
+func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *repo.Version) (*repo.Version, error) {
 	switch generation {
-	case Newest, on.head.Generation:
+	case Newest, on.Head.Generation:
 		return on, nil
 	case 0:
-		return &version{head: on.head, snap: emptySnapshot, at: on.at}, nil
+		return &repo.Version{Head: on.Head, Snapshot: format.EmptySnapshot, ReadAt: on.ReadAt}, nil
 	}
-	if on.head.Deleted || on.head.Born > generation+1 || on.head.Generation < generation {
+	if on.Head.Deleted || on.Head.Born > generation+1 || on.Head.Generation < generation {
 		return nil, ErrDeleted
 	}
-	l, err := s.find(ctx, ref, generation)
+	l, err := s.repo.Find(ctx, ref, generation)
 	if err != nil {
 		return nil, err
 	}
-	return &version{head: head{Generation: generation, Commit: l.man.header.Commit}, man: l.man, snap: l.snap, at: on.at}, nil
+	return &repo.Version{Head: format.Head{Generation: generation, Commit: l.Manifest.Header.Commit}, Manifest: l.Manifest, Snapshot: l.Snapshot, ReadAt: on.ReadAt}, nil
 }
 
 // tryEdits commits edits of base onto on, once.
-func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, on *version, list []edited) (Commit, error) {
-	changes, err := s.editChanges(ref, base.snap, on.snap, list)
+func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited) (Commit, error) {
+	changes, err := s.editChanges(ref, base.Snapshot, on.Snapshot, list)
 	if err == nil {
-		err = s.checkExcluded(ctx, ref.Tenant, on.snap, changes)
+		err = s.checkExcluded(ctx, ref.Tenant, on.Snapshot, changes)
 	}
 	if err != nil {
 		return Commit{}, err
 	}
 	if len(changes) == 0 {
-		return Commit{Generation: on.head.Generation, ID: on.head.Commit, Time: on.head.Time, NoChange: true}, nil
+		return Commit{Generation: on.Head.Generation, ID: on.Head.Commit, Time: on.Head.Time, NoChange: true}, nil
 	}
-	p := &proposal{store: s, ref: ref, change: Change{Message: opts.Message}, upload: &upload{changes: changes}, base: base, on: on, id: newCommitID()}
+	p := &repo.Proposal{Repo: s.repo, Ref: ref, Options: CommitOptions{Message: opts.Message}, Changes: changes, Base: base, On: on}
 	if base != on {
-		if err := p.rebase(ctx); err != nil {
+		if err := p.Rebase(ctx); err != nil {
 			return Commit{}, err
 		}
 	}
-	p.unchecked = true
-	c, _, err := p.run(ctx)
+	p.CheckQuota = true
+	c, _, err := p.Run(ctx)
 	return c, err
 }
 
 // editChanges turns edits into changes of base, but for those that on has already.
-func (s *Store) editChanges(ref Ref, base, on *snapshot, list []edited) ([]change, error) {
-	over := map[string]*entry{} // base with the edits made; nil: removed
-	at := func(path string) *entry {
+func (s *Store) editChanges(ref Ref, base, on *format.Snapshot, list []edited) ([]format.Change, error) {
+	over := map[string]*format.Entry{} // base with the edits made; nil: removed
+	at := func(path string) *format.Entry {
 		if e, ok := over[path]; ok {
 			return e
 		}
-		return base.find(path)
+		return base.Find(path)
 	}
 	for _, d := range list {
-		if err := d.condition(ref, on.find(d.Path)); err != nil {
+		if err := d.condition(ref, on.Find(d.Path)); err != nil {
 			return nil, err
 		}
 		switch {
 		case d.entry == nil:
-			for _, e := range base.below(d.Path) {
+			for _, e := range base.Below(d.Path) {
 				over[e.Path] = nil
 			}
 			for path := range over {
@@ -174,7 +170,7 @@ func (s *Store) editChanges(ref Ref, base, on *snapshot, list []edited) ([]chang
 					over[path] = nil
 				}
 			}
-		case d.entry.Kind != kindDir && at(d.Path).isDir():
+		case d.entry.Kind != format.KindDir && at(d.Path).IsDir():
 			return nil, &EditError{d.Path, "is a directory"}
 		default:
 			e := d.entry
@@ -189,28 +185,28 @@ func (s *Store) editChanges(ref Ref, base, on *snapshot, list []edited) ([]chang
 		if over[path] == nil {
 			continue
 		}
-		for dir := parent(path); dir != ""; dir = parent(dir) {
+		for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
 			if e := at(dir); e == nil {
-				over[dir] = &entry{Path: dir, Kind: kindDir, Mode: 0o755}
-			} else if e.Kind != kindDir {
+				over[dir] = &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+			} else if e.Kind != format.KindDir {
 				return nil, &EditError{path, fmt.Sprintf("cannot be: %q is not a directory", dir)}
 			}
 		}
 	}
-	var changes []change
+	var changes []format.Change
 	for path, e := range over {
-		was, is := base.find(path), on.find(path)
-		if e.same(was) || e.same(is) || e.isDir() && is.isDir() && was == nil {
+		was, is := base.Find(path), on.Find(path)
+		if e.Same(was) || e.Same(is) || e.IsDir() && is.IsDir() && was == nil {
 			continue
 		}
-		changes = append(changes, change{path, e})
+		changes = append(changes, format.Change{Path: path, Entry: e})
 	}
-	sortChanges(changes)
+	format.SortChanges(changes)
 	return changes, nil
 }
 
 // condition checks what an edit asks of what is there.
-func (d *edited) condition(ref Ref, is *entry) error {
+func (d *edited) condition(ref Ref, is *format.Entry) error {
 	ok := true
 	switch {
 	case d.IfNoneMatch != "":
@@ -218,7 +214,7 @@ func (d *edited) condition(ref Ref, is *entry) error {
 	case d.IfMatch == "*":
 		ok = is != nil
 	case d.IfMatch != "":
-		ok = is != nil && is.Kind == kindFile && is.etag() == d.IfMatch
+		ok = is != nil && is.Kind == format.KindFile && is.ETag() == d.IfMatch
 	}
 	if ok {
 		return nil
@@ -226,38 +222,25 @@ func (d *edited) condition(ref Ref, is *entry) error {
 	return unmetError{&ConflictError{Ref: ref, Paths: []string{d.Path}}}
 }
 
-// below returns path, if it is there, and everything in it.
-func (s *snapshot) below(path string) []*entry {
-	var out []*entry
-	if e := s.find(path); e != nil {
-		out = append(out, e)
-	}
-	i, _ := slices.BinarySearchFunc(s.entries, path+"/", func(e *entry, p string) int { return strings.Compare(e.Path, p) })
-	for ; i < len(s.entries) && strings.HasPrefix(s.entries[i].Path, path+"/"); i++ {
-		out = append(out, s.entries[i])
-	}
-	return out
-}
-
 // checkExcluded refuses what the commit of the next task would remove again.
-func (s *Store) checkExcluded(ctx context.Context, tenant string, on *snapshot, changes []change) error {
-	own := on.find(ignore.FileName)
+func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Snapshot, changes []format.Change) error {
+	own := on.Find(ignore.FileName)
 	for _, c := range changes {
-		if c.path == ignore.FileName {
-			own = c.entry
+		if c.Path == ignore.FileName {
+			own = c.Entry
 		}
 	}
 	var text []byte
-	if own != nil && own.Kind == kindFile && own.Size <= ignore.MaxFile {
+	if own != nil && own.Kind == format.KindFile && own.Size <= ignore.MaxFile {
 		var err error
-		if text, err = s.readEntry(ctx, tenant, own); err != nil {
+		if text, err = s.repo.ReadFile(ctx, tenant, own); err != nil {
 			return err
 		}
 	}
-	rules := s.excludes(text)
+	rules := tree.ExcludeRules(s.dirs.Excludes, text)
 	for _, c := range changes {
-		if c.entry != nil && (rules.MatchBelow(c.path) || c.entry.isDir() && rules.Match(c.path, true)) {
-			return &EditError{c.path, "is excluded by " + ignore.FileName + " or by default: the next task would remove it"}
+		if c.Entry != nil && (rules.MatchBelow(c.Path) || c.Entry.IsDir() && rules.Match(c.Path, true)) {
+			return &EditError{c.Path, "is excluded by " + ignore.FileName + " or by default: the next task would remove it"}
 		}
 	}
 	return nil

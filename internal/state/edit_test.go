@@ -14,6 +14,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/ignore"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -52,7 +54,7 @@ func TestEdit(t *testing.T) {
 	w.Checkout()
 	w.Want(map[string]string{"a": "dir", "a/b": "dir", "a/b/c": "1", "d": "dir", "empty": "", "l": "-> a", "large": large})
 
-	infos, err := s.Ls(t.Context(), ref, 0, "")
+	infos, err := s.List(t.Context(), ref, 0, "")
 	if err != nil || len(infos) != 7 {
 		t.Fatalf("Ls() = %v, %v", infos, err)
 	}
@@ -137,7 +139,7 @@ func TestMergeOfDeepState(t *testing.T) {
 			t.Fatalf("Edit(%d) = %+v, %v", base, c, err)
 		}
 	}
-	f, _, err := s.Open(t.Context(), ref, 0, "state.json")
+	f, _, err := history.Open(t.Context(), s.Repo(), ref, 0, "state.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestEditConditions(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				r, info, err := s.Open(t.Context(), ref, 0, "n")
+				r, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "n")
 				if err != nil {
 					t.Error(err)
 					return
@@ -197,7 +199,7 @@ func TestEditConditions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, info, err := s.Open(t.Context(), ref, 0, "n"); err != nil || info.Bytes != 9 {
+	if _, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "n"); err != nil || info.Bytes != 9 {
 		t.Errorf("counted %d, %v, want 8 above 1", info.Bytes, err)
 	}
 }
@@ -207,7 +209,7 @@ func TestEditRefuses(t *testing.T) {
 	bucket := mem.New()
 	s := state.New(bucket, state.Options{Quota: quota})
 	newest := state.EditOptions{Base: state.Newest}
-	if _, err := s.Edit(t.Context(), ref, newest, edits(put("file", "1"), put("dir/x", "1"), put(state.IgnoreFile, "*.log\n"))); err != nil {
+	if _, err := s.Edit(t.Context(), ref, newest, edits(put("file", "1"), put("dir/x", "1"), put(ignore.FileName, "*.log\n"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", "/abs", "../up", "a/../b", "a//b", "a/", "./a", "a\x00b", strings.Repeat("n", 300), "servers/x", "client", "file/below", "dir", "node_modules/x", "a/x.log"} {
@@ -228,7 +230,7 @@ func TestEditRefuses(t *testing.T) {
 			t.Errorf("Edit(%s) = %v, want %v", name, err, state.ErrQuota)
 		}
 	}
-	if info, err := s.Info(t.Context(), ref); err != nil || info.Generation != 1 || info.Files != 4 {
+	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 || info.Files != 4 {
 		t.Errorf("Info() = %+v, %v, want what was there", info, err)
 	}
 	broken := func(yield func(state.Edit, error) bool) {
@@ -246,7 +248,7 @@ func TestEditRefuses(t *testing.T) {
 			t.Errorf("Edit() of a file that breaks at %d = %v", size, err)
 		}
 	}
-	if info, err := s.Info(t.Context(), ref); err != nil || info.Generation != 1 {
+	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 {
 		t.Errorf("Info() = %+v, %v, want generation 1", info, err)
 	}
 }
@@ -259,21 +261,21 @@ func TestWorkspaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Delete(t.Context(), state.Ref{Tenant: "acme", Workspace: "gone"}); err != nil {
+	if err := history.Delete(t.Context(), s.Repo(), state.Ref{Tenant: "acme", Workspace: "gone"}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Workspaces(t.Context(), "acme")
+	list, err := history.Workspaces(t.Context(), s.Repo(), "acme")
 	if err != nil || len(list) != 2 || list[0].Name != "main" || list[1].Name != "main-2" || list[1].Bytes != 6 {
 		t.Errorf("Workspaces() = %+v, %v", list, err)
 	}
-	if other, err := s.Workspaces(t.Context(), "acm"); err != nil || len(other) != 0 {
+	if other, err := history.Workspaces(t.Context(), s.Repo(), "acm"); err != nil || len(other) != 0 {
 		t.Errorf("Workspaces of another tenant = %+v, %v", other, err)
 	}
-	if err := s.Pin(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, "v1", 0); err != nil {
+	if err := history.Pin(t.Context(), s.Repo(), state.Ref{Tenant: "acme", Workspace: "main"}, "v1", 0); err != nil {
 		t.Fatal(err)
 	}
-	pins, err := s.Pins(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"})
-	if diff := cmp.Diff([]state.Pinned{{Name: "v1", Generation: 1}}, pins); diff != "" || err != nil {
+	pins, err := history.Pins(t.Context(), s.Repo(), state.Ref{Tenant: "acme", Workspace: "main"})
+	if diff := cmp.Diff([]history.Pinned{{Name: "v1", Generation: 1}}, pins); diff != "" || err != nil {
 		t.Errorf("Pins() %v (-want +got):\n%s", err, diff)
 	}
 }

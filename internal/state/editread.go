@@ -1,7 +1,6 @@
 package state
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,49 +10,50 @@ import (
 	"strings"
 	"time"
 
-	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
 )
 
 // edited is an edit whose content is in the store.
 type edited struct {
 	Edit
-	entry *entry // nil: removed
+	entry *format.Entry // nil: removed
 }
 
 // readEdits stores the content of edits.
-func (s *Store) readEdits(ctx context.Context, tenant string, known *snapshot, edits iter.Seq2[Edit, error]) ([]edited, error) {
+func (s *Store) readEdits(ctx context.Context, tenant string, known *format.Snapshot, edits iter.Seq2[Edit, error]) ([]edited, error) {
 	const many = 64 // edits that make an index of known content worth its while
-	p := s.newPacker(ctx, tenant, known.blobFinder(many))
+	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(many))
 	var list []edited
 	var total int64
 	var err error
-	buf, scratch := s.buffer(), s.buffer()
-	defer func() { s.buffers.Put(&buf); s.buffers.Put(&scratch) }()
+	buf, scratch := s.repo.Buffer(), s.repo.Buffer()
+	defer func() { s.repo.PutBuffer(&buf); s.repo.PutBuffer(&scratch) }()
 	for e, failed := range edits {
 		if err = failed; err != nil {
 			break
 		}
 		var d edited
-		if d, err = s.readEdit(p, e, s.opts.Quota.Bytes-total, &buf, &scratch); err != nil {
+		if d, err = s.readEdit(p, e, s.dirs.Quota.Bytes-total, &buf, &scratch); err != nil {
 			break
 		}
 		if d.entry != nil {
 			total += d.entry.Size
 		}
 		list = append(list, d)
-		if len(list) > s.opts.Quota.Files {
-			err = &QuotaError{"number of files", int64(len(list)), int64(s.opts.Quota.Files), nil}
+		if len(list) > s.dirs.Quota.Files {
+			err = &QuotaError{What: "number of files", Has: int64(len(list)), Limit: int64(s.dirs.Quota.Files), Largest: nil}
 			break
 		}
 	}
-	return list, errors.Join(err, p.finish())
+	return list, errors.Join(err, p.Finish())
 }
 
-func (s *Store) readEdit(p *packer, e Edit, room int64, buf, scratch *[]byte) (edited, error) {
+func (s *Store) readEdit(p *content.Packer, e Edit, room int64, buf, scratch *[]byte) (edited, error) {
 	if err := s.checkEdit(e); err != nil {
 		return edited{}, err
 	}
-	out := &entry{Path: e.Path, Mode: uint32(e.Mode.Perm()), MTime: e.Time.UnixNano()}
+	out := &format.Entry{Path: e.Path, Mode: uint32(e.Mode.Perm()), MTime: e.Time.UnixNano()}
 	if e.Time.IsZero() {
 		out.MTime = time.Now().UnixNano()
 	}
@@ -61,14 +61,14 @@ func (s *Store) readEdit(p *packer, e Edit, room int64, buf, scratch *[]byte) (e
 	case "":
 		return edited{e, nil}, nil
 	case Dir:
-		out.Kind, out.MTime = kindDir, 0
+		out.Kind, out.MTime = format.KindDir, 0
 		if out.Mode == 0 {
 			out.Mode = 0o755
 		}
 	case Link:
-		out.Kind, out.Mode, out.Link, out.MTime = kindLink, 0o777, e.Target, 0
+		out.Kind, out.Mode, out.Link, out.MTime = format.KindLink, 0o777, e.Target, 0
 	case File:
-		out.Kind = kindFile
+		out.Kind = format.KindFile
 		if out.Mode == 0 {
 			out.Mode = 0o644
 		}
@@ -77,23 +77,23 @@ func (s *Store) readEdit(p *packer, e Edit, room int64, buf, scratch *[]byte) (e
 		}
 	}
 	e.Content = nil
-	return edited{e, out}, out.check()
+	return edited{e, out}, out.Check()
 }
 
 func (s *Store) checkEdit(e Edit) error {
-	if err := checkPath(e.Path); err != nil {
+	if err := format.CheckPath(e.Path); err != nil {
 		return &EditError{e.Path, "is not a clean relative path: " + err.Error()}
 	}
-	if s.reserved(e.Path) {
-		return &EditError{e.Path, "is reserved: " + top(e.Path) + " is put there by the fleet"}
+	if slices.Contains(s.dirs.Reserved, format.TopDir(e.Path)) {
+		return &EditError{e.Path, "is reserved: " + format.TopDir(e.Path) + " is put there by the fleet"}
 	}
-	if depth := int64(1 + strings.Count(e.Path, "/")); depth > int64(s.opts.Quota.Depth) {
-		return &QuotaError{"depth", depth, int64(s.opts.Quota.Depth), []string{e.Path}}
+	if depth := int64(1 + strings.Count(e.Path, "/")); depth > int64(s.dirs.Quota.Depth) {
+		return &QuotaError{What: "depth", Has: depth, Limit: int64(s.dirs.Quota.Depth), Largest: []string{e.Path}}
 	}
 	switch e.Kind {
 	case "", File, Dir:
 	case Link:
-		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 || len(e.Target) > maxPath {
+		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 || len(e.Target) > format.MaxPath {
 			return &EditError{e.Path, "is a link without a usable target"}
 		}
 	default:
@@ -103,84 +103,18 @@ func (s *Store) checkEdit(e Edit) error {
 }
 
 // readContent stores a file of unknown length, at most what the quota leaves.
-func (s *Store) readContent(p *packer, e *entry, r io.Reader, room int64, buf, scratch *[]byte) error {
-	*buf = slices.Grow((*buf)[:0], maxBlob+1)[:maxBlob+1]
-	*scratch = slices.Grow((*scratch)[:0], maxBlob)
-	n, ended, err := fill(r, *buf)
-	if err != nil {
-		return err
+func (s *Store) readContent(p *content.Packer, e *format.Entry, r io.Reader, room int64, buf, scratch *[]byte) (err error) {
+	limit := min(room, s.dirs.Quota.Largest)
+	e.Blobs, e.Size, err = p.AddStream(r, limit, buf, scratch)
+	if errors.Is(err, content.ErrTooLarge) {
+		return s.overQuota(e, room)
 	}
-	if ended {
-		e.Size = int64(n)
-		if e.Size > room {
-			return s.overQuota(e, room)
-		}
-		if n == 0 {
-			return nil
-		}
-		b, err := p.add((*buf)[:n], *scratch)
-		if err == nil {
-			e.Blobs = []blob{b}
-		}
-		return err
-	}
-	limit := min(room, s.opts.Quota.Largest)
-	counted := &counter{r: io.LimitReader(io.MultiReader(bytes.NewReader(bytes.Clone(*buf)), r), limit+1)}
-	chunker, err := chunkers.NewChunker("fastcdc", counted, &chunkers.ChunkerOpts{MinSize: chunkMin, NormalSize: chunkNormal, MaxSize: maxBlob})
-	if err != nil {
-		return err
-	}
-	for last := false; !last; {
-		data, err := chunker.Next()
-		last = errors.Is(err, io.EOF)
-		if err != nil && !last {
-			return err
-		}
-		if counted.n > limit {
-			e.Size = counted.n
-			return s.overQuota(e, room)
-		}
-		if len(data) > 0 {
-			b, err := p.add(data, *scratch)
-			if err != nil {
-				return err
-			}
-			e.Blobs = append(e.Blobs, b)
-		}
-	}
-	e.Size = counted.n
-	return nil
+	return err
 }
 
-// fill reads until b is full or r ends. A stream that broke is not one that ended.
-func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
-	for n < len(b) {
-		m, err := r.Read(b[n:])
-		n += m
-		if err == io.EOF {
-			return n, true, nil
-		}
-		if err != nil {
-			return n, false, err
-		}
+func (s *Store) overQuota(e *format.Entry, room int64) error {
+	if e.Size > s.dirs.Quota.Largest {
+		return &QuotaError{What: "largest file in bytes", Has: e.Size, Limit: s.dirs.Quota.Largest, Largest: []string{e.Path}}
 	}
-	return n, false, nil
-}
-
-func (s *Store) overQuota(e *entry, room int64) error {
-	if e.Size > s.opts.Quota.Largest {
-		return &QuotaError{"largest file in bytes", e.Size, s.opts.Quota.Largest, []string{e.Path}}
-	}
-	return &QuotaError{"total in bytes", s.opts.Quota.Bytes - room + e.Size, s.opts.Quota.Bytes, []string{e.Path}}
-}
-
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
+	return &QuotaError{What: "total in bytes", Has: s.dirs.Quota.Bytes - room + e.Size, Limit: s.dirs.Quota.Bytes, Largest: []string{e.Path}}
 }

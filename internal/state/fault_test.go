@@ -93,13 +93,13 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tree.Close()
-		if _, err := store.Checkout(t.Context(), tree); err != nil {
+		if _, err := store.Checkout(t.Context(), tree, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := tree.WriteFile("a", []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c, err := store.Commit(t.Context(), tree, state.Change{TaskID: task, Attempt: 1})
+		c, err := store.Commit(t.Context(), tree, state.CommitOptions{TaskID: task, Attempt: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestUnavailableStoreIsAnError(t *testing.T) {
 		want := w.Files()
 		bucket.SetFault(func(mem.Call) mem.Fault { return mem.NotApplied })
 		start := time.Now()
-		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "task-1", Attempt: 1})
+		_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1})
 		if !errors.Is(err, objects.ErrTemporary) {
 			t.Errorf("Commit() = %v, want %v", err, objects.ErrTemporary)
 		}
@@ -235,7 +235,7 @@ func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 			}
 			return mem.OK
 		})
-		_, err := b.Store.Checkout(t.Context(), b.Tree)
+		_, err := b.Store.Checkout(t.Context(), b.Tree, nil)
 		bucket.SetFault(nil)
 		if n <= 3 && err == nil {
 			t.Errorf("Checkout() with call %d broken succeeded", n)
@@ -261,7 +261,7 @@ func TestDamagedObjects(t *testing.T) {
 			}
 			return mem.OK
 		})
-		if _, err := b.Store.Checkout(t.Context(), b.Tree); !errors.Is(err, objects.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
+		if _, err := b.Store.Checkout(t.Context(), b.Tree, nil); !errors.Is(err, objects.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
 			t.Errorf("Checkout() with a damaged %s = %v, want %v with the key", kind, err, objects.ErrCorrupt)
 		}
 		if kind != "/p/" {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -69,7 +71,7 @@ func TestManySmallCommits(t *testing.T) {
 		t.Errorf("%d commits uploaded %d bytes in packs, want at most %d", commits, uploaded, most)
 	}
 	t.Logf("%d packs put, %d bytes; a cold pull makes %v", puts, uploaded, requests)
-	log, err := w.Store.Log(t.Context(), ref, 0)
+	log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 	if err != nil || len(log) != commits {
 		t.Fatalf("Log() = %d commits, %v, want %d", len(log), err, commits)
 	}
@@ -78,7 +80,7 @@ func TestManySmallCommits(t *testing.T) {
 			t.Errorf("Log() says that generation %d changed %v, want %s", c.Generation, c.Changed, name)
 		}
 	}
-	if report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() = %v, %v, want no problems", report.Problems, err)
 	}
 	if err := bucket.Violations(); err != nil {
@@ -126,7 +128,7 @@ func TestCollectEmpties(t *testing.T) {
 			w.Write(fmt.Sprint("part-", i), statetest.Random(byte(i), 1<<20))
 		}
 		w.Commit("first")
-		if _, err := w.Store.Fork(t.Context(), ref, 0, "lab", ""); err != nil {
+		if _, err := history.Fork(t.Context(), w.Store.Repo(), ref, 0, "lab", ""); err != nil {
 			t.Fatal(err)
 		}
 		lab := w.NewTree(state.Ref{Tenant: "acme", Workspace: "lab"})
@@ -135,13 +137,13 @@ func TestCollectEmpties(t *testing.T) {
 		}
 		want := w.Files()
 		for _, tree := range []*state.Tree{w.Tree, lab} {
-			if _, err := w.Store.Checkout(t.Context(), tree); err != nil {
+			if _, err := w.Store.Checkout(t.Context(), tree, nil); err != nil {
 				t.Fatal(err)
 			}
 			for i := 2; i < parts; i++ {
 				w.Remove(fmt.Sprint("part-", i))
 			}
-			if _, err := w.Store.Commit(t.Context(), tree, state.Change{Message: "less"}); err != nil {
+			if _, err := w.Store.Commit(t.Context(), tree, state.CommitOptions{Message: "less"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,7 +159,7 @@ func TestCollectEmpties(t *testing.T) {
 		emptied := 0
 		for range 4 {
 			advance(t, 25*time.Hour)
-			out, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
+			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +176,7 @@ func TestCollectEmpties(t *testing.T) {
 			fresh.Checkout()
 			fresh.Want(want)
 		}
-		if again, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil || again.Emptied != 0 {
+		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil || again.Emptied != 0 {
 			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
 		}
 	})
@@ -196,12 +198,12 @@ func TestCollectLeavesPinned(t *testing.T) {
 			w.Remove(fmt.Sprint("large-", i))
 		}
 		w.Commit("second")
-		if err := w.Store.Pin(t.Context(), ref, "less", 2); err != nil {
+		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "less", 2); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
 			advance(t, 25*time.Hour)
-			if out, err := w.Store.Collect(t.Context(), "acme", strict); err != nil || out.Emptied != 0 {
+			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil || out.Emptied != 0 {
 				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
 			}
 		}

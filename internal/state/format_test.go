@@ -11,6 +11,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -55,14 +57,14 @@ func TestFirstFormat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bucket := recorded(t)
 			store := state.New(bucket, opts)
-			report, err := store.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 			if err != nil || len(report.Problems) > 0 || report.Versions != 20 {
 				t.Errorf("Check() = %+v, %v", report, err)
 			}
-			if out, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
+			if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
 				t.Errorf("Repair() = %+v, %v", out, err)
 			}
-			if pins, err := store.Pins(t.Context(), ref); err != nil || len(pins) != 1 || pins[0] != (state.Pinned{Name: "first", Generation: 1}) {
+			if pins, err := history.Pins(t.Context(), store.Repo(), ref); err != nil || len(pins) != 1 || pins[0] != (history.Pinned{Name: "first", Generation: 1}) {
 				t.Errorf("Pins() = %v, %v", pins, err)
 			}
 			w := statetest.NewWorker(t, bucket, ref, opts)
@@ -79,7 +81,7 @@ func TestFirstFormat(t *testing.T) {
 			fresh := statetest.NewWorker(t, bucket, ref, opts)
 			fresh.Checkout()
 			fresh.Want(after)
-			log, err := fresh.Store.Log(t.Context(), ref, 0)
+			log, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0)
 			if err != nil || len(log) != 21 || log[20].TaskID != "task-1" {
 				t.Errorf("Log() = %d commits, %v, want 21", len(log), err)
 			}

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-var strict = state.CollectOptions{Retention: state.Retention{Newest: 1, All: time.Hour, Daily: 1}}
+var strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 
 // TestCollectAfterDelete: nothing of a deleted workspace is left but its tombstone, pinned or not, and
 // one that begins anew under its name is not disturbed by the pins of the old one.
@@ -21,10 +23,10 @@ func TestCollectAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := committed(t, bucket, 5)
-		if err := w.Store.Pin(t.Context(), ref, "release", 2); err != nil {
+		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "release", 2); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Store.Delete(t.Context(), ref); err != nil {
+		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
 		again := newWorker(t, bucket)
@@ -32,7 +34,7 @@ func TestCollectAfterDelete(t *testing.T) {
 		again.Want(map[string]string{})
 		for range 3 {
 			advance(t, 25*time.Hour)
-			if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,11 +46,11 @@ func TestCollectAfterDelete(t *testing.T) {
 		again.Checkout()
 		again.Write("new", "1")
 		again.Commit("task-6")
-		log, err := w.Store.Log(t.Context(), ref, 0)
+		log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 		if err != nil || len(log) != 1 || log[0].Generation != 7 {
 			t.Errorf("Log() of the new one = %+v, %v, want generation 7", log, err)
 		}
-		if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
 			t.Errorf("Collect() with the new one = %v", err)
 		}
 	})
@@ -61,7 +63,7 @@ func TestAppliedAfterCollect(t *testing.T) {
 		w := committed(t, bucket, 30)
 		for range 3 {
 			advance(t, 25*time.Hour)
-			if _, err := w.Store.Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +85,7 @@ func TestCollectInTurn(t *testing.T) {
 			var wg sync.WaitGroup
 			for range workers {
 				wg.Go(func() {
-					out, ours, err := state.New(bucket, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{})
+					out, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", every, maintenance.GCOptions{})
 					if err != nil || ours != (out.Workspaces == 1) {
 						t.Errorf("CollectInTurn() = %+v, %v, %v", out, ours, err)
 					}
@@ -108,7 +110,7 @@ func TestCollectInTurn(t *testing.T) {
 			t.Error(err)
 		}
 		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
-		if _, ours, err := state.New(bucket, state.Options{}).CollectInTurn(t.Context(), "acme", every, state.CollectOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
+		if _, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", every, maintenance.GCOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
 			t.Errorf("CollectInTurn() without a store = %v, %v, want an error", ours, err)
 		}
 	})
@@ -124,7 +126,7 @@ func TestCollectAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if _, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil {
 						t.Error(err)
 					}
 				})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
-	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
@@ -23,7 +23,7 @@ func testCollectWithHeads(t *testing.T, bucket objects.Objects) {
 		w := committed(t, bucket, 30)
 		for range 2 {
 			advance(t, 25*time.Hour)
-			out, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{Retention: state.Retention{Newest: 1, All: time.Hour, Daily: 1}})
+			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}})
 			if err != nil || out.Workspaces != 1 {
 				t.Fatalf("Collect() = %+v, %v, want 1 workspace", out, err)
 			}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -37,7 +39,7 @@ func TestHistory(t *testing.T) {
 	bucket := mem.New()
 	w := committed(t, bucket, 40)
 	other := state.New(bucket, state.Options{})
-	log, err := other.Log(t.Context(), ref, 0)
+	log, err := history.Log(t.Context(), other.Repo(), ref, 0)
 	if err != nil || len(log) != 40 {
 		t.Fatalf("Log() = %d commits, %v, want 40", len(log), err)
 	}
@@ -49,27 +51,27 @@ func TestHistory(t *testing.T) {
 			t.Errorf("Log()[%d] changed %v, want %v", i, c.Changed, want)
 		}
 	}
-	diff, err := other.Diff(t.Context(), ref, 3, 0)
-	if want := []state.PathChange{{Path: "n", Op: "modified", Bytes: 2}}; err != nil || cmp.Diff(want, diff) != "" {
+	diff, err := history.Diff(t.Context(), other.Repo(), ref, 3, 0)
+	if want := []history.PathChange{{Path: "n", Op: "modified", Bytes: 2}}; err != nil || cmp.Diff(want, diff) != "" {
 		t.Errorf("Diff(3, newest) = %v, %v, want %v", diff, err, want)
 	}
-	c, err := other.Restore(t.Context(), ref, 7, "back to 7")
+	c, err := history.Restore(t.Context(), other.Repo(), ref, 7, "back to 7")
 	if err != nil || c.Generation != 41 {
 		t.Fatalf("Restore(7) = %+v, %v, want generation 41", c, err)
 	}
 	w.Checkout()
 	w.Want(map[string]string{"n": "7", "keep": "kept"})
-	if _, err := other.Restore(t.Context(), ref, 99, ""); !errors.Is(err, state.ErrNotFound) {
+	if _, err := history.Restore(t.Context(), other.Repo(), ref, 99, ""); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Restore(99) = %v, want %v", err, state.ErrNotFound)
 	}
 
-	if _, err := other.Fork(t.Context(), ref, 12, "copy", ""); err != nil {
+	if _, err := history.Fork(t.Context(), other.Repo(), ref, 12, "copy", ""); err != nil {
 		t.Fatal(err)
 	}
 	copied := statetest.NewWorker(t, bucket, state.Ref{Tenant: "acme", Workspace: "copy"}, state.Options{})
 	copied.Checkout()
 	copied.Want(map[string]string{"n": "12", "keep": "kept"})
-	if _, err := other.Fork(t.Context(), ref, 1, "copy", ""); !errors.Is(err, state.ErrConflict) {
+	if _, err := history.Fork(t.Context(), other.Repo(), ref, 1, "copy", ""); !errors.Is(err, state.ErrConflict) {
 		t.Errorf("Fork() onto a workspace = %v, want %v", err, state.ErrConflict)
 	}
 	if err := bucket.Violations(); err != nil {
@@ -86,11 +88,11 @@ func TestFiles(t *testing.T) {
 	w.Write("small", "hello")
 	w.Commit("task-1")
 	s := state.New(bucket, state.Options{})
-	infos, err := s.Ls(t.Context(), ref, 0, "dir")
+	infos, err := s.List(t.Context(), ref, 0, "dir")
 	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 || infos[0].Kind != "file" {
 		t.Errorf("Ls(dir) = %+v, %v, want the large file", infos, err)
 	}
-	r, info, err := s.Open(t.Context(), ref, 0, "dir/large")
+	r, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "dir/large")
 	if err != nil || info.Bytes != 10<<20 {
 		t.Fatalf("Open() = %+v, %v", info, err)
 	}
@@ -110,7 +112,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || string(all) != content {
 		t.Errorf("read %d bytes, %v, want the whole file", len(all), err)
 	}
-	if _, _, err := s.Open(t.Context(), ref, 0, "dir"); !errors.Is(err, state.ErrNotFound) {
+	if _, _, err := history.Open(t.Context(), s.Repo(), ref, 0, "dir"); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("Open() of a directory = %v, want %v", err, state.ErrNotFound)
 	}
 }
@@ -138,10 +140,10 @@ func TestDelete(t *testing.T) {
 	w := committed(t, bucket, 3)
 	w.Checkout()
 	w.Write("late", "1")
-	if err := w.Store.Delete(t.Context(), ref); err != nil {
+	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 		t.Fatal(err)
 	}
-	late := state.Change{TaskID: "late", Attempt: 1}
+	late := state.CommitOptions{TaskID: "late", Attempt: 1}
 	if _, err := w.Store.Commit(t.Context(), w.Tree, late); !errors.Is(err, state.ErrDeleted) {
 		t.Errorf("late Commit() = %v, want %v", err, state.ErrDeleted)
 	}
@@ -181,11 +183,11 @@ func TestQuota(t *testing.T) {
 			w.Write("deep/er/x", "")
 		}
 		bucket.Calls()
-		_, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "t", Attempt: 1})
+		_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "t", Attempt: 1})
 		if name == "files" && err == nil {
 			w.Checkout()
 			w.Write("one-more", "")
-			_, err = w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: "t2", Attempt: 1})
+			_, err = w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "t2", Attempt: 1})
 		}
 		var quota *state.QuotaError
 		if !errors.As(err, &quota) || !errors.Is(err, state.ErrQuota) || !strings.Contains(err.Error(), c.want) {
@@ -206,12 +208,12 @@ func TestCollect(t *testing.T) {
 		bucket := mem.New()
 		w := committed(t, bucket, 60)
 		s := w.Store
-		if err := s.Pin(t.Context(), ref, "release", 5); err != nil {
+		if err := history.Pin(t.Context(), s.Repo(), ref, "release", 5); err != nil {
 			t.Fatal(err)
 		}
 		before := len(keys(t, bucket))
-		collect := func() state.Collected {
-			out, err := s.Collect(t.Context(), "acme", state.CollectOptions{})
+		collect := func() maintenance.GCResult {
+			out, err := maintenance.CollectGarbage(t.Context(), s.Repo(), "acme", maintenance.GCOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,14 +240,14 @@ func TestCollect(t *testing.T) {
 			t.Errorf("%d objects, %d before", after, before)
 		}
 		fresh := state.New(bucket, state.Options{})
-		report, err := fresh.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), fresh.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Versions < 21 || report.Versions > 40 {
 			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one, without problems", report, err)
 		}
-		if _, err := fresh.Restore(t.Context(), ref, 5, "the pinned one"); err != nil {
+		if _, err := history.Restore(t.Context(), fresh.Repo(), ref, 5, "the pinned one"); err != nil {
 			t.Errorf("Restore() of the pinned version = %v", err)
 		}
-		if _, err := fresh.Diff(t.Context(), ref, 6, 0); !errors.Is(err, state.ErrNotFound) {
+		if _, err := history.Diff(t.Context(), fresh.Repo(), ref, 6, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Diff() with a collected version = %v, want %v", err, state.ErrNotFound)
 		}
 		if err := bucket.Violations(); err != nil {
@@ -266,7 +268,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	if err := bucket.Delete(t.Context(), pack); err != nil {
 		t.Fatal(err)
 	}
-	report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{})
+	report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref, maintenance.CheckOptions{})
 	if err != nil || len(report.Problems) != 1 || !strings.Contains(report.Problems[0], pack) {
 		t.Errorf("Check() without %s = %+v, %v, want one problem that names it", pack, report, err)
 	}
@@ -296,22 +298,22 @@ func advance(t *testing.T, d time.Duration) {
 func TestCheckoutSeen(t *testing.T) {
 	bucket := mem.New()
 	a, b := newWorker(t, bucket), newWorker(t, bucket)
-	seen := func(w *statetest.Worker, g *state.Glance) (generation int64, requests int) {
+	seen := func(w *statetest.Worker, g *state.Prefetched) (generation int64, requests int) {
 		t.Helper()
 		bucket.Calls()
-		v, err := w.Store.CheckoutSeen(t.Context(), w.Tree, g)
+		v, err := w.Store.Checkout(t.Context(), w.Tree, g)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return v.Generation, len(bucket.Calls())
 	}
-	check := func(what string, w *statetest.Worker, g *state.Glance, wantGeneration int64, wantRequests int) {
+	check := func(what string, w *statetest.Worker, g *state.Prefetched, wantGeneration int64, wantRequests int) {
 		t.Helper()
 		if generation, requests := seen(w, g); generation != wantGeneration || requests != wantRequests {
 			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests, wantGeneration, wantRequests)
 		}
 	}
-	glance := func(w *statetest.Worker) *state.Glance { return w.Store.Glance(t.Context(), ref) }
+	glance := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }
 
 	check("never written", a, glance(a), 0, 0)
 	check("never written, again", a, glance(a), 0, 0)
@@ -329,7 +331,7 @@ func TestCheckoutSeen(t *testing.T) {
 	if got := a.Files()["x"]; got != "2" {
 		t.Errorf("x is %q after another's commit", got)
 	}
-	other := a.Store.Glance(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
+	other := a.Store.Prefetch(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
 	check("of another workspace", a, other, 2, 1)
 	bucket.SetFault(onNth(1, "get", "HEAD", mem.Broken))
 	failed := glance(a)
@@ -342,12 +344,12 @@ func TestGlanceGrowsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		a, b := newWorker(t, bucket), newWorker(t, bucket)
-		seen := a.Store.Glance(t.Context(), ref)
+		seen := a.Store.Prefetch(t.Context(), ref)
 		advance(t, 2*time.Second)
 		b.Checkout()
 		b.Write("x", "1")
 		b.Commit("task-1")
-		v, err := a.Store.CheckoutSeen(t.Context(), a.Tree, seen)
+		v, err := a.Store.Checkout(t.Context(), a.Tree, seen)
 		if got := a.Files()["x"]; err != nil || v.Generation != 1 || got != "1" {
 			t.Errorf("CheckoutSeen by a glance of 2 s ago = generation %d, %v, x is %q; want generation 1", v.Generation, err, got)
 		}

@@ -9,13 +9,15 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
 // kept reads file n of a generation as an artifact is read.
 func kept(t *testing.T, bucket objects.Objects, generation int64) (string, error) {
 	t.Helper()
-	f, _, err := state.New(bucket, state.Options{}).OpenKept(t.Context(), ref, generation, "n")
+	f, _, err := history.OpenRetained(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, generation, "n")
 	if err != nil {
 		return "", err
 	}
@@ -30,16 +32,16 @@ func TestKeep(t *testing.T) {
 		w := committed(t, bucket, 60)
 		const promised = 7 * 24 * time.Hour
 		for _, g := range []int64{5, 6, 7} {
-			if err := w.Store.Keep(t.Context(), ref, g, time.Now().Add(promised)); err != nil {
+			if err := w.Store.Retain(t.Context(), ref, g, time.Now().Add(promised)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Store.Keep(t.Context(), ref, 61, time.Now()); !errors.Is(err, state.ErrNotFound) {
+		if err := w.Store.Retain(t.Context(), ref, 61, time.Now()); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Keep() of what is not there = %v", err)
 		}
 		collect := func() {
 			t.Helper()
-			if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{Retention: state.Retention{Daily: 1}}); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{Retention: maintenance.Retention{Daily: 1}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,7 +68,7 @@ func TestKeep(t *testing.T) {
 		if _, err := kept(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("after the promised time: %v, want it gone", err)
 		}
-		report, err := state.New(bucket, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
@@ -80,15 +82,15 @@ func TestKeepEndsWithTheWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := committed(t, bucket, 3)
-		if err := w.Store.Keep(t.Context(), ref, 2, time.Now().Add(30*24*time.Hour)); err != nil {
+		if err := w.Store.Retain(t.Context(), ref, 2, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Store.Delete(t.Context(), ref); err != nil {
+		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
 			advance(t, 25*time.Hour)
-			if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{}); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

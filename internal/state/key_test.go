@@ -21,6 +21,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -49,18 +51,18 @@ func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *state
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: fmt.Sprint(marker, i), Attempt: 1, Message: marker, Result: result})
+		_, err = w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: fmt.Sprint(marker, i), Attempt: 1, Message: marker, Result: result})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Store.Pin(t.Context(), ref, strings.ToLower(marker), 3); err != nil {
+	if err := history.Pin(t.Context(), w.Store.Repo(), ref, strings.ToLower(marker), 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Store.Keep(t.Context(), ref, 2, time.Now().Add(time.Hour)); err != nil {
+	if err := w.Store.Retain(t.Context(), ref, 2, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Store.Fork(t.Context(), ref, 5, "fork", marker); err != nil {
+	if _, err := history.Fork(t.Context(), w.Store.Repo(), ref, 5, "fork", marker); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -127,7 +129,7 @@ func TestEncryptedWhole(t *testing.T) {
 		bucket := mem.New()
 		w := lockedHistory(t, bucket, encrypted)
 		store := state.New(bucket, encrypted)
-		log, err := store.Log(t.Context(), ref, 0)
+		log, err := history.Log(t.Context(), store.Repo(), ref, 0)
 		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
 			t.Fatalf("Log() = %d commits, %v", len(log), err)
 		}
@@ -135,7 +137,7 @@ func TestEncryptedWhole(t *testing.T) {
 		if err != nil || done == nil || !bytes.Contains(done.Result, []byte(strings.Repeat(marker, 1+7*200))) {
 			t.Errorf("Applied() = %v, %v, want the result", done != nil, err)
 		}
-		f, info, err := store.Open(t.Context(), ref, 0, "large")
+		f, info, err := history.Open(t.Context(), store.Repo(), ref, 0, "large")
 		if err != nil || len(info.Parts) < 2 {
 			t.Fatalf("Open(large) = %+v, %v", info, err)
 		}
@@ -146,23 +148,23 @@ func TestEncryptedWhole(t *testing.T) {
 		if _, err := f.Read(part); err != nil || string(part) != strings.Repeat(marker+statetest.Random(7, 1000), 6000)[5<<20:][:100] {
 			t.Errorf("a range of a large file is %q, %v", part, err)
 		}
-		list, err := store.Ls(t.Context(), ref, 0, "dir-"+marker)
+		list, err := store.List(t.Context(), ref, 0, "dir-"+marker)
 		if id := sha256.Sum256([]byte(marker + "19")); err != nil || len(list) != 1 || list[0].ETag != hex.EncodeToString(id[:]) {
 			t.Errorf("Ls() = %+v, %v, want the SHA-256 of the content as ETag", list, err)
 		}
-		if _, _, err := store.OpenKept(t.Context(), ref, 2, "dir-"+marker+"/file-"+marker); err != nil {
+		if _, _, err := history.OpenRetained(t.Context(), store.Repo(), ref, 2, "dir-"+marker+"/file-"+marker); err != nil {
 			t.Errorf("OpenKept() = %v", err)
 		}
-		if _, err := store.Restore(t.Context(), ref, 4, ""); err != nil {
+		if _, err := history.Restore(t.Context(), store.Repo(), ref, 4, ""); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
 			advance(t, 25*time.Hour)
-			if _, err := state.New(bucket, encrypted).Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, encrypted).Repo(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
@@ -192,21 +194,30 @@ func TestWithoutTheKey(t *testing.T) {
 		defer tree.Close()
 		bucket.Calls()
 		for what, do := range map[string]func() error{
-			"checkout": func() error { _, err := store.Checkout(t.Context(), tree); return err },
-			"log":      func() error { _, err := store.Log(t.Context(), ref, 0); return err },
+			"checkout": func() error { _, err := store.Checkout(t.Context(), tree, nil); return err },
+			"log":      func() error { _, err := history.Log(t.Context(), store.Repo(), ref, 0); return err },
 			"edit": func() error {
 				_, err := store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
 					yield(state.Edit{Path: "x", Kind: state.File, Content: strings.NewReader("x")}, nil)
 				})
 				return err
 			},
-			"pin":     func() error { return store.Pin(t.Context(), ref, "mine", 0) },
-			"unpin":   func() error { return store.Unpin(t.Context(), ref, "mine") },
-			"delete":  func() error { return store.Delete(t.Context(), ref) },
-			"fork":    func() error { _, err := store.Fork(t.Context(), ref, 0, "fork", ""); return err },
-			"check":   func() error { _, err := store.Check(t.Context(), ref, state.CheckOptions{}); return err },
-			"repair":  func() error { _, err := store.Repair(t.Context(), ref, state.RepairOptions{}); return err },
-			"collect": func() error { _, err := store.Collect(t.Context(), "acme", strict); return err },
+			"pin":    func() error { return history.Pin(t.Context(), store.Repo(), ref, "mine", 0) },
+			"unpin":  func() error { return history.Unpin(t.Context(), store.Repo(), ref, "mine") },
+			"delete": func() error { return history.Delete(t.Context(), store.Repo(), ref) },
+			"fork":   func() error { _, err := history.Fork(t.Context(), store.Repo(), ref, 0, "fork", ""); return err },
+			"check": func() error {
+				_, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
+				return err
+			},
+			"repair": func() error {
+				_, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
+				return err
+			},
+			"collect": func() error {
+				_, err := maintenance.CollectGarbage(t.Context(), store.Repo(), "acme", strict)
+				return err
+			},
 			"applied": func() error { _, err := store.Applied(t.Context(), ref, "x", time.Time{}); return err },
 		} {
 			err := do()
@@ -240,7 +251,7 @@ func TestKeysOfTenantsDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.Store.Log(t.Context(), state.Ref{Tenant: "other", Workspace: "main"}, 0); !errors.Is(err, state.ErrKey) {
+	if _, err := history.Log(t.Context(), w.Store.Repo(), state.Ref{Tenant: "other", Workspace: "main"}, 0); !errors.Is(err, state.ErrKey) {
 		t.Errorf("Log() of what another tenant has encrypted = %v, want %v", err, state.ErrKey)
 	}
 }
@@ -253,7 +264,7 @@ func TestFlippedBytes(t *testing.T) {
 	w.Write("a", statetest.Random(1, 300))
 	w.Write("b", strings.Repeat("b", 300))
 	w.Commit("task-1")
-	if err := w.Store.Pin(t.Context(), ref, "one", 1); err != nil {
+	if err := history.Pin(t.Context(), w.Store.Repo(), ref, "one", 1); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range keys(t, bucket) {
@@ -263,14 +274,14 @@ func TestFlippedBytes(t *testing.T) {
 		}
 		for i := range obj.Data {
 			bucket.Damage(key, flipped(i))
-			report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
 			if err == nil && len(report.Problems) == 0 {
 				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
 			}
 			bucket.Damage(key, flipped(i))
 		}
 	}
-	if report, err := state.New(bucket, encrypted).Check(t.Context(), ref, state.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
 	}
 }
@@ -292,12 +303,12 @@ func TestRotation(t *testing.T) {
 			w.Write("new", strconv.Itoa(i))
 			w.Commit(fmt.Sprint("new-", i))
 			want = w.Files()
-			if err := w.Store.Unpin(t.Context(), ref, strings.ToLower(marker)); err != nil {
+			if err := history.Unpin(t.Context(), w.Store.Repo(), ref, strings.ToLower(marker)); err != nil {
 				t.Fatal(err)
 			}
 			for range 9 {
 				advance(t, 25*time.Hour)
-				if _, err := state.New(bucket, opts).Collect(t.Context(), "acme", strict); err != nil {
+				if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, opts).Repo(), "acme", strict); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -309,7 +320,7 @@ func TestRotation(t *testing.T) {
 			fresh := statetest.NewWorker(t, bucket, ref, state.Options{Secrets: func(string) state.Secrets { return without }})
 			fresh.Checkout()
 			fresh.Want(want)
-			if _, err := fresh.Store.Log(t.Context(), ref, 0); err != nil {
+			if _, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0); err != nil {
 				t.Errorf("Log() after step %d without the old key = %v", i, err)
 			}
 		}
@@ -330,7 +341,7 @@ func TestRepairEncrypted(t *testing.T) {
 			bucket.Damage(key, gone)
 		}
 	}
-	out, err := state.New(bucket, encrypted).Repair(t.Context(), ref, state.RepairOptions{ReadData: true})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.RepairOptions{ReadData: true})
 	if err != nil {
 		t.Fatal(err)
 	}

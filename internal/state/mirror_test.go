@@ -21,7 +21,9 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
@@ -62,12 +64,19 @@ func mirrorMark(t *testing.T, target objects.Objects) (mark struct {
 	return mark
 }
 
+// mirroredWorker makes a worker whose commits are mirrored at target.
+func mirroredWorker(t *testing.T, bucket objects.Objects, target mirror.Target) (*statetest.Worker, *mirror.Mirror) {
+	t.Helper()
+	w := statetest.NewWorker(t, bucket, ref, state.Options{})
+	return w, mirror.Follow(w.Store.Repo(), target, mirror.Options{})
+}
+
 // TestMirror: after a commit the mirror has its files, by what changed only, whoever commits and however.
 func TestMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), mem.New()
-		w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
-		defer w.Store.Close(t.Context())
+		w, mirrored := mirroredWorker(t, bucket, target)
+		defer mirrored.Close(t.Context())
 		w.Checkout()
 		for i := range 50 {
 			w.Write(fmt.Sprintf("many/f%02d", i), strconv.Itoa(i))
@@ -118,14 +127,14 @@ func TestMirror(t *testing.T) {
 		if diff := cmp.Diff(want, mirroredFiles(t, target)); diff != "" || puts != 3 {
 			t.Errorf("%d files put, want 3; the mirror (-want +got):\n%.2000s", puts, diff)
 		}
-		if _, err := w.Store.Restore(t.Context(), ref, 1, ""); err != nil {
+		if _, err := history.Restore(t.Context(), w.Store.Repo(), ref, 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got := mirroredFiles(t, target); got["a"] != "file" || got["many/f07"] != "7" || len(got) != 56 {
 			t.Errorf("the mirror after a restore has %d files, a is %q", len(got), got["a"])
 		}
-		if err := w.Store.Delete(t.Context(), ref); err != nil {
+		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -142,7 +151,7 @@ func TestMirror(t *testing.T) {
 func TestMirrorNeverInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), mem.New()
-		w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		w, mirrored := mirroredWorker(t, bucket, target)
 		for i, fault := range []func(mem.Call) mem.Fault{
 			func(mem.Call) mem.Fault { return mem.Broken },
 			func(c mem.Call) mem.Fault {
@@ -167,7 +176,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		w.Commit("task-last")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		w.Store.Close(ctx)
+		mirrored.Close(ctx)
 		target.SetFault(nil)
 		if got := mirroredFiles(t, target); got["n"] != "last" {
 			t.Errorf("the mirror has %v when the store answers again, want the last commit", got)
@@ -175,7 +184,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 
 		release := make(chan struct{})
 		target.SetFault(func(mem.Call) mem.Fault { <-release; return mem.NotApplied })
-		stuck := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
+		stuck, stuckMirror := mirroredWorker(t, bucket, target)
 		stuck.Checkout()
 		stuck.Write("n", "stuck")
 		stuck.Commit("stuck")
@@ -183,15 +192,15 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		defer cancel()
 		go func() { <-ctx.Done(); close(release) }()
 		start := time.Now()
-		stuck.Store.Close(ctx)
+		stuckMirror.Close(ctx)
 		if d := time.Since(start); d > 2*time.Second {
 			t.Errorf("Close() waited %v for a mirror that does not answer, want a second", d)
 		}
 		target.SetFault(nil)
-		later := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target}})
-		out, err := later.Mirror(t.Context(), ref)
+		later := mirror.Follow(state.New(bucket, state.Options{}).Repo(), target, mirror.Options{})
+		out, err := later.Update(t.Context(), ref)
 		if got := mirroredFiles(t, target); err != nil || out.Generation != 4 || got["n"] != "stuck" {
-			t.Errorf("Mirror() = %+v, %v, want generation 4; the mirror has %v", out, err, got)
+			t.Errorf("Update() = %+v, %v, want generation 4; the mirror has %v", out, err, got)
 		}
 	})
 }
@@ -210,13 +219,13 @@ func TestMirrorInTurn(t *testing.T) {
 		var wg sync.WaitGroup
 		for worker := range 4 {
 			wg.Go(func() {
-				w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
+				w, mirrored := mirroredWorker(t, bucket, target)
 				for i := range 5 {
 					w.Checkout()
 					w.Write(fmt.Sprint("of-", worker), strconv.Itoa(i))
 					w.Commit(fmt.Sprint("task-", worker, "-", i))
 				}
-				w.Store.Close(t.Context())
+				mirrored.Close(t.Context())
 			})
 		}
 		wg.Wait()
@@ -254,20 +263,20 @@ func TestMirrorTakenOver(t *testing.T) {
 				<-timer.C
 				return tc.then
 			})
-			silent := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			silent, silentMirror := mirroredWorker(t, bucket, target)
 			silent.Checkout()
 			silent.Write("n", statetest.Random(1, 6<<20)) // small files are given up sooner
 			silent.Commit("task-1")
 			synctest.Wait()
-			w := statetest.NewWorker(t, bucket, ref, state.Options{Mirror: state.Mirror{Target: target}})
+			w, mirrored := mirroredWorker(t, bucket, target)
 			w.Checkout()
 			w.Write("n", "new")
 			w.Commit("task-2")
-			w.Store.Close(t.Context())
+			mirrored.Close(t.Context())
 			ctx, cancel := context.WithTimeout(t.Context(), tc.close)
-			silent.Store.Close(ctx)
+			silentMirror.Close(ctx)
 			cancel()
-			if _, err := w.Store.Mirror(t.Context(), ref); err != nil {
+			if _, err := mirrored.Update(t.Context(), ref); err != nil {
 				t.Fatal(err)
 			}
 			if got := mirroredFiles(t, target); got["n"] != "new" {
@@ -291,9 +300,9 @@ func TestMirrorSlowFile(t *testing.T) {
 		w.Commit("task-1")
 		for range 2 {
 			wg.Go(func() {
-				store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target}})
-				if out, err := store.Mirror(t.Context(), ref); err != nil || out.Generation != 1 {
-					t.Errorf("Mirror() = %+v, %v", out, err)
+				store := mirror.Follow(state.New(bucket, state.Options{}).Repo(), target, mirror.Options{})
+				if out, err := store.Update(t.Context(), ref); err != nil || out.Generation != 1 {
+					t.Errorf("Update() = %+v, %v", out, err)
 				}
 			})
 		}
@@ -340,8 +349,8 @@ func TestModelMirror(t *testing.T) {
 					rt.Error(err)
 				}
 			}()
-			mirror := func(rt *rapid.T) {
-				store := state.New(m.bucket, state.Options{Mirror: state.Mirror{Target: target}})
+			update := func(rt *rapid.T) {
+				store := mirror.Follow(state.New(m.bucket, state.Options{}).Repo(), target, mirror.Options{})
 				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
 					var calls atomic.Int64
 					target.SetFault(func(mem.Call) mem.Fault {
@@ -360,19 +369,20 @@ func TestModelMirror(t *testing.T) {
 					rt.Fatalf("the mirror (-want +got):\n%s", diff)
 				}
 			}
-			m.run(rt, map[string]func(*rapid.T){"mirror": mirror, "mirror ": mirror, "collect": m.collect, "delete": m.delete})
+			m.run(rt, map[string]func(*rapid.T){"mirror": update, "mirror ": update, "collect": m.collect, "delete": m.delete})
 		})
 	})
 }
 
 // mirrorOnce is called in a bubble, where the test's context is not known.
-func mirrorOnce(store *state.Store) (failed bool) {
-	_, err := store.Mirror(context.Background(), ref)
+func mirrorOnce(store *mirror.Mirror) (failed bool) {
+	_, err := store.Update(context.Background(), ref)
 	return err != nil
 }
 
 func TestNoMirror(t *testing.T) {
-	if _, err := state.New(mem.New(), state.Options{}).Mirror(t.Context(), ref); !errors.Is(err, state.ErrNoMirror) {
-		t.Errorf("Mirror() without one = %v, want %v", err, state.ErrNoMirror)
+	var none *mirror.Mirror
+	if _, err := none.Update(t.Context(), ref); !errors.Is(err, mirror.ErrNotConfigured) {
+		t.Errorf("Update() without a mirror = %v, want %v", err, mirror.ErrNotConfigured)
 	}
 }

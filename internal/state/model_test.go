@@ -18,6 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
@@ -107,7 +109,7 @@ func (m *model) run(rt *rapid.T, more map[string]func(*rapid.T)) {
 }
 
 func (m *model) delete(rt *rapid.T) {
-	if err := m.worker(rt).store.Delete(context.Background(), ref); err != nil {
+	if err := history.Delete(context.Background(), m.worker(rt).store.Repo(), ref); err != nil {
 		rt.Fatal(err)
 	}
 	if m.commits > m.deleted { // else there is nothing
@@ -126,7 +128,7 @@ func (m *model) collect(rt *rapid.T) {
 		if rapid.IntRange(0, 3).Draw(rt, "crash") == 3 {
 			w.calls.left = rapid.IntRange(1, 12).Draw(rt, "after")
 		}
-		out, err := w.store.Collect(context.Background(), ref.Tenant, forgetful)
+		out, err := maintenance.CollectGarbage(context.Background(), w.store.Repo(), ref.Tenant, forgetful)
 		w.calls.left = -1
 		m.removed += out.Removed
 		m.forgotten += len(out.Purged)
@@ -143,7 +145,7 @@ func (m *model) collect(rt *rapid.T) {
 
 // follow takes note of what a collection committed: that content has moved, and no change.
 func (m *model) follow(rt *rapid.T) {
-	log, err := state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Log(context.Background(), ref, 1)
+	log, err := history.Log(context.Background(), state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Repo(), ref, 1)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -270,7 +272,7 @@ func (m *model) checkout(rt *rapid.T) {
 		w.task, w.try = fmt.Sprintf("task-%d", m.tasks), 0
 	}
 	w.try++
-	v, err := w.store.Checkout(context.Background(), w.tree)
+	v, err := w.store.Checkout(context.Background(), w.tree, nil)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -341,7 +343,7 @@ func (m *model) commit(rt *rapid.T) {
 	}
 	want, conflicts := m.merged(w)
 	defer func() { w.calls.left = -1 }()
-	c, err := w.store.Commit(context.Background(), w.tree, state.Change{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
+	c, err := w.store.Commit(context.Background(), w.tree, state.CommitOptions{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
 	switch {
 	case errors.Is(err, errCrash):
 		m.crashed(rt, w, want)
@@ -412,7 +414,7 @@ func (m *model) check(rt *rapid.T) {
 	defer os.RemoveAll(w.dir)
 	m.start(rt, w)
 	defer w.tree.Close()
-	v, err := w.store.Checkout(context.Background(), w.tree)
+	v, err := w.store.Checkout(context.Background(), w.tree, nil)
 	if err != nil || v.Generation != m.commits && !m.purged(v) {
 		rt.Fatalf("Checkout() = %+v, %v, want generation %d", v, err, m.commits)
 	}

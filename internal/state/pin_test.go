@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -27,22 +29,22 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		}
 		for range 3 {
 			advance(t, 25*time.Hour)
-			_, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
+			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
 			must(t, err)
 		}
-		if _, err := state.New(bucket, state.Options{}).Diff(t.Context(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
+		if _, err := history.Diff(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
 		}
 		// The store of w goes on remembering what it committed.
-		if err := w.Store.Pin(t.Context(), ref, "pin", 12); !errors.Is(err, state.ErrNotFound) {
+		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 12); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Pin() of a version that has left = %v, want %v", err, state.ErrNotFound)
 		}
-		must(t, w.Store.Pin(t.Context(), ref, "newest", 0))
-		log, err := state.New(bucket, state.Options{}).Log(t.Context(), ref, 0)
+		must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "newest", 0))
+		log, err := history.Log(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 0)
 		if err != nil || log[len(log)-1].Generation <= 12 {
 			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
 		}
-		_, err = state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict)
+		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
 		must(t, err)
 	})
 }

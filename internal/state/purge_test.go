@@ -13,20 +13,22 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
 // forgetful collects with the strictest retention and forgets what was deleted soon.
-var forgetful = state.CollectOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
+var forgetful = maintenance.GCOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
 
 // collectFor runs collections every 12 hours.
-func collectFor(t *testing.T, store *state.Store, d time.Duration, opts state.CollectOptions) (purged []string) {
+func collectFor(t *testing.T, store *state.Store, d time.Duration, opts maintenance.GCOptions) (purged []string) {
 	t.Helper()
 	const every = 12 * time.Hour
 	for range d / every {
 		advance(t, every)
-		out, err := store.Collect(t.Context(), "acme", opts)
+		out, err := maintenance.CollectGarbage(t.Context(), store.Repo(), "acme", opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +51,7 @@ func TestPurge(t *testing.T) {
 					l.Checkout()
 				}
 				newest.Checkout()
-				if err := errors.Join(w.Store.Pin(t.Context(), ref, "release", 2), w.Store.Delete(t.Context(), ref)); err != nil {
+				if err := errors.Join(history.Pin(t.Context(), w.Store.Repo(), ref, "release", 2), history.Delete(t.Context(), w.Store.Repo(), ref)); err != nil {
 					t.Fatal(err)
 				}
 				onGrave.Checkout()
@@ -72,7 +74,7 @@ func TestPurge(t *testing.T) {
 					}
 					l := late[when]
 					l.Write("late", "1")
-					if _, err := l.Store.Commit(t.Context(), l.Tree, state.Change{TaskID: "late", Attempt: 1}); !errors.Is(err, state.ErrDeleted) {
+					if _, err := l.Store.Commit(t.Context(), l.Tree, state.CommitOptions{TaskID: "late", Attempt: 1}); !errors.Is(err, state.ErrDeleted) {
 						t.Errorf("Commit() of what was deleted, %s = %v, want %v", when, err, state.ErrDeleted)
 					}
 					_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: 5}, func(func(state.Edit, error) bool) {})
@@ -88,7 +90,7 @@ func TestPurge(t *testing.T) {
 				other := committed(t, o, 4) // as many versions as the old one had
 				refused("afterwards")
 				newest.Want(map[string]string{"n": "4", "keep": "kept", "again": "1"})
-				if pins, err := other.Store.Pins(t.Context(), ref); err != nil || len(pins) > 0 {
+				if pins, err := history.Pins(t.Context(), other.Store.Repo(), ref); err != nil || len(pins) > 0 {
 					t.Errorf("Pins() of the new one = %v, %v, want none of the old one's", pins, err)
 				}
 			})
@@ -125,7 +127,7 @@ func TestPurgeRace(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
 					w := committed(t, o, 2)
-					if err := w.Store.Delete(t.Context(), ref); err != nil {
+					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
 					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
@@ -140,14 +142,14 @@ func TestPurgeRace(t *testing.T) {
 						}
 						once.Do(func() {
 							using.Go(func() {
-								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree, state.Change{TaskID: "again", Attempt: 1}); err != nil {
+								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree, state.CommitOptions{TaskID: "again", Attempt: 1}); err != nil {
 									t.Errorf("Commit() = %v", err)
 								}
 							})
 							advance(t, time.Second) // it is done, or waits
 						})
 					}}
-					if _, err := state.New(racing, state.Options{}).Collect(t.Context(), "acme", forgetful); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(), "acme", forgetful); err != nil {
 						t.Errorf("Collect() = %v", err)
 					}
 					using.Wait()
@@ -173,7 +175,7 @@ func TestPurgeDies(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
 					w := committed(t, o, 2)
-					if err := w.Store.Delete(t.Context(), ref); err != nil {
+					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
 					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
@@ -183,7 +185,7 @@ func TestPurgeDies(t *testing.T) {
 							die()
 						}
 					}}
-					if _, err := state.New(canceled{dying}, state.Options{}).Collect(ctx, "acme", forgetful); !errors.Is(err, context.Canceled) {
+					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(), "acme", forgetful); !errors.Is(err, context.Canceled) {
 						t.Fatalf("Collect() = %v, want %v", err, context.Canceled)
 					}
 					again := newWorker(t, o)
@@ -191,7 +193,7 @@ func TestPurgeDies(t *testing.T) {
 					again.Write("again", "1")
 					want := map[string]string{}
 					if use {
-						if _, err := again.Store.Commit(t.Context(), again.Tree, state.Change{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
+						if _, err := again.Store.Commit(t.Context(), again.Tree, state.CommitOptions{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
 							t.Errorf("Commit() to what is being removed = %v, want %v", err, objects.ErrTemporary)
 						}
 						advance(t, 10*time.Minute)
@@ -235,7 +237,7 @@ func TestLostHead(t *testing.T) {
 	if err := bucket.Delete(t.Context(), "acme/w/main/HEAD"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Store.Checkout(t.Context(), w.Tree); !errors.Is(err, objects.ErrCorrupt) {
+	if _, err := w.Store.Checkout(t.Context(), w.Tree, nil); !errors.Is(err, objects.ErrCorrupt) {
 		t.Errorf("Checkout() without HEAD = %v, want %v", err, objects.ErrCorrupt)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -42,16 +45,16 @@ func TestRotationLeavesNothing(t *testing.T) {
 		"no pins any more": {
 			func(w *statetest.Worker) {
 				commitFiles(w, "one", "first", 1)
-				must(w.T, w.Store.Pin(w.Context(), ref, "pin", 1))
-				must(w.T, w.Store.Unpin(w.Context(), ref, "pin"))
+				must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
+				must(w.T, history.Unpin(w.Context(), w.Store.Repo(), ref, "pin"))
 			},
 			func(*statetest.Worker) {},
 		},
 		"deleted": {
 			func(w *statetest.Worker) {
 				commitFiles(w, "one", "first", 1)
-				must(w.T, w.Store.Pin(w.Context(), ref, "pin", 1))
-				must(w.T, w.Store.Delete(w.Context(), ref))
+				must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
+				must(w.T, history.Delete(w.Context(), w.Store.Repo(), ref))
 				w.Checkout()
 			},
 			func(*statetest.Worker) {},
@@ -71,10 +74,10 @@ func TestRotationLeavesNothing(t *testing.T) {
 					t.Helper()
 					look := strict
 					look.DryRun = true
-					out, err := state.New(bucket, both).Collect(t.Context(), "acme", look)
+					out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", look)
 					must(t, err)
-					_, err = state.New(bucket, second).Collect(t.Context(), "acme", look)
-					n := out.OtherKeys[state.KeyID("acme", []byte("first"))]
+					_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", look)
+					n := out.OtherKeys[format.KeyID("acme", []byte("first"))]
 					if n == 0 && err != nil {
 						t.Errorf("Collect() says that nothing needs the first secret; without it: %v", err)
 					}
@@ -87,7 +90,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 					advance(t, 25*time.Hour)
 					collect := strict
 					collect.Deleted = -1
-					if _, err := state.New(bucket, both).Collect(t.Context(), "acme", collect); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", collect); err != nil {
 						t.Fatal(err)
 					}
 					needed()
@@ -98,15 +101,15 @@ func TestRotationLeavesNothing(t *testing.T) {
 				fresh := statetest.NewWorker(t, bucket, ref, second)
 				fresh.Checkout()
 				fresh.Want(want)
-				_, err := fresh.Store.Log(t.Context(), ref, 0)
+				_, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0)
 				must(t, err)
-				_, err = fresh.Store.Pins(t.Context(), ref)
+				_, err = history.Pins(t.Context(), fresh.Store.Repo(), ref)
 				must(t, err)
-				before, err := fresh.Store.Info(t.Context(), ref)
+				before, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref)
 				must(t, err)
-				_, err = state.New(bucket, second).Collect(t.Context(), "acme", strict)
+				_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", strict)
 				must(t, err)
-				if after, err := fresh.Store.Info(t.Context(), ref); err != nil || after.Generation != before.Generation {
+				if after, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref); err != nil || after.Generation != before.Generation {
 					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation, before.Generation, err)
 				}
 				must(t, bucket.Violations())
@@ -150,7 +153,7 @@ func TestRepairDamagedKeyID(t *testing.T) {
 				bucket.Damage(key, gone)
 			}
 		}
-		out, err := state.New(bucket, encrypted).Repair(t.Context(), ref, state.RepairOptions{})
+		out, err := maintenance.Repair(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.RepairOptions{})
 		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
 			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
 		}
@@ -165,24 +168,24 @@ func TestDamagedKeyIDOfHead(t *testing.T) {
 		w := statetest.NewWorker(t, bucket, ref, encrypted)
 		w.Checkout()
 		commitFiles(w, "one", "x", 3)
-		must(t, w.Store.Pin(t.Context(), ref, "pin", 1))
+		must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 1))
 		want := w.Files()
 		bucket.Damage(key, flipped(10))
 		store := state.New(bucket, encrypted)
-		report, err := store.Check(t.Context(), ref, state.CheckOptions{})
+		report, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
 		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "has encrypted it, and it names") {
 			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
 		}
 		stranger := state.New(bucket, state.Options{Secrets: statetest.Secrets("another")})
-		if _, err := stranger.Check(t.Context(), ref, state.CheckOptions{}); !errors.Is(err, state.ErrKey) {
+		if _, err := maintenance.Check(t.Context(), stranger.Repo(), ref, maintenance.CheckOptions{}); !errors.Is(err, state.ErrKey) {
 			t.Errorf("%s: Check() with another secret = %v, want ErrKey", key, err)
 		}
-		_, err = store.Repair(t.Context(), ref, state.RepairOptions{})
+		_, err = maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
 		must(t, err)
 		fresh := statetest.NewWorker(t, bucket, ref, encrypted)
 		fresh.Checkout()
 		fresh.Want(want)
-		report, err = store.Check(t.Context(), ref, state.CheckOptions{})
+		report, err = maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("%s: Check() after the repair = %+v, %v", key, report, err)
 		}

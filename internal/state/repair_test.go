@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -126,7 +128,7 @@ func TestRepair(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bucket := mem.New()
 				packs, manifests := damagedHistory(t, bucket)
-				if err := state.New(bucket, state.Options{}).Pin(t.Context(), ref, "four", 4); err != nil {
+				if err := history.Pin(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, "four", 4); err != nil {
 					t.Fatal(err)
 				}
 				var damaged []string
@@ -144,12 +146,12 @@ func TestRepair(t *testing.T) {
 				}
 				wantFound(t, bucket, damaged, c.deep, c.lost)
 				store := state.New(bucket, state.Options{})
-				dry, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep, DryRun: true})
+				dry, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: c.deep, DryRun: true})
 				if err != nil {
 					t.Fatalf("Repair(dry run) = %v", err)
 				}
 				bucket.Calls()
-				out, err := store.Repair(t.Context(), ref, state.RepairOptions{ReadData: c.deep})
+				out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: c.deep})
 				if err != nil {
 					t.Fatalf("Repair() = %v", err)
 				}
@@ -180,7 +182,7 @@ func TestRepair(t *testing.T) {
 // wantFound runs Check on damage.
 func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, lost []string) {
 	t.Helper()
-	report, err := state.New(bucket, state.Options{}).Check(t.Context(), ref, state.CheckOptions{ReadData: deep})
+	report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.CheckOptions{ReadData: deep})
 	if err != nil {
 		t.Fatalf("Check() = %v", err)
 	}
@@ -200,15 +202,15 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	w := newWorker(t, bucket)
 	w.Checkout()
 	w.Want(want)
-	again, err := w.Store.Repair(t.Context(), ref, state.RepairOptions{ReadData: deep})
+	again, err := maintenance.Repair(t.Context(), w.Store.Repo(), ref, maintenance.RepairOptions{ReadData: deep})
 	if err != nil || !again.Commit.NoChange || len(again.Lost) > 0 {
 		t.Errorf("Repair() of what was repaired = %+v, %v", again, err)
 	}
-	log, err := w.Store.Log(t.Context(), ref, 0)
+	log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 	if err != nil || len(log) == 0 {
 		t.Fatalf("Log() = %v, %v", log, err)
 	}
-	report, err := w.Store.Check(t.Context(), ref, state.CheckOptions{ReadData: true})
+	report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 	if err != nil || len(report.Lost) > 0 {
 		t.Errorf("Check() of the repaired workspace = %+v, %v", report, err)
 	}
@@ -218,7 +220,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	}
 	for range 3 {
 		advance(t, 25*time.Hour)
-		if _, err := w.Store.Collect(t.Context(), "acme", state.CollectOptions{}); err != nil {
+		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
 			t.Errorf("Collect() after the repair = %v", err)
 		}
 	}
@@ -241,11 +243,11 @@ func TestRepairKeepsHistory(t *testing.T) {
 		bucket.Damage(manifests[6], how)
 		bucket.Damage("acme/w/main/HEAD", how)
 		store := state.New(bucket, state.Options{})
-		out, err := store.Repair(t.Context(), ref, state.RepairOptions{})
+		out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
 		if err != nil || out.Commit.Generation != 13 {
 			t.Fatalf("Repair() = %+v, %v, want generation 13", out, err)
 		}
-		log, err := store.Log(t.Context(), ref, 0)
+		log, err := history.Log(t.Context(), store.Repo(), ref, 0)
 		var generations []int64
 		for _, c := range log {
 			generations = append(generations, c.Generation)
@@ -253,7 +255,7 @@ func TestRepairKeepsHistory(t *testing.T) {
 		if want := []int64{13, 5, 4, 3, 2, 1}; err != nil || !slices.Equal(generations, want) {
 			t.Errorf("Log() = %v, %v, want generations %v", generations, err, want)
 		}
-		f, _, err := store.Open(t.Context(), ref, 5, "d/f3")
+		f, _, err := history.Open(t.Context(), store.Repo(), ref, 5, "d/f3")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +288,7 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	pack := commit(ref, "same")
 	commit(state.Ref{Tenant: ref.Tenant, Workspace: "copy"}, "same", "another")
 	bucket.Damage(pack, truncated)
-	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
 	if err != nil || len(out.Lost) > 0 || len(out.Problems) != 1 {
 		t.Errorf("Repair() = %+v, %v, want one problem, and nothing lost", out, err)
 	}
@@ -313,8 +315,8 @@ func TestRepairFindsOlder(t *testing.T) {
 			return data
 		})
 	}
-	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{})
-	if want := []state.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
+	if want := []maintenance.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
 		t.Errorf("Repair() = %+v, %v, want lost %v", out, err, want)
 	}
 }
@@ -342,7 +344,7 @@ func TestRepairCannotAsk(t *testing.T) {
 		}
 		return mem.OK
 	})
-	out, err := state.New(bucket, state.Options{}).Repair(t.Context(), ref, state.RepairOptions{DryRun: true})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{DryRun: true})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
 	}
@@ -352,14 +354,14 @@ func TestRepairCannotAsk(t *testing.T) {
 func TestRepairOfNothing(t *testing.T) {
 	bucket := mem.New()
 	store := state.New(bucket, state.Options{})
-	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, bucket)) > 0 {
+	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, bucket)) > 0 {
 		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, keys(t, bucket))
 	}
 	w := committed(t, bucket, 3)
-	if err := w.Store.Delete(t.Context(), ref); err != nil {
+	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := store.Repair(t.Context(), ref, state.RepairOptions{}); err != nil || !out.Commit.NoChange {
+	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange {
 		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
 	}
 	fresh := newWorker(t, bucket)
@@ -373,7 +375,7 @@ func TestCollectWithDamagedNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := committed(t, bucket, 30)
-		if err := w.Store.Keep(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
+		if err := w.Store.Retain(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
@@ -383,11 +385,11 @@ func TestCollectWithDamagedNotes(t *testing.T) {
 					bucket.Damage(key, func([]byte) []byte { return []byte("{") })
 				}
 			}
-			if _, err := state.New(bucket, state.Options{}).Collect(t.Context(), "acme", strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, _, err := state.New(bucket, state.Options{}).Open(t.Context(), ref, 3, "n")
+		_, _, err := history.Open(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 3, "n")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Open() of the promised version = %v", err)
 		}

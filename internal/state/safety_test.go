@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/ignore"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -29,7 +30,7 @@ func TestNoEscape(t *testing.T) {
 	}
 	b := newWorker(t, bucket)
 	for link, target := range map[string]string{
-		"dir": outside, "file": filepath.Join(outside, "file"), state.IgnoreFile: filepath.Join(outside, "file"),
+		"dir": outside, "file": filepath.Join(outside, "file"), ignore.FileName: filepath.Join(outside, "file"),
 	} {
 		if err := os.Symlink(target, filepath.Join(b.Dir, link)); err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestIgnoreFile(t *testing.T) {
 	bucket := mem.New()
 	w := newWorker(t, bucket)
 	w.Checkout()
-	w.Write(state.IgnoreFile, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
+	w.Write(ignore.FileName, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
 	for _, path := range []string{"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean", "__pycache__/m.pyc", "node_modules/p/x"} {
 		w.Write(path, "x")
 	}
@@ -111,7 +112,7 @@ func TestIgnoreFile(t *testing.T) {
 	got := other.Files()
 	for path, want := range map[string]bool{
 		"a.log": false, "deep/b.log": false, "build": false, "deep/build/x": true, "data/raw": false, "data/clean": true,
-		"__pycache__": false, "node_modules": false, state.IgnoreFile: true,
+		"__pycache__": false, "node_modules": false, ignore.FileName: true,
 	} {
 		if (got[path] != "") != want {
 			t.Errorf("%s committed: %v, want %v", path, !want, want)

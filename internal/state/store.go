@@ -1,54 +1,31 @@
 package state
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
 	"log/slog"
-	"regexp"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/ignore"
+	"github.com/codefleet/codefleet/internal/state/repo"
+	"github.com/codefleet/codefleet/internal/state/tree"
 )
-
-// Ref names a workspace. Both parts are slugs: ^[a-z0-9][a-z0-9-]{0,62}$.
-type Ref struct{ Tenant, Workspace string }
-
-// String returns tenant/workspace.
-func (r Ref) String() string { return r.Tenant + "/" + r.Workspace }
-
-var slug = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
-func (r Ref) check() error {
-	if !slug.MatchString(r.Tenant) {
-		return fmt.Errorf("tenant name %q is not a slug", r.Tenant)
-	}
-	if !slug.MatchString(r.Workspace) {
-		return fmt.Errorf("workspace name %q is not a slug", r.Workspace)
-	}
-	return nil
-}
 
 // Options configures a Store; the zero value has no disk cache and the default quota.
 type Options struct {
 	CacheDir   string              // worker-local cache of packs and manifests; empty: memory only
-	CacheBytes int64               // bound of CacheDir in bytes, 0: 2 GiB
+	CacheBytes int64               // limit of CacheDir in bytes, 0: 2 GiB
 	Quota      Quota               // of each workspace
 	Owner      *Owner              // of what is written into trees; nil: this process
 	Reserved   []string            // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
-	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: DefaultExcludes
+	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: ignore.Defaults
 	Retry      objects.RetryPolicy // of requests to the object store
 	Compaction Compaction
-	// Secrets of each tenant encrypt what it stores; nil, or none of a tenant: it is in the clear. What
-	// was in the clear, or has another key, can be read, and collections write it anew. Called once for each tenant.
+	// Secrets of a tenant encrypt what it stores; nil, or a tenant without a secret: unencrypted. What was stored
+	// unencrypted or with another key can be read, and garbage collection writes it anew. Called once per tenant.
 	Secrets func(tenant string) Secrets
-	Mirror  Mirror
 	Log     *slog.Logger
 }
-
-// Owner is the user and group that materialised files belong to.
-type Owner struct{ UID, GID int }
 
 // Version identifies what a tree holds. Generation 0 is the empty workspace
 // that was never committed to.
@@ -60,64 +37,14 @@ type Version struct {
 	Bytes      int64
 }
 
-// Change says who commits and what goes with the files.
-type Change struct {
-	TaskID   string          // at most 64 bytes; the same for every attempt. Empty: not a task, nothing is deduplicated
-	Attempt  int             // from 1
-	Result   json.RawMessage // kept with the commit, returned to later attempts
-	Message  string          // for the log
-	Since    time.Time       // when the task was first claimed: commits since then are searched for TaskID
-	KeepBoth bool            // a path changed by both is kept as name and name.conflict-<task> instead of failing
-}
-
-// Commit is one committed version, or the finding that none was needed.
-type Commit struct {
-	Generation int64
-	ID         string // random id of the commit
-	TaskID     string
-	Attempt    int
-	Time       time.Time
-	Message    string
-	Changed    []string        // paths this task wrote or removed, sorted
-	Conflicts  []string        // paths that both sides changed and KeepBoth kept twice
-	NoChange   bool            // the tree equals what was checked out; nothing was written
-	Already    bool            // another attempt of the task has committed; nothing was written
-	Result     json.RawMessage // Change.Result of the commit that counts
-}
-
-// ConflictError is returned by Commit when another task has changed the same
-// paths since the checkout. It wraps ErrConflict. Nothing was committed; check
-// out again and run again.
-type ConflictError struct {
-	Ref   Ref
-	Paths []string // sorted
-}
-
-func (e *ConflictError) Error() string {
-	const shown = 5
-	list := strings.Join(e.Paths[:min(shown, len(e.Paths))], ", ")
-	if more := len(e.Paths) - shown; more > 0 {
-		list = fmt.Sprintf("%s and %d more", list, more)
-	}
-	return fmt.Sprintf("workspace %s: changed by another task meanwhile: %s", e.Ref, list)
-}
-
-func (e *ConflictError) Unwrap() error { return ErrConflict }
-
 // Store is the workspaces of one object store as one worker sees them.
 // Its methods may be called at the same time, but not with the same Tree.
 type Store struct {
-	objects  objects.Objects
-	opts     Options
-	codec    codec
-	cache    *cache
-	versions versionCache
-	rings    sync.Map  // tenant to *keyring
-	mirrors  *mirrors  // nil: none
-	buffers  sync.Pool // of *[]byte
+	repo *repo.Repo
+	dirs tree.Options
 }
 
-// New returns a Store on bucket. It makes no request; call Probe before relying on
+// New returns a Store on bucket. It makes no request; call heads.Probe before relying on
 // an object store for the first time.
 func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Log == nil {
@@ -127,18 +54,38 @@ func New(bucket objects.Objects, opts Options) *Store {
 		opts.Reserved = []string{"servers", "client", "lost+found"}
 	}
 	if opts.Excludes == nil {
-		opts.Excludes = DefaultExcludes
+		opts.Excludes = ignore.Defaults
 	}
-	opts.Quota, opts.Retry, opts.Compaction = opts.Quota.withDefaults(), opts.Retry.WithDefaults(), opts.Compaction.orDefaults()
-	s := &Store{
-		objects: objects.WithRetry(bucket, opts.Retry), opts: opts, codec: newCodec(),
-		cache: openCache(opts.CacheDir, opts.CacheBytes),
-	}
-	if opts.Mirror.Target != nil {
-		s.mirrors = newMirrors(s)
-	}
-	return s
+	r := repo.New(bucket, repo.Options{
+		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: opts.Reserved,
+		Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
+	})
+	return &Store{repo: r, dirs: tree.Options{
+		Owner: opts.Owner, Reserved: opts.Reserved, Excludes: opts.Excludes, Quota: r.Options.Quota, Log: opts.Log,
+	}}
 }
 
-// Objects is the object store below s.
-func (s *Store) Objects() objects.Objects { return s.objects }
+// Repo is what s commits to, for the packages history, maintenance and mirror.
+func (s *Store) Repo() *repo.Repo { return s.repo }
+
+// Applied returns the commit of a task, or nil if the task has not committed
+// since the given time. A zero time searches all of the history that is kept.
+func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.Time) (*Commit, error) {
+	return s.repo.Applied(ctx, ref, taskID, since)
+}
+
+// List returns the paths of a version (0: the newest) in the directory dir, or in
+// all of the workspace when dir is empty, with all below it.
+func (s *Store) List(ctx context.Context, ref Ref, generation int64, dir string) ([]FileInfo, error) {
+	return s.repo.List(ctx, ref, generation, dir)
+}
+
+// Retain keeps a version until a time, with all that it needs, whatever retention says. Deleting the
+// workspace ends that. It may be repeated.
+func (s *Store) Retain(ctx context.Context, ref Ref, generation int64, until time.Time) error {
+	return s.repo.Retain(ctx, ref, generation, until)
+}
+
+// FreeDisk empties the cache, and stops caching for a minute.
+// Checkout and Commit call it when a write finds the disk full.
+func (s *Store) FreeDisk(ctx context.Context) { s.repo.EmptyCache(ctx) }

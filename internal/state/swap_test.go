@@ -8,6 +8,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -24,11 +26,11 @@ func TestSwappedObjects(t *testing.T) {
 			w.Write("f", fmt.Sprint(r.Workspace, i))
 			w.Commit(fmt.Sprint("task-", i))
 		}
-		must(t, w.Store.Pin(t.Context(), r, "pin", 1))
+		must(t, history.Pin(t.Context(), w.Store.Repo(), r, "pin", 1))
 	}
 	damaged := func() bool {
 		for _, r := range refs {
-			report, err := state.New(bucket, encrypted).Check(t.Context(), r, state.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), r, maintenance.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
 				t.Errorf("Check() = %v: the key is there", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
 // Cleaning is a worker's share in removing what workspaces no longer need. All workers of a fleet do
@@ -14,7 +15,7 @@ import (
 type Cleaning struct {
 	Tenants []string
 	Every   time.Duration // from one turn to the next; 0: never
-	Collect state.CollectOptions
+	Collect maintenance.GCOptions
 }
 
 // firstClean is how long a worker that starts waits at most before it looks whether it is its turn.
@@ -46,7 +47,7 @@ func spread(d time.Duration) time.Duration {
 
 // clean never stops the worker: what one run leaves is the next one's.
 func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, log *slog.Logger) {
-	out, ours, err := store.CollectInTurn(ctx, tenant, c.Every, c.Collect)
+	out, ours, err := maintenance.CollectIfDue(ctx, store.Repo(), tenant, c.Every, c.Collect)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

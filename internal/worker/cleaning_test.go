@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
@@ -25,8 +27,8 @@ func TestCleaning(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
-		c := Cleaning{Tenants: []string{"acme", "other"}, Every: 6 * time.Hour, Collect: state.CollectOptions{
-			Retention: state.Retention{Newest: 1, All: time.Hour, Daily: -1}, Inactive: 10 * 24 * time.Hour,
+		c := Cleaning{Tenants: []string{"acme", "other"}, Every: 6 * time.Hour, Collect: maintenance.GCOptions{
+			Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: -1}, Inactive: 10 * 24 * time.Hour,
 		}}
 		for range 3 {
 			workers.Go(func() { c.run(ctx, state.New(objects, state.Options{}), slog.New(slog.DiscardHandler)) })
@@ -37,10 +39,10 @@ func TestCleaning(t *testing.T) {
 		}
 		cancel()
 		workers.Wait()
-		if log, err := store.Log(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, 0); err != nil || len(log) == 0 || len(log) > 20 {
+		if log, err := history.Log(t.Context(), store.Repo(), state.Ref{Tenant: "acme", Workspace: "main"}, 0); err != nil || len(log) == 0 || len(log) > 20 {
 			t.Errorf("%d of 40 versions are left, %v", len(log), err)
 		}
-		if files, err := store.Ls(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, 0, ""); err != nil || len(files) != 1 {
+		if files, err := store.List(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, 0, ""); err != nil || len(files) != 1 {
 			t.Errorf("main has %v, %v, want its file", files, err)
 		}
 		for info, err := range objects.List(t.Context(), "acme/w/old/", "") {
@@ -66,13 +68,13 @@ func fill(t *testing.T, store *state.Store, workspace string, n int) {
 	}
 	defer tree.Close()
 	for i := range n {
-		if _, err := store.Checkout(t.Context(), tree); err != nil {
+		if _, err := store.Checkout(t.Context(), tree, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := tree.WriteFile("file", fmt.Append(nil, time.Now(), i), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Commit(t.Context(), tree, state.Change{}); err != nil {
+		if _, err := store.Commit(t.Context(), tree, state.CommitOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -125,7 +126,7 @@ func (l *live) sync(ctx context.Context) error {
 func (l *live) follow(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	info, err := l.store.Info(ctx, l.ref)
+	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)
 	if err == nil && info.Generation != l.met {
 		var r dirsync.Report
 		r, err = l.folder.Pull(ctx, dirsync.KeepBoth)
@@ -167,7 +168,7 @@ type remote struct {
 }
 
 func (r remote) Newest(ctx context.Context) (int64, error) {
-	info, err := r.store.Info(ctx, r.ref)
+	info, err := history.ReadInfo(ctx, r.store.Repo(), r.ref)
 	if err != nil || info.Files == 0 { // never written to, empty, or deleted: there is nothing to list
 		return 0, err
 	}
@@ -178,7 +179,7 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, e
 	if generation == 0 {
 		return nil, nil
 	}
-	list, err := r.store.Ls(ctx, r.ref, generation, "")
+	list, err := r.store.List(ctx, r.ref, generation, "")
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 		wanted[p] = true
 	}
 	want := func(f state.FileInfo) bool { return f.Kind == state.File && wanted[f.Path] }
-	return r.store.Read(ctx, r.ref, generation, want, func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
+	return history.Read(ctx, r.store.Repo(), r.ref, generation, want, func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/worker"
 )
@@ -84,14 +85,14 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			},
 			Driver: executortest.Host{}, Log: quiet, Ready: func() { close(ready) },
 			Live: &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
-			Join: func(context.Context) (*jobs.Client, *state.Store, error) { return queue, store, nil },
+			Join: func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: queue, Store: store}, nil },
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
 	<-ready
-	if info, err := store.Info(t.Context(), ref); err != nil || info.Generation != 1 || info.Files != 1 {
+	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 1 || info.Files != 1 {
 		t.Errorf("the workspace when the worker is ready: %+v, %v; want the file", info, err)
 	}
 }

@@ -75,7 +75,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 				Trace: func(e executor.PoolEvent) { f.events <- e },
 			},
 			Driver: executortest.Host{}, Log: quiet,
-			Join: func(context.Context) (*jobs.Client, *state.Store, error) { return f.Client, store, nil },
+			Join: func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: f.Client, Store: store}, nil },
 		})
 		if err != nil {
 			t.Error(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
@@ -61,12 +62,19 @@ type Options struct {
 	Plugins  *pluginhost.Set // nil: none
 }
 
-// lastMirror is how long a worker that stops waits for the mirror of its last commits; another one makes up for
-// what is left.
-const lastMirror = 10 * time.Second
+// mirrorTimeout is how long a worker that stops waits for the mirror of its last commits. The next commit mirrors what
+// is left.
+const mirrorTimeout = 10 * time.Second
 
 // Join reaches the fleet. It is called once, while the first sandboxes are made.
-type Join func(context.Context) (*jobs.Client, *state.Store, error)
+type Join func(context.Context) (Fleet, error)
+
+// Fleet is what a worker shares with others.
+type Fleet struct {
+	Queue  *jobs.Client
+	Store  *state.Store
+	Mirror *mirror.Mirror // of Store; nil: there is none
+}
 
 // Run takes and runs tasks until take ends, then lets those that it has end; when work ends too, they
 // are cut and go back to the queue uncounted. At last it destroys its sandboxes. It returns an error
@@ -93,7 +101,7 @@ func Run(take, work context.Context, opts Options) error {
 		poolErr = pool.Run(boxes)
 		stopTaking() // without boxes there is nothing to take tasks for
 	})
-	queue, store, err := opts.Join(take)
+	fleet, err := opts.Join(take)
 	if err == nil {
 		taking := make(chan struct{}) // closed once tasks are taken: a live folder is imported by then
 		running.Go(func() {
@@ -106,17 +114,15 @@ func Run(take, work context.Context, opts Options) error {
 			}
 			opts.Ready()
 		})
-		running.Go(func() { opts.Cleaning.run(take, store, opts.Log) })
-		err = opts.loop(take, work, pool, queue, store, func() { close(taking) })
+		running.Go(func() { opts.Cleaning.run(take, fleet.Store, opts.Log) })
+		err = opts.loop(take, work, pool, fleet.Queue, fleet.Store, func() { close(taking) })
 		stopTaking()
 	}
 	closePool()
 	running.Wait()
-	if store != nil {
-		mirrored, cancel := context.WithTimeout(context.WithoutCancel(take), lastMirror)
-		defer cancel()
-		store.Close(mirrored)
-	}
+	mirrored, cancel := context.WithTimeout(context.WithoutCancel(take), mirrorTimeout)
+	defer cancel()
+	fleet.Mirror.Close(mirrored)
 	return cmp.Or(poolErr, err)
 }
 

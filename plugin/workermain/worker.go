@@ -80,7 +80,7 @@ func serve(take, work context.Context, p *process.Process, version string, list 
 		if err != nil {
 			return nil, err
 		}
-		found, err := heads.Probe(ctx, store.Objects())
+		found, err := heads.Probe(ctx, store.Repo().Bucket)
 		if err != nil {
 			return nil, err
 		}

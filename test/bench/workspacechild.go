@@ -133,15 +133,17 @@ func (e *pushEngine) run(ctx context.Context, c engineCall) error {
 		}
 		e.trees[c.Dir] = t
 	}
-	begin := e.store.Adopt
-	if c.Op != "push" {
-		begin = e.store.Checkout
+	var err error
+	if c.Op == "push" {
+		_, err = e.store.Adopt(ctx, t)
+	} else {
+		_, err = e.store.Checkout(ctx, t, nil)
 	}
-	if _, err := begin(ctx, t); err != nil || c.Op == "pull" {
+	if err != nil || c.Op == "pull" {
 		return err
 	}
 	e.tasks++
-	_, err := e.store.Commit(ctx, t, state.Change{TaskID: "task-" + strconv.Itoa(e.tasks), Attempt: 1})
+	_, err = e.store.Commit(ctx, t, state.CommitOptions{TaskID: "task-" + strconv.Itoa(e.tasks), Attempt: 1})
 	return err
 }
 

@@ -57,7 +57,7 @@ func (b *bench) tree(store *state.Store, dir string, ref state.Ref) *state.Tree 
 
 func (b *bench) checkout(store *state.Store, t *state.Tree) {
 	b.Helper()
-	if _, err := store.Checkout(b.Context(), t); err != nil {
+	if _, err := store.Checkout(b.Context(), t, nil); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -65,7 +65,7 @@ func (b *bench) checkout(store *state.Store, t *state.Tree) {
 func (b *bench) commit(store *state.Store, t *state.Tree) state.Commit {
 	b.Helper()
 	b.n++
-	c, err := store.Commit(b.Context(), t, state.Change{TaskID: "task-" + strconv.Itoa(b.n), Attempt: 1})
+	c, err := store.Commit(b.Context(), t, state.CommitOptions{TaskID: "task-" + strconv.Itoa(b.n), Attempt: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func killWorker(plan killPlan) error {
 	if done, err := store.Applied(ctx, killRef, plan.Task, time.Unix(1, 0)); done != nil || err != nil {
 		return err
 	}
-	if _, err := store.Checkout(ctx, tree); err != nil {
+	if _, err := store.Checkout(ctx, tree, nil); err != nil {
 		return err
 	}
 	data, err := tree.ReadFile("counter", 100)
@@ -64,7 +64,7 @@ func killWorker(plan killPlan) error {
 	if err := tree.WriteFile("tasks/"+plan.Task, []byte(plan.Task), 0o644); err != nil {
 		return err
 	}
-	_, err = store.Commit(ctx, tree, state.Change{TaskID: plan.Task, Attempt: 1, Result: json.RawMessage(`1`)})
+	_, err = store.Commit(ctx, tree, state.CommitOptions{TaskID: plan.Task, Attempt: 1, Result: json.RawMessage(`1`)})
 	return err
 }
 

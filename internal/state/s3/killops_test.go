@@ -19,6 +19,8 @@ import (
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -35,8 +37,8 @@ type opPlan struct {
 }
 
 // atOnce has everything collected that may be, without waiting.
-var atOnce = state.CollectOptions{
-	Retention: state.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1, Deleted: 1,
+var atOnce = maintenance.GCOptions{
+	Retention: maintenance.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1, Deleted: 1,
 }
 
 // ops are done to the workspace main of a tenant, which is at generation 4.
@@ -54,18 +56,18 @@ var ops = map[string]struct {
 		opts := atOnce
 		opts.Deleted = -1
 		for range 3 { // all but HEAD
-			if _, err := s.Collect(ctx, tenant, opts); err != nil {
+			if _, err := maintenance.CollectGarbage(ctx, s.Repo(), tenant, opts); err != nil {
 				return err
 			}
 		}
 		return nil
 	}},
 	"restore": {writes: 2, do: func(ctx context.Context, s *state.Store, tenant string) error {
-		_, err := s.Restore(ctx, mainOf(tenant), 2, "")
+		_, err := history.Restore(ctx, s.Repo(), mainOf(tenant), 2, "")
 		return err
 	}, makes: func(map[string]string) map[string]string { return generation(2) }},
 	"fork": {writes: 2, do: func(ctx context.Context, s *state.Store, tenant string) error {
-		_, err := s.Fork(ctx, mainOf(tenant), 2, "lab", "")
+		_, err := history.Fork(ctx, s.Repo(), mainOf(tenant), 2, "lab", "")
 		if errors.Is(err, state.ErrConflict) { // it was done before the kill
 			return nil
 		}
@@ -95,7 +97,7 @@ var ops = map[string]struct {
 		if _, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, removal("new-4")); err != nil {
 			return err
 		}
-		if _, err := s.Fork(ctx, mainOf(tenant), 0, "lab", ""); err != nil {
+		if _, err := history.Fork(ctx, s.Repo(), mainOf(tenant), 0, "lab", ""); err != nil {
 			return err
 		}
 		for range 3 {
@@ -118,7 +120,7 @@ var ops = map[string]struct {
 		}
 		return nil
 	}, do: func(ctx context.Context, s *state.Store, tenant string) error {
-		_, err := s.Repair(ctx, mainOf(tenant), state.RepairOptions{})
+		_, err := maintenance.Repair(ctx, s.Repo(), mainOf(tenant), maintenance.RepairOptions{})
 		return err
 	}, old: func(map[string]string) map[string]string { return map[string]string{} }, makes: func(map[string]string) map[string]string {
 		after := generation(4)
@@ -130,14 +132,14 @@ var ops = map[string]struct {
 		return after
 	}},
 	"rm --all": {writes: 1, do: func(ctx context.Context, s *state.Store, tenant string) error {
-		return s.Delete(ctx, mainOf(tenant))
+		return history.Delete(ctx, s.Repo(), mainOf(tenant))
 	}, makes: func(map[string]string) map[string]string { return map[string]string{} }},
 }
 
 func mainOf(tenant string) state.Ref { return state.Ref{Tenant: tenant, Workspace: "main"} }
 
 func collect(ctx context.Context, s *state.Store, tenant string) error {
-	_, err := s.Collect(ctx, tenant, atOnce)
+	_, err := maintenance.CollectGarbage(ctx, s.Repo(), tenant, atOnce)
 	return err
 }
 
@@ -195,7 +197,7 @@ func setUp(t *testing.T, bucket objects.Objects, tenant string) {
 			w.Commit(fmt.Sprint(workspace, "-", n))
 		}
 	}
-	if err := state.New(bucket, state.Options{}).Delete(t.Context(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
+	if err := history.Delete(t.Context(), state.New(bucket, state.Options{}).Repo(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -349,12 +351,12 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 func whole(t *testing.T, bucket objects.Objects, tenant string, n int) {
 	t.Helper()
 	store := state.New(bucket, state.Options{})
-	list, err := store.Workspaces(t.Context(), tenant)
+	list, err := history.Workspaces(t.Context(), store.Repo(), tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range list {
-		report, err := store.Check(t.Context(), state.Ref{Tenant: tenant, Workspace: w.Name}, state.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), store.Repo(), state.Ref{Tenant: tenant, Workspace: w.Name}, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("killed at request %d: Check(%s) = %v, %v", n, w.Name, report.Problems, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
@@ -93,11 +94,12 @@ func commitAndMirror(plan mirrorPlan) error {
 		return err
 	}
 	killer := &mirrorKiller{nth: nth{Objects: target, left: plan.Nth}, files: target}
-	store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: killer, Lease: shortLease}})
+	store := state.New(bucket, state.Options{})
+	mirrored := mirror.Follow(store.Repo(), killer, mirror.Options{Lease: shortLease})
 	if _, err := store.Edit(context.Background(), mirrorRef, state.EditOptions{Base: state.Newest}, mirrorEdits(plan.Number)); err != nil {
 		return err
 	}
-	store.Close(context.Background())
+	mirrored.Close(context.Background())
 	return nil
 }
 
@@ -161,8 +163,8 @@ func TestKillMirror(t *testing.T) {
 			number++
 			run(0, number)
 		}
-		store := state.New(bucket, state.Options{Mirror: state.Mirror{Target: target, Lease: shortLease}})
-		out, err := store.Mirror(t.Context(), mirrorRef)
+		store := state.New(bucket, state.Options{})
+		out, err := mirror.Follow(store.Repo(), target, mirror.Options{Lease: shortLease}).Update(t.Context(), mirrorRef)
 		if err != nil || out.Generation != int64(number) {
 			t.Errorf("killed in front of write %d: Mirror() = %+v, %v, want generation %d", n, out, err, number)
 		}

@@ -258,9 +258,9 @@ func TestTroubleForEver(t *testing.T) {
 				x.begin(fmt.Sprint("step-", i))
 				w := x.worker(name, little)
 				_, files := x.history()
-				task := state.Change{TaskID: "task-2", Attempt: 1}
+				task := state.CommitOptions{TaskID: "task-2", Attempt: 1}
 				x.front.begin(step, 1000, how)
-				_, err := w.Store.Checkout(t.Context(), w.Tree)
+				_, err := w.Store.Checkout(t.Context(), w.Tree, nil)
 				if err == nil {
 					w.Write("new", "1")
 					_, err = w.Store.Commit(t.Context(), w.Tree, task)

@@ -42,7 +42,7 @@ func testConflict(t *testing.T, world *world) {
 	b.Write("same", "b")
 	b.Write("other", "b")
 	a.Commit("task-a")
-	_, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1})
+	_, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-b", Attempt: 1})
 	var conflict *state.ConflictError
 	if !errors.As(err, &conflict) || !errors.Is(err, state.ErrConflict) {
 		t.Fatalf("Commit() = %v, want a ConflictError", err)
@@ -83,7 +83,7 @@ func testSameChange(t *testing.T, world *world) {
 		w.Write("new/"+w.Dir[len(w.Dir)-3:], "")
 	}
 	a.Commit("task-a")
-	_, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1})
+	_, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-b", Attempt: 1})
 	conflict, ok := errors.AsType[*state.ConflictError](err)
 	if !ok {
 		t.Fatalf("Commit() = %v, want a ConflictError", err)
@@ -101,7 +101,7 @@ func testSameChange(t *testing.T, world *world) {
 		w.Write("state.json", `{"count": 6}`)
 	}
 	a.Commit("task-c")
-	c, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1, KeepBoth: true})
+	c, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-b", Attempt: 1, KeepBoth: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func testKeepBoth(t *testing.T, world *world) {
 	b.Write("file-or-dir/x", "b")
 	b.Write("fine", "b")
 	a.Commit("task-a")
-	c, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-b", Attempt: 1, KeepBoth: true})
+	c, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-b", Attempt: 1, KeepBoth: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func testStateKeys(t *testing.T, world *world) {
 	a.Write("state.json", `{"a": 2}`)
 	b.Write("state.json", `{"a": 3}`)
 	a.Commit("task-c")
-	_, err := b.Store.Commit(t.Context(), b.Tree, state.Change{TaskID: "task-d", Attempt: 1})
+	_, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-d", Attempt: 1})
 	if !errors.Is(err, state.ErrConflict) {
 		t.Errorf("Commit() of the same key = %v, want a conflict", err)
 	}

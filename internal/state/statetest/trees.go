@@ -100,14 +100,14 @@ func testRace(t *testing.T, world *world) {
 		go func() {
 			errs <- func() error {
 				for r := range rounds {
-					if _, err := w.Store.Checkout(t.Context(), w.Tree); err != nil {
+					if _, err := w.Store.Checkout(t.Context(), w.Tree, nil); err != nil {
 						return err
 					}
 					path := fmt.Sprintf("w%d-%d", i, r)
 					if err := os.WriteFile(filepath.Join(w.Dir, path), []byte(path), 0o644); err != nil {
 						return err
 					}
-					if _, err := w.Store.Commit(t.Context(), w.Tree, state.Change{TaskID: path, Attempt: 1}); err != nil {
+					if _, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: path, Attempt: 1}); err != nil {
 						return err
 					}
 				}

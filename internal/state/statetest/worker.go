@@ -53,7 +53,7 @@ func (w *Worker) NewTree(ref state.Ref) *state.Tree {
 // Checkout must succeed.
 func (w *Worker) Checkout() state.Version {
 	w.Helper()
-	v, err := w.Store.Checkout(w.Context(), w.Tree)
+	v, err := w.Store.Checkout(w.Context(), w.Tree, nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (w *Worker) Checkout() state.Version {
 // Commit must succeed.
 func (w *Worker) Commit(task string) state.Commit {
 	w.Helper()
-	c, err := w.Store.Commit(w.Context(), w.Tree, state.Change{TaskID: task, Attempt: 1, Result: json.RawMessage(`"` + task + `"`)})
+	c, err := w.Store.Commit(w.Context(), w.Tree, state.CommitOptions{TaskID: task, Attempt: 1, Result: json.RawMessage(`"` + task + `"`)})
 	if err != nil {
 		w.Fatal(err)
 	}

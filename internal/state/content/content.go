@@ -1,0 +1,99 @@
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// Store is the packs of all tenants of one object store. It is safe for concurrent use.
+type Store struct {
+	Bucket  objects.Objects
+	Codec   format.Codec
+	cache   *diskCache
+	secrets func(tenant string) format.Secrets
+	rings   sync.Map  // tenant to *keyring
+	buffers sync.Pool // of *[]byte
+	log     *slog.Logger
+}
+
+// Options configures a Store.
+type Options struct {
+	CacheDir   string                             // empty: no cache
+	CacheBytes int64                              // limit of CacheDir, 0: 2 GiB
+	Secrets    func(tenant string) format.Secrets // nil: nothing is encrypted
+	Log        *slog.Logger
+}
+
+// New returns a Store on bucket. It makes no request.
+func New(bucket objects.Objects, o Options) *Store {
+	return &Store{
+		Bucket: bucket, Codec: format.NewCodec(), cache: openCache(o.CacheDir, o.CacheBytes), secrets: o.Secrets, log: o.Log,
+	}
+}
+
+// Uncached returns a Store on the same object store without a cache.
+func (s *Store) Uncached() *Store {
+	return &Store{Bucket: s.Bucket, Codec: s.Codec, cache: openCache("", 0), secrets: s.secrets, log: s.log}
+}
+
+// Keys returns the keys of a tenant.
+func (s *Store) Keys(tenant string) *format.Keyring {
+	if r, ok := s.rings.Load(tenant); ok {
+		return r.(*format.Keyring) //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	var secrets format.Secrets
+	if s.secrets != nil {
+		secrets = s.secrets(tenant)
+	}
+	r, _ := s.rings.LoadOrStore(tenant, format.NewKeyring(tenant, secrets))
+	return r.(*format.Keyring) //nolint:errcheck,forcetypeassert // nothing else is stored
+}
+
+// Buffer returns a reusable buffer; return it with putBuffer.
+func (s *Store) Buffer() []byte {
+	if p, ok := s.buffers.Get().(*[]byte); ok {
+		return *p
+	}
+	return nil
+}
+
+func (s *Store) PutBuffer(b *[]byte) { s.buffers.Put(b) }
+
+// IsCached reports whether a pack or manifest is on the worker's disk.
+func (s *Store) IsCached(id objects.Digest) bool { return s.cache.has(id) }
+
+// cached returns the bytes of a manifest on the worker's disk, or nil. They are verified.
+func (s *Store) Cached(id objects.Digest) []byte {
+	data := s.cache.get(id)
+	if data != nil && objects.Sum(data) != id {
+		s.cache.drop(id)
+		return nil
+	}
+	return data
+}
+
+// Cache keeps a copy of an immutable object on the worker's disk.
+func (s *Store) Cache(id objects.Digest, data []byte) { s.cache.put(id, data) }
+
+// ErrDiskFull is returned when the worker's disk is full, even without the cache.
+var ErrDiskFull = errors.New("no space left on the worker's disk")
+
+// EmptyCache empties the cache and stops caching for a minute, to free the disk for others.
+func (s *Store) EmptyCache(ctx context.Context) {
+	s.log.WarnContext(ctx, "disk full, cache emptied", "bytes", s.cache.yield())
+}
+
+// DiskError wraps an error of a full disk in ErrDiskFull, after it has emptied the cache.
+func (s *Store) DiskError(ctx context.Context, err error) error {
+	if err == nil || !isDiskFull(err) || errors.Is(err, ErrDiskFull) {
+		return err
+	}
+	s.EmptyCache(ctx)
+	return fmt.Errorf("%w: %w", ErrDiskFull, err)
+}

@@ -1,0 +1,227 @@
+package content
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+const (
+	rangeGap   = 64 << 10 // read over gaps smaller than this
+	wholePack  = 1 << 20  // packs up to this size are read whole
+	fetchAhead = 2        // packs read at the same time
+	shardBlobs = 64       // blobs that one goroutine delivers at a time
+)
+
+// Want is a piece of content that belongs at an offset of a path.
+type Want struct {
+	Blob   *format.Blob
+	Target int   // the caller's
+	Offset int64 // within the target
+}
+
+// deliver takes verified content, valid during the call. Calls overlap.
+// worker is a number below fetchWorkers(), and no two overlapping calls share it.
+type deliver func(worker int, w Want, data []byte) error
+
+func FetchWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
+
+// Fetch reads the wanted blobs from the cache or the store.
+func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, to deliver) error {
+	segments := plan(wants, s.cache.has)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(fetchAhead)
+	workers := make(chan int, FetchWorkers())
+	for i := range cap(workers) {
+		workers <- i
+	}
+	buffers := make(chan []byte, fetchAhead)
+	for range fetchAhead {
+		buffers <- nil
+	}
+	for _, seg := range segments {
+		g.Go(func() error {
+			buf := <-buffers
+			defer func() { buffers <- buf }()
+			if int64(cap(buf)) < seg.length {
+				buf = make([]byte, 0, seg.length)
+			}
+			return s.fetchSegment(ctx, tenant, seg, buf, workers, to)
+		})
+	}
+	return g.Wait()
+}
+
+// segment is a contiguous part of a pack with the blobs wanted from it.
+type segment struct {
+	pack           *format.Pack
+	offset, length int64
+	wants          []Want
+}
+
+// plan groups wants by pack: whole packs where more than half is needed or the
+// pack is small or local, else ranges.
+func plan(wants []Want, local func(objects.Digest) bool) []segment {
+	order := map[objects.Digest]int{}
+	var groups [][]Want
+	for _, w := range wants {
+		i, ok := order[w.Blob.Pack.ID]
+		if !ok {
+			i = len(groups)
+			order[w.Blob.Pack.ID] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], w)
+	}
+	var segments []segment
+	for _, g := range groups {
+		slices.SortFunc(g, func(a, b Want) int { return cmp.Compare(a.Blob.Offset, b.Blob.Offset) })
+		p := g[0].Blob.Pack
+		ranges := coalesce(p, g)
+		var needed int64
+		for _, r := range ranges {
+			needed += r.length
+		}
+		if !local(p.ID) && (p.Size <= wholePack || needed > p.Size/2) {
+			ranges = []segment{{p, 0, p.Size, g}}
+		}
+		segments = append(segments, ranges...)
+	}
+	return segments
+}
+
+func coalesce(p *format.Pack, sorted []Want) []segment {
+	var ranges []segment
+	for i, w := range sorted {
+		end := w.Blob.Offset + w.Blob.Stored
+		if n := len(ranges); n > 0 {
+			last := &ranges[n-1]
+			if w.Blob.Offset <= last.offset+last.length+rangeGap {
+				last.length = max(last.length, end-last.offset)
+				last.wants = append(last.wants, w)
+				continue
+			}
+		}
+		ranges = append(ranges, segment{p, w.Blob.Offset, w.Blob.Stored, sorted[i : i+1 : i+1]})
+	}
+	return ranges
+}
+
+func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
+	if data := s.readLocal(seg, buf); data != nil {
+		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
+		if !errors.Is(err, objects.ErrCorrupt) {
+			return err
+		}
+		s.log.WarnContext(ctx, "cached pack is damaged, reading it again", "pack", seg.pack.ID.String())
+		s.cache.drop(seg.pack.ID)
+	}
+	key := format.PackKey(tenant, seg.pack.ID)
+	opts := objects.GetOptions{Buffer: buf}
+	whole := seg.offset == 0 && seg.length == seg.pack.Size
+	if !whole {
+		opts.Offset, opts.Length = seg.offset, seg.length
+	}
+	obj, err := s.Bucket.Get(ctx, key, opts)
+	if err != nil {
+		return err
+	}
+	if int64(len(obj.Data)) != seg.length {
+		return fmt.Errorf("%s: %w: %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
+	}
+	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, to); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if whole {
+		s.cache.put(seg.pack.ID, obj.Data)
+	}
+	return nil
+}
+
+// readLocal returns the segment from the cache in buf, or nil.
+func (s *Store) readLocal(seg segment, buf []byte) []byte {
+	f := s.cache.open(seg.pack.ID)
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	data := buf[:seg.length]
+	if _, err := f.ReadAt(data, seg.offset); err != nil {
+		s.cache.drop(seg.pack.ID)
+		return nil
+	}
+	return data
+}
+
+func (s *Store) deliverAll(ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for shard := range slices.Chunk(seg.wants, shardBlobs) {
+		if gctx.Err() != nil {
+			break
+		}
+		worker := <-workers
+		g.Go(func() error {
+			defer func() { workers <- worker }()
+			scratch := s.Buffer()
+			defer func() { s.PutBuffer(&scratch) }()
+			for _, w := range shard {
+				at := w.Blob.Offset - seg.offset
+				if w.Blob.Stored != w.Blob.Raw && int64(cap(scratch)) < w.Blob.Raw {
+					scratch = make([]byte, 0, w.Blob.Raw)
+				}
+				content, err := s.OpenBlob(tenant, w.Blob, data[at:at+w.Blob.Stored], scratch)
+				if err != nil {
+					return err
+				}
+				if err := to(worker, w, content); err != nil {
+					return err
+				}
+			}
+			return gctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// OpenBlob returns the verified content of a stored blob, decompressed into scratch if need be.
+func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) ([]byte, error) {
+	if b.Pack.Key == "" {
+		return s.Codec.Open(b, stored, scratch)
+	}
+	k, err := s.Keys(tenant).Find(b.Pack.Key, format.PackKey(tenant, b.Pack.ID))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := k.Decrypt(stored, b.ID[:])
+	if err != nil {
+		return nil, fmt.Errorf("blob %s: %w: it is not what the key %s has encrypted", b.ID, objects.ErrCorrupt, k.ID)
+	}
+	return s.Codec.Open(b, plain, scratch)
+}
+
+// ReadFile returns the content of a small file.
+func (s *Store) ReadFile(ctx context.Context, tenant string, e *format.Entry) ([]byte, error) {
+	out := make([]byte, e.Size)
+	wants := make([]Want, len(e.Blobs))
+	var offset int64
+	for i := range e.Blobs {
+		wants[i] = Want{&e.Blobs[i], 0, offset}
+		offset += e.Blobs[i].Raw
+	}
+	err := s.Fetch(ctx, tenant, wants, func(_ int, w Want, data []byte) error {
+		copy(out[w.Offset:], data)
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,109 @@
+package format
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// Kind is what a path is.
+type Kind byte
+
+const (
+	KindFile  Kind = 'f'
+	KindDir   Kind = 'd'
+	KindLink  Kind = 'l'
+	KindOther Kind = 'x' // socket, pipe, device: never stored
+)
+
+// Pack names an immutable pack; all blobs of one pack share the pointer. While
+// the pack is being filled its fields are zero.
+type Pack struct {
+	ID   objects.Digest
+	Size int64
+	Key  string // id of the key that encrypts it; empty: it is in the clear
+}
+
+// overhead is how many of a blob's stored bytes are the encryption's.
+func (p *Pack) overhead() int64 {
+	if p.Key == "" {
+		return 0
+	}
+	return gcmOverhead
+}
+
+// Blob is where a piece of content lies in a pack. The content is stored raw if
+// Stored == Raw, else as one zstd frame; where the pack is encrypted, that is, with lockTag more bytes.
+type Blob struct {
+	ID     objects.Digest // of the content
+	Pack   *Pack
+	Offset int64
+	Stored int64
+	Raw    int64
+}
+
+// Entry is one path of a version. Entries are shared between versions and never changed.
+type Entry struct {
+	Path  string
+	Kind  Kind
+	Mode  uint32 // permission bits only
+	Size  int64
+	MTime int64 // nanoseconds since 1970; not part of what makes a version different
+	Link  string
+	Blobs []Blob
+}
+
+// SameContent reports whether a and b hold the same bytes, directory or target.
+func (a *Entry) SameContent(b *Entry) bool {
+	if a == b {
+		return true
+	}
+	if a == nil || b == nil || a.Kind != b.Kind || a.Size != b.Size || a.Link != b.Link {
+		return false
+	}
+	return slices.EqualFunc(a.Blobs, b.Blobs, func(x, y Blob) bool { return x.ID == y.ID })
+}
+
+// Same adds the permissions.
+func (a *Entry) Same(b *Entry) bool {
+	return a == b || a.SameContent(b) && (a.Kind == KindLink || a.Mode == b.Mode)
+}
+
+func (a *Entry) IsDir() bool { return a != nil && a.Kind == KindDir }
+
+// Check validates what a manifest says about one path.
+func (e *Entry) Check() error {
+	var total int64
+	for _, b := range e.Blobs {
+		total += b.Raw
+	}
+	switch {
+	case e.Mode&^0o777 != 0:
+		return fmt.Errorf("mode %o", e.Mode)
+	case e.Size != total:
+		return fmt.Errorf("size %d, content has %d", e.Size, total)
+	case e.Kind != KindFile && total != 0:
+		return errors.New("content in something that is no file")
+	case (e.Kind == KindLink) != (e.Link != ""):
+		return errors.New("link without a target, or a target without a link")
+	case len(e.Link) > MaxPath || bytes.IndexByte([]byte(e.Link), 0) >= 0:
+		return errors.New("link target is too long or has a NUL")
+	case e.Kind != KindFile && e.Kind != KindDir && e.Kind != KindLink:
+		return fmt.Errorf("type %q", e.Kind)
+	}
+	return nil
+}
+
+func (e *Entry) ETag() string {
+	if len(e.Blobs) == 1 {
+		return e.Blobs[0].ID.String()
+	}
+	var ids []byte
+	for _, b := range e.Blobs {
+		ids = append(ids, b.ID[:]...)
+	}
+	return objects.Sum(ids).String()
+}

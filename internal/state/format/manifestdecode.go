@@ -1,0 +1,151 @@
+package format
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// DecodeManifest parses and validates stored bytes, which may be hostile.
+// With headerOnly the lines are not read.
+func DecodeManifest(data []byte, headerOnly bool) (*Manifest, error) {
+	zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxWindow(8*zstdWindow), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
+	}
+	defer zr.Close()
+	lines := bufio.NewScanner(io.LimitReader(zr, maxManifest))
+	lines.Buffer(make([]byte, 0, 64<<10), maxManifestLine)
+	m, err := readManifest(lines, headerOnly)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
+	}
+	return m, nil
+}
+
+func readManifest(lines *bufio.Scanner, headerOnly bool) (*Manifest, error) {
+	m := &Manifest{}
+	if err := scanJSON(lines, &m.Header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	packs, err := m.Header.check()
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	if m.Result, err = resolve(m.Header.ResultBlob, packs); err != nil {
+		return nil, fmt.Errorf("header: result: %w", err)
+	}
+	if headerOnly {
+		return m, nil
+	}
+	last := ""
+	for range m.Header.Lines {
+		var w entryLine
+		if err := scanJSON(lines, &w); err != nil {
+			return nil, fmt.Errorf("after %q: %w", last, err)
+		}
+		c, err := w.decode(packs)
+		if err != nil {
+			return nil, err
+		}
+		if c.Path <= last {
+			return nil, fmt.Errorf("path %q comes after %q", c.Path, last)
+		}
+		if m.IsFull() && c.Entry == nil {
+			return nil, fmt.Errorf("path %q is removed in a full manifest", c.Path)
+		}
+		last = c.Path
+		m.Changes = append(m.Changes, c)
+	}
+	if lines.Scan() {
+		return nil, errors.New("more lines than the header says")
+	}
+	return m, lines.Err()
+}
+
+func scanJSON(lines *bufio.Scanner, v any) error {
+	if !lines.Scan() {
+		if err := lines.Err(); err != nil {
+			return err
+		}
+		return io.ErrUnexpectedEOF
+	}
+	return json.Unmarshal(lines.Bytes(), v)
+}
+
+// check validates the header and returns its packs.
+func (h *Header) check() ([]*Pack, error) {
+	switch {
+	case h.Format != manifestFormat:
+		return nil, fmt.Errorf("format %d, this program reads %d", h.Format, manifestFormat)
+	case h.Generation < 1:
+		return nil, fmt.Errorf("generation %d", h.Generation)
+	case h.Lines < 0 || h.Lines > maxEntries:
+		return nil, fmt.Errorf("%d lines", h.Lines)
+	case len(h.Chain) > chainMax:
+		return nil, fmt.Errorf("chain of %d manifests", len(h.Chain))
+	}
+	packs := make([]*Pack, len(h.Packs))
+	for i, p := range h.Packs {
+		if p.Size < 0 || p.Size > packLimit {
+			return nil, fmt.Errorf("pack of %d bytes", p.Size)
+		}
+		packs[i] = &Pack{p.ID, p.Size, p.Key}
+	}
+	return packs, nil
+}
+
+func resolve(wire []blobRef, packs []*Pack) ([]Blob, error) {
+	if len(wire) == 0 {
+		return nil, nil
+	}
+	blobs := make([]Blob, len(wire))
+	for i, w := range wire {
+		if w.Pack < 0 || w.Pack >= len(packs) {
+			return nil, fmt.Errorf("pack number %d of %d", w.Pack, len(packs))
+		}
+		p := packs[w.Pack]
+		stored := w.Stored - p.overhead()
+		if w.Raw < 1 || w.Raw > MaxBlob || stored < 1 || stored > w.Raw || w.Offset < 0 || w.Offset > p.Size-w.Stored {
+			return nil, fmt.Errorf("blob of %d bytes stored at %d+%d in a pack of %d", w.Raw, w.Offset, w.Stored, p.Size)
+		}
+		blobs[i] = Blob{w.ID, p, w.Offset, w.Stored, w.Raw}
+	}
+	return blobs, nil
+}
+
+func (w *entryLine) decode(packs []*Pack) (Change, error) {
+	path, target := w.Path, w.Link
+	if w.Path64 != nil {
+		path = string(w.Path64)
+	}
+	if w.Link64 != nil {
+		target = string(w.Link64)
+	}
+	if err := CheckPath(path); err != nil {
+		return Change{}, err
+	}
+	if w.Kind == "-" {
+		return Change{Path: path}, nil
+	}
+	blobs, err := resolve(w.Blobs, packs)
+	if err != nil {
+		return Change{}, fmt.Errorf("path %q: %w", path, err)
+	}
+	if len(w.Kind) != 1 {
+		return Change{}, fmt.Errorf("path %q: type %q", path, w.Kind)
+	}
+	e := &Entry{Path: path, Kind: Kind(w.Kind[0]), Mode: w.Mode, Size: w.Size, MTime: w.MTime, Link: target, Blobs: blobs}
+	if err := e.Check(); err != nil {
+		return Change{}, fmt.Errorf("path %q: %w", path, err)
+	}
+	return Change{path, e}, nil
+}

@@ -1,0 +1,77 @@
+package format
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// EncodeManifest returns the stored bytes of m. It fills header.Packs,
+// ResultBlob and Lines.
+func (c Codec) EncodeManifest(m *Manifest) ([]byte, error) {
+	var packs packTable
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	enc.SetEscapeHTML(false)
+	for _, ch := range m.Changes {
+		if err := enc.Encode(packs.wire(ch)); err != nil {
+			return nil, err
+		}
+	}
+	m.Header.Format, m.Header.Chunker = manifestFormat, chunkerID
+	m.Header.Lines = len(m.Changes)
+	m.Header.ResultBlob = packs.blobs(m.Result)
+	m.Header.Packs = packs.list
+	head, err := json.Marshal(m.Header)
+	if err != nil {
+		return nil, err
+	}
+	return c.enc.EncodeAll(append(append(head, '\n'), lines.Bytes()...), nil), nil
+}
+
+// packTable numbers packs in the order of their first use.
+type packTable struct {
+	list   []PackRef
+	number map[objects.Digest]int
+}
+
+func (t *packTable) blobs(blobs []Blob) []blobRef {
+	if len(blobs) == 0 {
+		return nil
+	}
+	wire := make([]blobRef, len(blobs))
+	for i, b := range blobs {
+		n, ok := t.number[b.Pack.ID]
+		if !ok {
+			if t.number == nil {
+				t.number = map[objects.Digest]int{}
+			}
+			n = len(t.list)
+			t.number[b.Pack.ID] = n
+			t.list = append(t.list, PackRef(*b.Pack))
+		}
+		wire[i] = blobRef{b.ID, n, b.Offset, b.Stored, b.Raw}
+	}
+	return wire
+}
+
+func (t *packTable) wire(c Change) *entryLine {
+	w := &entryLine{Kind: "-"}
+	if utf8.ValidString(c.Path) {
+		w.Path = c.Path
+	} else {
+		w.Path64 = []byte(c.Path)
+	}
+	if e := c.Entry; e != nil {
+		w.Kind, w.Mode, w.Size, w.MTime = string(e.Kind), e.Mode, e.Size, e.MTime
+		w.Blobs = t.blobs(e.Blobs)
+		if utf8.ValidString(e.Link) {
+			w.Link = e.Link
+		} else {
+			w.Link64 = []byte(e.Link)
+		}
+	}
+	return w
+}

@@ -1,0 +1,227 @@
+package format
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// Snapshot is all paths of one version, sorted by their bytes. It is immutable.
+type Snapshot struct {
+	Entries []*Entry
+	Files   int // all entries
+	Bytes   int64
+
+	once  sync.Once
+	index map[objects.Digest]*Blob // by content; made when asked for
+}
+
+var EmptySnapshot = &Snapshot{}
+
+// NewSnapshot takes sorted entries and checks that they form a tree.
+func NewSnapshot(entries []*Entry) (*Snapshot, error) {
+	s := &Snapshot{Entries: entries, Files: len(entries)}
+	dirs := map[string]bool{"": true}
+	last := ""
+	for _, e := range entries {
+		if e.Path <= last {
+			return nil, fmt.Errorf("path %q comes after %q", e.Path, last)
+		}
+		last = e.Path
+		if !dirs[ParentDir(e.Path)] {
+			return nil, fmt.Errorf("path %q is not in a directory", e.Path)
+		}
+		if e.Kind == KindDir {
+			dirs[e.Path] = true
+		}
+		s.Bytes += e.Size
+	}
+	return s, nil
+}
+
+func (s *Snapshot) Find(path string) *Entry {
+	i, ok := sort.Find(len(s.Entries), func(i int) int { return cmp.Compare(path, s.Entries[i].Path) })
+	if !ok {
+		return nil
+	}
+	return s.Entries[i]
+}
+
+// Below returns path, if it is there, and everything in it.
+func (s *Snapshot) Below(path string) []*Entry {
+	var out []*Entry
+	if e := s.Find(path); e != nil {
+		out = append(out, e)
+	}
+	i, _ := slices.BinarySearchFunc(s.Entries, path+"/", func(e *Entry, p string) int { return strings.Compare(e.Path, p) })
+	for ; i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, path+"/"); i++ {
+		out = append(out, s.Entries[i])
+	}
+	return out
+}
+
+// HasBelow reports whether any path lies in the directory dir.
+func (s *Snapshot) HasBelow(dir string, except map[string]bool) bool {
+	prefix := dir + "/"
+	i := sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= prefix })
+	for ; i < len(s.Entries) && len(s.Entries[i].Path) > len(prefix) && s.Entries[i].Path[:len(prefix)] == prefix; i++ {
+		if !except[s.Entries[i].Path] {
+			return true
+		}
+	}
+	return false
+}
+
+// Apply returns s with sorted changes made.
+func (s *Snapshot) Apply(changes []Change) (*Snapshot, error) {
+	entries := make([]*Entry, 0, len(s.Entries)+len(changes))
+	old := s.Entries
+	for _, c := range changes {
+		for len(old) > 0 && old[0].Path < c.Path {
+			entries = append(entries, old[0])
+			old = old[1:]
+		}
+		if len(old) > 0 && old[0].Path == c.Path {
+			old = old[1:]
+		}
+		if c.Entry != nil {
+			entries = append(entries, c.Entry)
+		}
+	}
+	return NewSnapshot(append(entries, old...))
+}
+
+// Diff returns what turns s into other.
+func (s *Snapshot) Diff(other *Snapshot) []Change {
+	var changes []Change
+	a, b := s.Entries, other.Entries
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].Path < b[0].Path:
+			changes = append(changes, Change{Path: a[0].Path})
+			a = a[1:]
+		case len(a) == 0 || b[0].Path < a[0].Path:
+			changes = append(changes, Change{b[0].Path, b[0]})
+			b = b[1:]
+		default:
+			if !a[0].Same(b[0]) {
+				changes = append(changes, Change{b[0].Path, b[0]})
+			}
+			a, b = a[1:], b[1:]
+		}
+	}
+	return changes
+}
+
+// BlobFinder returns a function that finds content in s, for about n calls.
+func (s *Snapshot) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
+	const few = 16
+	if n > few {
+		s.once.Do(func() {
+			s.index = make(map[objects.Digest]*Blob, len(s.Entries))
+			for _, e := range s.Entries {
+				for i := range e.Blobs {
+					s.index[e.Blobs[i].ID] = &e.Blobs[i]
+				}
+			}
+		})
+		return func(id objects.Digest) (Blob, bool) {
+			if b := s.index[id]; b != nil {
+				return *b, true
+			}
+			return Blob{}, false
+		}
+	}
+	return func(id objects.Digest) (Blob, bool) {
+		for _, e := range s.Entries {
+			for i := range e.Blobs {
+				if e.Blobs[i].ID == id {
+					return e.Blobs[i], true
+				}
+			}
+		}
+		return Blob{}, false
+	}
+}
+
+// PackUse is what a version needs of a pack.
+type PackUse struct {
+	Pack *Pack
+	Live int64 // stored bytes
+}
+
+// PackUses returns the packs that s needs, those of which it needs least first.
+func (s *Snapshot) PackUses() []PackUse {
+	index := map[objects.Digest]int{}
+	var uses []PackUse
+	var last *Pack
+	at := 0
+	for _, e := range s.Entries {
+		for i := range e.Blobs {
+			b := &e.Blobs[i]
+			if b.Pack != last {
+				var ok bool
+				if at, ok = index[b.Pack.ID]; !ok {
+					at = len(uses)
+					index[b.Pack.ID] = at
+					uses = append(uses, PackUse{Pack: b.Pack})
+				}
+				last = b.Pack
+			}
+			uses[at].Live += b.Stored
+		}
+	}
+	for i := range uses { // copies of a file are there once
+		uses[i].Live = min(uses[i].Live, uses[i].Pack.Size)
+	}
+	slices.SortFunc(uses, func(a, b PackUse) int { return cmp.Or(cmp.Compare(a.Live, b.Live), a.Pack.ID.Compare(b.Pack.ID)) })
+	return uses
+}
+
+// Change is a path's new entry; nil when the path was removed.
+type Change struct {
+	Path  string
+	Entry *Entry
+}
+
+func SortChanges(changes []Change) {
+	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+func ChangedPaths(changes []Change) []string {
+	paths := make([]string, len(changes))
+	for i, c := range changes {
+		paths[i] = c.Path
+	}
+	return paths
+}
+
+func AllEntries(snap *Snapshot) []Change {
+	changes := make([]Change, len(snap.Entries))
+	for i, e := range snap.Entries {
+		changes[i] = Change{e.Path, e}
+	}
+	return changes
+}
+
+// Squash combines consecutive deltas into one.
+func Squash(deltas []*Manifest) []Change {
+	if len(deltas) == 1 {
+		return deltas[0].Changes
+	}
+	latest := map[string]Change{}
+	for _, m := range deltas {
+		for _, c := range m.Changes {
+			latest[c.Path] = c
+		}
+	}
+	changes := slices.Collect(maps.Values(latest))
+	SortChanges(changes)
+	return changes
+}

@@ -1,0 +1,84 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
+)
+
+// Info is what is known of a workspace without reading its files.
+type Info struct {
+	Name       string    `json:"name"`
+	Generation int64     `json:"generation"` // of the newest version; 0: never committed to
+	Commit     string    `json:"commit,omitempty"`
+	Time       time.Time `json:"time,omitzero"` // of the newest commit
+	Files      int       `json:"files"`         // files, directories and links
+	Bytes      int64     `json:"bytes"`
+}
+
+// ReadInfo returns what HEAD says: one small request. A workspace that was never committed to, or
+// was deleted, has no files.
+func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
+	if err := ref.Check(); err != nil {
+		return Info{}, err
+	}
+	h, _, err := r.ReadHead(ctx, ref, "")
+	if err != nil {
+		return Info{}, fmt.Errorf("look at %s: %w", ref, err)
+	}
+	return infoOf(ref, &h), nil
+}
+
+func infoOf(ref format.Ref, h *format.Head) Info {
+	return Info{ref.Workspace, h.Generation, h.Commit, h.Time, h.Files, h.Bytes}
+}
+
+// Workspaces returns a tenant's workspaces that are not deleted, by name. It makes two small
+// requests for each.
+func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
+	if !names.IsSlug(tenant) {
+		return nil, fmt.Errorf("tenant name %q is not a slug", tenant)
+	}
+	var list []Info
+	prefix := tenant + "/w/"
+	after := ""
+	for {
+		name, err := nextWorkspace(ctx, r, prefix, after)
+		if err != nil {
+			return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
+		}
+		if name == "" {
+			slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+			return list, nil
+		}
+		after = prefix + name + "/~" // behind all of its keys
+		ref := format.Ref{Tenant: tenant, Workspace: name}
+		if ref.Check() != nil {
+			continue
+		}
+		h, _, err := r.ReadHead(ctx, ref, "")
+		if err != nil {
+			return nil, fmt.Errorf("list workspaces of %s: %w", tenant, err)
+		}
+		if h.Manifest != nil {
+			list = append(list, infoOf(ref, &h))
+		}
+	}
+}
+
+func nextWorkspace(ctx context.Context, r *repo.Repo, prefix, after string) (string, error) {
+	for o, err := range r.Bucket.List(ctx, prefix, after) {
+		if err != nil {
+			return "", err
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(o.Key, prefix), "/")
+		return name, nil
+	}
+	return "", nil
+}

@@ -1,0 +1,144 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
+)
+
+// location is content in one pack; the same content may be in others.
+type location struct{ pack, blob objects.Digest }
+
+// inspector verifies packs of a tenant.
+type inspector struct {
+	repo   *repo.Repo
+	tenant string
+	listed map[objects.Digest]objects.ObjectInfo // packs that are there
+	bad    map[objects.Digest]string             // packs that are not whole, and why
+	lost   map[location]bool                     // content that cannot be read in those
+	read   int                                   // packs
+}
+
+func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector, error) {
+	i := &inspector{repo: r, tenant: tenant, listed: map[objects.Digest]objects.ObjectInfo{}, bad: map[objects.Digest]string{}, lost: map[location]bool{}}
+	for info, err := range r.Bucket.List(ctx, format.PacksKey(tenant), "") {
+		if err != nil {
+			return nil, err
+		}
+		var id objects.Digest
+		if id.UnmarshalText([]byte(info.Key[strings.LastIndexByte(info.Key, '/')+1:])) == nil {
+			i.listed[id] = info
+		}
+	}
+	return i, nil
+}
+
+// look verifies that a pack is there in its size, and of one that is not, or if deep is set, all that is
+// wanted of it. good gets content that can be read; of packs that are whole only if deep is set.
+func (i *inspector) look(ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error) error {
+	info, ok := i.listed[p.ID]
+	if ok && info.Size == p.Size && !deep {
+		return nil
+	}
+	var data []byte
+	if ok {
+		obj, err := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
+		if ok = !errors.Is(err, objects.ErrNotFound); ok && err != nil {
+			return err
+		}
+		data = obj.Data
+		i.read++
+	}
+	switch {
+	case !ok:
+		i.bad[p.ID] = "missing"
+	case int64(len(data)) != p.Size:
+		i.bad[p.ID] = fmt.Sprintf("has %d bytes, want %d", len(data), p.Size)
+	case objects.Sum(data) != p.ID:
+		i.bad[p.ID] = "has another digest"
+	}
+	for _, b := range wants {
+		content, err := i.open(b, data)
+		if errors.Is(err, format.ErrKey) {
+			return err
+		}
+		if err != nil {
+			i.lost[location{p.ID, b.ID}] = true
+			if i.bad[p.ID] == "" {
+				i.bad[p.ID] = err.Error()
+			}
+		} else if good != nil {
+			if err := good(b, content); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *inspector) open(b *format.Blob, data []byte) ([]byte, error) {
+	if b.Offset+b.Stored > int64(len(data)) {
+		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, objects.ErrCorrupt)
+	}
+	return i.repo.OpenBlob(i.tenant, b, data[b.Offset:b.Offset+b.Stored], nil)
+}
+
+// whole reports whether all content of e can be read where it is.
+func (i *inspector) whole(e *format.Entry) bool {
+	for _, b := range e.Blobs {
+		if i.lost[location{b.Pack.ID, b.ID}] {
+			return false
+		}
+	}
+	return true
+}
+
+const indexGuess = 64 << 10 // of an index: most are smaller
+
+// index returns what a pack says that it holds.
+func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob, error) {
+	p := &format.Pack{ID: id, Size: i.listed[id].Size}
+	for length := min(p.Size, indexGuess); ; {
+		opts := objects.GetOptions{Offset: p.Size - length, Length: length}
+		if p.Size == 0 {
+			opts = objects.GetOptions{}
+		}
+		obj, err := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, id), opts)
+		if err != nil {
+			return nil, err
+		}
+		blobs, more, key, err := format.ReadIndexTail(obj.Data, p.Size, i.repo.Keys(i.tenant))
+		if errors.Is(err, format.ErrKey) { // or what names the key is damaged
+			err = i.digest(ctx, p, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if more > length {
+			length = more
+			continue
+		}
+		p.Key = key
+		for n := range blobs {
+			blobs[n].Pack = p
+		}
+		return blobs, nil
+	}
+}
+
+// digest returns what is wrong with a pack of another digest than its name says, else err.
+func (i *inspector) digest(ctx context.Context, p *format.Pack, err error) error {
+	obj, failed := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
+	if failed != nil {
+		return failed
+	}
+	if objects.Sum(obj.Data) != p.ID {
+		return fmt.Errorf("%w: has another digest", objects.ErrCorrupt)
+	}
+	return err
+}

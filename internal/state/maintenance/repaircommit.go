@@ -1,0 +1,128 @@
+package maintenance
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
+)
+
+// commit makes what was found the newest version, unless that is what is there.
+func (r *repairer) commit(ctx context.Context) error {
+	on := &repo.Version{Head: r.head, ETag: r.etag, Snapshot: format.EmptySnapshot, ReadAt: time.Now()}
+	if r.base != nil {
+		on.Snapshot, on.Manifest, on.ManifestBytes = r.base.Snapshot, r.base.Manifest, r.base.ManifestBytes
+		on.Head.Manifest = &r.line[r.at].Ref
+	}
+	if r.headBad {
+		r.restoreHead(&on.Head)
+	}
+	target, err := r.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	changes := on.Snapshot.Diff(target)
+	if !r.headBad && r.at == 0 && r.base != nil && len(changes) == 0 && len(r.fold.To) == 0 {
+		r.out.Commit = repo.Commit{Generation: r.head.Generation, ID: r.head.Commit, Time: r.head.Time, NoChange: true}
+		return nil
+	}
+	if r.opts.DryRun {
+		r.out.Commit = repo.Commit{Generation: on.Head.Generation + 1, Changed: format.ChangedPaths(changes)}
+		return nil
+	}
+	p := &repo.Proposal{
+		Repo: r.repo, Ref: r.ref, Options: repo.CommitOptions{Message: "repair"}, Changes: changes,
+		Base: on, On: on, Relocation: r.fold, Full: true,
+	}
+	defer func() { _ = r.fold.Stored() }()
+	r.out.Commit, _, err = p.Run(ctx)
+	return err
+}
+
+// restoreHead fills a head that was lost with what manifests tell.
+func (r *repairer) restoreHead(h *format.Head) {
+	for _, s := range slices.Backward(r.line) {
+		if s.NamedManifest == nil {
+			continue
+		}
+		m := s.Manifest.Header
+		if m.Parent == nil {
+			h.Born = m.Generation
+		}
+		if m.TaskID != "" {
+			h.Recent = append(h.Recent, format.RecentTask{Task: m.TaskID, Generation: m.Generation, Name: format.ManifestDigits(s.Ref.Digest), Unix: m.Time.Unix()})
+		}
+	}
+	if r.base != nil {
+		h.Time = r.base.Manifest.Header.Time
+	}
+}
+
+// bridge has the history pass over manifests that cannot be read.
+func (r *repairer) bridge(ctx context.Context) error {
+	p, _, err := r.repo.ReadPins(ctx, r.ref)
+	if err != nil && !format.IsDamage(err) {
+		return err
+	}
+	if err != nil {
+		r.out.Problems = append(r.out.Problems, err.Error()+" (the names of pins are lost)")
+		obj, err := r.repo.Bucket.Get(ctx, r.ref.PinsKey(), objects.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err = r.repo.SwapPins(ctx, r.ref, obj.ETag, format.Pins{}); err != nil {
+			return err
+		}
+	}
+	gaps := r.gaps(p)
+	if len(gaps) == 0 {
+		return nil
+	}
+	return r.repo.ChangePins(ctx, r.ref, func(p *format.Pins) {
+		p.Lost = slices.DeleteFunc(p.Lost, func(g format.Gap) bool {
+			return slices.ContainsFunc(gaps, func(x format.Gap) bool { return x.Name == g.Name })
+		})
+		p.Lost = append(gaps, p.Lost...)
+		p.Lost = p.Lost[:min(len(p.Lost), format.MaxGaps)]
+	})
+}
+
+// gaps are the manifests of the line that cannot be read, but for those that retention has dropped.
+func (r *repairer) gaps(p format.Pins) []format.Gap {
+	var gaps []format.Gap
+	for i, s := range r.line {
+		if s.NamedManifest != nil {
+			continue
+		}
+		if i > r.at && !r.bad[s.name] && len(p.Older(format.ManifestRef{Name: s.name}.Generation())) > 0 && !r.inChain(s.name) {
+			continue
+		}
+		g := format.Gap{Name: s.name}
+		for _, older := range r.line[i:] {
+			if older.NamedManifest != nil {
+				g.Before = &older.Ref
+				break
+			}
+		}
+		if old := p.FindLost(s.name); old == nil || (old.Before == nil) != (g.Before == nil) || g.Before != nil && *g.Before != *old.Before {
+			gaps = append(gaps, g)
+		}
+	}
+	for _, l := range p.Older(math.MaxInt64) {
+		if r.readable[l.Name] == nil && p.FindLost(l.Name) == nil && !slices.ContainsFunc(gaps, func(g format.Gap) bool { return g.Name == l.Name }) {
+			gaps = append(gaps, format.Gap{Name: l.Name})
+		}
+	}
+	return gaps
+}
+
+// inChain reports whether a version that can be read names a manifest as one that it builds on.
+func (r *repairer) inChain(name string) bool {
+	return slices.ContainsFunc(r.line, func(s manifestStep) bool {
+		return s.NamedManifest != nil && slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })
+	})
+}

@@ -1,0 +1,208 @@
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
+)
+
+// readTree puts the newest version together.
+func (r *repairer) readTree(ctx context.Context) error {
+	r.tree = map[string]*format.Entry{}
+	r.at = len(r.line)
+	for i, s := range r.line {
+		if s.NamedManifest == nil {
+			continue
+		}
+		v, err := r.repo.Load(ctx, r.ref, s.Ref)
+		if format.IsDamage(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.base, r.at = v, i
+		for _, e := range v.Snapshot.Entries {
+			r.tree[e.Path] = e
+		}
+		break
+	}
+	for _, s := range slices.Backward(r.line[:r.at]) {
+		if s.NamedManifest == nil {
+			r.out.Unknown = append(r.out.Unknown, format.ManifestRef{Name: s.name}.Generation())
+			if !r.bad[s.name] {
+				r.out.Problems = append(r.out.Problems, r.ref.ManifestKey(s.name)+": missing")
+			}
+			continue
+		}
+		for _, c := range s.Manifest.Changes {
+			if r.tree[c.Path] = c.Entry; c.Entry == nil {
+				delete(r.tree, c.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// snapshot makes a tree of the paths: directories that only a lost manifest named are there again.
+func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
+	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
+		for dir := format.ParentDir(path); dir != "" && !r.tree[dir].IsDir(); dir = format.ParentDir(dir) {
+			if e := r.tree[dir]; e != nil { // a lost generation made it a directory
+				if err := r.lose(ctx, e); err != nil {
+					return nil, err
+				}
+			}
+			r.tree[dir] = &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+		}
+	}
+	entries := slices.SortedFunc(maps.Values(r.tree), func(a, b *format.Entry) int { return cmp.Compare(a.Path, b.Path) })
+	return format.NewSnapshot(entries)
+}
+
+// readContent verifies the content of the tree, looks elsewhere for what is damaged, and leaves out the rest.
+func (r *repairer) readContent(ctx context.Context) error {
+	wants := map[objects.Digest][]*format.Blob{}
+	for _, e := range r.tree {
+		for i := range e.Blobs {
+			wants[e.Blobs[i].Pack.ID] = append(wants[e.Blobs[i].Pack.ID], &e.Blobs[i])
+		}
+	}
+	r.fold = &repo.Relocation{From: map[objects.Digest]bool{}, To: map[objects.Digest]format.Blob{}, Wait: func() error { return nil }}
+	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
+		if err := r.packs.look(ctx, wants[id][0].Pack, wants[id], r.opts.ReadData, nil); err != nil {
+			return err
+		}
+		if why := r.packs.bad[id]; why != "" {
+			r.fold.From[id] = true
+			r.out.Problems = append(r.out.Problems, format.PackKey(r.ref.Tenant, id)+": "+why)
+		}
+	}
+	if len(r.fold.From) == 0 {
+		return nil
+	}
+	if err := r.findElsewhere(ctx, wants); err != nil {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
+		e := r.tree[path]
+		if slices.ContainsFunc(e.Blobs, func(b format.Blob) bool { _, ok := r.fold.To[b.ID]; return r.fold.From[b.Pack.ID] && !ok }) {
+			delete(r.tree, path)
+			if err := r.lose(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findElsewhere finds content of damaged packs: in the index of other ones, or still in them.
+func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][]*format.Blob) error {
+	needed := map[objects.Digest]bool{}
+	for id := range r.fold.From {
+		for _, b := range wants[id] {
+			needed[b.ID] = true
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(r.packs.listed), objects.Digest.Compare) {
+		if len(needed) == 0 {
+			break
+		}
+		if r.packs.bad[id] != "" || r.packs.listed[id].Size == 0 {
+			continue
+		}
+		blobs, err := r.packs.index(ctx, id)
+		if err != nil && !format.IsDamage(err) {
+			return err
+		}
+		blobs = slices.DeleteFunc(blobs, func(b format.Blob) bool { return !needed[b.ID] })
+		if len(blobs) == 0 {
+			continue
+		}
+		if err := r.packs.look(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
+			return err
+		}
+		for _, b := range blobs {
+			if !r.packs.lost[location{id, b.ID}] {
+				r.fold.To[b.ID] = b
+				delete(needed, b.ID)
+			}
+		}
+	}
+	return r.salvage(ctx, wants, needed)
+}
+
+// salvage copies content that can still be read from packs that are not whole.
+func (r *repairer) salvage(ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool) error {
+	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySnapshot.BlobFinder(0))
+	r.fold.Wait = sync.OnceValue(p.Finish)
+	var found []objects.Digest
+	for _, id := range slices.SortedFunc(maps.Keys(r.fold.From), objects.Digest.Compare) {
+		if len(needed) == 0 {
+			break
+		}
+		err := r.packs.look(ctx, wants[id][0].Pack, wants[id], true, func(b *format.Blob, content []byte) error {
+			if !needed[b.ID] {
+				return nil
+			}
+			delete(needed, b.ID)
+			found = append(found, b.ID)
+			if r.opts.DryRun {
+				r.fold.To[b.ID] = *b
+				return nil
+			}
+			_, err := p.Add(content, nil)
+			return err
+		})
+		if err != nil {
+			return errors.Join(err, p.Finish())
+		}
+	}
+	if err := p.Flush(); err != nil || r.opts.DryRun {
+		return err
+	}
+	for _, id := range found {
+		r.fold.To[id], _ = p.Lookup(id)
+	}
+	return nil
+}
+
+// lose notes that the new version is without e.
+func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
+	older, err := r.older(ctx, e.Path)
+	if err != nil {
+		return err
+	}
+	r.out.Lost = append(r.out.Lost, LostPath{e.Path, e.Size, older})
+	return nil
+}
+
+// older returns the newest generation of the line that has a file at path which can be read, or 0.
+func (r *repairer) older(ctx context.Context, path string) (int64, error) {
+	for _, s := range r.line[min(r.at, len(r.line)):] {
+		if s.NamedManifest == nil {
+			continue
+		}
+		v, err := r.repo.Load(ctx, r.ref, s.Ref)
+		if format.IsDamage(err) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		e := v.Snapshot.Find(path)
+		if e != nil && !slices.ContainsFunc(e.Blobs, func(b format.Blob) bool {
+			return r.packs.listed[b.Pack.ID].Size != b.Pack.Size || r.packs.bad[b.Pack.ID] != ""
+		}) {
+			return s.Manifest.Header.Generation, nil
+		}
+	}
+	return 0, nil
+}

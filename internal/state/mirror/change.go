@@ -1,0 +1,188 @@
+package mirror
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/repo"
+)
+
+// change makes the mirror v and returns the mark that says so. before is what the mirror was.
+func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark, error) {
+	paths, err := m.changed(ctx, before, v)
+	if err != nil {
+		return mark{}, err
+	}
+	h := &v.Head
+	done := mark{Generation: h.Generation, Commit: h.Commit, Time: h.Time}
+	wanted := map[string]bool{} // names of objects
+	var put []*format.Entry
+	for _, e := range v.Snapshot.Entries {
+		if e.Kind != format.KindFile {
+			continue
+		}
+		name, ok := objectName(e.Path)
+		if !ok {
+			if len(done.Skipped) < maxSkipped {
+				done.Skipped = append(done.Skipped, strings.ToValidUTF8(e.Path[:min(len(e.Path), maxName)], "?"))
+			}
+			continue
+		}
+		done.Files++
+		wanted[name] = true
+		if paths == nil || paths[e.Path] {
+			put = append(put, e)
+		}
+	}
+	remove, err := m.superfluous(ctx, paths, wanted)
+	if err != nil {
+		return mark{}, err
+	}
+	// A file may give way to a directory of its name, and the other way round.
+	if err := m.target.Delete(ctx, remove...); err != nil {
+		return mark{}, err
+	}
+	m.out.Removed += len(remove)
+	return done, m.putAll(ctx, put)
+}
+
+// changed returns the paths in which v may differ from the mirror; nil: all.
+func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
+	if before.Generation == 0 {
+		return nil, nil
+	}
+	base, err := m.repo.Find(ctx, m.ref, before.Generation)
+	if errors.Is(err, objects.ErrNotFound) || err == nil && base.Manifest.Header.Commit != before.Commit {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]bool{}
+	note := func(other *format.Snapshot) {
+		for _, c := range base.Snapshot.Diff(other) {
+			paths[c.Path] = true
+		}
+	}
+	note(v.Snapshot)
+	for _, g := range before.Touched {
+		if g == 0 {
+			return nil, nil
+		}
+		t, err := m.repo.Find(ctx, m.ref, g)
+		if errors.Is(err, objects.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		note(t.Snapshot)
+	}
+	return paths, nil
+}
+
+// superfluous returns the keys of objects that are none of the wanted files.
+func (m *update) superfluous(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
+	prefix := filesPrefix(m.ref)
+	var keys []string
+	if paths == nil {
+		for info, err := range m.target.List(ctx, prefix, "") {
+			if err != nil {
+				return nil, err
+			}
+			if !wanted[strings.TrimPrefix(info.Key, prefix)] {
+				keys = append(keys, info.Key)
+			}
+		}
+		return keys, nil
+	}
+	for path := range paths {
+		if name, ok := objectName(path); ok && !wanted[name] {
+			keys = append(keys, prefix+name)
+		}
+	}
+	return keys, nil
+}
+
+// putAll writes files, many small ones at a time, and large ones alone and in pieces.
+func (m *update) putAll(ctx context.Context, files []*format.Entry) error {
+	var batch []*format.Entry
+	var size int64
+	flush := func() error {
+		err := m.putBatch(ctx, batch)
+		batch, size = batch[:0], 0
+		return err
+	}
+	for _, e := range files {
+		if len(e.Blobs) > 1 {
+			r := &leaseReader{m: m, ctx: ctx, r: m.repo.Open(ctx, m.ref.Tenant, e)}
+			if err := m.files.PutFile(ctx, m.key(e), r, e.Size); err != nil {
+				return cmp.Or(r.lost, err)
+			}
+			m.out.Put++
+			if err := m.renewLease(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if batch, size = append(batch, e), size+e.Size; size > content.BatchBytes || len(batch) >= 16*parallelPuts {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+func (m *update) putBatch(ctx context.Context, batch []*format.Entry) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelPuts)
+	err := m.repo.ReadBatch(ctx, m.ref.Tenant, batch, func(e *format.Entry, r *bytes.Reader) error {
+		g.Go(func() error { return m.put(gctx, e, r) })
+		return nil
+	})
+	if err = errors.Join(err, g.Wait()); err != nil {
+		return err
+	}
+	m.out.Put += len(batch)
+	return m.renewLease(ctx)
+}
+
+// put writes a small file.
+func (m *update) put(ctx context.Context, e *format.Entry, r io.ReadSeeker) error {
+	return m.repo.Options.Retry.Do(ctx, func(ctx context.Context) error {
+		if _, err := r.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		return m.files.PutFile(ctx, m.key(e), r, e.Size)
+	})
+}
+
+func (m *update) key(e *format.Entry) string {
+	name, _ := objectName(e.Path)
+	return filesPrefix(m.ref) + name
+}
+
+// leaseReader reads a large file, which takes its time, and keeps the mirror meanwhile.
+type leaseReader struct {
+	m    *update
+	ctx  context.Context //nolint:containedctx // io.Reader takes none; it lives as long as one request
+	r    io.Reader
+	lost error // why it ended
+}
+
+func (k *leaseReader) Read(p []byte) (int, error) {
+	if k.lost = k.m.renewLease(k.ctx); k.lost != nil {
+		return 0, k.lost
+	}
+	return k.r.Read(p)
+}

@@ -1,0 +1,263 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+const MaxResult = 64 << 20
+
+// Proposal is a commit on its way.
+type Proposal struct {
+	Repo       *Repo
+	Ref        format.Ref
+	Options    CommitOptions
+	Changes    []format.Change // made to base
+	Result     []format.Blob   // of a large Change.Result
+	Stored     func() error    // waits until all content is stored; nil: it is
+	Base       *Version        // what the task saw
+	On         *Version        // what the commit builds on
+	id         string
+	Relocation *Relocation // of packs of on; nil: none
+	Full       bool        // the manifest is no delta
+
+	snap       *format.Snapshot // of the version that build made last
+	changes    []format.Change  // to make to on
+	conflicts  []string
+	Merged     bool
+	CheckQuota bool // against the quota
+}
+
+// Run tries until the commit is in, or cannot be. The returned version is nil
+// when another attempt's commit counts.
+func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
+	p.id = format.NewCommitID()
+	if !p.Merged {
+		p.changes = p.Changes
+	}
+	if p.Relocation == nil {
+		p.Relocation = p.Repo.compact(ctx, p.Ref.Tenant, p.On.Snapshot)
+	}
+	defer func() { _ = p.Relocation.Stored() }()
+	for backoff := p.Repo.Options.Retry.NewBackoff(); ; {
+		if err := p.confirm(ctx, backoff); err != nil {
+			return Commit{}, nil, err
+		}
+		next, man, data, err := p.build()
+		if err != nil {
+			return Commit{}, nil, err
+		}
+		if err := p.put(ctx, next.Manifest, data); err != nil {
+			return Commit{}, nil, err
+		}
+		etag, err := p.swap(ctx, next)
+		if err == nil {
+			return p.committed(ctx, next, etag, man, data)
+		}
+		out, v, failed := p.recover(ctx, next, man, data, err)
+		if out != nil || failed != nil {
+			return deref(out), v, failed
+		}
+		if err := backoff.Wait(ctx, err); err != nil {
+			return Commit{}, nil, err
+		}
+	}
+}
+
+// confirm waits for a HEAD that is about to be deleted, and lets a workspace that has none begin where
+// those before it ended.
+func (p *Proposal) confirm(ctx context.Context, backoff *objects.Backoff) error {
+	for p.On.Head.Purging() {
+		if err := backoff.Wait(ctx, fmt.Errorf("swap %s: the deleted workspace is being removed", p.Ref.HeadKey())); err != nil {
+			return err
+		}
+		h, etag, err := p.Repo.ReadHead(ctx, p.Ref, "")
+		if err != nil {
+			return err
+		}
+		if err := p.follow(ctx, h, etag); err != nil {
+			return err
+		}
+	}
+	if p.On.ETag != "" || p.On.Head.Generation > 0 {
+		return nil
+	}
+	f, _, err := p.Repo.ReadFloor(ctx, p.Ref.Tenant)
+	if err != nil || f.Generation == 0 {
+		return err
+	}
+	on := *p.On
+	on.Head.Generation, on.Head.Born = f.Generation, f.Generation+1
+	p.On = &on
+	return nil
+}
+
+// follow builds on another HEAD than before. ErrDeleted: what the task saw is no more.
+func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err error) {
+	if p.baseDeleted(h, etag) {
+		return ErrDeleted
+	}
+	if p.On, err = p.Repo.VersionOf(ctx, p.Ref, h, etag); err != nil {
+		return err
+	}
+	return p.Rebase(ctx)
+}
+
+// baseDeleted reports whether what the task saw was deleted. A tombstone that it saw and that is being
+// purged, or was, is what it saw: nothing.
+func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
+	base := &p.Base.Head
+	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
+		return false
+	}
+	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
+}
+
+// put stores the manifest, beside the content that is still on its way. A manifest that no HEAD names
+// is nothing, so either may be there first.
+func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(p.waitStored)
+	g.Go(p.Relocation.Stored)
+	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(l.Name), data, l.Digest) })
+	return g.Wait()
+}
+
+func deref(c *Commit) Commit {
+	if c == nil {
+		return Commit{}
+	}
+	return *c
+}
+
+func (p *Proposal) waitStored() error {
+	if p.Stored == nil {
+		return nil
+	}
+	return p.Stored()
+}
+
+func (p *Proposal) swap(ctx context.Context, next *format.Head) (string, error) {
+	return p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
+}
+
+func (p *Proposal) committed(ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte) (Commit, *Version, error) {
+	p.Repo.Cache(h.Manifest.Digest, data)
+	p.Repo.Options.Log.InfoContext(ctx, "workspace committed", "workspace", p.Ref.String(), "generation", h.Generation,
+		"task_id", p.Options.TaskID, "changed", len(p.Changes), "conflicts", len(p.conflicts), "merged", p.Merged)
+	p.Repo.Notify(p.Ref)
+	v := &Version{Head: *h, ETag: etag, Manifest: man, Snapshot: p.snap, ManifestBytes: int64(len(data)), ReadAt: time.Now()}
+	return p.commit(h), v, nil
+}
+
+func (p *Proposal) commit(h *format.Head) Commit {
+	return Commit{
+		Generation: h.Generation, ID: h.Commit, TaskID: p.Options.TaskID, Attempt: p.Options.Attempt, Time: h.Time,
+		Message: p.Options.Message, Changed: format.ChangedPaths(p.changes), Conflicts: p.conflicts, Result: p.Options.Result,
+	}
+}
+
+// recover decides what a swap that did not answer "done" means, by reading HEAD
+// back. With neither a commit nor an error it is to be tried again.
+func (p *Proposal) recover(ctx context.Context, next *format.Head, man *format.Manifest, data []byte, cause error) (*Commit, *Version, error) {
+	if !errors.Is(cause, objects.ErrConflict) && !objects.Temporary(ctx, cause) {
+		return nil, nil, cause
+	}
+	h, etag, err := p.Repo.ReadHead(ctx, p.Ref, "")
+	if err != nil {
+		return nil, nil, errors.Join(cause, err)
+	}
+	if h.Commit == p.id { // it was applied, the answer was lost
+		out, v, err := p.committed(ctx, next, etag, man, data)
+		return &out, v, err
+	}
+	if h.Commit == p.On.Head.Commit {
+		return nil, nil, nil // not applied
+	}
+	if p.baseDeleted(h, etag) {
+		return nil, nil, ErrDeleted
+	}
+	if p.Options.TaskID != "" {
+		found, err := p.Repo.FindTask(ctx, p.Ref, h, p.Options.TaskID, UntilGeneration(p.Base.Head.Generation))
+		if err != nil {
+			return nil, nil, err
+		}
+		if found != nil && found.ID == p.id { // applied, and others have built on it
+			found.Conflicts = p.conflicts
+			p.Merged = true
+			return found, &Version{}, nil
+		}
+		if found != nil {
+			found.Already = true
+			return found, nil, nil
+		}
+	}
+	return nil, nil, p.follow(ctx, h, etag)
+}
+
+// build makes the manifest and the head of the next generation.
+func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
+	changes, moved := p.Relocation.onto(p.On.Snapshot, p.changes)
+	snap, err := p.On.Snapshot.Apply(changes)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if p.Merged || p.CheckQuota {
+		if err := p.Repo.Options.Quota.CheckSnapshot(snap); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	now := time.Now().UTC()
+	man := &format.Manifest{Changes: changes, Result: p.Result, Header: format.Header{
+		Generation: p.On.Head.Generation + 1, Commit: p.id, Time: now,
+		TaskID: p.Options.TaskID, Attempt: p.Options.Attempt, Message: p.Options.Message,
+		Conflicts: p.conflicts, Files: snap.Files, Bytes: snap.Bytes,
+	}}
+	if len(p.Result) == 0 {
+		man.Header.Result = p.Options.Result
+	}
+	if moved > 0 {
+		man.Header.Moved, man.Header.Changed = moved, format.ChangedPaths(p.changes)
+	}
+	man.Extend(p.On.Manifest, p.On.Head.Manifest, p.On.ManifestBytes, snap, p.Full)
+	data, err := p.Repo.Codec.EncodeManifest(man)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keys := p.Repo.Keys(p.Ref.Tenant)
+	data, man.Key = keys.Encrypt(p.Ref.ManifestIdentity(), data), keys.CurrentID()
+	digest := objects.Sum(data)
+	name := format.ManifestName(man.Header.Generation, format.ManifestDigits(digest))
+	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, snap, int64(len(data))})
+	p.snap = snap
+	next := p.On.Head.Next(man.Header, format.ManifestRef{Name: name, Digest: digest})
+	next.Files, next.Bytes = snap.Files, snap.Bytes
+	return next, man, data, nil
+}
+
+// Replace commits a whole tree whose content is in the tenant's packs.
+func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.Snapshot, message string) (Commit, error) {
+	for range objects.MaxRaces {
+		v, err := r.Current(ctx, ref, nil)
+		if err != nil {
+			return Commit{}, err
+		}
+		changes := v.Snapshot.Diff(target)
+		if len(changes) == 0 {
+			return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}, nil
+		}
+		p := &Proposal{Repo: r, Ref: ref, Options: CommitOptions{Message: message}, Changes: changes, Base: v, On: v}
+		c, _, err := p.Run(ctx)
+		if !errors.Is(err, objects.ErrConflict) {
+			return c, err
+		}
+	}
+	return Commit{}, fmt.Errorf("lost %d races in a row: %w", objects.MaxRaces, objects.ErrTemporary)
+}

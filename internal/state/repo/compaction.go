@@ -1,0 +1,170 @@
+package repo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// Compaction bounds how scattered the newest version of a workspace becomes; zero fields take the
+// defaults. Content is copied into new packs, and the version says where it is now. Older versions
+// go on using the old packs, which leave as everything does: unreferenced, by Collect.
+type Compaction struct {
+	Small  int   // a commit moves content together when it builds on more packs of which little is needed: 16
+	Little int64 // that is less than so many bytes: 512 KiB
+	Packs  int   // and when it builds on more packs than this, less than half a full pack is little: 64
+	Waste  int64 // a collection empties packs of which less than half is needed when that frees so many bytes: 1 MiB
+}
+
+func (c Compaction) orDefaults() Compaction {
+	return Compaction{
+		Small: cmp.Or(c.Small, 16), Little: cmp.Or(c.Little, 512<<10), Packs: cmp.Or(c.Packs, 64), Waste: cmp.Or(c.Waste, 1<<20),
+	}
+}
+
+// foldMost is how many bytes one commit moves at most. Every byte that small commits write is moved
+// a few times at most, so that the cost of a commit stays in proportion to what it writes.
+const foldMost = format.PackTarget
+
+// Relocation is content that a commit moves out of packs. A nil fold moves nothing.
+type Relocation struct {
+	From map[objects.Digest]bool        // packs
+	To   map[objects.Digest]format.Blob // where their content is now, by its id
+	Wait func() error
+}
+
+// Stored waits until the moved content is in the store. Only then may a HEAD name it.
+func (f *Relocation) Stored() error {
+	if f == nil {
+		return nil
+	}
+	return f.Wait()
+}
+
+// choose returns the packs whose content is to be moved together, or nil.
+func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
+	under := func(limit int64) int {
+		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int { return cmp.Compare(u.Live, limit) })
+		return n
+	}
+	n, download := under(c.Little), true
+	if n <= c.Small {
+		if n, download = under(format.PackTarget/2), false; len(uses) <= c.Packs || n <= c.Small {
+			return nil
+		}
+	}
+	from := map[objects.Digest]bool{}
+	var total int64
+	for _, u := range uses[:n] {
+		if !download && !cached(u.Pack.ID) {
+			continue
+		}
+		if total += u.Live; total > foldMost {
+			break
+		}
+		from[u.Pack.ID] = true
+	}
+	if len(from) < 2 {
+		return nil
+	}
+	return from
+}
+
+// compact moves content of snap together when it lies in too many packs. It is a service to later
+// readers, so damage that it meets is not the commit'r.
+func (r *Repo) compact(ctx context.Context, tenant string, snap *format.Snapshot) *Relocation {
+	from := r.Options.Compaction.choose(snap.PackUses(), r.IsCached)
+	if from == nil {
+		return nil
+	}
+	f, err := r.Relocate(ctx, tenant, from, snap)
+	if err != nil {
+		r.Options.Log.WarnContext(ctx, "content stays in many small packs", "tenant", tenant, "packs", len(from), "error", err)
+		return nil
+	}
+	return f
+}
+
+// Relocate copies what snaps need of packs into new ones, which are on their way to the store when it returns.
+func (r *Repo) Relocate(ctx context.Context, tenant string, from map[objects.Digest]bool, snaps ...*format.Snapshot) (*Relocation, error) {
+	var wants []content.Want
+	to := map[objects.Digest]format.Blob{}
+	for _, snap := range snaps {
+		for _, e := range snap.Entries {
+			for i := range e.Blobs {
+				b := &e.Blobs[i]
+				if _, ok := to[b.ID]; !ok && from[b.Pack.ID] {
+					to[b.ID] = *b
+					wants = append(wants, content.Want{Blob: b})
+				}
+			}
+		}
+	}
+	p := r.NewPacker(ctx, tenant, format.EmptySnapshot.BlobFinder(0))
+	err := r.Fetch(ctx, tenant, wants, func(_ int, _ content.Want, data []byte) error {
+		scratch := r.Buffer()
+		defer func() { r.PutBuffer(&scratch) }()
+		_, err := p.Add(data, scratch)
+		return err
+	})
+	if err == nil {
+		err = p.Flush()
+	}
+	if err != nil {
+		_ = p.Finish() // the reason is known
+		return nil, err
+	}
+	for id := range to {
+		to[id], _ = p.Lookup(id)
+	}
+	return &Relocation{From: from, To: to, Wait: sync.OnceValue(p.Finish)}, nil
+}
+
+// entry returns e, or a copy of it that finds its content where it is now.
+func (f *Relocation) entry(e *format.Entry) *format.Entry {
+	if e == nil {
+		return nil
+	}
+	out := e
+	for i, b := range e.Blobs {
+		now, ok := f.To[b.ID]
+		if !ok || !f.From[b.Pack.ID] {
+			continue
+		}
+		if out == e {
+			moved := *e
+			moved.Blobs = slices.Clone(e.Blobs)
+			out = &moved
+		}
+		out.Blobs[i] = now
+	}
+	return out
+}
+
+// onto returns sorted changes of on with the paths whose content has moved, and how many those are.
+func (f *Relocation) onto(on *format.Snapshot, changes []format.Change) (all []format.Change, moved int) {
+	if f == nil {
+		return changes, 0
+	}
+	own := make(map[string]bool, len(changes))
+	for _, c := range changes {
+		own[c.Path] = true
+		all = append(all, format.Change{Path: c.Path, Entry: f.entry(c.Entry)})
+	}
+	for _, e := range on.Entries {
+		if own[e.Path] {
+			continue
+		}
+		if now := f.entry(e); now != e {
+			all = append(all, format.Change{Path: e.Path, Entry: now})
+			moved++
+		}
+	}
+	format.SortChanges(all)
+	return all, moved
+}

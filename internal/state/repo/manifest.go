@@ -1,0 +1,248 @@
+package repo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+const (
+	chainParallel = 8
+	keptVersions  = 16 // decoded manifests in memory
+	keptEntries   = 500_000
+)
+
+// Loaded is a manifest with the tree that it describes.
+type Loaded struct {
+	Manifest      *format.Manifest
+	Snapshot      *format.Snapshot
+	ManifestBytes int64 // stored bytes of the manifest
+}
+
+// versionCache keeps the last decoded manifests, by key, oldest first.
+type versionCache struct {
+	mu    sync.Mutex
+	keys  []string
+	items map[string]*Loaded
+}
+
+func (c *versionCache) get(key string) *Loaded {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items[key]
+}
+
+func (c *versionCache) put(key string, v *Loaded) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.items == nil {
+		c.items = map[string]*Loaded{}
+	}
+	if c.items[key] == nil {
+		c.keys = append(c.keys, key)
+	}
+	c.items[key] = v
+	entries := 0
+	for _, item := range c.items {
+		entries += len(item.Snapshot.Entries)
+	}
+	for len(c.keys) > 1 && (len(c.keys) > keptVersions || entries > keptEntries) {
+		entries -= len(c.items[c.keys[0]].Snapshot.Entries)
+		delete(c.items, c.keys[0])
+		c.keys = c.keys[1:]
+	}
+}
+
+// readManifest returns the verified bytes of a manifest.
+func (r *Repo) readManifest(ctx context.Context, ref format.Ref, l format.ManifestRef) ([]byte, error) {
+	if data := r.Cached(l.Digest); data != nil {
+		return data, nil
+	}
+	key := ref.ManifestKey(l.Name)
+	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if objects.Sum(obj.Data) != l.Digest {
+		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
+	}
+	r.Cache(l.Digest, obj.Data)
+	return obj.Data, nil
+}
+
+func (r *Repo) decode(ctx context.Context, ref format.Ref, l format.ManifestRef, headerOnly bool) (*format.Manifest, int64, error) {
+	data, err := r.readManifest(ctx, ref, l)
+	if err != nil {
+		return nil, 0, err
+	}
+	plain, key, err := r.Keys(ref.Tenant).Decrypt(ref.ManifestIdentity(), data)
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := format.DecodeManifest(plain, headerOnly)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", ref.ManifestKey(l.Name), err)
+	}
+	m.Key = key
+	return m, int64(len(data)), nil
+}
+
+// Load returns the version that a manifest describes.
+func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (*Loaded, error) {
+	key := ref.ManifestKey(l.Name)
+	if v := r.versions.get(key); v != nil {
+		return v, nil
+	}
+	m, size, err := r.decode(ctx, ref, l, false)
+	if err != nil {
+		return nil, err
+	}
+	base, deltas, err := r.loadChain(ctx, ref, m)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := base.Apply(format.Squash(append(deltas, m)))
+	if err == nil && (snap.Files != m.Header.Files || snap.Bytes != m.Header.Bytes) {
+		err = fmt.Errorf("%d files, %d bytes; the header says %d and %d", snap.Files, snap.Bytes, m.Header.Files, m.Header.Bytes)
+	}
+	if err == nil {
+		err = r.checkReserved(snap)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
+	}
+	v := &Loaded{m, snap, size}
+	r.versions.put(key, v)
+	return v, nil
+}
+
+// checkReserved refuses paths that would be written into mount points.
+func (r *Repo) checkReserved(snap *format.Snapshot) error {
+	for _, name := range r.Options.Reserved {
+		if snap.Find(name) != nil {
+			return fmt.Errorf("path %q is reserved", name)
+		}
+	}
+	return nil
+}
+
+// loadChain returns the tree below a delta: the newest version of its chain that
+// is in memory, else the empty one, and the manifests to apply to that.
+func (r *Repo) loadChain(ctx context.Context, ref format.Ref, m *format.Manifest) (*format.Snapshot, []*format.Manifest, error) {
+	base, chain := format.EmptySnapshot, m.Header.Chain
+	for i, l := range slices.Backward(chain) {
+		if v := r.versions.get(ref.ManifestKey(l.Name)); v != nil {
+			base, chain = v.Snapshot, chain[i+1:]
+			break
+		}
+	}
+	deltas := make([]*format.Manifest, len(chain))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(chainParallel)
+	for i, l := range chain {
+		g.Go(func() (err error) {
+			deltas[i], _, err = r.decode(ctx, ref, l, false)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	if base == format.EmptySnapshot && len(deltas) > 0 && !deltas[0].IsFull() {
+		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest", ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
+	}
+	return base, deltas, nil
+}
+
+// HeaderOf reads a manifest. Without a digest its name, which begins with the
+// digest's first half, must do.
+func (r *Repo) HeaderOf(ctx context.Context, ref format.Ref, name string, digest *objects.Digest) (*format.Manifest, error) {
+	if v := r.versions.get(ref.ManifestKey(name)); v != nil {
+		return v.Manifest, nil
+	}
+	if digest != nil {
+		m, _, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest}, false)
+		return m, err
+	}
+	found, err := r.ReadNamed(ctx, ref, name)
+	if err != nil {
+		return nil, err
+	}
+	return found.Manifest, nil
+}
+
+// ReadNamed reads the manifest of a name from the store.
+func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*NamedManifest, error) {
+	key := ref.ManifestKey(name)
+	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	l := format.ManifestRef{Name: name, Digest: objects.Sum(obj.Data)}
+	if l.Digits() != format.ManifestDigits(l.Digest) {
+		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
+	}
+	plain, lockedBy, err := r.Keys(ref.Tenant).Decrypt(ref.ManifestIdentity(), obj.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	m, err := format.DecodeManifest(plain, false)
+	if err == nil && m.Header.Generation != l.Generation() {
+		err = fmt.Errorf("%w: is generation %d", objects.ErrCorrupt, m.Header.Generation)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	m.Key = lockedBy
+	return &NamedManifest{l, m, int64(len(obj.Data))}, nil
+}
+
+// NamedManifest is a manifest with its link and its stored bytes.
+type NamedManifest struct {
+	Ref      format.ManifestRef
+	Manifest *format.Manifest
+	Bytes    int64
+}
+
+// readResult returns the result kept in a manifest.
+func (r *Repo) readResult(ctx context.Context, tenant string, m *format.Manifest) (json.RawMessage, error) {
+	if len(m.Result) == 0 {
+		return m.Header.Result, nil
+	}
+	var size int64
+	wants := make([]content.Want, len(m.Result))
+	for i := range m.Result {
+		wants[i] = content.Want{Blob: &m.Result[i], Target: 0, Offset: size}
+		size += m.Result[i].Raw
+	}
+	if size > MaxResult {
+		return nil, fmt.Errorf("result of %d bytes: %w", size, objects.ErrCorrupt)
+	}
+	result := make(json.RawMessage, size)
+	err := r.Fetch(ctx, tenant, wants, func(_ int, w content.Want, data []byte) error {
+		copy(result[w.Offset:], data)
+		return nil
+	})
+	return result, err
+}
+
+// toCommit returns what a manifest says about its commit.
+func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
+	result, err := r.readResult(ctx, ref.Tenant, m)
+	if err != nil {
+		return nil, err
+	}
+	h := m.Header
+	return &Commit{
+		Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time, Message: h.Message,
+		Changed: m.ChangedPaths(), Conflicts: h.Conflicts, Result: result,
+	}, nil
+}

@@ -1,0 +1,167 @@
+package repo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// merger brings one side's changes onto a version that others made meanwhile,
+// path by path, with the common ancestor as the referee.
+type merger struct {
+	base, theirs *format.Snapshot
+	read         func(*format.Entry) ([]byte, error)                // content of a small file
+	write        func(*format.Entry, []byte) (*format.Entry, error) // like the entry, with other content
+	suffix       string                                             // for the copy of a conflicting path; empty: conflicts fail
+
+	ours      map[string]*format.Entry // the changes made
+	removed   map[string]bool          // paths among them that are gone
+	out       map[string]*format.Entry // the changes to make to theirs; nil: remove
+	conflicts []string
+}
+
+// merge returns what to change in theirs so that ours is in it too, and the
+// paths that both sides changed. The same content on both sides is a conflict
+// too: two tasks that read 5 and write 6 have counted to 7.
+func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) {
+	m.ours, m.removed, m.out = map[string]*format.Entry{}, map[string]bool{}, map[string]*format.Entry{}
+	for _, c := range ours {
+		m.ours[c.Path], m.removed[c.Path] = c.Entry, c.Entry == nil
+	}
+	for _, c := range ours {
+		if err := m.path(c); err != nil {
+			return nil, nil, err
+		}
+	}
+	m.keepParents()
+	changes := make([]format.Change, 0, len(m.out))
+	for path, e := range m.out {
+		if e == nil && m.theirs.Find(path) == nil {
+			continue
+		}
+		changes = append(changes, format.Change{Path: path, Entry: e})
+	}
+	format.SortChanges(changes)
+	slices.Sort(m.conflicts)
+	return changes, slices.Compact(m.conflicts), nil
+}
+
+func (m *merger) path(c format.Change) error {
+	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
+	switch {
+	case theirs.Same(base): // untouched by them (both may be nil)
+		if c.Entry != nil && c.Entry.Kind != format.KindDir && m.theirs.HasBelow(c.Path, m.removed) {
+			m.conflict(c, theirs) // a file here, files below it there
+			return nil
+		}
+		m.out[c.Path] = c.Entry
+	case c.Entry.IsDir() && theirs.IsDir(): // only modes differ
+	case c.Entry == nil && theirs == nil && base.IsDir(): // what was in it is compared path by path
+	default:
+		merged, err := m.byKey(base, theirs, c.Entry)
+		if err != nil {
+			return err
+		}
+		if merged != nil {
+			m.out[c.Path] = merged
+			return nil
+		}
+		m.conflict(c, theirs)
+	}
+	return nil
+}
+
+// conflict keeps both: an edit wins over a removal, theirs keeps the name,
+// directories keep theirs, and files step aside unless they are the same.
+func (m *merger) conflict(c format.Change, theirs *format.Entry) {
+	m.conflicts = append(m.conflicts, c.Path)
+	switch {
+	case theirs.Same(c.Entry):
+	case c.Entry == nil: // we removed what they edited
+	case theirs == nil: // they removed what we edited
+		m.out[c.Path] = c.Entry
+	case c.Entry.Kind == format.KindDir: // they made a file of the same name
+		m.out[m.aside(c.Path)] = renamed(theirs, m.aside(c.Path))
+		m.out[c.Path] = c.Entry
+	default:
+		m.out[m.aside(c.Path)] = renamed(c.Entry, m.aside(c.Path))
+	}
+}
+
+// aside returns the first free name for a copy.
+func (m *merger) aside(path string) string {
+	suffix := ".conflict-" + m.suffix
+	if room := format.MaxComponent - len(suffix) - 4; len(path)-len(format.ParentDir(path))-1 > room {
+		path = path[:max(len(format.ParentDir(path))+1, 0)+room]
+	}
+	name := path + suffix
+	for i := 2; m.theirs.Find(name) != nil && i < 1000; i++ {
+		name = fmt.Sprintf("%s%s.%d", path, suffix, i)
+	}
+	return name
+}
+
+func renamed(e *format.Entry, path string) *format.Entry {
+	moved := *e
+	moved.Path = path
+	return &moved
+}
+
+// keepParents restores directories that one side removed and the other put
+// something into, and turns what cannot be placed into a conflict.
+func (m *merger) keepParents() {
+	for _, path := range slices.Sorted(maps.Keys(m.out)) {
+		e := m.out[path]
+		if e == nil {
+			continue
+		}
+		for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
+			now, changed := m.out[dir]
+			if !changed {
+				now = m.theirs.Find(dir)
+			}
+			if now == nil {
+				m.out[dir] = m.anyDir(dir)
+				continue
+			}
+			if now.Kind != format.KindDir { // they made a file of our directory
+				m.conflicts = append(m.conflicts, path)
+				m.out[m.aside(dir)] = renamed(now, m.aside(dir))
+				m.out[dir] = m.anyDir(dir)
+			}
+		}
+	}
+	except := map[string]bool{}
+	for path, e := range m.out {
+		except[path] = e == nil
+	}
+	for path, e := range m.out {
+		if e != nil {
+			continue
+		}
+		if t := m.theirs.Find(path); t != nil && t.Kind == format.KindDir && (m.theirs.HasBelow(path, except) || m.placedBelow(path)) {
+			m.out[path] = t // they put something into the directory that we removed
+		}
+	}
+}
+
+func (m *merger) placedBelow(dir string) bool {
+	prefix := dir + "/"
+	for path, e := range m.out {
+		if e != nil && len(path) > len(prefix) && path[:len(prefix)] == prefix {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *merger) anyDir(dir string) *format.Entry {
+	for _, e := range []*format.Entry{m.ours[dir], m.base.Find(dir)} {
+		if e != nil && e.Kind == format.KindDir {
+			return e
+		}
+	}
+	return &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+}

@@ -1,0 +1,80 @@
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"path"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// byKey merges JSON objects key by key, or returns nil.
+func (m *merger) byKey(base, theirs, ours *format.Entry) (*format.Entry, error) {
+	if theirs == nil || ours == nil || !mergesByKey(ours.Path) || theirs.Kind != format.KindFile || ours.Kind != format.KindFile ||
+		max(theirs.Size, ours.Size) > format.MaxBlob || base != nil && (base.Kind != format.KindFile || base.Size > format.MaxBlob) {
+		return nil, nil
+	}
+	var objects [3]map[string]json.RawMessage
+	for i, e := range []*format.Entry{base, theirs, ours} {
+		if e == nil {
+			continue
+		}
+		data, err := m.read(e)
+		if err != nil {
+			return nil, err
+		}
+		if json.Unmarshal(data, &objects[i]) != nil || objects[i] == nil && i > 0 {
+			return nil, nil //nolint:nilerr // not an object: an ordinary conflict
+		}
+	}
+	merged, ok := mergeKeys(objects[0], objects[1], objects[2])
+	if !ok {
+		return nil, nil
+	}
+	data, err := json.Marshal(merged)
+	if err != nil || len(data) >= format.MaxBlob {
+		return nil, nil //nolint:nilerr // an ordinary conflict
+	}
+	return m.write(ours, append(text.IndentJSON(data, "  ", format.MaxBlob-1), '\n'))
+}
+
+// mergesByKey reports whether p is a JSON file that merges per top-level key.
+func mergesByKey(p string) bool {
+	return p == "state.json" || strings.HasPrefix(p, "state/") && path.Ext(p) == ".json"
+}
+
+// mergeKeys is the three-way merge of objects; false when both sides changed one
+// key, be it to the same value.
+func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.RawMessage, bool) {
+	merged := maps.Clone(theirs)
+	keys := maps.Clone(base)
+	if keys == nil {
+		keys = map[string]json.RawMessage{}
+	}
+	maps.Copy(keys, ours)
+	for key := range keys {
+		b, t, o := base[key], theirs[key], ours[key]
+		switch {
+		case sameJSON(b, o): // we changed nothing
+		case !sameJSON(b, t):
+			return nil, false
+		case o == nil:
+			delete(merged, key)
+		default:
+			merged[key] = o
+		}
+	}
+	return merged, true
+}
+
+// sameJSON compares values but for white space; nil is no value.
+func sameJSON(a, b json.RawMessage) bool {
+	if (a == nil) != (b == nil) {
+		return false
+	}
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes()) || a == nil
+}

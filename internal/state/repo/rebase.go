@@ -1,0 +1,36 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// Rebase merges the task's changes onto p.on.
+func (p *Proposal) Rebase(ctx context.Context) error {
+	if err := p.waitStored(); err != nil { // a merge reads it
+		return err
+	}
+	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Snapshot.BlobFinder(0))
+	m := &merger{
+		base: p.Base.Snapshot, theirs: p.On.Snapshot, suffix: p.Options.TaskID,
+		read: func(e *format.Entry) ([]byte, error) { return p.Repo.ReadFile(ctx, p.Ref.Tenant, e) },
+		write: func(e *format.Entry, data []byte) (*format.Entry, error) {
+			blobs, err := merged.AddFile(strings.NewReader(string(data)), int64(len(data)), make([]byte, len(data)), nil)
+			out := *e
+			out.Blobs, out.Size = blobs, int64(len(data))
+			return &out, err
+		},
+	}
+	changes, conflicts, err := m.merge(p.Changes)
+	if err = errors.Join(err, merged.Finish()); err != nil {
+		return err
+	}
+	if len(conflicts) > 0 && !p.Options.KeepBoth {
+		return &ConflictError{Ref: p.Ref, Paths: conflicts}
+	}
+	p.changes, p.conflicts, p.Merged = changes, conflicts, true
+	return nil
+}

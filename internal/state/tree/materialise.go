@@ -1,0 +1,293 @@
+package tree
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// Materialise makes the directory hold target. With rescan, or when the Dir does not know what the directory holds,
+// it scans it first, and removes excluded files.
+func (t *Dir) Materialise(ctx context.Context, target *format.Snapshot, rescan bool) error {
+	if !t.known || rescan {
+		if err := t.rescan(t.ignoreRules()); err != nil {
+			return err
+		}
+		for _, path := range t.excluded {
+			if err := t.remove(path); err != nil {
+				t.known = false
+				return err
+			}
+		}
+		t.excluded = nil
+	}
+	return t.reconcile(ctx, target)
+}
+
+// reconcile makes the directory exactly target. nodes must be right. Until it
+// returns without an error the tree counts as unknown.
+func (t *Dir) reconcile(ctx context.Context, target *format.Snapshot) error {
+	t.known = false
+	create, touch, err := t.removeOthers(target)
+	if err != nil {
+		return t.content.DiskError(ctx, err)
+	}
+	if err := t.createAll(ctx, create); err != nil {
+		return t.content.DiskError(ctx, err)
+	}
+	slices.SortFunc(touch, func(a, b *format.Entry) int { return cmp.Compare(b.Path, a.Path) }) // children first
+	for _, e := range touch {
+		if err := t.touch(e); err != nil {
+			return t.content.DiskError(ctx, err)
+		}
+	}
+	t.known = true
+	return nil
+}
+
+// removeOthers removes what target does not have, and returns the entries
+// that must be written and those whose permissions must be set.
+func (t *Dir) removeOthers(target *format.Snapshot) (create, touch []*format.Entry, err error) {
+	kept := 0
+	for _, e := range target.Entries {
+		n := t.nodes[e.Path]
+		if n != nil && n.entry == e {
+			kept++
+			continue
+		}
+		if n != nil && t.holds(n, e) {
+			kept++
+			n.entry = e
+			if e.Kind != format.KindLink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
+				touch = append(touch, e)
+			}
+			continue
+		}
+		if n != nil {
+			if err := t.remove(e.Path); err != nil {
+				return nil, nil, err
+			}
+		}
+		create = append(create, e)
+		if e.Kind == format.KindDir {
+			touch = append(touch, e)
+		}
+	}
+	if kept < len(t.nodes) {
+		err = t.removeBut(target)
+	}
+	for _, path := range t.excluded {
+		if err == nil && target.Find(path) != nil {
+			err = t.remove(path)
+		}
+	}
+	return create, touch, err
+}
+
+// removeBut removes the paths that target does not have.
+func (t *Dir) removeBut(target *format.Snapshot) error {
+	gone := "\x00"
+	for _, path := range slices.Sorted(maps.Keys(t.nodes)) {
+		switch {
+		case target.Find(path) != nil:
+		case strings.HasPrefix(path, gone):
+			delete(t.nodes, path)
+		default:
+			if err := t.remove(path); err != nil {
+				return err
+			}
+			gone = path + "/"
+		}
+	}
+	return nil
+}
+
+func (t *Dir) owns(st stat) bool {
+	return t.opts.Owner == nil || st.UID == uint32(t.opts.Owner.UID)
+}
+
+// holds reports whether the node's content is e's, reading it if need be.
+func (t *Dir) holds(n *node, e *format.Entry) bool {
+	if n.entry != nil {
+		return n.entry.SameContent(e)
+	}
+	if n.stat.Kind != e.Kind {
+		return false
+	}
+	switch e.Kind {
+	case format.KindDir:
+		return true
+	case format.KindLink:
+		target, err := t.root.Readlink(e.Path)
+		return err == nil && target == e.Link
+	default:
+		return n.stat.Size == e.Size && t.fileHolds(e)
+	}
+}
+
+// fileHolds compares a file with the chunks of e.
+func (t *Dir) fileHolds(e *format.Entry) bool {
+	f, err := t.openFile(e.Path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	buf := t.content.Buffer()
+	defer func() { t.content.PutBuffer(&buf) }()
+	var offset int64
+	for _, b := range e.Blobs {
+		buf = slices.Grow(buf[:0], int(b.Raw))[:b.Raw]
+		if _, err := f.ReadAt(buf, offset); err != nil || objects.Sum(buf) != b.ID {
+			return false
+		}
+		offset += b.Raw
+	}
+	return true
+}
+
+// remove deletes a path with all below it.
+func (t *Dir) remove(path string) error {
+	delete(t.nodes, path)
+	if err := t.root.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %q: %w", path, err)
+	}
+	return nil
+}
+
+// touch sets permissions and owner of something that exists.
+func (t *Dir) touch(e *format.Entry) error {
+	if t.opts.Owner != nil {
+		if err := t.root.Lchown(e.Path, t.opts.Owner.UID, t.opts.Owner.GID); err != nil {
+			return fmt.Errorf("own %q: %w", e.Path, err)
+		}
+	}
+	if e.Kind != format.KindLink {
+		if err := t.root.Chmod(e.Path, os.FileMode(e.Mode)); err != nil {
+			return fmt.Errorf("chmod %q: %w", e.Path, err)
+		}
+	}
+	d := dirHandle{tree: t}
+	defer d.close()
+	st, err := d.stat(e.Path)
+	if err != nil {
+		return err
+	}
+	n := t.nodes[e.Path]
+	n.stat, n.racy = st, st.racy(time.Now())
+	return nil
+}
+
+// createAll writes entries, which are in the order of their paths and whose
+// paths are free: directories, then files as their content arrives, then links.
+func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
+	if len(create) == 0 {
+		return nil
+	}
+	var files []*format.Entry
+	var links []*format.Entry
+	for _, e := range create {
+		switch e.Kind {
+		case format.KindDir:
+			if err := t.mkdir(e.Path, 0o700); err != nil {
+				return err
+			}
+			t.nodes[e.Path] = &node{stat: stat{Kind: format.KindDir, Mode: 0o700}, entry: e}
+		case format.KindFile:
+			files = append(files, e)
+		case format.KindLink:
+			links = append(links, e)
+		case format.KindOther: // is never stored
+		}
+	}
+	if err := t.createFiles(ctx, files); err != nil {
+		return err
+	}
+	d := dirHandle{tree: t}
+	defer d.close()
+	for _, e := range links {
+		st, err := d.symlink(e)
+		if err != nil {
+			return err
+		}
+		t.nodes[e.Path] = &node{stat: st, entry: e}
+	}
+	return nil
+}
+
+func (t *Dir) createFiles(ctx context.Context, files []*format.Entry) error {
+	handles := make([]dirHandle, content.FetchWorkers())
+	for i := range handles {
+		handles[i].tree = t
+		defer handles[i].close()
+	}
+	nodes := make([]node, len(files))
+	var wants []content.Want
+	for i, e := range files {
+		nodes[i].entry = e
+		switch len(e.Blobs) {
+		case 0:
+			st, err := handles[0].writeFile(e, nil)
+			if err != nil {
+				return err
+			}
+			nodes[i].stat = st
+		case 1:
+			wants = append(wants, content.Want{Blob: &e.Blobs[0], Target: i, Offset: 0})
+		default:
+			if err := handles[0].reserve(e); err != nil {
+				return err
+			}
+			var offset int64
+			for j := range e.Blobs {
+				wants = append(wants, content.Want{Blob: &e.Blobs[j], Target: i, Offset: offset})
+				offset += e.Blobs[j].Raw
+			}
+		}
+	}
+	err := t.content.Fetch(ctx, t.ref.Tenant, wants, func(worker int, w content.Want, data []byte) error {
+		e, d := files[w.Target], &handles[worker]
+		if len(e.Blobs) > 1 {
+			return d.writePart(e, data, w.Offset)
+		}
+		st, err := d.writeFile(e, data)
+		nodes[w.Target].stat = st
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for i, e := range files {
+		if len(e.Blobs) > 1 {
+			if nodes[i].stat, err = handles[0].finishParts(e); err != nil {
+				return err
+			}
+		}
+		nodes[i].racy = nodes[i].stat.racy(now)
+		t.nodes[e.Path] = &nodes[i]
+	}
+	return nil
+}
+
+func (t *Dir) mkdir(path string, mode os.FileMode) error {
+	if err := t.root.Mkdir(path, mode); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if t.opts.Owner != nil {
+		if err := t.root.Lchown(path, t.opts.Owner.UID, t.opts.Owner.GID); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// stat is what tells that a path was not touched. The change time cannot be set
+// back by programs, unlike the modification time.
+type stat struct {
+	Kind  format.Kind
+	Mode  uint32
+	Size  int64
+	MTime int64 // nanoseconds
+	CTime int64 // nanoseconds
+	Inode uint64
+	UID   uint32
+}
+
+// racyMargin is how coarse a file system's clock may be: a file that changed
+// less than this before it was looked at may change again and show the same times.
+const racyMargin = 20 * time.Millisecond
+
+func (s stat) racy(looked time.Time) bool {
+	limit := looked.Add(-racyMargin).UnixNano()
+	return s.Kind == format.KindFile && (s.CTime >= limit || s.MTime >= limit)
+}
+
+// found is one path of a scan.
+type found struct {
+	path string
+	stat stat
+}
+
+// scanned is the outcome of a scan.
+type scanned struct {
+	found    []found // in no order
+	excluded []string
+}
+
+const (
+	scanWorkers = 4
+	scanLimit   = 4_000_000 // paths; nobody's quota is there
+)
+
+// scanner walks a tree with several goroutines and never follows a link.
+type scanner struct {
+	root *os.Root
+	skip func(path string, dir bool) bool
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	queue  []string // directories to read
+	active int
+	out    scanned
+	err    error
+}
+
+// scan returns all paths below root but those that skip names.
+func scan(root *os.Root, skip func(path string, dir bool) bool) (scanned, error) {
+	sc := &scanner{root: root, skip: skip, queue: []string{"."}}
+	sc.wake.L = &sc.mu
+	var wg sync.WaitGroup
+	for range scanWorkers {
+		wg.Go(sc.work)
+	}
+	wg.Wait()
+	return sc.out, sc.err
+}
+
+func (sc *scanner) work() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	for {
+		for len(sc.queue) == 0 && sc.active > 0 && sc.err == nil {
+			sc.wake.Wait()
+		}
+		if len(sc.queue) == 0 || sc.err != nil {
+			sc.wake.Broadcast()
+			return
+		}
+		dir := sc.queue[len(sc.queue)-1]
+		sc.queue = sc.queue[:len(sc.queue)-1]
+		sc.active++
+		sc.mu.Unlock()
+		part, dirs, err := sc.readDir(dir)
+		sc.mu.Lock()
+		sc.active--
+		sc.err = errors.Join(sc.err, err)
+		sc.out.found = append(sc.out.found, part.found...)
+		sc.out.excluded = append(sc.out.excluded, part.excluded...)
+		sc.queue = append(sc.queue, dirs...)
+		if len(sc.out.found) > scanLimit {
+			sc.err = fmt.Errorf("%w: more than %d paths", format.ErrQuota, scanLimit)
+		}
+		sc.wake.Broadcast()
+	}
+}
+
+func (sc *scanner) readDir(dir string) (out scanned, dirs []string, err error) {
+	f, err := sc.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return out, nil, fmt.Errorf("scan: %w", err)
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(1024)
+		for _, name := range names {
+			path := name
+			if dir != "." {
+				path = dir + "/" + name
+			}
+			st, err := statAt(f, name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return out, nil, fmt.Errorf("scan %q: %w", path, err)
+			}
+			if sc.skip(path, st.Kind == format.KindDir) {
+				out.excluded = append(out.excluded, path)
+				continue
+			}
+			if err := format.CheckPath(path); err != nil {
+				return out, nil, fmt.Errorf("%w: %w", format.ErrQuota, err)
+			}
+			out.found = append(out.found, found{path, st})
+			if st.Kind == format.KindDir {
+				dirs = append(dirs, path)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return out, dirs, nil
+		}
+		if err != nil {
+			return out, nil, fmt.Errorf("scan: %w", err)
+		}
+	}
+}
+
+// statAt looks at a direct child of an open directory, without following it.
+func statAt(dir *os.File, name string) (stat, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return stat{}, err
+	}
+	return fromUnix(&st), nil
+}
+
+func statFile(f *os.File) (stat, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return stat{}, err
+	}
+	return fromUnix(&st), nil
+}
+
+func fromUnix(st *unix.Stat_t) stat {
+	s := stat{
+		Kind: format.KindOther, Mode: uint32(st.Mode) & 0o777, Size: st.Size, //nolint:unconvert // 16 bits on darwin
+		MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		s.Kind = format.KindFile
+	case unix.S_IFDIR:
+		// Of a directory only its permissions count: the rest changes with its content.
+		return stat{Kind: format.KindDir, Mode: s.Mode, UID: s.UID}
+	case unix.S_IFLNK:
+		s.Kind = format.KindLink
+	}
+	return s
+}

@@ -1,0 +1,136 @@
+package tree
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// Options configures a Dir.
+type Options struct {
+	Owner    *Owner   // of what is written; nil: this process
+	Reserved []string // top-level names that are mount points: neither read nor touched
+	Excludes []string // patterns that are never part of a version, beside .workspaceignore
+	Quota    format.Quota
+	Log      *slog.Logger
+}
+
+// Owner is the user and group that materialised files belong to.
+type Owner struct{ UID, GID int }
+
+// Dir is a directory that holds a version of a workspace. It remembers the files' stat data in memory, to find
+// changes without reading. It must not be used by two goroutines at once.
+type Dir struct {
+	ref     format.Ref
+	content *content.Store
+	opts    Options
+	root    *os.Root
+
+	nodes    map[string]*node // as of the last scan: all paths that are not excluded
+	round    uint32           // number of the last scan
+	excluded []string
+	known    bool // nodes is right, but for what a program did since; false after an error
+}
+
+// node is one path in the directory.
+type node struct {
+	stat  stat
+	entry *format.Entry // what it is known to hold; nil when that must be found out
+	racy  bool          // it may change without its stat changing
+	seen  uint32        // round of the last look that found it
+}
+
+// Open returns the directory dir, whatever it contains, for versions of ref. It must exist, and belong to the
+// Dir alone until Close.
+func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open tree: %w", err)
+	}
+	return &Dir{ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}}, nil
+}
+
+// Known reports whether the Dir knows what the directory held after its last scan.
+func (t *Dir) Known() bool { return t.known }
+
+// Close releases the directory without touching its content.
+func (t *Dir) Close() error { return t.root.Close() }
+
+// WriteFile writes a file for a program to find, with the directories that it needs, in the ownership of the Dir.
+// path is relative and clean; only the permission bits of mode count.
+func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
+	if err := format.CheckPath(path); err != nil {
+		return err
+	}
+	dirs := []string{}
+	for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
+		dirs = append(dirs, dir)
+	}
+	for _, dir := range slices.Backward(dirs) {
+		info, err := t.root.Lstat(dir)
+		if err == nil && info.IsDir() {
+			continue
+		}
+		if err == nil {
+			return fmt.Errorf("write %q: %q is not a directory", path, dir)
+		}
+		if err := t.mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := t.root.RemoveAll(path); err != nil {
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	e := &format.Entry{
+		Path: path, Kind: format.KindFile, Mode: uint32(mode.Perm()), Size: int64(len(data)), MTime: time.Now().UnixNano(),
+	}
+	d := dirHandle{tree: t}
+	defer d.close()
+	_, err := d.writeFile(e, data)
+	return err
+}
+
+// ReadFile returns a file that a program may have written, at most limit bytes of
+// it. It opens regular files only and follows no link out of the tree.
+func (t *Dir) ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := t.openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// Size returns the size in bytes of a regular file of the tree; false when there is none.
+func (t *Dir) Size(path string) (int64, bool) {
+	info, err := t.root.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, false
+	}
+	return info.Size(), true
+}
+
+// openFile opens a regular file and nothing else, without waiting for the
+// other end of a pipe.
+func (t *Dir) openFile(path string) (*os.File, error) {
+	f, err := t.root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("open %q: not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

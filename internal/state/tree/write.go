@@ -1,0 +1,169 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+// dirHandle keeps the last used directory open: entries come in the order of
+// their paths.
+type dirHandle struct {
+	tree *Dir
+	path string
+	root *os.Root
+}
+
+func (d *dirHandle) close() {
+	if d.root != nil && d.root != d.tree.root {
+		d.root.Close()
+	}
+	d.root = nil
+}
+
+// at returns the directory of path, and the name of path in it.
+func (d *dirHandle) at(path string) (*os.Root, string, error) {
+	dir := format.ParentDir(path)
+	name := strings.TrimPrefix(path[len(dir):], "/")
+	if d.root != nil && d.path == dir {
+		return d.root, name, nil
+	}
+	d.close()
+	root := d.tree.root
+	if dir != "" {
+		var err error
+		if root, err = d.tree.root.OpenRoot(dir); err != nil {
+			return nil, "", err
+		}
+	}
+	d.root, d.path = root, dir
+	return root, name, nil
+}
+
+// writeFile creates a file with its whole content. It never opens an existing one.
+func (d *dirHandle) writeFile(e *format.Entry, data []byte) (stat, error) {
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return stat{}, err
+	}
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, os.FileMode(e.Mode))
+	if err != nil {
+		return stat{}, fmt.Errorf("write %q: %w", e.Path, err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data); err != nil {
+		return stat{}, fmt.Errorf("write %q: %w", e.Path, err)
+	}
+	return d.finish(f, dir, name, e)
+}
+
+// finish sets what a file has beside content.
+func (d *dirHandle) finish(f *os.File, dir *os.Root, name string, e *format.Entry) (stat, error) {
+	if o := d.tree.opts.Owner; o != nil {
+		if err := f.Chown(o.UID, o.GID); err != nil {
+			return stat{}, fmt.Errorf("own %q: %w", e.Path, err)
+		}
+	}
+	mtime := time.Unix(0, e.MTime)
+	if err := dir.Chtimes(name, mtime, mtime); err != nil {
+		return stat{}, fmt.Errorf("date %q: %w", e.Path, err)
+	}
+	st, err := statFile(f)
+	if err == nil && st.Mode != e.Mode { // the process's umask
+		if err = f.Chmod(os.FileMode(e.Mode)); err == nil {
+			st, err = statFile(f)
+		}
+	}
+	return st, err
+}
+
+// reserve creates a file that is written in parts, as a hole of its size.
+func (d *dirHandle) reserve(e *format.Entry) error {
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return err
+	}
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %q: %w", e.Path, err)
+	}
+	return errors.Join(f.Truncate(e.Size), f.Close())
+}
+
+// writePart writes one chunk; zeros stay a hole.
+func (d *dirHandle) writePart(e *format.Entry, data []byte, offset int64) error {
+	if allZero(data) {
+		return nil
+	}
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return err
+	}
+	f, err := dir.OpenFile(name, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("write %q: %w", e.Path, err)
+	}
+	_, err = f.WriteAt(data, offset)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %q: %w", e.Path, err)
+	}
+	return nil
+}
+
+func allZero(data []byte) bool {
+	for _, b := range data {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// finishParts completes a file that was written in parts.
+func (d *dirHandle) finishParts(e *format.Entry) (stat, error) {
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return stat{}, err
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return stat{}, err
+	}
+	defer f.Close()
+	return d.finish(f, dir, name, e)
+}
+
+func (d *dirHandle) symlink(e *format.Entry) (stat, error) {
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return stat{}, err
+	}
+	if err := dir.Symlink(e.Link, name); err != nil {
+		return stat{}, fmt.Errorf("link %q: %w", e.Path, err)
+	}
+	if o := d.tree.opts.Owner; o != nil {
+		if err := dir.Lchown(name, o.UID, o.GID); err != nil {
+			return stat{}, fmt.Errorf("own %q: %w", e.Path, err)
+		}
+	}
+	return d.stat(e.Path)
+}
+
+// stat looks at a path without following it.
+func (d *dirHandle) stat(path string) (stat, error) {
+	dir, name, err := d.at(path)
+	if err != nil {
+		return stat{}, err
+	}
+	f, err := dir.Open(".")
+	if err != nil {
+		return stat{}, err
+	}
+	defer f.Close()
+	return statAt(f, name)
+}
