@@ -133,7 +133,7 @@ with open(inputs["name"], "w") as f:
     f.write(inputs["name"])
 `
 
-const doubt = "ledger.book: an earlier attempt was about to make this call, and nobody knows whether it did"
+const doubt = "ledger.book: an earlier run may have made this call"
 
 // A worker is killed in the middle of a task that made three of five calls, each of which changes
 // something. The next run gets the recorded answers of those and makes the other two.

@@ -16,9 +16,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// answer makes of what a tool said what the program gets: its structured value, checked; or its
-// text, as JSON where it is an object or a list; files for images, sounds and whatever is large.
-func answer(cfg Config) func(handler) handler {
+// answer converts a tool's result for the program: to its validated structured value, or to its text,
+// decoded if that is a JSON object or list. Images, sounds and large values become files.
+func answer(cfg Config) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
@@ -44,7 +44,7 @@ func answer(cfg Config) func(handler) handler {
 	}
 }
 
-// sent marks an error that came after the call was made.
+// markSent marks an error as one that occurred after the call was made.
 func markSent(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Sent = true
@@ -81,7 +81,7 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	}
 	out, err := cfg.Hooks.Tokenise(ctx, c, v)
 	if err == nil && !json.Valid(out) {
-		err = errors.New("the privacy filter left no JSON")
+		err = errors.New("the privacy filter returned invalid JSON")
 	}
 	return out, err
 }
@@ -114,7 +114,7 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 			err = s.validate(doc)
 		}
 		if err != nil {
-			return nil, fail(c, errcode.Unavailable, "the tool's answer is not what it declares: %s", explain(err))
+			return nil, fail(c, errcode.Unavailable, "the tool's result does not match its schema: %s", explain(err))
 		}
 	}
 	var mark struct {
@@ -132,8 +132,8 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 	return v, nil
 }
 
-// content is one block: a text stays a text, unless it is a JSON object or list. (A text that merely
-// looks like a number stays one: a tool's answer has one type, whatever the answer is.)
+// content converts one block. A text stays a string unless it is a JSON object or list: one that looks
+// like a number stays a string, so that the type of a tool's result does not depend on its value.
 func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
@@ -148,23 +148,25 @@ func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawM
 	return json.Marshal(b.Text)
 }
 
-// spiller makes files of parts of one answer.
+// spiller writes parts of one result to files.
 type spiller struct {
 	cfg   Config
 	call  Call
 	files []File
 }
 
-// spill makes a file of data, and returns what the program gets in its place.
+// spill writes data to a file and returns the reference that the program gets in its place.
 func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
 	c := s.call
 	if s.cfg.Hooks.Spill == nil {
-		return nil, fail(c, errcode.ResultTooLarge, "the answer has %d bytes of %s, and there is no place for files", len(data), mediaType)
+		return nil, fail(c, errcode.ResultTooLarge, "the result has %d bytes of %s, and this task cannot store files",
+			len(data), mediaType)
 	}
-	name := fmt.Sprintf("%s-%s-%s-%d-%s", fileNamePart(c.Server), fileNamePart(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
+	name := fmt.Sprintf("%s-%s-%s-%d-%s",
+		fileNamePart(c.Server), fileNamePart(c.Tool), c.key.ArgsHash[:8], c.key.N, suffix)
 	path, err := s.cfg.Hooks.Spill(ctx, name, mediaType, data)
 	if err != nil {
-		return nil, fmt.Errorf("keep the answer as a file: %w", err)
+		return nil, fmt.Errorf("write the result to a file: %w", err)
 	}
 	s.files = append(s.files, File{Name: name, MediaType: mediaType, Data: data})
 	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})

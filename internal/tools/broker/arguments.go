@@ -21,11 +21,11 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Schemas holds compiled schemas by definition, for all executions of a process.
+// Schemas caches compiled schemas for all executions of a process. It is safe for concurrent use.
 type Schemas struct {
 	mu       sync.Mutex
 	compiled map[string]*compiled // by hash of the definition
-	bytes    int                  // of the schemas that they were made of
+	bytes    int                  // of the source of all compiled schemas
 }
 
 type compiled struct {
@@ -34,7 +34,7 @@ type compiled struct {
 	open          bool           // it says that there may be others
 }
 
-// These bound the memory of Schemas; at a bound it starts afresh.
+// Limits of Schemas. It drops all schemas when it reaches one.
 const (
 	maxCompiled      = 10_000
 	maxCompiledBytes = 32 << 20
@@ -60,7 +60,8 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 		c.open = top.More != nil && string(top.More) != "false"
 	}
 	s.mu.Lock()
-	if s.bytes += len(t.InputSchema) + len(t.OutputSchema); len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
+	s.bytes += len(t.InputSchema) + len(t.OutputSchema)
+	if len(s.compiled) >= maxCompiled || s.bytes > maxCompiledBytes {
 		clear(s.compiled)
 		s.bytes = 0
 	}
@@ -69,12 +70,12 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 	return c
 }
 
-// noLoader keeps schemas from outside from making us read files or the network.
+// noLoader prevents untrusted schemas from reading files or the network.
 type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
-// compile returns nil for a schema that cannot be compiled: the server will have to judge by itself.
+// compile returns nil for a schema that cannot be compiled: it is left to the server to validate.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil
@@ -95,14 +96,14 @@ func compile(raw json.RawMessage) *boundedSchema {
 	return newBoundedSchema(s)
 }
 
-// arguments refuses what does not fit the schema, and names what was perhaps meant.
-func arguments(schemas *Schemas) func(handler) handler {
+// arguments rejects arguments that do not match the schema, and suggests the names of parameters.
+func arguments(schemas *Schemas) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
 			given, isObject := doc.(map[string]any)
 			if err != nil || !isObject {
-				return Result{}, fail(c, errcode.BadArguments, "the arguments are no JSON object")
+				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object")
 			}
 			s := schemas.of(c.def)
 			if s.input == nil {
@@ -112,15 +113,16 @@ func arguments(schemas *Schemas) func(handler) handler {
 				if e := unknownArgument(c, s, given, problem); e != nil {
 					return Result{}, e
 				}
-				return Result{}, fail(c, errcode.BadArguments, "%s", explain(problem)).hint("the tool is %s", c.def.Signature)
+				return Result{}, fail(c, errcode.BadArguments, "%s", explain(problem)).
+					hint("the tool is %s", c.def.Signature)
 			}
 			return next(ctx, c)
 		}
 	}
 }
 
-// unknownArgument is an error when the problem may come from a name that the schema does not have: one too
-// many, or in the place of one that is missing.
+// unknownArgument returns an error if an unknown name may explain the problem: a surplus argument, or one
+// in place of a missing argument.
 func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *Error {
 	if s.open || !slices.ContainsFunc(leaves(problem), func(e *jsonschema.ValidationError) bool {
 		switch e.ErrorKind.(type) {
@@ -133,14 +135,16 @@ func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
-			unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: tools.Nearest(name, s.properties, 3)}
+			unknown := &tools.UnknownError{
+				What: "argument", Name: text.Printable(name), Nearest: tools.Nearest(name, s.properties, 3),
+			}
 			return fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
 		}
 	}
 	return nil
 }
 
-// leaves are the errors that have no others for a cause.
+// leaves returns the errors without further causes.
 func leaves(err error) []*jsonschema.ValidationError {
 	var out []*jsonschema.ValidationError
 	var walk func(*jsonschema.ValidationError)
@@ -158,10 +162,10 @@ func leaves(err error) []*jsonschema.ValidationError {
 	return out
 }
 
-// explain lists the leaves of a validation error, without the texts of the value: they may be what the
-// program must not see.
+// explain lists the leaves of a validation error without the strings of the value, which the program may
+// not be allowed to read.
 func explain(err error) string {
-	const most, width = 5, 300 + len("…")
+	const limit, width = 5, 300 + len("…")
 	var out []string
 	for _, e := range leaves(err) {
 		at := strings.Join(append([]string{""}, e.InstanceLocation...), "/")
@@ -172,8 +176,8 @@ func explain(err error) string {
 	}
 	slices.Sort(out)
 	out = slices.Compact(out)
-	if len(out) > most {
-		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
+	if len(out) > limit {
+		out = append(out[:limit], fmt.Sprintf("and %d more", len(out)-limit))
 	}
 	return text.Printable(strings.Join(out, "; "))
 }

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -11,23 +10,23 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Audit keeps a durable record of calls. An error of Begin stops the call, so that none is made
-// that nobody knows of. End is tried for as long as its context lives; after an error the program gets
-// no answer, or, where it has it already, no further one.
+// Audit stores audit records durably. If Begin fails, the call is not made. End may retry until its
+// context ends; if it fails, the program does not get the result of the call or, if it already has it,
+// of any further call.
 type Audit interface {
-	Begin(ctx context.Context, e AuditRecord) error
-	// Decided tells who approved or denied a call, before it is made. An error stops it.
-	Decided(ctx context.Context, e AuditRecord) error
-	End(ctx context.Context, e AuditRecord) error
+	Begin(ctx context.Context, r AuditRecord) error
+	// Decided stores who approved or denied a call. If it fails, the call is not made.
+	Decided(ctx context.Context, r AuditRecord) error
+	End(ctx context.Context, r AuditRecord) error
 }
 
-// Entry is what the audit knows of a call. Arguments and answers are not in it, only their sizes
-// and the digest of the arguments as the program gave them, that is with tokens.
+// AuditRecord describes one call. It does not contain arguments or result, only their sizes and the
+// digest of the arguments as the program gave them, with privacy tokens.
 type AuditRecord struct {
 	Task, Tenant, Session string
 	Run                   int
 	Server, Tool          string
-	Mutates               bool // as far as is known, the call may change something
+	Mutates               bool // the call may change something, as far as is known
 	ArgsHash              string
 	ArgsBytes             int
 	Started               time.Time
@@ -36,140 +35,101 @@ type AuditRecord struct {
 	OK          bool
 	Code        string // of the error; empty when OK
 	Replayed    bool
-	Local       bool // made in the box: the program's own word, in no audit
+	Local       bool // made in the box and reported by the program (untrusted); in Calls only
 	ResultBytes int
 
-	ArgsExcerpt, ResultExcerpt string // in Calls only, of a call that changed something: the beginnings of arguments and answer, with tokens
+	// The beginnings of arguments and result of a successful mutating call, with privacy tokens; in Calls only.
+	ArgsExcerpt, ResultExcerpt string
 
-	Call       string        // of one that somebody was asked about: its name within the task
-	Approval   ApprovalState // what they said; empty: nobody was asked
-	ApprovedBy string        // who said so
+	// Of a call that needed approval.
+	Call       string // the name of the call within its task
+	Approval   ApprovalState
+	ApprovedBy string // who approved or denied it
 }
 
-// auditGrace is how long the end of a call is tried to be written after its task was cancelled.
+// auditGrace is the time for Audit.End once the task is cancelled.
 const auditGrace = 10 * time.Second
-
-// trail are the ends of calls that are being put on record while the program goes on.
-type auditQueue struct {
-	slots chan struct{} // as many as may be under way
-	mu    sync.Mutex
-	last  chan struct{} // closed when all so far are done; nil: there was none
-	err   error
-}
-
-// unsettled is how many ends may be under way; a program that calls faster waits.
-const maxPendingAudits = 16
-
-func newAuditQueue() *auditQueue { return &auditQueue{slots: make(chan struct{}, maxPendingAudits)} }
-
-// later writes without making the caller wait, while there is room.
-func (t *auditQueue) enqueue(write func() error) {
-	t.slots <- struct{}{}
-	t.mu.Lock()
-	before, done := t.last, make(chan struct{})
-	t.last = done
-	t.mu.Unlock()
-	go func() { // ends at the latest with auditGrace; Close waits
-		err := write()
-		if before != nil {
-			<-before
-		}
-		t.mu.Lock()
-		t.err = errors.Join(t.err, err)
-		t.mu.Unlock()
-		close(done)
-		<-t.slots
-	}()
-}
-
-// lost is an error when something could not be put on record.
-func (t *auditQueue) failure() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err
-}
-
-// settled waits until all is on record.
-func (t *auditQueue) wait(ctx context.Context) error {
-	t.mu.Lock()
-	last := t.last
-	t.mu.Unlock()
-	if last != nil {
-		select {
-		case <-last:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return t.failure()
-}
 
 // maxExcerpt bounds what Calls keeps of a call's arguments and of its result, in bytes each.
 const maxExcerpt = 500
 
-// audit puts calls on record. The end of a call that may change something is there before its answer
-// goes to the program; that of another one, before the next call that may change something and before
-// Close returns. Of the calls that come after a budget is used up, the first is put on record; no
-// further one can be made, however many a program tries.
-func audit(cfg Config, e *Execution) func(handler) handler {
+// audit writes the audit records of calls. The end of a mutating call is stored before the program gets
+// its result; the end of another call before the next mutating call, and before Close returns. Once a
+// budget is exhausted, only the first call that it rejects is audited, however many a program tries.
+func audit(cfg Config, e *Execution) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if e.overBudget.Load() {
 				return next(ctx, c)
 			}
-			entry := AuditRecord{
-				Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Run: cfg.Task.Run,
-				Server: text.Printable(c.Server), Tool: text.Printable(c.Tool), ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
-			}
-			if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
-				entry.Mutates = t.State != tools.Local && t.Annotations.Mutates()
-			}
+			record := newAuditRecord(cfg, c)
 			err := e.audits.failure()
-			if entry.Mutates {
+			if record.Mutates {
 				err = e.audits.wait(ctx)
 			}
 			if err != nil {
 				if ctx.Err() != nil {
 					return Result{}, err
 				}
-				return Result{}, fail(c, errcode.Internal, "the call was not made: an earlier one could not be put on record")
+				return Result{}, fail(c, errcode.Internal, "the call was not made: the audit of an earlier one failed")
 			}
-			if err := cfg.Audit.Begin(ctx, entry); err != nil {
-				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be put on record")
+			if err := cfg.Audit.Begin(ctx, record); err != nil {
+				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be audited")
 			}
-			c.record = &entry
+			c.record = &record
 			r, err := next(ctx, c)
-			entry.MS, entry.OK, entry.Replayed, entry.ResultBytes = millisecondsSince(entry.Started), err == nil, r.Replayed, len(r.Value)
+			record.MS, record.OK = millisecondsSince(record.Started), err == nil
+			record.Replayed, record.ResultBytes = r.Replayed, len(r.Value)
 			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
-				entry.Code = failure.Code
+				record.Code = failure.Code
 				e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)
 			}
-			told := entry
-			if entry.Mutates && entry.OK {
-				told.ArgsExcerpt, told.ResultExcerpt = text.Truncate(string(c.Args), maxExcerpt), text.Truncate(string(r.Value), maxExcerpt)
-			}
-			e.mu.Lock()
-			e.calls = append(e.calls, told)
-			e.mu.Unlock()
-			end := func() error {
-				late, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
-				defer cancel()
-				lost := cfg.Audit.End(late, entry)
-				if lost != nil {
-					cfg.Log.ErrorContext(ctx, "end of a tool call not on record", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
-				}
-				return lost
-			}
-			if !entry.Mutates {
+			e.addCall(record, c, r)
+			end := func() error { return auditEnd(ctx, cfg, record) }
+			if !record.Mutates {
 				e.audits.enqueue(end)
 				return r, err
 			}
-			if lost := end(); lost != nil && err == nil {
-				failed := fail(c, errcode.Internal, "the call was made, but could not be put on record")
+			if auditErr := end(); auditErr != nil && err == nil {
+				failed := fail(c, errcode.Internal, "the call was made, but could not be audited")
 				failed.Sent = true
 				return Result{}, failed
 			}
 			return r, err
 		}
 	}
+}
+
+func newAuditRecord(cfg Config, c Call) AuditRecord {
+	record := AuditRecord{
+		Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Run: cfg.Task.Run,
+		Server: text.Printable(c.Server), Tool: text.Printable(c.Tool),
+		ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
+	}
+	if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
+		record.Mutates = t.State != tools.Local && t.Annotations.Mutates()
+	}
+	return record
+}
+
+// addCall adds a call to Calls.
+func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
+	if record.Mutates && record.OK {
+		record.ArgsExcerpt = text.Truncate(string(c.Args), maxExcerpt)
+		record.ResultExcerpt = text.Truncate(string(r.Value), maxExcerpt)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls = append(e.calls, record)
+}
+
+func auditEnd(ctx context.Context, cfg Config, record AuditRecord) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
+	defer cancel()
+	err := cfg.Audit.End(ctx, record)
+	if err != nil {
+		cfg.Log.ErrorContext(ctx, "audit of a tool call failed",
+			"task_id", cfg.Task.ID, "tool", record.Server+"/"+record.Tool, "error", err)
+	}
+	return err
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// authorise lets through what nobody has refused and the task may use. Of the others it names none but those that the task
-// may use, so that the list is no way to learn what else the fleet has.
-func authorise(cfg Config) func(handler) handler {
+// authorise rejects calls of tools that the task may not use. Its suggestions name only tools that the task
+// may use, so that a program cannot discover others.
+func authorise(cfg Config) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if c.Refused != nil {
@@ -28,15 +28,18 @@ func authorise(cfg Config) func(handler) handler {
 				}
 			}
 			if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
-				unknown := &tools.UnknownError{What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3)}
+				unknown := &tools.UnknownError{
+					What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3),
+				}
 				return Result{}, fail(c, errcode.Unknown, "%v", unknown)
 			}
-			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").hint("its tools.allow, or its tenant's, does not name it")
+			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").
+				hint("its tools.allow, or its tenant's, does not include it")
 		}
 	}
 }
 
-// Narrow returns what both lists allow.
+// Narrow returns the list of what both lists allow.
 func Narrow(list, by []string) []string {
 	both := []string{}
 	for _, a := range list {
@@ -53,7 +56,7 @@ func Narrow(list, by []string) []string {
 	return slices.Compact(both)
 }
 
-// covers reports whether an entry allows all that another one does.
+// covers reports whether the pattern a allows all that b allows.
 func covers(a, b string) bool {
 	server, all := strings.CutSuffix(a, "/*")
 	return a == "*" || a == b || all && strings.HasPrefix(b, server+"/")

@@ -10,24 +10,34 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// A tool's schema comes from outside: one that would be checked for longer than anybody lives is left
-// to its server, and costs the worker next to nothing.
+// A schema is untrusted: one that takes practically unlimited time to validate is left to the server and
+// costs the worker little.
 func TestSchemaThatNeverEnds(t *testing.T) {
 	var defs []string
 	for i := range 60 {
 		defs = append(defs, fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i+1, i+1))
 	}
-	schema := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{` + strings.Join(defs, ",") + `,"d60":{"type":"string"}}}`
-	nested := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"$defs":{"d":{"allOf":[{"items":{"$ref":"#/$defs/d"}},{"items":{"$ref":"#/$defs/d"}}]}}}`
-	for schema, args := range map[string]string{schema: `{"a":"x"}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`} {
+	schema := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{` +
+		strings.Join(defs, ",") + `,"d60":{"type":"string"}}}`
+	nested := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"}},"$defs":{"d":{"allOf":[` +
+		`{"items":{"$ref":"#/$defs/d"}},{"items":{"$ref":"#/$defs/d"}}]}}}`
+	for schema, args := range map[string]string{
+		schema: `{"a":"x"}`, nested: `{"a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
+	} {
 		w := newWorld(t)
-		d := tools.Definition{Name: "bomb", InputSchema: json.RawMessage(schema), Annotations: tools.Annotations{ReadOnly: true}}
+		d := tools.Definition{
+			Name: "bomb", InputSchema: json.RawMessage(schema), Annotations: tools.Annotations{ReadOnly: true},
+		}
 		w.cfg.Catalogue = tools.NewListing([]tools.Tool{{
-			Server: "s", Name: "bomb", State: tools.Registered, Module: "servers.s.bomb", Function: "bomb", Signature: "bomb(...)",
+			Server: "s", Name: "bomb", State: tools.Registered, Module: "servers.s.bomb", Function: "bomb",
+			Signature:   "bomb(...)",
 			InputSchema: d.InputSchema, Annotations: d.Annotations, Hash: d.Hash(),
 		}})
-		w.reply["bomb"] = func(tools.Request) (tools.Result, error) { return tools.Result{Structured: object("1")}, nil }
-		if _, err := w.open().Call(t.Context(), broker.Call{Server: "s", Tool: "bomb", Args: json.RawMessage(args)}); err != nil {
+		w.reply["bomb"] = func(tools.Request) (tools.Result, error) {
+			return tools.Result{Structured: object("1")}, nil
+		}
+		if _, err := w.open().Call(t.Context(),
+			broker.Call{Server: "s", Tool: "bomb", Args: json.RawMessage(args)}); err != nil {
 			t.Errorf("Call() = %v", err)
 		}
 	}

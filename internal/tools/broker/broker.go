@@ -1,27 +1,26 @@
-// Package broker stands between a program in its box and the tools: every call goes through the
-// same layers, in the same order, and there is no other way. It knows no protocol and starts no
-// process; it is given the call of an upstream, a journal, and hooks. The key type is Execution.
+// Package broker passes the tool calls of a program on to the tools: every call goes through the same
+// layers in the same order. It knows no protocol and starts no process; it receives an upstream, a
+// journal, an audit and hooks. The key type is Execution.
 //
 // The layers, from the program to the tool and back, one file each:
 //
-//	span       one in the task's trace
-//	audit      one entry before anything else and one at the end, and no call without them
-//	budget     how many calls, bytes, at once, and for how long
-//	authorise  the tools that the task and its tenant may use
-//	definition the module's definition is the catalogue's, and somebody has approved it
-//	replay     what an earlier attempt of the task recorded is the answer
-//	record     the answer, as the program gets it, goes into the journal
-//	restore    privacy tokens in the arguments become values again (hook)
-//	arguments  the arguments fit the tool's schema
-//	policy     destructive tools: allow, deny, or ask (hook)
-//	intent     a mutating call is in the journal before it is made
-//	answer     the tool's answer: validated, its files and large values spilled, tokenised (hook)
-//	upstream   the call
+//	span       a span in the task's trace
+//	audit      audit records before and after the call; without them no call is made
+//	budget     limits of calls, bytes, concurrency and time
+//	authorise  the allow-lists of the task and its tenant
+//	definition the module's definition is that of the catalogue, and approved
+//	replay     returns the result that an earlier run of the task recorded
+//	record     records the result, as the program gets it, in the journal
+//	restore    replaces privacy tokens in the arguments by their values (hook)
+//	arguments  validates the arguments against the tool's schema
+//	policy     destructive tools: allow, deny, or require approval (hook)
+//	intent     records a mutating call in the journal before it is made
+//	answer     validates the result, spills its files and large values, tokenises it (hook)
+//	upstream   makes the call
 //
-// Not here yet, and where it would go: taint tracking (what server a value came from, and whether it
-// may leave through an open-world tool) is a layer between restore and policy, fed by answer; a
-// circuit breaker is a layer between intent and upstream, so that a call it refuses is known not to
-// have been made.
+// Where future layers would go: taint tracking (which server a value came from, and whether it may leave
+// through an open-world tool) between restore and policy, fed by answer; a circuit breaker between intent
+// and upstream, so that the calls it rejects are known not to have been made.
 package broker
 
 import (
@@ -41,21 +40,21 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Call is one tool call on its way.
+// Call is one tool call of a program.
 type Call struct {
 	Server, Tool string
-	Hash         string          // the definition that the program's module was made from; empty: not said
+	Hash         string          // of the definition from which the program's module was generated; empty: unknown
 	Args         json.RawMessage // a JSON object
 	Progress     func(message string, done, total float64)
-	Refused      *Error // somebody before the broker refuses it: authorise does; nil: nobody
+	Refused      *Error // why a plugin refused the call; nil: it did not
 
 	def          tools.Tool      // set by definition
 	key          Key             // set by replay
-	originalArgs json.RawMessage // Args as the program gave them; set by replay
-	record       *AuditRecord    // what the audit will know of it; set by audit, filled in by policy
+	originalArgs json.RawMessage // Args with privacy tokens; set by replay
+	record       *AuditRecord    // set by audit, completed by policy
 }
 
-// ID is "server/tool".
+// ID returns "server/tool".
 func (c Call) ID() string { return c.Server + "/" + c.Tool }
 
 // Result is what the program gets.
@@ -67,33 +66,38 @@ type Result struct {
 	files []File        // spilled by answer, for record
 }
 
-// Caller makes a call, or hands it on.
+// handler makes a call.
 type handler func(ctx context.Context, c Call) (Result, error)
 
-// Upstream makes the call of an MCP server; mcp.Manager's method Call is one.
+// layer wraps a handler.
+type layer func(next handler) handler
+
+// Upstream calls a tool; mcp.Manager.Call is one.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
-// Hooks are what other parts of the fleet do with a call. Nil ones do nothing.
+// Hooks let other parts of the fleet act on a call. Nil hooks do nothing.
 type Hooks struct {
-	Restore  func(ctx context.Context, c Call) (json.RawMessage, error)                    // tokens in the arguments become values
-	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error) // values in the answer become tokens
-	Approve  Approver                                                                      // under Ask
-	Spill    Spill                                                                         // keeps what is too large, or no JSON, for a frame
+	// Restore returns the arguments with values in place of privacy tokens.
+	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
+	// Tokenise returns a result with privacy tokens in place of values.
+	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error)
+	Approve  Approver // for RequireApproval
+	Spill    Spill    // for results that are too large, or not JSON
 }
 
-// Spill writes a file that the program can read, and returns its path as the program sees it: the
-// same for the same name, in a later attempt too, when a replayed answer's files are spilled again.
+// Spill writes a file that the program can read, and returns its path in the box. The path depends on the
+// name alone: a later run spills the files of a replayed result again.
 type Spill func(ctx context.Context, name, mediaType string, data []byte) (path string, err error)
 
-// Task is the execution that calls belong to.
+// Task identifies the run of a task that makes the calls.
 type Task struct {
 	ID, Tenant, Session string
 	Run                 int      // from 1; from the second on, the journal is read
 	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing. See Narrow
-	RepeatInDoubt       bool     // the task's author has said that unsure mutating calls may be made again
+	RepeatInDoubt       bool     // mutating calls in doubt may be made again
 }
 
-// Config is what an execution needs.
+// Config configures an Execution. Task, Catalogue, Upstream, Journal and Audit are required.
 type Config struct {
 	Task      Task
 	Catalogue *tools.Listing // of the version that the task pins
@@ -103,48 +107,52 @@ type Config struct {
 	Hooks     Hooks
 	Budget    Budget
 	Policy    Policy
-	Schemas   *Schemas // compiled schemas, shared by executions; nil: its own
-	SpillAt   int      // bytes of an answer above which it becomes a file; 0: 256 KiB
+	Schemas   *Schemas // shared by executions; nil: a new cache
+	SpillAt   int      // results with more bytes become files; 0: 256 KiB
 	Log       *slog.Logger
 	Tracer    trace.Tracer // nil: no spans
 }
 
-// Execution brokers the calls of one attempt of one task. It is safe for concurrent use; Close it
-// when the program has ended.
+// Execution passes on the calls of one run of a task. It is safe for concurrent use. Close it when the
+// program has ended.
 type Execution struct {
 	cfg        Config
 	handle     handler
 	journal    *journalWriter
 	opened     time.Time
 	audits     *auditQueue
-	overBudget atomic.Bool // a budget is used up
+	overBudget atomic.Bool // a budget is exhausted
 
 	mu    sync.Mutex
 	calls []AuditRecord
 }
 
-// New opens an execution. It reads the journal when an earlier attempt may have written to it.
+// New opens an execution. From the second run on it reads the journal.
 func New(ctx context.Context, cfg Config) (*Execution, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
-	e := &Execution{cfg: cfg, opened: time.Now(), audits: newAuditQueue(), journal: &journalWriter{journal: cfg.Journal, log: cfg.Log}}
+	e := &Execution{
+		cfg: cfg, opened: time.Now(), audits: newAuditQueue(),
+		journal: &journalWriter{journal: cfg.Journal, log: cfg.Log},
+	}
 	past, err := openReplayLog(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
 	}
 	e.handle = chain(upstream(cfg),
-		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past), record(cfg, e.journal),
-		restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), intent(cfg, e.journal), answer(cfg))
+		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past),
+		record(cfg, e.journal), restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg),
+		intent(cfg, e.journal), answer(cfg))
 	return e, nil
 }
 
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Catalogue == nil || cfg.Upstream == nil || cfg.Journal == nil || cfg.Audit == nil:
-		return errors.New("it needs a catalogue, an upstream, a journal and an audit")
+		return errors.New("a catalogue, an upstream, a journal and an audit are required")
 	case cfg.Task.ID == "" || cfg.Task.Tenant == "" || cfg.Task.Run < 1:
-		return errors.New("it needs a task, a tenant and an attempt")
+		return errors.New("a task, a tenant and a run are required")
 	}
 	if err := cfg.Policy.check(); err != nil {
 		return err
@@ -165,16 +173,16 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// chain returns the call as the first layer sees it.
-func chain(inner handler, layers ...func(handler) handler) handler {
+// chain wraps inner in the layers; the first is the outermost.
+func chain(inner handler, layers ...layer) handler {
 	for _, layer := range slices.Backward(layers) {
 		inner = layer(inner)
 	}
 	return inner
 }
 
-// Call makes one call and returns the JSON value that the program gets. Every error is an *Error, or
-// that of ctx.
+// Call makes one call and returns the result for the program. Every error is an *Error or the cause of
+// ctx.
 func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 	if len(c.Args) == 0 {
 		c.Args = json.RawMessage("{}")
@@ -186,8 +194,8 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 	return Result{}, asError(ctx, c, err)
 }
 
-// Local lists a call that the program says it made, in its box, of a tool that runs there. It went
-// through no layer, and is nothing but the program's word: what names no such tool is left out.
+// AddLocal adds a call of a local tool to Calls, as the program reports it (untrusted). The call ran in
+// the box and passed no layer. AddLocal ignores a call that does not name a local tool.
 func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	t, err := e.cfg.Catalogue.Lookup(server, tool)
 	if err != nil || t.State != tools.Local {
@@ -199,29 +207,30 @@ func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	defer e.mu.Unlock()
 	e.calls = append(e.calls, AuditRecord{
 		Task: e.cfg.Task.ID, Tenant: e.cfg.Task.Tenant, Session: e.cfg.Task.Session, Run: e.cfg.Task.Run,
-		Server: t.Server, Tool: t.Name, Started: now.Add(-time.Duration(ms * float64(time.Millisecond))), MS: ms, OK: ok, Local: true,
+		Server: t.Server, Tool: t.Name, Started: now.Add(-time.Duration(ms * float64(time.Millisecond))),
+		MS: ms, OK: ok, Local: true,
 	})
 }
 
-// Calls returns the entries of the calls that have ended, in that order.
+// Calls returns the audit records of the calls that ended, in the order in which they ended.
 func (e *Execution) Calls() []AuditRecord {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]AuditRecord(nil), e.calls...)
 }
 
-// Close waits until everything recorded is in the journal and every call is on record, or ctx ends. An
-// error means that the audit lacks a call. (What the journal lacks is made again by another run.) It
+// Close waits until the journal has every result and the audit every call, or ctx ends. An error means
+// that an audit record may be missing. (Another run repeats calls whose results the journal lacks.) Close
 // may be called again.
 func (e *Execution) Close(ctx context.Context) error {
 	if err := e.journal.wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		e.cfg.Log.WarnContext(ctx, "answers of tools not in the journal", "task_id", e.cfg.Task.ID, "error", err)
+		e.cfg.Log.WarnContext(ctx, "recording of tool results failed", "task_id", e.cfg.Task.ID, "error", err)
 	}
 	if err := e.audits.wait(ctx); err != nil {
-		return fmt.Errorf("put the tool calls of task %s on record: %w", e.cfg.Task.ID, err)
+		return fmt.Errorf("audit the tool calls of task %s: %w", e.cfg.Task.ID, err)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// world is everything around an execution: a catalogue, tools that count their calls, a journal and
-// an audit that remember, and can fail.
+// world is the environment of an execution: a catalogue, tools that count their calls, and a journal and an
+// audit that can fail.
 type world struct {
 	t   testing.TB
 	mu  sync.Mutex
@@ -46,7 +46,10 @@ func object(s string) json.RawMessage { return json.RawMessage(s) }
 
 func newWorld(tb testing.TB) *world {
 	tb.Helper()
-	w := &world{t: tb, journal: map[broker.Key]broker.JournalEntry{}, files: map[string][]byte{}, reply: map[string]func(tools.Request) (tools.Result, error){}}
+	w := &world{
+		t: tb, journal: map[broker.Key]broker.JournalEntry{}, files: map[string][]byte{},
+		reply: map[string]func(tools.Request) (tools.Result, error){},
+	}
 	no, yes := false, true
 	add := func(name string, state tools.State, a tools.Annotations, in, out string) {
 		d := tools.Definition{Name: name, InputSchema: object(in), Annotations: a}
@@ -54,21 +57,28 @@ func newWorld(tb testing.TB) *world {
 			d.OutputSchema = object(out)
 		}
 		w.cfg.Catalogue.Tools = append(w.cfg.Catalogue.Tools, tools.Tool{
-			Server: "s", Name: name, State: state, Module: "servers.s." + name, Function: name, Signature: name + "(...)",
+			Server: "s", Name: name, State: state, Module: "servers.s." + name, Function: name,
+			Signature:   name + "(...)",
 			InputSchema: d.InputSchema, OutputSchema: d.OutputSchema, Annotations: a, Hash: d.Hash(),
 		})
 	}
 	w.cfg.Catalogue = &tools.Listing{}
-	schema := `{"type":"object","properties":{"location":{"type":"string"},"count":{"type":"integer","maximum":5}},"required":["location"],"additionalProperties":false}`
+	schema := `{"type":"object","properties":{"location":{"type":"string"},"count":{"type":"integer","maximum":5}},` +
+		`"required":["location"],"additionalProperties":false}`
 	add("get", tools.Approved, tools.Annotations{ReadOnly: true}, schema, "")
 	add("put", tools.Approved, tools.Annotations{Destructive: &no}, `{"type":"object"}`, "")
 	add("set", tools.Approved, tools.Annotations{Destructive: &no, Idempotent: true}, `{"type":"object"}`, "")
 	add("drop", tools.Approved, tools.Annotations{Destructive: &yes}, `{"type":"object"}`, "")
 	add("silent", tools.Approved, tools.Annotations{}, `{"type":"object"}`, "")
-	add("typed", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
-	add("wrapped", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`, `{"type":"object","properties":{"result":{"type":"number"}},"x-fastmcp-wrap-result":true}`)
-	add("free", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string","pattern":"^x"},"c":{"enum":["`+strings.Repeat("long", 100)+`","d"]}},"required":["a"]}`, "")
-	add("open", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":true}`, "")
+	add("typed", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`,
+		`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	add("wrapped", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`,
+		`{"type":"object","properties":{"result":{"type":"number"}},"x-fastmcp-wrap-result":true}`)
+	add("free", tools.Approved, tools.Annotations{ReadOnly: true},
+		`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string","pattern":"^x"},"c":{"enum":["`+
+			strings.Repeat("long", 100)+`","d"]}},"required":["a"]}`, "")
+	add("open", tools.Approved, tools.Annotations{ReadOnly: true},
+		`{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":true}`, "")
 	add("remote", tools.Approved, tools.Annotations{ReadOnly: true}, `{"$ref":"file:///etc/passwd"}`, "")
 	add("new", tools.Pending, tools.Annotations{}, `{}`, "")
 	add("other", tools.Changed, tools.Annotations{}, `{}`, "")
@@ -188,10 +198,10 @@ func (w *world) open() *broker.Execution {
 	return e
 }
 
-// next is the same task after a crash.
+// next returns the next run of the task, after a crash.
 func (w *world) next() *broker.Execution {
 	w.cfg.Task.Run++
-	w.mu.Lock() // ends of calls that read may still be put on record
+	w.mu.Lock() // the audit of read-only calls may still be under way
 	w.made, w.log = nil, nil
 	w.mu.Unlock()
 	return w.open()
@@ -239,12 +249,13 @@ func TestOrderOfEffects(t *testing.T) {
 		}
 	}
 	entry := w.ended[0]
-	if entry.Tenant != "acme" || entry.Server != "s" || entry.Tool != "put" || !entry.OK || entry.ArgsBytes != 18 || entry.ResultBytes != len(got) || len(e.Calls()) != 1 {
+	if entry.Tenant != "acme" || entry.Server != "s" || entry.Tool != "put" || !entry.OK || entry.ArgsBytes != 18 ||
+		entry.ResultBytes != len(got) || len(e.Calls()) != 1 {
 		t.Errorf("audit = %+v", entry)
 	}
 }
 
-// A program's word on calls in its box is bounded by what there is and by the time that has passed.
+// Calls that a program reports must name a local tool, and cannot take longer than the program has run.
 func TestLocalCalls(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
@@ -257,7 +268,7 @@ func TestLocalCalls(t *testing.T) {
 		t.Errorf("Calls() = %+v, want the two of s/local, none longer than the test", got)
 	}
 	if len(w.begun) != 0 {
-		t.Errorf("the audit was told %+v", w.begun)
+		t.Errorf("audited: %+v, want none", w.begun)
 	}
 }
 
@@ -279,20 +290,24 @@ func TestRefusals(t *testing.T) {
 		{"s", "get", `{"location":"x","count":6}`, errcode.BadArguments, "/count: "},
 		{"s", "get", `{}`, errcode.BadArguments, "location"},
 		{"s", "free", `{"A":1}`, errcode.Unknown, `no argument "A"; the nearest: a`},
-		{"s", "free", `{"a":"x","more":1}`, errcode.BadArguments, "/a: got string, want integer"}, // "more" is no problem
+		{
+			"s", "free", `{"a":"x","more":1}`, errcode.BadArguments, "/a: got string, want integer",
+		}, // "more" is no problem
 		{"s", "open", `{"more":1}`, errcode.BadArguments, "missing property 'a'"},
 		{"s", "free", `{"a":1,"b":"s3cr3t"}`, errcode.BadArguments, "/b: does not match the pattern ^x (the tool"},
 		{"s", "free", `{"a":1,"c":"s3cr3t"}`, errcode.BadArguments, "longlo… (the tool"},
-		{"s", "get", `[1]`, errcode.BadArguments, "no JSON object"},
-		{"s", "get", `{`, errcode.BadArguments, "no JSON object"},
+		{"s", "get", `[1]`, errcode.BadArguments, "a JSON object"},
+		{"s", "get", `{`, errcode.BadArguments, "a JSON object"},
 		{"s", "new", `{}`, errcode.Forbidden, "codefleet tools approve s/new"},
 		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
 		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
-		{"s", "set", `{}`, errcode.Forbidden, "policy refuses"},
+		{"s", "set", `{}`, errcode.Forbidden, "policy denies"},
 	} {
 		r, err := e.Call(t.Context(), broker.Call{Server: test.server, Tool: test.tool, Args: object(test.args)})
-		if code(err) != test.code || !strings.Contains(err.Error(), test.text) || strings.Contains(err.Error(), "s3cr3t") {
-			t.Errorf("%s/%s %s = %s, %v (%s), want %s with %q", test.server, test.tool, test.args, r.Value, err, code(err), test.code, test.text)
+		if code(err) != test.code || !strings.Contains(err.Error(), test.text) ||
+			strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s/%s %s = %s, %v (%s), want %s with %q", test.server, test.tool, test.args, r.Value, err,
+				code(err), test.code, test.text)
 		}
 	}
 	if len(w.made) != 0 || len(w.journal) != 0 {
@@ -301,13 +316,15 @@ func TestRefusals(t *testing.T) {
 	if len(w.begun) != 18 || len(w.ended) != 18 {
 		t.Errorf("%d audited, %d ended, want all 18", len(w.begun), len(w.ended))
 	}
-	// A schema that we cannot compile is left to the server, and never read from elsewhere.
+	// A schema that does not compile is left to the server, and its references are not loaded.
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
 		t.Error(err)
 	}
 	// A program written for another definition.
-	_, err := e.Call(t.Context(), broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
-	if code(err) != errcode.ToolChanged || !strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
+	_, err := e.Call(t.Context(),
+		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
+	if code(err) != errcode.ToolChanged ||
+		!strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
 		t.Errorf("an old hash: %v", err)
 	}
 }
@@ -322,8 +339,9 @@ func TestAllowLists(t *testing.T) {
 	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Forbidden {
 		t.Errorf("put: %v", err)
 	}
-	// Nothing is said of tools that the task may not use.
-	if _, err := w.call(e, "putt", `{}`); code(err) != errcode.Unknown || strings.Contains(err.Error(), "s/put;") || strings.Contains(err.Error(), "s/put,") {
+	// Errors do not name tools that the task may not use.
+	if _, err := w.call(e, "putt", `{}`); code(err) != errcode.Unknown || strings.Contains(err.Error(), "s/put;") ||
+		strings.Contains(err.Error(), "s/put,") {
 		t.Errorf("putt: %v", err)
 	}
 	w.cfg.Task.Allow = nil
@@ -343,24 +361,38 @@ func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
 		said              broker.ApprovalState
-		drop, silent, put bool   // is called
-		code              string // of what is not; empty: forbidden
+		drop, silent, put bool   // whether the tool is called
+		code              string // of the others; empty: forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
 		{policy: broker.Policy{Destructive: broker.RequireApproval}, put: true, code: errcode.ApprovalRequired},
-		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Granted, drop: true, silent: true, put: true},
+		{
+			policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Granted, drop: true, silent: true,
+			put: true,
+		},
 		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Denied, put: true},
-		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Expired, put: true, code: errcode.ApprovalRequired},
-		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: "nonsense", put: true, code: errcode.ApprovalRequired},
-		{policy: broker.Policy{Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny}}, drop: true},
+		{
+			policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Expired, put: true,
+			code: errcode.ApprovalRequired,
+		},
+		{
+			policy: broker.Policy{Destructive: broker.RequireApproval}, said: "nonsense", put: true,
+			code: errcode.ApprovalRequired,
+		},
+		{
+			policy: broker.Policy{
+				Destructive: broker.Deny, Tools: map[string]broker.Decision{"s/drop": broker.Allow, "s/*": broker.Deny},
+			},
+			drop: true,
+		},
 	} {
 		w := newWorld(t)
 		w.cfg.Policy = test.policy
 		if test.said != "" {
 			w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
-					t.Errorf("somebody is asked about %+v with %s", q, q.Args)
+					t.Errorf("approval request %+v with %s", q, q.Args)
 				}
 				return broker.Approval{State: test.said, By: "alice"}, nil
 			}
@@ -375,13 +407,14 @@ func TestPolicies(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.cfg.Policy = broker.Policy{Destructive: "maybe"}
-	if _, err := broker.New(t.Context(), w.cfg); err == nil || !strings.Contains(err.Error(), "allow, deny and approve") {
-		t.Errorf("a policy that is none: %v", err)
+	if _, err := broker.New(t.Context(), w.cfg); err == nil ||
+		!strings.Contains(err.Error(), `["allow" "deny" "approve"]`) {
+		t.Errorf("an invalid policy: %v", err)
 	}
 }
 
-// A call is not made before it is on record who approved it; who refused one is there, too.
-func TestApproverIsOnRecord(t *testing.T) {
+// A call is made only after the audit has its approval. Denials are audited, too.
+func TestApprovalIsAudited(t *testing.T) {
 	for _, said := range []broker.ApprovalState{broker.Granted, broker.Denied, broker.Expired} {
 		w := newWorld(t)
 		w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
@@ -392,11 +425,12 @@ func TestApproverIsOnRecord(t *testing.T) {
 		}
 		e := w.open()
 		_, err := w.call(e, "drop", `{}`)
-		if said == broker.Denied && (err == nil || err.Error() != "the call was not approved: alice said no: not today") {
-			t.Errorf("refused: %v", err)
+		if said == broker.Denied && (err == nil || err.Error() != "the call was denied by alice: not today") {
+			t.Errorf("denied: %v", err)
 		}
-		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != said || w.decided[0].Call != names[0] {
-			t.Fatalf("%s: on record is %+v", said, w.decided)
+		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != said ||
+			w.decided[0].Call != names[0] {
+			t.Fatalf("%s: audited: %+v", said, w.decided)
 		}
 		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != said || end.OK != (said == broker.Granted) {
 			t.Errorf("%s: at the end %+v", said, end)
@@ -404,13 +438,15 @@ func TestApproverIsOnRecord(t *testing.T) {
 		if said != broker.Granted {
 			continue
 		}
-		if diff := cmp.Diff([]string{"audit begin", "audit decided", "intent drop", "call drop", "record drop answered", "audit end"}, w.log); diff != "" {
+		if diff := cmp.Diff([]string{
+			"audit begin", "audit decided", "intent drop", "call drop", "record drop answered", "audit end",
+		}, w.log); diff != "" {
 			t.Errorf("order of effects (-want +got):\n%s", diff)
 		}
 		if _, err := w.call(e, "drop", `{}`); err != nil || names[1] == names[0] {
-			t.Errorf("the same call once more has the name %q as well, %v", names[1], err)
+			t.Errorf("an equal call has the same name %q, %v", names[1], err)
 		}
-		// What the journal answers is not asked for again; what it does not know is, under the same name.
+		// The next run requests no approval of a recorded call; of others it does, under the same name.
 		e = w.next()
 		for range 2 {
 			if _, err := w.call(e, "drop", `{}`); err != nil || len(w.made) != 0 {
@@ -418,27 +454,30 @@ func TestApproverIsOnRecord(t *testing.T) {
 			}
 		}
 		if len(names) != 2 {
-			t.Errorf("somebody was asked %d times about two calls", len(names))
+			t.Errorf("%d approval requests for two calls", len(names))
 		}
 		w.failAudit = errors.New("disk full")
 		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != errcode.Internal || len(w.made) != 0 {
-			t.Errorf("without a record of who approved it: %v, made %v", err, w.made)
+			t.Errorf("without an audited approval: %v, made %v", err, w.made)
 		}
 	}
 }
 
-// Who is asked sees the arguments as the program gave them, and never what their tokens stand for.
+// An approval request has the arguments with privacy tokens, not with their values.
 func TestApprovalSeesTokens(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
-	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) { return object(`{"to":"a@b.c"}`), nil }
+	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) {
+		return object(`{"to":"a@b.c"}`), nil
+	}
 	var asked string
 	w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 		asked = string(q.Args)
 		return broker.Approval{State: broker.Granted}, nil
 	}
-	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
-		t.Errorf("asked about %s, made %v, %v", asked, w.made, err)
+	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` ||
+		w.made[0] != `drop{"to":"a@b.c"}` {
+		t.Errorf("approval request with %s, made %v, %v", asked, w.made, err)
 	}
 }
 
@@ -459,7 +498,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// What both lists allow is what either would allow after the other, for every tool.
+// Narrow allows a tool if and only if both lists do.
 func TestNarrowAllowsWhatBothAllow(t *testing.T) {
 	entry := rapid.SampledFrom([]string{"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -469,7 +508,8 @@ func TestNarrowAllowsWhatBothAllow(t *testing.T) {
 			for _, tool := range []string{"x", "y"} {
 				want := broker.Allowed(one, server, tool) && broker.Allowed(two, server, tool)
 				if got := broker.Allowed(both, server, tool); got != want {
-					t.Fatalf("%q and %q make %q, which allows %s/%s: %t, want %t", one, two, both, server, tool, got, want)
+					t.Fatalf("%q and %q make %q, which allows %s/%s: %t, want %t", one, two, both, server, tool, got,
+						want)
 				}
 			}
 		}
@@ -494,14 +534,26 @@ func TestAnswers(t *testing.T) {
 		{"put", text(` {"a": [1]} `), `{"a": [1]}`, ""},
 		{"put", text(`{broken`), `"{broken"`, ""},
 		{"put", tools.Result{}, `null`, ""},
-		{"put", tools.Result{Content: []tools.Content{{Type: "text", Text: "a"}, {Type: "text", Text: "[1]"}}}, `["a",[1]]`, ""},
-		{"put", tools.Result{Structured: object(`{"a":1}`), Content: []tools.Content{{Type: "text", Text: "x"}}}, `{"a":1}`, ""},
+		{
+			"put", tools.Result{Content: []tools.Content{{Type: "text", Text: "a"}, {Type: "text", Text: "[1]"}}},
+			`["a",[1]]`, "",
+		},
+		{
+			"put", tools.Result{Structured: object(`{"a":1}`), Content: []tools.Content{{Type: "text", Text: "x"}}},
+			`{"a":1}`, "",
+		},
 		{"typed", tools.Result{Structured: object(`{"n":1}`)}, `{"n":1}`, ""},
 		{"typed", tools.Result{Structured: object(`{"n":"x"}`)}, "", errcode.Unavailable},
 		{"wrapped", tools.Result{Structured: object(`{"result":10}`)}, `10`, ""},
-		{"put", tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "no such\u202e row"}}}, "", errcode.ToolFailed},
+		{
+			"put", tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: "no such\u202e row"}}}, "",
+			errcode.ToolFailed,
+		},
 		{"put", tools.Result{IsError: true}, "", errcode.ToolFailed},
-		{"put", tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}}, "png", ""},
+		{
+			"put", tools.Result{Content: []tools.Content{{Type: "image", MediaType: "image/png", Data: []byte("png")}}},
+			"png", "",
+		},
 		{"put", tools.Result{Structured: object(big)}, "json", ""},
 	} {
 		n++
@@ -516,7 +568,8 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d: %s, %v, want a file", n, got, err)
 				continue
 			}
-			if data := w.files[strings.TrimPrefix(f.Path, "artifacts/")]; len(data) != f.Bytes || (test.want == "json" && string(data) != big) {
+			if data := w.files[strings.TrimPrefix(f.Path, "artifacts/")]; len(data) != f.Bytes ||
+				(test.want == "json" && string(data) != big) {
 				t.Errorf("%d: file %s holds %q", n, f.Path, data)
 			}
 			continue
@@ -530,7 +583,7 @@ func TestAnswers(t *testing.T) {
 	}
 	w.cfg.Hooks.Spill = nil
 	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != errcode.ResultTooLarge {
-		t.Errorf("too large without a place: %v", err)
+		t.Errorf("a large result without Spill: %v", err)
 	}
 }
 
@@ -539,15 +592,19 @@ func TestUpstreamErrors(t *testing.T) {
 	e := w.open()
 	i := 0
 	for reason, want := range map[tools.Reason]string{
-		tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout, tools.TooLarge: errcode.ResultTooLarge,
-		tools.Drifted: errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable, "": errcode.Internal,
+		tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout,
+		tools.TooLarge: errcode.ResultTooLarge,
+		tools.Drifted:  errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
+		"": errcode.Internal,
 	} {
 		i++
 		w.reply["put"] = func(tools.Request) (tools.Result, error) {
 			if reason == "" {
 				return tools.Result{}, errors.New("a bug")
 			}
-			return tools.Result{}, &tools.UpstreamError{Reason: reason, Err: errors.New("because"), Sent: reason == tools.Lost || reason == tools.Timeout}
+			return tools.Result{}, &tools.UpstreamError{
+				Reason: reason, Err: errors.New("because"), Sent: reason == tools.Lost || reason == tools.Timeout,
+			}
 		}
 		if _, err := w.call(e, "put", fmt.Sprintf(`{"i":%d}`, i)); code(err) != want {
 			t.Errorf("%s: %v (%s), want %s", reason, err, code(err), want)
@@ -557,8 +614,9 @@ func TestUpstreamErrors(t *testing.T) {
 	for _, r := range w.journal {
 		states[r.State]++
 	}
-	// Lost, Timeout and the bug stay in doubt; Refused is an answer; the others were not made.
-	if diff := cmp.Diff(map[broker.CallState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4}, states); diff != "" {
+	// Lost, Timeout and the bug stay in doubt; Refused is a result; the others were not made.
+	if diff := cmp.Diff(map[broker.CallState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4},
+		states); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
 }
@@ -567,7 +625,7 @@ func TestBudgets(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		budget broker.Budget
-		calls  int // that are made before one is refused
+		calls  int // that are made before one is rejected
 	}{
 		{"calls", broker.Budget{Calls: 3}, 3},
 		{"bytes", broker.Budget{Bytes: 100}, 4}, // 20 of arguments, then 4 of the answer
@@ -582,7 +640,8 @@ func TestBudgets(t *testing.T) {
 			}
 		}
 		if len(e.Calls()) != test.calls+1 || len(w.ended) != test.calls+1 {
-			t.Errorf("%s: %d calls listed, %d on record, want those made and the first refused", test.name, len(e.Calls()), len(w.ended))
+			t.Errorf("%s: %d calls listed, %d audited, want those made and the first rejected", test.name,
+				len(e.Calls()), len(w.ended))
 		}
 	}
 }
@@ -603,8 +662,9 @@ func TestTimeBudgets(t *testing.T) {
 				t.Errorf("call %d: %v", i+1, err)
 			}
 		}
-		w.blockReply = make(chan struct{}) // never answers
-		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != errcode.Timeout || !strings.Contains(err.Error(), "3s") {
+		w.blockReply = make(chan struct{}) // never responds
+		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != errcode.Timeout ||
+			!strings.Contains(err.Error(), "3s") {
 			t.Errorf("a call that takes too long: %v", err)
 		}
 	})
@@ -652,12 +712,13 @@ func TestCallsTellWhatWasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, changed := e.Calls()[0], e.Calls()[1]
-	if read.ArgsExcerpt+read.ResultExcerpt != "" || changed.ArgsExcerpt != `{"location":"Oslo"}` || len(changed.ResultExcerpt) > 510 || !strings.HasPrefix(changed.ResultExcerpt, `"xxx`) {
-		t.Errorf("calls = %+v, want the beginnings of what put was asked and answered", e.Calls())
+	if read.ArgsExcerpt+read.ResultExcerpt != "" || changed.ArgsExcerpt != `{"location":"Oslo"}` ||
+		len(changed.ResultExcerpt) > 510 || !strings.HasPrefix(changed.ResultExcerpt, `"xxx`) {
+		t.Errorf("calls = %+v, want excerpts of the arguments and result of put", e.Calls())
 	}
 	for _, entry := range append(w.begun, w.ended...) {
 		if entry.ArgsExcerpt+entry.ResultExcerpt != "" {
-			t.Errorf("the audit got %+v, want neither arguments nor answers", entry)
+			t.Errorf("audited: %+v, want neither arguments nor results", entry)
 		}
 	}
 }
@@ -671,22 +732,23 @@ func TestAuditIsNeverDropped(t *testing.T) {
 	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
 	e := w.open()
 	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Internal || len(w.made) != 1 {
-		t.Errorf("a call that changes something, without a line of its end: %v, calls %v", err, w.made)
+		t.Errorf("a mutating call whose end is not audited: %v, calls %v", err, w.made)
 	}
 	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
-		t.Errorf("a call that reads, without a line of its end: %v", err)
+		t.Errorf("a read-only call whose end is not audited: %v", err)
 	}
 	if _, err := w.call(e, "put", `{"x":1}`); code(err) != errcode.Internal || len(w.made) != 2 {
 		t.Errorf("the next call: %v, calls %v", err, w.made)
 	}
 	if err := e.Close(t.Context()); err == nil {
-		t.Error("Close() = nil, and a call is not on record")
+		t.Error("Close() = nil, but a call is not audited")
 	}
 	w.failAuditEnd, w.begun, w.ended = nil, nil, nil
 	ctx, cancel := context.WithCancel(t.Context())
 	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }
 	e = w.open()
-	if _, err := e.Call(ctx, broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
+	if _, err := e.Call(ctx,
+		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := e.Close(t.Context()); err != nil {
@@ -731,6 +793,6 @@ func TestFailingJournal(t *testing.T) {
 	}
 	w.failLookup, w.cfg.Task.Run = errors.New("away"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
-		t.Error("a retry began without its journal")
+		t.Error("New without the journal of an earlier run returned no error")
 	}
 }

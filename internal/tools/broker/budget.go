@@ -9,13 +9,13 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Budget bounds what one execution may ask of tools. Zero fields have the defaults.
+// Budget limits the tool calls of one execution.
 type Budget struct {
-	Calls      int           // 1,000
-	Bytes      int64         // of arguments and answers; 256 MiB
-	Concurrent int           // calls at once, further ones wait; 16
-	PerCall    time.Duration // 5 min
-	Total      time.Duration // of all calls together; 1 h
+	Calls      int           // 0: 1,000
+	Bytes      int64         // of all arguments and results; 0: 256 MiB
+	Concurrent int           // calls at a time, further ones wait; 0: 16
+	PerCall    time.Duration // 0: 5 min
+	Total      time.Duration // of all calls; 0: 1 h
 }
 
 func (b Budget) withDefaults() Budget {
@@ -37,7 +37,7 @@ func (b Budget) withDefaults() Budget {
 	return b
 }
 
-var errCallTime = errors.New("the call's time is over")
+var errCallTime = errors.New("the call timed out")
 
 // meter counts what an execution has used.
 type usage struct {
@@ -71,9 +71,9 @@ func (m *usage) used(d time.Duration, answer int) {
 	m.bytes += int64(answer)
 }
 
-// budget counts before the call and after it: a call that begins within the budget may end beyond
-// it, by at most its own size and time.
-func budget(b Budget) func(handler) handler {
+// budget checks the budget before each call. A call that begins within the budget may exceed it, by at
+// most its size and time.
+func budget(b Budget) layer {
 	m := &usage{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
 	return func(next handler) handler {

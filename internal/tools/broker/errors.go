@@ -9,17 +9,17 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Error is why a program did not get an answer. It becomes a ToolError in Python.
+// Error is why a program did not get a result. It becomes a ToolError in Python.
 type Error struct {
 	Server  string `json:"server"`
 	Tool    string `json:"tool"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // what to do next
-	Sent    bool   `json:"sent"`           // the tool may have been called
+	Sent    bool   `json:"sent"`           // the call may have taken effect
 }
 
-// Error does not name server and tool: Python's ToolError does.
+// Error omits server and tool, because Python's ToolError adds them.
 func (e *Error) Error() string {
 	if e.Hint != "" {
 		return e.Message + " (" + e.Hint + ")"
@@ -36,7 +36,7 @@ func (e *Error) hint(format string, args ...any) *Error {
 	return e
 }
 
-// asError makes an *Error of whatever a layer returned.
+// asError converts an error of a layer to an *Error or the cause of ctx.
 func asError(ctx context.Context, c Call, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -7,9 +7,9 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// intent puts a mutating call into the journal before it is made, so that whoever takes the task
-// over after a crash knows that it may have been. An intent that certainly came to nothing is void.
-func intent(cfg Config, rec *journalWriter) func(handler) handler {
+// intent records a mutating call in the journal before it is made, so that a later run of the task knows
+// that it may have taken effect. If the call was certainly not made, intent records that.
+func intent(cfg Config, rec *journalWriter) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if !c.def.Annotations.Mutates() {
@@ -20,10 +20,12 @@ func intent(cfg Config, rec *journalWriter) func(handler) handler {
 				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be recorded: %v", err)
 			}
 			r, err := next(ctx, c)
-			if e, ok := errors.AsType[*Error](err); ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
+			e, ok := errors.AsType[*Error](err)
+			if ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
 				entry.State = NotMade
-				if lost := rec.write(ctx, rec.journal.Record, entry); lost != nil { // the intent stands: in doubt is safe
-					cfg.Log.WarnContext(ctx, "call that was not made not recorded as such", "task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
+				if lost := rec.write(ctx, rec.journal.Record, entry); lost != nil { // safe: the call stays in doubt
+					cfg.Log.WarnContext(ctx, "recording of a call that was not made failed",
+						"task_id", cfg.Task.ID, "tool", c.ID(), "error", lost)
 				}
 			}
 			return r, err

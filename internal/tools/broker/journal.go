@@ -14,17 +14,16 @@ import (
 	"time"
 )
 
-// Journal remembers the calls of a task over its attempts. Intent and Record are durable when they
-// return; a later entry with the same key replaces an earlier one. Both may be repeated.
+// Journal stores the calls of a task across its runs. Intent and Record are durable when they return, and
+// may be retried. An entry replaces an earlier one with the same key.
 type Journal interface {
-	// Lookup returns the latest entry of every key of the task, those of the earliest calls first.
+	// Lookup returns the latest entry of every key of the task, in the order of the calls.
 	Lookup(ctx context.Context, tenant, task string) ([]JournalEntry, error)
 	Intent(ctx context.Context, r JournalEntry) error
 	Record(ctx context.Context, r JournalEntry) error
 }
 
-// Key names a call: the n-th of this tool with these arguments, as the program gave them, in a run
-// of the task.
+// Key identifies a call: the n-th call of the tool with these arguments in a run of the task.
 type Key struct {
 	Tenant   string `json:"tenant"`
 	Task     string `json:"task"`
@@ -34,7 +33,7 @@ type Key struct {
 	N        int    `json:"n"` // from 1
 }
 
-// name is a short name of the call within its task, to be typed by people.
+// name returns a short name of the call within its task, for people to type.
 func (k Key) name() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", k.Server, k.Tool, k.ArgsHash, k.N))
 	return nameEncoding.EncodeToString(sum[:])[:10]
@@ -42,7 +41,7 @@ func (k Key) name() string {
 
 var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// Recorded is one entry of the journal.
+// JournalEntry holds what the journal knows of one call.
 type JournalEntry struct {
 	Key   Key             `json:"key"`
 	State CallState       `json:"state"`
@@ -53,14 +52,14 @@ type JournalEntry struct {
 	Files []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
 }
 
-// File is a part of an answer that the program gets as a file.
+// File is a part of a result that the program gets as a file.
 type File struct {
 	Name      string `json:"name"`
 	MediaType string `json:"media_type"`
 	Data      []byte `json:"data"`
 }
 
-// RecordState says what is known of a call.
+// CallState is the state of a call in the journal.
 type CallState string
 
 // The states of a call in the journal.
@@ -70,7 +69,7 @@ const (
 	NotMade  CallState = "not_made" // it was certainly not made
 )
 
-// argsHash is the digest of the arguments in canonical form.
+// argsHash returns the digest of the arguments in canonical form.
 func argsHash(args json.RawMessage) string {
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
@@ -85,7 +84,7 @@ func argsHash(args json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// recorder writes to the journal, and waits for what it writes on the side.
+// journalWriter writes to the journal, partly in the background.
 type journalWriter struct {
 	journal Journal
 	log     *slog.Logger
@@ -95,17 +94,19 @@ type journalWriter struct {
 	err error
 }
 
-// recordGrace is how long an entry is tried to be written after its task was cancelled.
+// recordGrace is the time to write an entry once the task is cancelled.
 const recordGrace = 10 * time.Second
 
-func (r *journalWriter) write(ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry) error {
+func (r *journalWriter) write(
+	ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry,
+) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
 	defer cancel()
 	entry.At = time.Now().UTC()
 	return put(ctx, entry)
 }
 
-// later writes without making the caller wait; wait returns what went wrong.
+// recordAsync writes in the background; wait returns the errors.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
 		if err := r.write(ctx, r.journal.Record, entry); err != nil {
@@ -118,7 +119,7 @@ func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 
 func (r *journalWriter) wait(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { // ends at the latest with recordGrace
+	go func() { // ends within recordGrace
 		r.pending.Wait()
 		close(done)
 	}()

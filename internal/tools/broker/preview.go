@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Bounds of what Shown leaves.
+// Limits of Preview.
 const (
 	previewBytes  = 4 << 10        // in all
 	previewString = 400 + len("…") // bytes of one string
@@ -19,18 +19,18 @@ const (
 	previewDepth  = 6
 )
 
-// secretName is how fields are called whose value nobody has to see to decide about a call.
-var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|credential|authorization|cookie)s?$`)
+// secretName matches the names of fields whose values are redacted.
+var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|` +
+	`credential|authorization|cookie)s?$`)
 
-// Shown makes arguments fit to be shown to whoever decides about a call: what is called a secret is
-// hidden, hidden characters are seen, what is long is cut, and says so. The answer is JSON of at most
-// 4 KiB, whatever the arguments are.
+// Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB: it redacts
+// fields with the name of a secret, spells out hidden characters, and truncates what is long.
 func Preview(args json.RawMessage) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		v = fmt.Sprintf("(%d bytes that are no JSON)", len(args))
+		v = fmt.Sprintf("(%d bytes of invalid JSON)", len(args))
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -89,7 +89,7 @@ func previewText(s string) string {
 	return text.Printable(short)
 }
 
-// cutNumber keeps a number of a million digits from being shown.
+// truncateNumber bounds a number of very many digits.
 func truncateNumber(s string) string {
 	if len(s) > 40 {
 		return fmt.Sprintf(`"%s… (%d digits)"`, s[:40], len(s))

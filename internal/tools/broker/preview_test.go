@@ -9,36 +9,38 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-func TestShown(t *testing.T) {
+func TestPreview(t *testing.T) {
 	long := strings.Repeat("ä", 1000)
 	for args, want := range map[string]string{
-		`{"id":7,"deep":{"password":"hunter2","apiKey":"k","note":"x"}}`: `{"deep":{"apiKey":"(hidden)","note":"x","password":"(hidden)"},"id":7}`,
-		`{"token":null,"tokens_left":3,"n":1e400}`:                       `{"n":1e400,"token":null,"tokens_left":3}`,
-		`{"path":"a` + "\\u202E" + `b"}`:                                 `{"path":"a<U+202E>b"}`,
-		`{"html":"<b>&"}`:                                                `{"html":"<b>&"}`,
-		fmt.Sprintf(`{"text":%q}`, long):                                 fmt.Sprintf(`{"text":"%s… (2000 bytes)"}`, strings.Repeat("ä", 200)),
-		`[` + strings.Repeat(`1,`, 29) + `1]`:                            `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
-		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`:                    `{"a":{"a":{"a":{"a":{"a":{"a":"(an object of 1)"}}}}}}`,
-		`{"n":` + strings.Repeat("1", 1000) + `}`:                        `{"n":"` + strings.Repeat("1", 40) + `… (1000 digits)"}`,
-		`nonsense`: `"(8 bytes that are no JSON)"`,
+		`{"id":7,"deep":{"password":"hunter2","apiKey":"k","note":"x"}}`: `{"deep":{"apiKey":"(hidden)","note":"x",` +
+			`"password":"(hidden)"},"id":7}`,
+		`{"token":null,"tokens_left":3,"n":1e400}`: `{"n":1e400,"token":null,"tokens_left":3}`,
+		`{"path":"a` + "\\u202E" + `b"}`:           `{"path":"a<U+202E>b"}`,
+		`{"html":"<b>&"}`:                          `{"html":"<b>&"}`,
+		fmt.Sprintf(`{"text":%q}`, long): fmt.Sprintf(`{"text":"%s… (2000 bytes)"}`,
+			strings.Repeat("ä", 200)),
+		`[` + strings.Repeat(`1,`, 29) + `1]`:         `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
+		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`: `{"a":{"a":{"a":{"a":{"a":{"a":"(an object of 1)"}}}}}}`,
+		`{"n":` + strings.Repeat("1", 1000) + `}`:     `{"n":"` + strings.Repeat("1", 40) + `… (1000 digits)"}`,
+		`nonsense`: `"(8 bytes of invalid JSON)"`,
 		`{"` + strings.Repeat("k", 1000) + `":"` + `"}`: `{"` + strings.Repeat("k", 400) + `… (1000 bytes)":""}`,
 	} {
 		if got := string(broker.Preview(json.RawMessage(args))); got != want {
-			t.Errorf("Shown(%.100s)\n got %s\nwant %s", args, got, want)
+			t.Errorf("Preview(%.100s)\n got %s\nwant %s", args, got, want)
 		}
 	}
 }
 
-func FuzzShown(f *testing.F) {
+func FuzzPreview(f *testing.F) {
 	f.Add(`{"a":["` + strings.Repeat("x", 9000) + `",{"password":"p"}]}`)
 	f.Add(`{"` + strings.Repeat(`a":{"`, 2000))
 	f.Fuzz(func(t *testing.T, args string) {
 		got := broker.Preview(json.RawMessage(args))
 		if len(got) > 4<<10 || !json.Valid(got) {
-			t.Errorf("Shown(%q) is %d bytes: %.200s", args, len(got), got)
+			t.Errorf("Preview(%q) is %d bytes: %.200s", args, len(got), got)
 		}
 		if strings.ContainsAny(string(got), "\u202e\u200b") {
-			t.Errorf("Shown(%q) hides something: %q", args, got)
+			t.Errorf("Preview(%q) hides something: %q", args, got)
 		}
 	})
 }

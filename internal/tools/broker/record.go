@@ -7,9 +7,9 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// record puts the answer into the journal as the program gets it. For a mutating call that is done
-// before the program sees the answer; for others, beside it.
-func record(cfg Config, rec *journalWriter) func(handler) handler {
+// record writes the result, as the program gets it, to the journal: for a mutating call before it returns,
+// for other calls in the background.
+func record(cfg Config, rec *journalWriter) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
@@ -17,7 +17,7 @@ func record(cfg Config, rec *journalWriter) func(handler) handler {
 			if err != nil {
 				failure, ok := errors.AsType[*Error](err)
 				if !ok || failure.Code != errcode.ToolFailed {
-					return r, err // what became of the call is not known, or it was not made
+					return r, err // the call was not made, or its outcome is unknown
 				}
 				entry.Error = failure
 			}
@@ -26,8 +26,9 @@ func record(cfg Config, rec *journalWriter) func(handler) handler {
 				return r, err
 			}
 			if failed := rec.write(ctx, rec.journal.Record, entry); failed != nil {
-				cfg.Log.ErrorContext(ctx, "answer of a tool not recorded", "task_id", cfg.Task.ID, "tool", c.ID(), "error", failed)
-				lost := fail(c, errcode.Internal, "the call was made, but its answer could not be recorded")
+				cfg.Log.ErrorContext(ctx, "recording of a tool result failed",
+					"task_id", cfg.Task.ID, "tool", c.ID(), "error", failed)
+				lost := fail(c, errcode.Internal, "the call was made, but its result could not be recorded")
 				lost.Sent = true
 				return Result{}, lost
 			}

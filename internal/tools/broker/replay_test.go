@@ -19,26 +19,27 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// The worker dies after three of five calls; the next run replays three and makes two: the tool
-// saw five.
+// The worker dies after three of five calls. The next run replays three and makes two: the tool gets five.
 func TestThreeOfFive(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(fmt.Sprint("answer ", n)), nil }
 	first := w.open()
 	for i := range 3 {
-		if got, err := w.call(first, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil || got != fmt.Sprintf(`"answer %d"`, i+1) {
+		if got, err := w.call(first, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil ||
+			got != fmt.Sprintf(`"answer %d"`, i+1) {
 			t.Fatalf("call %d = %s, %v", i, got, err)
 		}
 	}
 	second := w.next()
 	for i := range 5 {
-		if got, err := w.call(second, "put", fmt.Sprintf(`{ "i": %d }`, i)); err != nil || got != fmt.Sprintf(`"answer %d"`, i+1) {
+		if got, err := w.call(second, "put", fmt.Sprintf(`{ "i": %d }`, i)); err != nil ||
+			got != fmt.Sprintf(`"answer %d"`, i+1) {
 			t.Errorf("again, call %d = %s, %v", i, got, err)
 		}
 	}
 	if n != 5 || len(w.made) != 2 {
-		t.Errorf("the tool saw %d calls, %d of them in the second run, want 5 and 2", n, len(w.made))
+		t.Errorf("the tool got %d calls, %d of them in the second run, want 5 and 2", n, len(w.made))
 	}
 	var replayed []bool
 	for _, c := range second.Calls() {
@@ -79,7 +80,7 @@ func TestFailuresAreReplayed(t *testing.T) {
 	}
 }
 
-// A replayed answer brings its files along: the first attempt's may be on another host.
+// A replayed result restores its files: the first run may have been on another host.
 func TestFilesAreReplayed(t *testing.T) {
 	w := newWorld(t)
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
@@ -101,7 +102,7 @@ func TestFilesAreReplayed(t *testing.T) {
 	}
 }
 
-// crash is a call that was under way when the worker died.
+// crash makes a call during which the worker dies.
 func (w *world) crash(tool, args string) {
 	w.t.Helper()
 	died := errors.New("died")
@@ -124,7 +125,8 @@ func TestInDoubt(t *testing.T) {
 		w.crash(test.tool, `{"location":"x"}`)
 		w.cfg.Task.RepeatInDoubt = test.repeat
 		_, err := w.call(w.next(), test.tool, `{"location":"x"}`)
-		if (err == nil) != test.made || (len(w.made) == 1) != test.made || (err != nil && code(err) != errcode.InDoubt) {
+		if (err == nil) != test.made || (len(w.made) == 1) != test.made ||
+			(err != nil && code(err) != errcode.InDoubt) {
 			t.Errorf("%s, repeat %t: %v, calls %v, want made %t", test.tool, test.repeat, err, w.made, test.made)
 		}
 	}
@@ -144,7 +146,7 @@ func TestCallsThatWereNotMadeAreMade(t *testing.T) {
 	}
 }
 
-// A retry that makes other calls than were recorded must not change anything a second time.
+// A run that makes other calls than were recorded must not repeat a mutating call.
 func TestDivergedRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -155,13 +157,14 @@ func TestDivergedRetry(t *testing.T) {
 			}
 		}
 		second := w.next()
-		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != errcode.InDoubt || !strings.Contains(err.Error(), "other calls than the one before") {
+		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != errcode.InDoubt ||
+			!strings.Contains(err.Error(), "other calls than the one before") {
 			t.Errorf("another call: %v", err)
 		}
 		if got, err := w.call(second, "get", `{"location":"x"}`); err != nil || got != `"ok"` {
 			t.Errorf("a read-only call: %s, %v", got, err)
 		}
-		synctest.Wait() // what is recorded without being waited for
+		synctest.Wait() // for entries that are recorded in the background
 		if got, err := w.call(second, "put", `{"file":"b"}`); err != nil || got != `"ok"` || len(w.made) != 1 {
 			t.Errorf("a recorded call: %s, %v, calls %v", got, err, w.made)
 		}
@@ -173,7 +176,7 @@ func TestDivergedRetry(t *testing.T) {
 	})
 }
 
-// Calls in parallel arrive in any order: a new one that comes before recorded ones waits for them.
+// Parallel calls arrive in any order: a new one that arrives before recorded ones waits for them.
 func TestParallelRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -200,8 +203,8 @@ func TestParallelRetry(t *testing.T) {
 	})
 }
 
-// However often the worker dies, and wherever: a mutating call is never made twice, and when the
-// program comes to its end without a call in doubt, each was made once.
+// No matter when and how often the worker dies: a mutating call is never made twice, and if the program
+// ends without a call in doubt, each call was made once.
 func TestNeverTwice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
@@ -217,7 +220,11 @@ func TestNeverTwice(t *testing.T) {
 		}
 		var program []broker.Call
 		for i := range rapid.IntRange(1, 6).Draw(rt, "length") {
-			program = append(program, broker.Call{Server: "s", Tool: rapid.SampledFrom(names).Draw(rt, "tool"), Args: object(fmt.Sprintf(`{"location":"%d"}`, i))})
+			program = append(program,
+				broker.Call{
+					Server: "s", Tool: rapid.SampledFrom(names).Draw(rt, "tool"),
+					Args: object(fmt.Sprintf(`{"location":"%d"}`, i)),
+				})
 		}
 		doubt := false
 		for attempt := 1; ; attempt++ {

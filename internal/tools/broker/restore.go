@@ -7,8 +7,8 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// restore puts values in the place of privacy tokens, for tools that may have them.
-func restore(h Hooks) func(handler) handler {
+// restore replaces privacy tokens by their values, for tools that may receive them.
+func restore(h Hooks) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			if h.Restore == nil {
@@ -19,7 +19,7 @@ func restore(h Hooks) func(handler) handler {
 				return Result{}, fail(c, errcode.Forbidden, "%v", err)
 			}
 			if !json.Valid(args) {
-				return Result{}, fail(c, errcode.Internal, "the privacy filter left no JSON")
+				return Result{}, fail(c, errcode.Internal, "the privacy filter returned invalid JSON")
 			}
 			c.Args = args
 			return next(ctx, c)

@@ -11,12 +11,13 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// span shows the call in the task's trace: which tool and how it ended, never what was said.
-func span(cfg Config) func(handler) handler {
+// span traces the call: its tool and outcome, but neither arguments nor result.
+func span(cfg Config) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			ctx, s := cfg.Tracer.Start(ctx, "tool.call", trace.WithAttributes(
-				attribute.String("tool.server", text.Printable(c.Server)), attribute.String("tool.name", text.Printable(c.Tool))))
+				attribute.String("tool.server", text.Printable(c.Server)),
+				attribute.String("tool.name", text.Printable(c.Tool))))
 			defer s.End()
 			r, err := next(ctx, c)
 			s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))

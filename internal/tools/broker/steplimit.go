@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -10,13 +11,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// checker checks values against one schema, which comes from outside: what takes more than maxSteps
-// is not checked to its end. References make a few lines of schema, and nested lists a few bytes of
-// value, come to more than anybody could wait for, and the library takes no context.
+// boundedSchema validates values against an untrusted schema, in at most maxSteps steps: with references
+// a short schema, and with nested lists a short value, can take practically unlimited time, and the
+// library does not take a context.
 type boundedSchema struct {
 	schema *jsonschema.Schema
 
-	mu        sync.Mutex // one check at a time: they share left
+	mu        sync.Mutex // held by validate: validations share stepsLeft
 	stepsLeft int
 }
 
@@ -24,14 +25,14 @@ const maxSteps = 300_000
 
 var errSteps = errors.New("too many steps")
 
-// newChecker adds the count to each schema that is reached. It is where formats are checked: before
-// anything that leads to another schema.
+// newBoundedSchema adds a step counter to each schema that s reaches. It hooks into format validation,
+// which the library does before it follows any reference.
 func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
 	c := &boundedSchema{schema: s}
 	seen := map[*jsonschema.Schema]bool{}
 	var visit func(v reflect.Value)
 	visit = func(v reflect.Value) {
-		switch v.Kind() { //nolint:exhaustive // the others hold no schemas
+		switch v.Kind() { //nolint:exhaustive // other kinds contain no schemas
 		case reflect.Interface:
 			visit(v.Elem())
 		case reflect.Slice:
@@ -67,12 +68,12 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	was := s.Format
 	format := &jsonschema.Format{Name: "any"}
 	if was != nil {
-		format.Name = strings.ReplaceAll(was.Name, "regex", "pattern") // the name regex never gets to Validate
+		format.Name = strings.ReplaceAll(was.Name, "regex", "pattern") // the library never calls Validate of "regex"
 	}
 	format.Validate = func(v any) error {
 		c.stepsLeft--
 		if list, ok := v.([]any); ok && s.UniqueItems {
-			c.stepsLeft -= len(list) * len(list) / 100 // each is compared with each
+			c.stepsLeft -= len(list) * len(list) / 100 // all pairs are compared
 		}
 		if c.stepsLeft < 0 {
 			return errSteps
@@ -85,7 +86,8 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	s.Format = format
 }
 
-// check returns what is wrong with the value, as far as it was checked; a nil checker takes anything.
+// validate returns the validation error of a value. A nil schema, and one that takes more than maxSteps,
+// accept any value.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil
@@ -95,13 +97,14 @@ func (c *boundedSchema) validate(v any) error {
 	c.stepsLeft = maxSteps
 	err := c.schema.Validate(v)
 	if c.stepsLeft < 0 {
-		return nil // the server will have to judge by itself
+		return nil // left to the server
 	}
 	return err
 }
 
-// countable reports whether newChecker reaches all that a check may lead to.
+// countable reports whether newBoundedSchema reaches every schema that a validation can reach.
 func countable(doc any) bool {
 	text, err := json.Marshal(doc)
-	return err == nil && !strings.Contains(string(text), `"$dynamicRef"`) && !strings.Contains(string(text), `"$recursiveRef"`)
+	return err == nil &&
+		!bytes.Contains(text, []byte(`"$dynamicRef"`)) && !bytes.Contains(text, []byte(`"$recursiveRef"`))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// upstream makes the call, and says of a failure what the layers need to know of it.
+// upstream makes the call and converts its errors.
 func upstream(cfg Config) handler {
 	return func(ctx context.Context, c Call) (Result, error) {
 		res, err := cfg.Upstream(ctx, tools.Request{
@@ -23,15 +23,16 @@ func upstream(cfg Config) handler {
 }
 
 var codes = map[tools.Reason]string{
-	tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout, tools.TooLarge: errcode.ResultTooLarge,
-	tools.Drifted: errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
+	tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout,
+	tools.TooLarge: errcode.ResultTooLarge,
+	tools.Drifted:  errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
 }
 
 func translate(ctx context.Context, c Call, err error) error {
 	u, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
 		if ctx.Err() != nil {
-			return context.Cause(ctx) // the call may be under way: neither an answer nor "not made"
+			return context.Cause(ctx) // the call may have been made
 		}
 		return err
 	}
@@ -42,10 +43,10 @@ func translate(ctx context.Context, c Call, err error) error {
 	}
 	switch u.Reason {
 	case tools.Drifted:
-		e.Hint = "its tools have to be generated and approved again"
+		e.Hint = "generate and approve the server's tools again"
 	case tools.Lost, tools.Timeout:
 		if c.def.Annotations.Mutates() {
-			e.Hint = "whether the call was carried out is not known"
+			e.Hint = "the call may have taken effect"
 		}
 	case tools.Down, tools.TooLarge, tools.Refused, tools.Protocol:
 	}

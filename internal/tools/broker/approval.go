@@ -1,0 +1,79 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// Approver asks people to approve a call, and blocks until they answer or the request expires; the wait
+// counts as time of the call. If it returns an error, the call is not made. It may be called concurrently,
+// and again for the same call in a later run of the task: then an earlier answer still holds.
+type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
+
+// ApprovalRequest is a call that needs approval.
+type ApprovalRequest struct {
+	Task         Task
+	Call         string // the name of the call within its task, the same in every run
+	Server, Tool string
+	Signature    string          // of the tool, in Python
+	Args         json.RawMessage // as the program gave them, with privacy tokens; use Preview to display them
+	ArgsHash     string
+}
+
+// Approval is the outcome of an ApprovalRequest.
+type Approval struct {
+	State  ApprovalState
+	By     string // who answered
+	Reason string
+}
+
+// ApprovalState is the outcome of an approval request.
+type ApprovalState string
+
+// The outcomes.
+const (
+	Granted ApprovalState = "approved"
+	Denied  ApprovalState = "denied"
+	Expired ApprovalState = "expired" // without an answer
+)
+
+// awaitApproval returns nil once the call is approved and the audit has a record of that.
+func awaitApproval(ctx context.Context, cfg Config, c Call) error {
+	const required = "approval_required: this call needs approval"
+	if cfg.Hooks.Approve == nil {
+		return fail(c, errcode.ApprovalRequired, required+", and the fleet does not ask for it").
+			hint("an operator can set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
+	}
+	r := ApprovalRequest{
+		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature,
+		Args: c.originalArgs, ArgsHash: c.key.ArgsHash,
+	}
+	a, err := cfg.Hooks.Approve(ctx, r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fail(c, errcode.ApprovalRequired, required+", and the request for it failed: %v", err)
+	}
+	if c.record != nil {
+		c.record.Call, c.record.Approval, c.record.ApprovedBy = r.Call, a.State, a.By
+		if err := cfg.Audit.Decided(ctx, *c.record); err != nil {
+			return fail(c, errcode.Internal, "the call was not made: its approval could not be audited")
+		}
+	}
+	switch a.State {
+	case Granted:
+		return nil
+	case Denied:
+		message := "the call was denied by " + a.By
+		if a.Reason != "" {
+			message += ": " + a.Reason
+		}
+		return fail(c, errcode.Forbidden, "%s", message)
+	case Expired:
+	}
+	return fail(c, errcode.ApprovalRequired, required+", and none was given in time").
+		hint("run the task again when somebody can approve it")
+}
