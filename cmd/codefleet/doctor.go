@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -18,11 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/worker"
 )
 
 // finding is one row of doctor.
@@ -121,7 +121,7 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 
 // memory compares what there is with what as many tasks as there are slots may ask for.
 func (p *patient) memory(context.Context) finding {
-	total, most, slots := assembly.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
+	total, most, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
 		return finding{"memory", good, "not counted here", ""}
 	}
@@ -161,11 +161,11 @@ const tooOld = 365 * 24 * time.Hour
 
 func (p *patient) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
-	path, err := assembly.Runsc(p.Config)
+	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
 		return finding{name, good, "the gVisor engine is not there, and not asked for", ""}
 	}
-	if _, other := assembly.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
+	if _, other := sandbox.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
 		return finding{name, warning, "the gVisor engine is not there, to be used where microsandbox does not boot", install}
 	}
 	if err != nil {
@@ -228,14 +228,14 @@ func (p *patient) microsandbox(ctx context.Context) finding {
 	if kind == "microsandbox" {
 		bad = problem
 	}
-	path, err := assembly.Msb(p.Config)
+	path, err := sandbox.Msb(p.Config)
 	if err != nil && kind == "auto" && p.Execution.Msb == "" {
 		return finding{name, good, "not there; where hardware virtualisation works it would make stronger sandboxes", ""}
 	}
 	if err != nil {
 		return trouble(name, bad, err)
 	}
-	driver, err := assembly.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
+	driver, err := sandbox.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return trouble(name, bad, err)
 	}
@@ -248,7 +248,7 @@ func (p *patient) microsandbox(ctx context.Context) finding {
 }
 
 // msbDir is that of the first worker, so that an image is fetched once for both.
-func (p *patient) msbDir() string { return filepath.Join(p.Data, "w0", assembly.MsbDir) }
+func (p *patient) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
 
 // trouble is a finding from an error, with its reason and its fix apart where it has them.
 func trouble(name, status string, err error) finding {
@@ -268,7 +268,7 @@ func (p *patient) boot(ctx context.Context) finding {
 	}
 	defer os.RemoveAll(dir)
 	begun := time.Now()
-	box, err := assembly.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
+	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return trouble(name, problem, err)
 	}
@@ -278,8 +278,8 @@ func (p *patient) boot(ctx context.Context) finding {
 		return finding{name, problem, "a box does not boot: " + err.Error(), "see the rows of runsc, python and user namespaces"}
 	}
 	f := finding{name, good, fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s", info.Driver, short(time.Since(begun)), info.Limits, info.Environment), ""}
-	if box.Passed != nil {
-		why := trouble(name, warning, box.Passed)
+	if box.Rejected != nil {
+		why := trouble(name, warning, box.Rejected)
 		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+why.Detail, cmp.Or(why.Fix, "execution.sandbox_type: gvisor, if that is as it should be")
 	}
 	if !info.MultiTenant {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -86,7 +86,7 @@ func (p *patient) secretsInUse(ctx context.Context) []finding {
 	if err != nil {
 		return []finding{{name, warning, unknown + err.Error(), ""}}
 	}
-	look := assembly.Collect(p.Config)
+	look := storage.CollectOptions(p.Config)
 	look.DryRun = true
 	found := map[string]maintenance.GCResult{} // by tenant
 	var out []finding
@@ -127,5 +127,5 @@ func (p *patient) workspaces() (*state.Store, error) {
 			return nil, err
 		}
 	}
-	return assembly.Store(c, "", slog.New(slog.DiscardHandler))
+	return storage.Open(c, "", slog.New(slog.DiscardHandler))
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/environments"
 	"github.com/codefleet/codefleet/internal/executor"
 )
@@ -26,13 +26,13 @@ func (p *patient) pools(ctx context.Context) []finding {
 	}
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.DiscardHandler)
-	box, err := assembly.Choose(ctx, p.Config, p.msbDir(), dir, log)
+	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
 		return nil // the row of the sandbox says so
 	}
 	defer func() { _ = box.Close() }() // dir goes as a whole
 	var found []finding
-	all := environments.New(environments.Options{Config: p.Config, Driver: box.Sandbox, Info: box.Info, Log: log})
+	all := environments.New(environments.Options{Config: p.Config, Driver: box.Driver, Info: box.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
 		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))

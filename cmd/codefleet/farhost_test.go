@@ -25,7 +25,7 @@ func farWorker() {
 			err := p.Connect(ctx)
 			return p.Queue, err
 		}
-		err = assembly.RunWorker(ctx, work, assembly.WorkerParts{
+		err = process.RunWorker(ctx, work, assembly.WorkerOptions{
 			Config: p.Config, Version: "test", Telemetry: p.Telemetry, Join: join, Ready: func() {},
 		})
 		err = errors.Join(err, p.Close())

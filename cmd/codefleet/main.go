@@ -12,8 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/process"
 )
 
 // version is set at build time.
@@ -26,7 +26,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,
-		worker: assembly.RunWorker,
+		worker: process.RunWorker,
 	}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/queue"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -21,7 +22,7 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
-	o, err := assembly.Jobs(c, t, "codefleet doctor")
+	o, err := queue.Options(c, t, "codefleet doctor")
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
@@ -39,13 +40,13 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 // probeStore tries what the workspaces need of the object store that the settings name.
 func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	const name = "object store"
-	store, err := assembly.Store(c, "", slog.New(slog.DiscardHandler))
+	store, err := storage.Open(c, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
 	found, err := heads.Probe(ctx, store.Repo().Bucket)
 	if errors.Is(err, objects.ErrUnsafe) {
-		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + assembly.WaysOut(found)}
+		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + storage.SafeModes(found)}
 	}
 	if err != nil {
 		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
@@ -38,7 +38,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 				return err
 			}
 			var said lastWords
-			upstreams, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: said.hear})
+			upstreams, err := tooling.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: said.hear})
 			if err != nil {
 				return err
 			}

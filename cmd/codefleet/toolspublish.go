@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -69,7 +69,7 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 	if c.S3.Endpoint == "" {
 		return published{}, nil, errNoBucket
 	}
-	bucket := assembly.CatalogueObjects(c)
+	bucket := storage.CatalogueObjects(c)
 	var snap *tools.Listing
 	var err error
 	if version != "" {

@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/process"
 )
@@ -55,7 +57,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	if err := p.Connect(ctx); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	box, err := assembly.Toolbox(p.Config, assembly.CatalogueObjects(p.Config), p.Telemetry.Logger)
+	box, err := tooling.Toolbox(p.Config, storage.CatalogueObjects(p.Config), p.Telemetry.Logger)
 	if err == nil {
 		err = box.Join(p.Queue)
 	}

@@ -105,11 +105,24 @@ var imports = map[string][]string{
 	"internal/ingest":          {"schemas", "internal/jobs", "internal/apierror", "internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection"},
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
-	"internal/assembly":        {"schemas", "servers", "client", "internal/..."},
-	"internal/process":         {"internal/assembly", "internal/bridge", "internal/config", "internal/jobs", "internal/telemetry"},
-	"internal/worker":          {"schemas", "internal/..."},
-	"internal/up":              {"schemas", "client", "internal/..."},
-	"internal/bench":           {"schemas", "client", "internal/..."},
+	"internal/assembly": {
+		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress", "internal/environments",
+		"internal/executor", "internal/executor/drivers", "internal/ingest", "internal/jobs", "internal/pipeline",
+		"internal/pluginhost", "internal/state",
+		"internal/telemetry", "internal/worker",
+	},
+	"internal/assembly/queue":   {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},
+	"internal/assembly/storage": {"schemas", "internal/assembly/queue", "internal/config", "internal/executor", "internal/jobs", "internal/objects", "internal/state/...", "internal/state", "internal/telemetry"},
+	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
+	"internal/assembly/models":  {"internal/config", "internal/codegen", "internal/selection", "internal/toolsearch"},
+	"internal/assembly/tooling": {
+		"internal/assembly/models", "internal/config", "internal/executor", "internal/objects", "internal/pipeline",
+		"internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
+	},
+	"internal/process": {"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config", "internal/jobs", "internal/telemetry", "internal/worker"},
+	"internal/worker":  {"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir", "internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/tools/broker", "internal/toolsearch"},
+	"internal/up":      {"schemas", "client", "internal/..."},
+	"internal/bench":   {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 	"internal/up/uptest": {"client", "internal/assembly", "internal/config", "internal/telemetry", "internal/up"},
@@ -243,8 +256,8 @@ func check(pkg, imported string, test bool) string {
 
 // testFixture: tests of what sits on the queue or the store start real ones.
 func testFixture(pkg, ours string) bool {
-	sits := []string{"internal/toolbox", "internal/jobs", "internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
-	fixtures := []string{"client", "internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
+	sits := []string{"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs", "internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
+	fixtures := []string{"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
 	}

@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
 )
 
@@ -120,7 +120,7 @@ func (o Options) run(ctx context.Context, s Scenario) (*Report, error) {
 func (b *Bench) findEngine() error {
 	c, err := b.Settings(b.dir)
 	if err == nil {
-		b.runsc, err = assembly.Runsc(c)
+		b.runsc, err = sandbox.Runsc(c)
 	}
 	return err
 }

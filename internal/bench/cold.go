@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -36,7 +36,7 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	driver, err := assembly.Driver(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	driver, err := sandbox.GVisor(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

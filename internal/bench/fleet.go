@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,13 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/queue"
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/up"
 	"github.com/codefleet/codefleet/internal/worker"
@@ -49,7 +55,7 @@ func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run
 
 // StartClient starts a fleet and a client of its first tenant; stop ends both.
 func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
-	f, end, err := b.StartFleet(ctx, change, assembly.RunWorker)
+	f, end, err := b.StartFleet(ctx, change, process.RunWorker)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +97,7 @@ func (b *Bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 	if err != nil {
 		return nil, nil, err
 	}
-	driver, err := assembly.Driver(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
+	driver, err := sandbox.GVisor(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,23 +138,32 @@ func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
 	return nil
 }
 
-// severalTenants is assembly.RunWorker without its refusal to let tenants share a host whose /usr they
+// severalTenants is process.RunWorker without its refusal to let tenants share a host whose /usr they
 // all see: here they are one person.
-func severalTenants(accept, work context.Context, p assembly.WorkerParts) (err error) {
+func severalTenants(accept, work context.Context, p assembly.WorkerOptions) (err error) {
 	c, t := p.Config, p.Telemetry
-	driver, err := assembly.Driver(c, filepath.Join(c.Data, "g"), t.Logger)
+	driver, err := sandbox.GVisor(c, filepath.Join(c.Data, "g"), t.Logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	return worker.Run(accept, work, worker.Options{
-		Name: c.Worker.Name, Version: p.Version, Pools: c.TakesFrom(), Slots: c.Slots(),
-		Attempts: c.Queue.Attempts, AckWait: c.Queue.AckWait, Policy: assembly.Policy(c),
-		Pool: executor.PoolOptions{
-			MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
-			Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB,
+	o := executor.PoolOptions{
+		MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
+		Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
+	}
+	o.Max = cmp.Or(o.Max, c.Slots()+o.TotalReady())
+	pool, err := executor.NewPool(driver, o)
+	if err != nil {
+		return err
+	}
+	return worker.Run(accept, work, worker.Parts{
+		Version: p.Version,
+		Queue: jobs.WorkerOptions{
+			Name: c.Worker.Name, Pools: c.TakesFrom(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
+			AckWait: c.Queue.AckWait, Policy: queue.Policy(c), Log: t.Logger,
 		},
-		Driver: driver, Join: assembly.Join(c, filepath.Join(c.Data, "cache"), t, p.Join),
-		Log: t.Logger, Tracer: t.TracerProvider, Meter: t.MeterProvider, Ready: p.Ready,
+		Pipeline: pipeline.Parts{Pool: pool, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline")},
+		Join:     assembly.Join(c, filepath.Join(c.Data, "cache"), t, p.Join),
+		Meter:    t.MeterProvider, Ready: p.Ready,
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
@@ -38,7 +38,7 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 		slots = c.Slots()
 		most = slots + readyBoxes
 		c.Execution.MaxBoxes = most
-	}, assembly.RunWorker)
+	}, process.RunWorker)
 	if err != nil {
 		return err
 	}

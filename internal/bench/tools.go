@@ -14,9 +14,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
@@ -65,7 +66,7 @@ func (b *Bench) brokered(ctx context.Context) (err error) {
 			{Name: "slow", URL: url},
 		}
 		prepared = approveAll(ctx, c)
-	}, assembly.RunWorker)
+	}, process.RunWorker)
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func approveAll(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	m, err := assembly.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+	m, err := tooling.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

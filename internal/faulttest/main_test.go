@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/s3"
 	"github.com/codefleet/codefleet/internal/state/statetest"
@@ -148,14 +149,16 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	err = worker.Run(ctx, ctx, worker.Options{
-		Name: name, Slots: slots, AckWait: ackWait,
-		Pool: executor.PoolOptions{
-			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"), DiskMB: diskMB,
-			Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace,
-		},
-		Tools:  tools,
-		Driver: driver, Log: quiet(),
+	pool, err := executor.NewPool(driver, executor.PoolOptions{
+		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(faulttest.Getenv("OWNER"), name),
+		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: quiet(),
+	})
+	if err != nil {
+		return err
+	}
+	err = worker.Run(ctx, ctx, worker.Parts{
+		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWait, Log: quiet()},
+		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: quiet()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),

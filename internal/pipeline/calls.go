@@ -15,37 +15,42 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// toolResults is the directory of the workspace in which a tool's images, sounds and large answers
-// appear.
+// toolResults is the directory of the workspace for what tools return as files: images, audio and large
+// results.
 const toolResults = "tool-results"
 
-// calls opens the way of one run's tool calls; nil when the fleet has no tools.
-func (p *Pipeline) calls(ctx context.Context, t *task, tree *state.Tree) (*broker.Execution, error) {
-	if t.tools == nil {
+// openCalls returns the broker of one execution's tool calls; nil when the fleet has no tools. deadline
+// is that of the program, once it runs.
+func (p *Pipeline) openCalls(
+	ctx context.Context, s steps, tree *state.Tree, deadline func() time.Time,
+) (*broker.Execution, error) {
+	if s.tools.index == nil {
 		return nil, nil
 	}
-	r := t.job.Record
+	r := s.task.job.Record
 	return broker.New(ctx, broker.Config{
 		Task: broker.Task{
-			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: t.allow,
-			Run: max(1, r.Run) + t.runs, RepeatInDoubt: t.result.Repairs > 0, // mends: no call in doubt is mended
+			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
+			Run:           max(1, r.Run) + len(s.attempts),
+			RepeatInDoubt: s.draft.repairs > 0, // a program with a mutating call in doubt is not repaired
 		},
-		Catalogue: t.tools.Snapshot, Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
-		Policy: p.Tools.Policy, Budget: p.Tools.Budget, Schemas: p.schemas,
-		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(t)}, Log: p.Log, Tracer: p.Trace,
+		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
+		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
+		Policy: p.Tools.Policy, Budget: p.Tools.Budget,
+		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(s.task, deadline)},
+		Log:   p.Log, Tracer: p.Tracer,
 	})
 }
 
-// approver puts calls into the task's record, where whoever may answer finds them; nil when nobody is
-// to be asked.
-func (p *Pipeline) approver(t *task) broker.Approver {
+// approver requests approvals through the task's record; nil when the fleet asks for none.
+func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 	if p.Tools.Approval <= 0 {
 		return nil
 	}
 	return func(ctx context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
-		until := earliest(time.Now().Add(p.Tools.Approval), t.deadline.Add(-answerSlack))
+		until := earlier(time.Now().Add(p.Tools.Approval), deadline().Add(-approvalMargin))
 		if end, ok := ctx.Deadline(); ok {
-			until = earliest(until, end.Add(-answerSlack))
+			until = earlier(until, end.Add(-approvalMargin))
 		}
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: until.UTC(),
@@ -55,18 +60,18 @@ func (p *Pipeline) approver(t *task) broker.Approver {
 	}
 }
 
-// answerSlack is left of the time of a call, and of the program, once nobody answers any more: for the
-// program to hear of it.
-const answerSlack = 500 * time.Millisecond
+// approvalMargin is how long before the deadline of its call, and of the program, an approval expires:
+// the program still learns that it did.
+const approvalMargin = 500 * time.Millisecond
 
-func earliest(a, b time.Time) time.Time {
+func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}
 	return b
 }
 
-// spill writes parts of answers into the workspace.
+// spill writes parts of tools' results into the workspace.
 func spill(tree *state.Tree) broker.Spill {
 	var mu sync.Mutex
 	return func(_ context.Context, name, _ string, data []byte) (string, error) {
@@ -77,17 +82,13 @@ func spill(tree *state.Tree) broker.Spill {
 	}
 }
 
-// callHook makes a tool call of a program.
-type callHook func(context.Context, executor.Call) (json.RawMessage, error)
-
-// hook is the executor's side of the calls.
-func (p *Pipeline) hook(t *task, calls *broker.Execution) callHook {
-	if calls == nil {
-		return nil
-	}
+// callHook is the executor's hook for tool calls.
+func (p *Pipeline) callHook(
+	t task, calls *broker.Execution,
+) func(context.Context, executor.Call) (json.RawMessage, error) {
 	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
-		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.progress(ctx, c)}
-		r, err := calls.Call(ctx, p.plugged(ctx, t, call))
+		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c)}
+		r, err := calls.Call(ctx, p.reviewCall(ctx, t, call))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
 			err = &executor.CallError{Code: e.Code, Err: e}
 		}
@@ -95,23 +96,14 @@ func (p *Pipeline) hook(t *task, calls *broker.Execution) callHook {
 	}
 }
 
-// local lists the calls that a program says it made in its box.
-func local(calls *broker.Execution) func(executor.LocalCall) {
-	if calls == nil {
-		return nil
-	}
-	return func(c executor.LocalCall) { calls.AddLocal(c.Server, c.Tool, c.MS, c.OK) }
-}
+// progressInterval is the shortest time between two progress events of one call.
+const progressInterval = 500 * time.Millisecond
 
-// progressEvery is the least time between two lines of progress of one call: a server may tell as
-// often as it likes.
-const progressEvery = 500 * time.Millisecond
-
-// progress shows how far a long call is, as the server tells it.
-func (t *task) progress(ctx context.Context, c executor.Call) func(string, float64, float64) {
+// emitProgress emits how far a long call is, as its server reports it.
+func (t task) emitProgress(ctx context.Context, c executor.Call) func(string, float64, float64) {
 	var last time.Time
 	return func(message string, done, total float64) {
-		if time.Since(last) < progressEvery {
+		if time.Since(last) < progressInterval {
 			return
 		}
 		last = time.Now()
@@ -126,34 +118,22 @@ func (t *task) progress(ctx context.Context, c executor.Call) func(string, float
 	}
 }
 
-// closeCalls waits until the journal has what it was given, so that another run finds it, and until
-// the calls are on record.
+// closeCalls waits until the journal and the audit have stored the calls, so that the next run finds
+// them.
 func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	if calls == nil {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer stop()
 	return calls.Close(ctx)
 }
 
-// called fills in which calls the run made.
-func (t *task) called(calls *broker.Execution) {
-	if calls == nil {
-		return
-	}
-	entries := calls.Calls()
-	t.entries = entries
-	t.timing.Tools = busy(entries)
-	t.result.Tools.Calls = nil
-	for _, e := range entries {
-		t.result.Tools.Calls = append(t.result.Tools.Calls, schemas.ToolCall{Server: e.Server, Tool: e.Tool, MS: e.MS, OK: e.OK, Replayed: e.Replayed})
-	}
-}
-
-// busy is the time in which at least one call was under way, in milliseconds.
+// busy is the time in which at least one call was running, in milliseconds.
 func busy(entries []broker.AuditRecord) (ms float64) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.AuditRecord) int { return a.Started.Compare(b.Started) })
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.AuditRecord) int {
+		return a.Started.Compare(b.Started)
+	})
 	var until time.Time
 	for _, e := range entries {
 		end := e.Started.Add(time.Duration(e.MS * float64(time.Millisecond)))

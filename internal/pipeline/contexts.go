@@ -9,7 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// cancellable is ctx for the executor: a task that its owner cancels gets a verdict.
+// cancellable returns ctx for the executor: when the caller cancels the task, the execution ends with a
+// verdict.
 func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -22,18 +23,18 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	return running, func() { stop(); cancel(nil) }
 }
 
-// fenced is ctx for a commit: once begun, only a lost lease stops it.
-func fenced(ctx context.Context) (context.Context, context.CancelFunc) {
-	committing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+// untilLeaseLost returns ctx for what is finished once begun: only a lost lease ends it.
+func untilLeaseLost(ctx context.Context) (context.Context, context.CancelFunc) {
+	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
 			cancel(cause)
 		}
 	})
-	return committing, func() { stop(); cancel(nil) }
+	return finishing, func() { stop(); cancel(nil) }
 }
 
-// orCause prefers the reason why a context ended to the news that it did.
+// orCause adds the reason why ctx ended to err.
 func orCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w (%w)", cause, err)

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// output turns the program's bytes into text, piece by piece: a character that was cut in two by the
-// pipe waits for its rest, and what is not UTF-8 is replaced.
+// output turns the program's bytes into text, piece by piece. It holds back the first bytes of a character
+// that the pipe has split, and replaces invalid UTF-8.
 type output struct {
 	emit func(stream, text string)
 	rest map[string][]byte

@@ -7,85 +7,96 @@ import (
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// repairable reports whether a failed program is the model's, and may be tried again. When nobody
-// knows what became of a call that changes something, it may not: it could be made twice.
-func (t *task) repairable() bool {
-	if t.result.Status != schemas.Failed || t.repairs <= 0 {
+// repairable reports whether the program failed, is the model's and may be corrected by it. After a
+// mutating call whose effect is in doubt it may not: the corrected program could make the call twice.
+func (s steps) repairable(a attempt) bool {
+	failed := a.outcome.Status == schemas.Failed || a.commit.refused != nil
+	if !failed || a.commit.earlier != nil || s.draft.repairsLeft <= 0 {
 		return false
 	}
-	for _, e := range t.entries {
-		if inDoubt(e.Code) && t.mutates(e) {
+	for _, e := range a.execution.calls {
+		if inDoubt(e.Code) && s.tools.mutates(e) {
 			return false
 		}
 	}
 	return true
 }
 
-// inDoubt reports whether a call that ended with the error code may have taken effect.
+// inDoubt reports whether a call that ended with the error code may have had an effect.
 func inDoubt(code string) bool {
 	switch code {
-	case errcode.InDoubt, errcode.Timeout, errcode.Unavailable, errcode.ResultTooLarge, errcode.OverBudget, errcode.Internal:
+	case errcode.InDoubt, errcode.Timeout, errcode.Unavailable,
+		errcode.ResultTooLarge, errcode.OverBudget, errcode.Internal:
 		return true
 	}
 	return false
 }
 
-func (t *task) mutates(e broker.AuditRecord) bool {
-	tool, err := t.tools.Snapshot.Lookup(e.Server, e.Tool)
-	return err == nil && tool.Annotations.Mutates()
-}
-
-// repair asks the model for a corrected program after its own failed. It reports whether there is
-// one to run. What the failed run's calls changed is not done again: equal calls are answered from
-// the journal, and the model is told of them.
-func (p *Pipeline) repair(ctx context.Context, t *task) (again bool, err error) {
-	if !t.repairable() {
-		return false, nil
+// repair returns the draft for the next attempt, or the same draft and false when there is none. What the
+// calls of failed attempts changed is not changed again: equal calls are answered from the journal, and
+// the model learns of them.
+func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool, err error) {
+	d = s.draft
+	if !s.repairable(s.attempts[len(s.attempts)-1]) {
+		return d, false, nil
 	}
-	defer t.clock(&t.timing.Generate)()
-	ctx, span := p.Trace.Start(ctx, "repair")
+	defer measure(&d.generateMS)()
+	ctx, span := p.Tracer.Start(ctx, "repair")
 	defer span.End()
-	t.job.Emit(ctx, schemas.Progress{Stage: "repair"})
-	t.repairs--
-	budgets, err := p.budgets(ctx, t)
+	s.task.job.Emit(ctx, schemas.Progress{Stage: "repair"})
+	d.repairsLeft--
+	budgets, err := p.Codegen.budgets(ctx, s.task.ref.Tenant, d)
 	if err != nil {
-		return false, fmt.Errorf("read the budget of tenant %s: %w", t.ref.Tenant, orCause(ctx, err))
+		return d, false, err
 	}
-	program, err := t.writer.Repair(ctx, t.request, t.failure(), codegen.Call{Progress: p.answer(ctx, t), Budgets: budgets})
-	p.spent(ctx, t, program.Usage)
+	program, err := d.writer.Repair(ctx, d.request, s.failure(), codegen.Call{
+		Progress: s.task.emitModel(ctx, d), Budgets: budgets,
+	})
+	d.usage = p.charge(ctx, s.task, d.usage, program.Usage)
 	if ctx.Err() != nil {
-		return false, orCause(ctx, ctx.Err())
+		return d, false, orCause(ctx, ctx.Err())
 	}
 	if err != nil {
-		t.repairs = 0
-		t.finding("model", "the failed program was not repaired: "+err.Error())
-		return false, nil
+		d.repairsLeft = 0
+		d.findings = append(slices.Clip(d.findings),
+			warning("model", "the failed program was not repaired: "+err.Error()))
+		return d, false, nil
 	}
-	if err := t.job.SaveProgram(ctx, program.Code, codegen.ByModel); err != nil {
-		return false, err
+	if err := s.task.job.SaveProgram(ctx, program.Code, codegen.ByModel); err != nil {
+		return d, false, err
 	}
-	t.code = program.Code
-	t.result.Repairs++
-	return true, nil
+	d.code = program.Code
+	d.repairs++
+	return d, true, nil
 }
 
-// failure is what the model is told about its program, and about what this and the programs before it have changed.
-func (t *task) failure() codegen.Failure {
-	f := codegen.Failure{Program: t.code}
-	if e := t.result.Error; e != nil {
+// failure is what the model learns about its failed program, and about what all attempts changed.
+func (s steps) failure() codegen.Failure {
+	f := codegen.Failure{Program: s.draft.code}
+	if e := s.attempts[len(s.attempts)-1].failed(); e != nil {
 		f.Error = fmt.Sprintf("%s: %s\n%s", e.Code, e.Message, e.Cause)
 	}
-	for _, e := range t.entries {
-		if e.OK && !e.Local && t.mutates(e) {
-			if done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.ArgsExcerpt, e.ResultExcerpt); !slices.Contains(t.done, done) {
-				t.done = append(t.done, done)
+	for _, a := range s.attempts {
+		for _, e := range a.execution.calls {
+			if !e.OK || e.Local || !s.tools.mutates(e) {
+				continue
+			}
+			done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.ArgsExcerpt, e.ResultExcerpt)
+			if !slices.Contains(f.Done, done) {
+				f.Done = append(f.Done, done)
 			}
 		}
 	}
-	f.Done = t.done
 	return f
+}
+
+// failed is why the attempt did not succeed; nil when it did.
+func (a attempt) failed() *schemas.Error {
+	if a.commit.refused != nil {
+		return a.commit.refused
+	}
+	return a.outcome.Error
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/queue"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -67,7 +68,7 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 
 // Connect connects to the queue, waiting for it until ctx ends.
 func (p *Process) Connect(ctx context.Context) error {
-	o, err := assembly.Jobs(p.Config, p.Telemetry, "codefleet "+p.program.Name)
+	o, err := queue.Options(p.Config, p.Telemetry, "codefleet "+p.program.Name)
 	if err != nil {
 		return err
 	}

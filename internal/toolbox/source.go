@@ -44,17 +44,17 @@ type publishedOr struct {
 }
 
 func (p *publishedOr) Read(ctx context.Context) (*tools.Listing, error) {
-	snap, err := p.published.Read(ctx)
+	listing, err := p.published.Read(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.local.Read(ctx)
 	}
-	return snap, err
+	return listing, err
 }
 
 func (p *publishedOr) Unpack(ctx context.Context, dir string) (tools.Version, *tools.Listing, error) {
-	v, snap, err := p.published.Unpack(ctx, dir)
+	v, listing, err := p.published.Unpack(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.local.Unpack(ctx, dir)
 	}
-	return v, snap, err
+	return v, listing, err
 }

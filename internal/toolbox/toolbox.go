@@ -46,8 +46,8 @@ type Toolbox struct {
 
 // view is the catalogue that a tenant sees, and what it was made of.
 type view struct {
-	base, snap *tools.Listing
-	overlay    *tools.Overlay
+	base, listing *tools.Listing
+	overlay       *tools.Overlay
 }
 
 // New returns a toolbox.
@@ -63,7 +63,7 @@ func New(o Options) *Toolbox {
 func (b *Toolbox) Source() tools.Source { return b.o.Source }
 
 // Index returns the index of a catalogue, which searches share.
-func (b *Toolbox) Index(snap *tools.Listing) *toolsearch.Index { return b.search.Index(snap) }
+func (b *Toolbox) Index(listing *tools.Listing) *toolsearch.Index { return b.search.Index(listing) }
 
 // Join connects the toolbox to the queue: from then on it knows the tools that tenants' processes
 // register, and the history of tenants' tasks.
@@ -106,7 +106,7 @@ func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
 }
 
 // Read returns the catalogue as the tenant sees it now, with the tools that it may call and no others.
-// It returns the same Snapshot until something changes.
+// It returns the same Listing until something changes.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
 	if base == nil {
@@ -121,26 +121,26 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 		if slices.Contains(allow, "*") {
 			return base, nil
 		}
-		key = "\x00" + strings.Join(allow, "\x00") // tenants with the same list share a Snapshot and its index
+		key = "\x00" + strings.Join(allow, "\x00") // tenants with the same list share a Listing and its index
 	}
 	v := b.views[key]
 	if v.base != base || v.overlay != overlay {
-		snap := base
+		listing := base
 		if overlay != nil {
-			if snap, _, err = tools.Extend(base, overlay); err != nil {
+			if listing, _, err = tools.Extend(base, overlay); err != nil {
 				return nil, err
 			}
 		}
-		snap = snap.Filter(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
-		v = view{base: base, overlay: overlay, snap: snap}
+		listing = listing.Filter(func(server, tool string) bool { return broker.Allowed(allow, server, tool) })
+		v = view{base: base, overlay: overlay, listing: listing}
 		b.views[key] = v
 	}
-	return v.snap, nil
+	return v.listing, nil
 }
 
 // Search finds tools of the tenant's catalogue. After Join it uses the history of the tenant's tasks.
 func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
-	snap, err := b.Read(ctx, tenant)
+	listing, err := b.Read(ctx, tenant)
 	if err != nil {
 		return selection.Response{}, err
 	}
@@ -150,7 +150,7 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 	if history != nil {
 		r.History = history.Past(ctx, tenant)
 	}
-	return b.search.Index(snap).Select(ctx, r)
+	return b.search.Index(listing).Select(ctx, r)
 }
 
 // Upstream routes a call: to the MCP servers of the fleet, or for every other server to the tenant's

@@ -45,7 +45,7 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go e.Run(ctx)
-		s := newIndex(shipped(t).Snapshot, e)
+		s := newIndex(shipped(t).Listing, e)
 		pick := func() ([]string, string) {
 			t.Helper()
 			ids, degraded, err := s.Pick(t.Context(), wanted("Open the parasol", nil))
@@ -85,7 +85,7 @@ func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go e.Run(ctx)
-		s := newIndex(shipped(t).Snapshot, e)
+		s := newIndex(shipped(t).Listing, e)
 		pick := func(task string) (degraded string) {
 			t.Helper()
 			_, degraded, err := s.Pick(t.Context(), wanted(task, nil))

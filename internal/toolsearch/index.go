@@ -17,16 +17,16 @@ import (
 // Index finds tools of one catalogue, among those that a program may call. It is safe for concurrent
 // use.
 type Index struct {
-	Snapshot *tools.Listing
-	Usable   []tools.Tool // those that a program may call
+	Listing *tools.Listing
+	Usable  []tools.Tool // those that a program may call
 
 	ranking func() ranking
 	tokens  func() []int // of the definitions of Usable, as a prompt would hold them
 }
 
-func newIndex(snap *tools.Listing, embeddings *Embeddings) *Index {
-	x := &Index{Snapshot: snap}
-	for _, t := range snap.Tools {
+func newIndex(listing *tools.Listing, embeddings *Embeddings) *Index {
+	x := &Index{Listing: listing}
+	for _, t := range listing.Tools {
 		if t.Usable() {
 			x.Usable = append(x.Usable, t)
 		}

@@ -18,11 +18,11 @@ import (
 // shipped is the index of the modules in this repository.
 func shipped(t *testing.T) *Index {
 	t.Helper()
-	snap, err := tools.OpenCatalogue(filepath.Join("..", "..", "servers"), tools.Options{}).Read(t.Context())
-	if err != nil || len(snap.Tools) != 11 {
-		t.Fatalf("%d tools, %v, want 11", len(snap.Tools), err)
+	listing, err := tools.OpenCatalogue(filepath.Join("..", "..", "servers"), tools.Options{}).Read(t.Context())
+	if err != nil || len(listing.Tools) != 11 {
+		t.Fatalf("%d tools, %v, want 11", len(listing.Tools), err)
 	}
-	return newIndex(snap, nil)
+	return newIndex(listing, nil)
 }
 
 // wanted is a task that may use all tools.

@@ -20,18 +20,18 @@ type Search struct {
 	indexes []*Index // the least recently used first
 }
 
-// maxIndexes bounds the indexes that are kept: one for each Snapshot. Tenants that see the same tools
-// share a Snapshot.
+// maxIndexes bounds the indexes that are kept: one for each Listing. Tenants that see the same tools
+// share a Listing.
 const maxIndexes = 32
 
 // New returns a search by words and embeddings; with nil embeddings by words alone.
 func New(e *Embeddings) *Search { return &Search{embeddings: e} }
 
 // Index returns the index of a catalogue. It is built at its first search.
-func (s *Search) Index(snap *tools.Listing) *Index {
+func (s *Search) Index(listing *tools.Listing) *Index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.IndexFunc(s.indexes, func(x *Index) bool { return x.Snapshot == snap }); i >= 0 {
+	if i := slices.IndexFunc(s.indexes, func(x *Index) bool { return x.Listing == listing }); i >= 0 {
 		found := s.indexes[i]
 		s.indexes = append(slices.Delete(s.indexes, i, i+1), found)
 		return found
@@ -39,7 +39,7 @@ func (s *Search) Index(snap *tools.Listing) *Index {
 	if len(s.indexes) == maxIndexes {
 		s.indexes = slices.Delete(s.indexes, 0, 1)
 	}
-	x := newIndex(snap, s.embeddings)
+	x := newIndex(listing, s.embeddings)
 	s.indexes = append(s.indexes, x)
 	return x
 }

@@ -23,6 +23,9 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/queue"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
@@ -47,7 +50,7 @@ type Options struct {
 
 // Worker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work
 // ends. Its Join waits for the stores; meanwhile it creates its first boxes.
-type Worker func(accept, work context.Context, p assembly.WorkerParts) error
+type Worker func(accept, work context.Context, p assembly.WorkerOptions) error
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -120,7 +123,7 @@ func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan s
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	warm := make(chan struct{})
 	f.part(life, "the worker", func() error {
-		return f.o.Worker(life, work, assembly.WorkerParts{
+		return f.o.Worker(life, work, assembly.WorkerOptions{
 			Config: f.o.Config, Version: f.o.Version, Telemetry: f.o.Telemetry,
 			Join: f.join, Ready: sync.OnceFunc(func() { close(warm) }),
 		})
@@ -190,7 +193,7 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 		return err
 	}
 	f.adopt()
-	options, err := assembly.Jobs(f.o.Config, f.o.Telemetry, "codefleet up")
+	options, err := queue.Options(f.o.Config, f.o.Telemetry, "codefleet up")
 	if err != nil {
 		return err
 	}
@@ -289,7 +292,7 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.tools, err = assembly.Toolbox(f.o.Config, assembly.CatalogueObjects(f.o.Config), f.o.Telemetry.Logger); err != nil {
+	if f.tools, err = tooling.Toolbox(f.o.Config, storage.CatalogueObjects(f.o.Config), f.o.Telemetry.Logger); err != nil {
 		return nil, err
 	}
 	if err := f.tools.Join(f.queue); err != nil {

@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/up"
 	"github.com/codefleet/codefleet/internal/up/uptest"
 )
@@ -40,7 +40,7 @@ func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *
 	tel := uptest.Telemetry()
 	tel.Logger = slog.New(slog.NewTextHandler(log, nil))
 	tel.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	f, c = uptest.Start(t, up.Options{Config: conf, Telemetry: tel, Worker: assembly.RunWorker})
+	f, c = uptest.Start(t, up.Options{Config: conf, Telemetry: tel, Worker: process.RunWorker})
 	return f, c, sync.OnceFunc(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)

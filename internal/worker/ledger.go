@@ -5,20 +5,12 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/pipeline"
 )
 
-// ledger counts tokens by tenant and day of UTC, in the queue's server.
+// ledger is a pipeline.Ledger: it counts tokens by tenant and day of UTC, in the queue's server.
 type ledger struct {
 	queue *jobs.Client
 	limit func(tenant string) int
-}
-
-func (o Options) ledger(queue *jobs.Client) pipeline.Ledger {
-	if o.DailyTokens == nil {
-		return nil
-	}
-	return ledger{queue, o.DailyTokens}
 }
 
 // Left returns what the tenant has not spent today.

@@ -13,6 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mem"
@@ -69,23 +70,27 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	}}
 	store := state.New(bucket, state.Options{Log: quiet})
 	ref := state.Ref{Tenant: "acme", Workspace: "main"}
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: quiet,
+		Trace: func(e executor.PoolEvent) {
+			if e.What == "created" {
+				boxed.Do(func() { close(box) })
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	running.Go(func() {
-		err := worker.Run(ctx, ctx, worker.Options{
-			Name: "w", Pools: []string{"default"}, Slots: 1,
-			Pool: executor.PoolOptions{
-				MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
-				Trace: func(e executor.PoolEvent) {
-					if e.What == "created" {
-						boxed.Do(func() { close(box) })
-					}
-				},
-			},
-			Driver: executortest.Host{}, Log: quiet, Ready: func() { close(ready) },
-			Live: &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
-			Join: func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: queue, Store: store}, nil },
+		err := worker.Run(ctx, ctx, worker.Parts{
+			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1},
+			Pipeline: pipeline.Parts{Pool: pool, Log: quiet},
+			Ready:    func() { close(ready) },
+			Live:     &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
+			Join:     func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: queue, Store: store}, nil },
 		})
 		if err != nil {
 			t.Error(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/worker"
@@ -65,17 +66,20 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 		t.Fatal(err)
 	}
 	store := state.New(mem.New(), state.Options{Log: quiet})
+	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
+		MinReady: 1, Max: 4, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: quiet,
+		Trace: func(e executor.PoolEvent) { f.events <- e },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := worker.Run(ctx, ctx, worker.Options{
-			Name: "w", Pools: []string{"default"}, Slots: 1, Policy: policy, Network: network,
-			Pool: executor.PoolOptions{
-				MinReady: 1, Max: 4, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1,
-				Trace: func(e executor.PoolEvent) { f.events <- e },
-			},
-			Driver: executortest.Host{}, Log: quiet,
-			Join: func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: f.Client, Store: store}, nil },
+		err := worker.Run(ctx, ctx, worker.Parts{
+			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1, Policy: policy},
+			Pipeline: pipeline.Parts{Pool: pool, Network: network, Log: quiet},
+			Join:     func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: f.Client, Store: store}, nil },
 		})
 		if err != nil {
 			t.Error(err)

@@ -1,6 +1,6 @@
-// Package worker is one worker, wired: a pool of warm sandboxes, the pipeline that runs a task in
-// one of them, and the loop that takes tasks from the queue. It keeps nothing that matters: a worker
-// may be killed at any moment, and its tasks run elsewhere.
+// Package worker is one worker: a pool of warm boxes, the pipeline that runs a task in one of them, and
+// the loop that claims tasks from the queue. It keeps no state that matters: a worker may be killed at
+// any moment, and its tasks run elsewhere. The key function is Run.
 package worker
 
 import (
@@ -13,184 +13,157 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/trace"
-	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/codefleet/codefleet/internal/codegen"
-	"github.com/codefleet/codefleet/internal/egress"
-	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
-	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mirror"
-	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Options are what a worker is made of. Join, Driver and Pool.Dir are required.
-type Options struct {
-	Name        string                              // unique in the fleet
-	Version     string                              // of the program, for lists
-	Pools       []string                            // that it takes tasks from
-	Slots       int                                 // tasks at a time
-	Attempts    int                                 // runs of a task that says nothing about it
-	AckWait     time.Duration                       // the same in the whole fleet
-	Limits      func(tenant string) executor.Limits // of a task that says nothing about them; nil: the executor's
-	Policy      jobs.Policy                         // nil: the queue client's
-	Serves      func(tenant string) bool            // whose tasks it takes; nil: everybody's
-	Pool        executor.PoolOptions                // Owner and Log default to the worker's
-	Driver      executor.Driver
+// Parts are what a worker is made of. Pipeline.Pool and Join are required.
+type Parts struct {
+	Version string // of the program, for lists
+
+	// Queue says which tasks the worker claims. Run sets Handler, Prepare, Catalogue, Info and
+	// Tenants.Warm.
+	Queue jobs.WorkerOptions
+
+	// Pipeline runs the tasks. Run sets what needs the fleet: Store, History and Codegen.Ledger, and
+	// Tools.Journal and Tools.Audit where they are nil.
+	Pipeline pipeline.Parts
+
+	DailyTokens func(tenant string) int // limit of model tokens in a day of UTC; nil, and 0: none
 	Join        Join
-	Live        *Live                                  // a directory kept in step with a workspace; nil: none
-	Tools       pipeline.Tools                         // Journal and Audit default to those of the queue
-	Index       func(*tools.Listing) *toolsearch.Index // of the tools
-	Writer      *codegen.Writer                        // nil: programs are written by rules
-	Models      map[string]*codegen.Writer             // those that a task may name, by profile
-	Repairs     int                                    // of a program of a model's
-	TaskTokens  int                                    // of models, that one task may spend; 0: any
-	DailyTokens func(tenant string) int                // of models, in a day of UTC, in the whole fleet; nil, and 0: any
-	Log         *slog.Logger
-	Tracer      trace.TracerProvider
+	Live        *Live    // a directory in sync with a workspace; nil: none
+	Cleaning    Cleaning // the worker's part in garbage collection; zero: none
 	Meter       metric.MeterProvider
-	Ready       func() // called once, when a task would run at once
-
-	Network egress.Options // of runs that may use it
-
-	Cleaning Cleaning        // the worker's share of it; zero: none
-	Plugins  *pluginhost.Set // nil: none
+	Ready       func() // called once, when a task would run at once; may be nil
 }
 
-// mirrorTimeout is how long a worker that stops waits for the mirror of its last commits. The next commit mirrors what
-// is left.
-const mirrorTimeout = 10 * time.Second
-
-// Join reaches the fleet. It is called once, while the first sandboxes are made.
+// Join connects to the fleet. Run calls it once, while the first boxes are created.
 type Join func(context.Context) (Fleet, error)
 
 // Fleet is what a worker shares with others.
 type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
-	Mirror *mirror.Mirror // of Store; nil: there is none
+	Mirror *mirror.Mirror // of Store; nil: none
 }
 
-// Run takes and runs tasks until take ends, then lets those that it has end; when work ends too, they
-// are cut and go back to the queue uncounted. At last it destroys its sandboxes. It returns an error
-// when sandboxes cannot be made on this host or the queue is gone for good.
-func Run(take, work context.Context, opts Options) error {
-	opts = opts.orDefaults()
-	pool, err := executor.NewPool(opts.Driver, opts.Pool)
-	if err != nil {
-		return err
+// mirrorTime bounds how long a worker that stops waits for the mirror of its last commits. The next commit
+// completes the mirror.
+const mirrorTime = 10 * time.Second
+
+// Run claims and runs tasks until accept ends, then waits for running tasks. When work ends too, they are
+// interrupted and requeued, and the interrupted runs do not count as attempts. At last Run destroys the
+// boxes. It returns an error when boxes cannot be created on this host or the connection to the queue is
+// closed.
+func Run(accept, work context.Context, p Parts) error {
+	if p.Meter == nil {
+		p.Meter = noopmetric.NewMeterProvider()
 	}
-	unregister, err := observe(opts.Meter.Meter("codefleet/worker"), pool)
+	if p.Ready == nil {
+		p.Ready = func() {}
+	}
+	if p.Pipeline.Log == nil {
+		p.Pipeline.Log = slog.New(slog.DiscardHandler)
+	}
+	pool := p.Pipeline.Pool
+	unregister, err := observe(p.Meter.Meter("codefleet/worker"), pool)
 	if err != nil {
 		return err
 	}
 	defer unregister()
 
-	boxes, closePool := context.WithCancel(context.WithoutCancel(take))
+	boxes, closePool := context.WithCancel(context.WithoutCancel(accept))
 	defer closePool()
-	take, stopTaking := context.WithCancel(take)
-	defer stopTaking()
+	accept, stopClaiming := context.WithCancel(accept)
+	defer stopClaiming()
 	var poolErr error
 	var running sync.WaitGroup
 	running.Go(func() {
 		poolErr = pool.Run(boxes)
-		stopTaking() // without boxes there is nothing to take tasks for
+		stopClaiming() // without boxes no task can run
 	})
-	fleet, err := opts.Join(take)
+	fleet, err := p.Join(accept)
 	if err == nil {
-		taking := make(chan struct{}) // closed once tasks are taken: a live folder is imported by then
+		claiming := make(chan struct{}) // closed once tasks are claimed; a live directory is imported by then
 		running.Go(func() {
-			for _, part := range []<-chan struct{}{pool.Ready(), taking} {
+			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
 				select {
 				case <-part:
 				case <-boxes.Done():
 					return
 				}
 			}
-			opts.Ready()
+			p.Ready()
 		})
-		running.Go(func() { opts.Cleaning.run(take, fleet.Store, opts.Log) })
-		err = opts.loop(take, work, pool, fleet.Queue, fleet.Store, func() { close(taking) })
-		stopTaking()
+		running.Go(func() { p.Cleaning.run(accept, fleet.Store, p.Pipeline.Log) })
+		err = p.claim(accept, work, fleet, func() { close(claiming) })
+		stopClaiming()
 	}
 	closePool()
 	running.Wait()
-	mirrored, cancel := context.WithTimeout(context.WithoutCancel(take), mirrorTimeout)
+	mirroring, cancel := context.WithTimeout(context.WithoutCancel(accept), mirrorTime)
 	defer cancel()
-	fleet.Mirror.Close(mirrored)
+	fleet.Mirror.Close(mirroring)
 	return cmp.Or(poolErr, err)
 }
 
-func (o Options) orDefaults() Options {
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.Slots = max(1, o.Slots)
-	if o.Tracer == nil {
-		o.Tracer = nooptrace.NewTracerProvider()
-	}
-	if o.Meter == nil {
-		o.Meter = noopmetric.NewMeterProvider()
-	}
-	if o.Limits == nil {
-		o.Limits = func(string) executor.Limits { return executor.Limits{} }
-	}
-	if o.Ready == nil {
-		o.Ready = func() {}
-	}
-	o.Pool.Owner = cmp.Or(o.Pool.Owner, o.Name)
-	o.Pool.Log = cmp.Or(o.Pool.Log, o.Log)
-	o.Pool.Max = cmp.Or(o.Pool.Max, o.Slots+o.Pool.TotalReady())
-	return o
-}
-
-// loop takes tasks until take ends and waits for those it has. It calls taking when it begins to.
-func (o Options) loop(take, work context.Context, pool *executor.Pool, queue *jobs.Client, store *state.Store, taking func()) error {
-	if o.Tools.Audit == nil {
-		o.Tools.Audit = audit{queue, o.Log}
-	}
-	if o.Tools.Journal == nil {
-		o.Tools.Journal = journal{queue}
-	}
-	story := pipeline.New(pipeline.Stages{
-		Pool: pool, Store: store, Tools: o.Tools, Index: o.Index, History: toolsearch.NewHistory(queue, o.Log),
-		Writer: o.Writer, Models: o.Models, Repairs: o.Repairs, TaskTokens: o.TaskTokens, Ledger: o.ledger(queue),
-		Limits: o.Limits, Network: o.Network, Log: o.Log, Trace: o.Tracer.Tracer("codefleet/pipeline"), Plugins: o.Plugins,
-	})
+// claim runs tasks until accept ends and waits for those that run. It calls claiming when it begins.
+func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func()) error {
+	story := pipeline.New(p.joined(fleet))
 	live := state.Ref{}
 	handle := story.Handle
-	if o.Live != nil {
-		folder, err := openLive(take, *o.Live, store, o.Log)
+	if p.Live != nil {
+		dir, err := openLive(accept, *p.Live, fleet.Store, story.Log)
 		if err != nil {
 			return err
 		}
-		following, stop := context.WithCancel(take)
+		following, stop := context.WithCancel(accept)
 		var run sync.WaitGroup
-		run.Go(func() { folder.run(following) })
-		defer func() { stop(); run.Wait(); _ = folder.close() }()
-		live, handle = o.Live.Ref, folder.around(handle)
+		run.Go(func() { dir.run(following) })
+		defer func() { stop(); run.Wait(); _ = dir.close() }()
+		live, handle = p.Live.Ref, dir.around(handle)
 	}
-	w := jobs.NewWorker(queue, jobs.WorkerOptions{
-		Name: o.Name, Pools: o.Pools, Slots: o.Slots, Attempts: o.Attempts, AckWait: o.AckWait,
-		Policy: o.Policy, Tenants: jobs.Tenants{Accept: o.Serves, Warm: pool.WarmTenants}, Handler: handle, Log: o.Log,
-		Info: func() schemas.Worker { return info(o.Version, pool) }, Catalogue: o.pin, Prepare: prefetchExcept(live, story),
-	})
-	var warming sync.WaitGroup // the first task is not to wait for the catalogue, while the first sandbox is made
-	warming.Go(func() { o.pin(take, "") })
-	defer warming.Wait()
-	taking()
-	if err := w.Run(take, work); err != nil {
+	o := p.Queue
+	o.Handler, o.Prepare, o.Catalogue = handle, prefetchExcept(live, story), p.catalogueVersion
+	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
+	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
+	w := jobs.NewWorker(fleet.Queue, o)
+	var prefetch sync.WaitGroup // reads the catalogue while the first box is created, so that no task waits for it
+	prefetch.Go(func() { p.catalogueVersion(accept, "") })
+	defer prefetch.Wait()
+	claiming()
+	if err := w.Run(accept, work); err != nil {
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}
 	return nil
 }
 
-// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live folder is imported
-// into that one after the claim, so a prefetched HEAD would be outdated.
-func prefetchExcept(live state.Ref, p *pipeline.Pipeline) func(context.Context, schemas.Record) (jobs.Handler, func()) {
+// joined are the parts of the pipeline with those that need the fleet.
+func (p Parts) joined(fleet Fleet) pipeline.Parts {
+	out, queue := p.Pipeline, fleet.Queue
+	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
+	if out.Tools.Audit == nil {
+		out.Tools.Audit = audit{queue, out.Log}
+	}
+	if out.Tools.Journal == nil {
+		out.Tools.Journal = journal{queue}
+	}
+	if p.DailyTokens != nil {
+		out.Codegen.Ledger = ledger{queue, p.DailyTokens}
+	}
+	return out
+}
+
+// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live directory is
+// imported into that one after the claim, so a prefetched HEAD would be outdated.
+func prefetchExcept(
+	live state.Ref, p *pipeline.Pipeline,
+) func(context.Context, schemas.Record) (jobs.Handler, func()) {
 	return func(ctx context.Context, rec schemas.Record) (jobs.Handler, func()) {
 		if (state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}) == live {
 			return nil, func() {}
@@ -199,41 +172,15 @@ func prefetchExcept(live state.Ref, p *pipeline.Pipeline) func(context.Context, 
 	}
 }
 
-// pin names the tools that a task begun now uses. Without an answer the task is none the worse: it
-// takes them when it runs.
-func (o Options) pin(ctx context.Context, tenant string) string {
-	if o.Tools.Catalogue == nil {
+// catalogueVersion returns the version for a task that is claimed now. When it cannot be read, the task
+// gets its version when it runs.
+func (p Parts) catalogueVersion(ctx context.Context, tenant string) string {
+	if p.Pipeline.Tools.Catalogue == nil {
 		return ""
 	}
-	version, _, err := o.Tools.Catalogue.Current(ctx, tenant)
+	version, _, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
 	if err != nil {
-		o.Log.WarnContext(ctx, "catalogue not read", "tenant", tenant, "error", err)
+		p.Pipeline.Log.WarnContext(ctx, "catalogue not read", "tenant", tenant, "error", err)
 	}
 	return version
-}
-
-// info is what the fleet's lists show of this worker's sandboxes.
-func info(version string, pool *executor.Pool) schemas.Worker {
-	box, s := pool.Info(), pool.Stats()
-	out := schemas.Worker{
-		Version: version,
-		Sandbox: map[string]any{
-			"driver": box.Driver, "engine_version": box.EngineVersion, "tier": box.Tier,
-			"limits": box.Limits, "environment": box.Environment, "multi_tenant": box.MultiTenant,
-		},
-		Boxes: map[string]int{
-			"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "acquired": s.Acquired,
-			"waiting": s.Waiting, "max": s.Max,
-		},
-	}
-	for _, e := range pool.Environments() {
-		out.Environments = append(out.Environments, schemas.Environment{
-			Name: e.Name, What: e.Description, Packages: e.Modules, Error: e.LastError, Reason: string(e.LastReason), Restored: e.Restored, MadeMS: float64(e.CreateTime.Microseconds()) / 1000,
-			Boxes: map[string]int{"warming": e.Warming, "ready": e.Ready, "bound": e.Bound, "acquired": e.Acquired, "waiting": e.Waiting, "waiting_memory": e.WaitingMemory},
-		})
-	}
-	if s.LastError != "" {
-		out.Extra = map[string]any{"error": s.LastError, "reason": string(s.LastReason)}
-	}
-	return out
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/process"
@@ -76,7 +77,7 @@ func serve(take, work context.Context, p *process.Process, version string, list 
 		return err
 	}
 	join := func(ctx context.Context) (*jobs.Client, error) {
-		store, err := assembly.Store(p.Config, "", slog.New(slog.DiscardHandler))
+		store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func serve(take, work context.Context, p *process.Process, version string, list 
 	}
 	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
 	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
-	return assembly.RunWorker(take, work, assembly.WorkerParts{
+	return process.RunWorker(take, work, assembly.WorkerOptions{
 		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
 	})
 }

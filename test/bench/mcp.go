@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bench"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/process"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 
 // mcp measures what the MCP bridge adds to a task, and what its clients cost it.
 func (b *run) mcp(ctx context.Context) (err error) {
-	f, stop, err := b.StartFleet(ctx, func(*config.Config) {}, assembly.RunWorker)
+	f, stop, err := b.StartFleet(ctx, func(*config.Config) {}, process.RunWorker)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func File(tb testing.TB, f *up.Fleet) string {
 	return file
 }
 
-func noWorker(accept, _ context.Context, p assembly.WorkerParts) error {
+func noWorker(accept, _ context.Context, p assembly.WorkerOptions) error {
 	if _, err := p.Join(accept); err != nil {
 		return err
 	}

@@ -1,0 +1,96 @@
+package assembly
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+// Ingest returns the options of the HTTP interface without Jobs, Tools and MCP. With a fleet file, its token
+// is accepted too.
+func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
+	var extra []ingest.Token
+	if fleet.Token != "" {
+		extra = append(extra, ingest.Token{
+			Name: "up", SHA256: sha256.Sum256([]byte(fleet.Token)), Tenant: fleet.Tenant,
+			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeOperator},
+		})
+	}
+	tokens, err := Tokens(c, extra...)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	conf, err := ServerTLS(c)
+	if err != nil {
+		return ingest.Options{}, err
+	}
+	access := ingest.Access{Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf}
+	o := ingest.Options{
+		StateFile: c.Execution.State.StateFile, Access: access,
+		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+	}
+	if c.S3.Endpoint == "" {
+		return o, nil
+	}
+	if o.Workspaces, err = storage.Open(c, "", t.Logger); err != nil {
+		return ingest.Options{}, err
+	}
+	if o.Mirror, err = storage.Mirror(c, o.Workspaces); err != nil {
+		return ingest.Options{}, err
+	}
+	o.Artifacts = storage.Artifacts(o.Workspaces)
+	return o, nil
+}
+
+// Tokens returns the bearer tokens of tenants and operators, and the extra ones. The result is empty when
+// authentication is off. No token with authentication on is an error: no request would be accepted.
+func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
+	if !c.Auth.Enabled {
+		return nil, nil
+	}
+	tokens := slices.Clone(extra)
+	add := func(tenant string, list []config.Token, scopes ...string) error {
+		for _, t := range list {
+			out := ingest.Token{Name: t.Name, Tenant: tenant, Scopes: t.Scopes}
+			if len(out.Scopes) == 0 {
+				out.Scopes = scopes
+			}
+			if _, err := hex.Decode(out.SHA256[:], []byte(t.SHA256)); err != nil {
+				return fmt.Errorf("token %q of %q: %w", t.Name, tenant, err)
+			}
+			tokens = append(tokens, out)
+		}
+		return nil
+	}
+	err := add("", c.Auth.Operators, ingest.ScopeOperator)
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		err = cmp.Or(err, add(name, c.Tenants[name].Tokens, ingest.ScopeSubmit, ingest.ScopeRead))
+	}
+	if err == nil && len(tokens) == 0 {
+		err = errors.New("authentication is on and there is no token: " +
+			"give tenants.NAME.tokens, or auth.enabled: false on a loopback address")
+	}
+	return tokens, err
+}
+
+// ServerTLS returns the configuration with the certificate of the HTTP interface; nil without one.
+func ServerTLS(c *config.Config) (*tls.Config, error) {
+	if c.HTTP.TLSCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("http: certificate: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
+}

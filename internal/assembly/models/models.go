@@ -1,0 +1,129 @@
+// Package models constructs the models of the settings: writers of programs, and embeddings.
+package models
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/toolsearch"
+)
+
+// Writers returns the models that write programs: the fleet's own (nil: there is none, and the rules write),
+// and the profiles by name.
+func Writers(c *config.Config) (own *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
+	if c.LLM.Enabled {
+		if own, err = writer(c, modelOf(c)); err != nil {
+			return nil, nil, fmt.Errorf("llm: %w", err)
+		}
+	}
+	profiles = map[string]*codegen.Writer{}
+	for name, p := range c.LLM.Profiles {
+		if profiles[name], err = writer(c, profileOf(c, p)); err != nil {
+			return nil, nil, fmt.Errorf("llm.profiles.%s: %w", name, err)
+		}
+	}
+	return own, profiles, nil
+}
+
+func writer(c *config.Config, m chatModel) (*codegen.Writer, error) {
+	model, err := codegen.NewOpenAI(m.OpenAIOptions)
+	if err != nil {
+		return nil, err
+	}
+	return codegen.NewWriter(model, codegen.WriterOptions{MaxTokens: m.maxTokens, Timeout: c.LLM.Timeout}), nil
+}
+
+type chatModel struct {
+	codegen.OpenAIOptions
+	maxTokens int
+}
+
+const azure = "azure_openai"
+
+// modelOf returns the fleet's own model.
+func modelOf(c *config.Config) chatModel {
+	l := c.LLM
+	o := codegen.OpenAIOptions{Model: l.Model, Temperature: &l.Temperature}
+	o.BaseURL, o.APIKey = endpoint(l, l.Provider)
+	if l.Provider == azure {
+		o.Deployment, o.APIVersion = cmp.Or(l.AzureDeploymentName, l.Model), l.AzureAPIVersion
+	}
+	return chatModel{o, l.MaxTokens}
+}
+
+// profileOf returns the model of a profile. llm.api_key is sent to the address of llm only.
+func profileOf(c *config.Config, p config.LLMProfile) chatModel {
+	l := c.LLM
+	provider := cmp.Or(p.Provider, l.Provider)
+	o := codegen.OpenAIOptions{
+		Model: cmp.Or(p.Model, l.Model), Temperature: cmp.Or(p.Temperature, &l.Temperature),
+		BaseURL: p.BaseURL, APIKey: string(p.APIKey),
+	}
+	if p.BaseURL == "" {
+		address, key := endpoint(l, provider)
+		o.BaseURL, o.APIKey = address, cmp.Or(o.APIKey, key)
+	}
+	if provider == azure {
+		o.Deployment, o.APIVersion = cmp.Or(p.Model, l.AzureDeploymentName, l.Model), cmp.Or(p.APIVersion, l.AzureAPIVersion)
+	}
+	return chatModel{o, cmp.Or(p.MaxTokens, l.MaxTokens)}
+}
+
+// endpoint returns the address and key of a provider in the section llm. llm.api_key belongs to llm.provider.
+func endpoint(l config.LLM, provider string) (address, key string) {
+	own := ""
+	if provider == l.Provider {
+		own = string(l.APIKey)
+	}
+	if provider == azure {
+		return l.AzureEndpoint, cmp.Or(own, string(l.AzureAPIKey))
+	}
+	return l.BaseURL, cmp.Or(own, string(l.OpenAIAPIKey))
+}
+
+// Embeddings returns the embeddings of the settings; nil when they name no model.
+func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, error) {
+	e, l := c.Embeddings, c.LLM
+	deployment := ""
+	if e.Model == "" && l.AzureEmbedderName != "" {
+		deployment = l.AzureEmbedderName
+	}
+	if e.Model == "" && deployment == "" {
+		return nil, nil
+	}
+	provider := l.Provider
+	if deployment != "" {
+		provider = azure
+	}
+	o := selection.OpenAIOptions{
+		Model: cmp.Or(e.Model, deployment), Dimensions: e.Dimensions, BaseURL: e.BaseURL, APIKey: string(e.APIKey),
+	}
+	if e.BaseURL == "" {
+		address, key := endpoint(l, provider)
+		o.BaseURL, o.APIKey = address, cmp.Or(o.APIKey, key)
+	}
+	if provider == azure && e.BaseURL == "" || deployment != "" {
+		o.Deployment, o.APIVersion = o.Model, cmp.Or(l.AzureEmbedderVersion, l.AzureAPIVersion)
+	}
+	if o.Deployment != "" && o.BaseURL == "" {
+		return nil, errors.New("embeddings: an Azure deployment is named, and llm.azure_endpoint is empty")
+	}
+	return toolsearch.OpenEmbeddings(o, c.Data, e.Deadline, log)
+}
+
+// DailyTokens returns how many tokens of models a tenant may spend in a day; nil when no tenant has a limit.
+func DailyTokens(c *config.Config) func(tenant string) int {
+	limited := c.LLM.DailyTokens > 0
+	for _, t := range c.Tenants {
+		limited = limited || t.DailyTokens > 0
+	}
+	if !limited {
+		return nil
+	}
+	return func(tenant string) int { return cmp.Or(c.Tenants[tenant].DailyTokens, c.LLM.DailyTokens) }
+}

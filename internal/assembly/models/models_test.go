@@ -1,0 +1,79 @@
+package models
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/config"
+)
+
+// A key goes to the address that it was given for, and to no other.
+func TestProfilesKeepKeysApart(t *testing.T) {
+	zero := 0.0
+	c := config.Default()
+	c.LLM.Provider, c.LLM.APIKey, c.LLM.AzureAPIKey, c.LLM.BaseURL, c.LLM.AzureEndpoint = "openai", "main", "azure", "https://main.example/v1", "https://r.example"
+	for _, p := range []struct {
+		name                  string
+		profile               config.LLMProfile
+		url, key, model, depl string
+	}{
+		{"all of llm", config.LLMProfile{}, "https://main.example/v1", "main", "gpt-4o-mini", ""},
+		{"another model", config.LLMProfile{Model: "m", Temperature: &zero}, "https://main.example/v1", "main", "m", ""},
+		{"another address", config.LLMProfile{Model: "m", BaseURL: "https://other.example/v1"}, "https://other.example/v1", "", "m", ""},
+		{"another address and its key", config.LLMProfile{BaseURL: "https://other.example/v1", APIKey: "k"}, "https://other.example/v1", "k", "gpt-4o-mini", ""},
+		{"another provider", config.LLMProfile{Provider: "azure_openai", Model: "d"}, "https://r.example", "azure", "d", "d"},
+	} {
+		got := profileOf(c, p.profile)
+		if got.BaseURL != p.url || got.APIKey != p.key || got.Model != p.model || got.Deployment != p.depl {
+			t.Errorf("%s: %s with key %q, model %s, deployment %q", p.name, got.BaseURL, got.APIKey, got.Model, got.Deployment)
+		}
+		if want := c.LLM.Temperature; p.profile.Temperature == nil && *got.Temperature != want {
+			t.Errorf("%s: temperature %v, want that of llm", p.name, got.Temperature)
+		}
+	}
+}
+
+func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, c := range []struct {
+		name   string
+		change func(*config.Config)
+		on, ok bool
+	}{
+		{"nothing", func(*config.Config) {}, false, true},
+		{"a key alone", func(c *config.Config) { c.LLM.OpenAIAPIKey = "k" }, false, true},
+		{"a model", func(c *config.Config) { c.Embeddings.Model = "m" }, true, true},
+		{"a deployment", func(c *config.Config) {
+			c.LLM.AzureEmbedderName, c.LLM.AzureEndpoint = "e", "https://r.example"
+		}, true, true},
+		{"a deployment without its resource", func(c *config.Config) { c.LLM.AzureEmbedderName = "e" }, false, false},
+	} {
+		settings := config.Default()
+		settings.Data = t.TempDir()
+		c.change(settings)
+		got, err := Embeddings(settings, log)
+		if (err == nil) != c.ok || (got != nil) != c.on {
+			t.Errorf("%s: %v, %v, want on %v, ok %v", c.name, got != nil, err, c.on, c.ok)
+		}
+		if err == nil {
+			if err := got.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestDailyTokens(t *testing.T) {
+	c := config.Default()
+	c.Tenants = map[string]config.Tenant{"a": {DailyTokens: 7}, "b": {}}
+	if limit := DailyTokens(c); limit("a") != 7 || limit("b") != 0 {
+		t.Errorf("limits %d and %d, want 7 and none", limit("a"), limit("b"))
+	}
+	c.LLM.DailyTokens = 100
+	if limit := DailyTokens(c); limit("a") != 7 || limit("b") != 100 {
+		t.Errorf("limits %d and %d, want 7 and the fleet's", limit("a"), limit("b"))
+	}
+	if DailyTokens(config.Default()) != nil {
+		t.Error("a counter without a limit")
+	}
+}

@@ -1,0 +1,94 @@
+// Package queue turns settings into the options of the queue's client.
+package queue
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+// Options returns how to connect to the queue. name is the program's, for the server's logs.
+func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Options, error) {
+	conf, err := clientTLS(c.NATS.TLSCA, c.NATS.TLSCert, c.NATS.TLSKey)
+	if err != nil {
+		return jobs.Options{}, fmt.Errorf("nats: %w", err)
+	}
+	return jobs.Options{
+		Server: jobs.Server{URL: c.NATS.URL, TLS: conf, AnyVersion: c.NATS.AllowOldServer},
+		Credentials: jobs.Credentials{
+			User: c.NATS.User, Password: string(c.NATS.Password), Token: string(c.NATS.Token), CredsFile: c.NATS.Creds,
+		},
+		Name: name, AckWait: c.Queue.AckWait, AnyInbox: !c.Auth.Enabled, Policy: Policy(c),
+		Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/jobs"), Meter: t.MeterProvider.Meter("codefleet/jobs"),
+	}, nil
+}
+
+// clientTLS returns nil when nothing is configured: the scheme of the address decides then.
+func clientTLS(ca, cert, key string) (*tls.Config, error) {
+	if ca == "" && cert == "" {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authorities: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certificate authorities: %s holds no certificate", ca)
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}
+
+// Policy returns what each tenant may do. In a fleet whose settings name no tenant, its one tenant may do
+// everything.
+func Policy(c *config.Config) jobs.Policy {
+	if c.SingleTenant() {
+		return func(tenant string) (jobs.TenantPolicy, bool) {
+			return jobs.TenantPolicy{AnyHost: true}, tenant == config.DefaultTenant
+		}
+	}
+	policies := make(map[string]jobs.TenantPolicy, len(c.Tenants))
+	for name, t := range c.Tenants {
+		policies[name] = policyOf(c, t)
+	}
+	return func(tenant string) (jobs.TenantPolicy, bool) {
+		p, ok := policies[tenant]
+		return p, ok
+	}
+}
+
+func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
+	p := jobs.TenantPolicy{
+		Pools:      t.Pools,
+		Priorities: t.Priorities,
+		MaxRunning: cmp.Or(t.MaxRunning, max(c.Slots()-1, 1)),
+		MaxTimeout: cmp.Or(t.Limits.Timeout, c.Guardrails.MaxExecutionTime),
+		MaxMemory:  cmp.Or(t.Limits.MemoryMB, c.Guardrails.MaxMemoryMB),
+		MaxCPUs:    cmp.Or(t.Limits.CPUs, c.Limits.CPUs),
+	}
+	p.Network, _, _ = allowlist.ParseAll(t.Network) // config.Load has validated it
+	if len(p.Pools) == 0 {
+		p.Pools = []string{"default"}
+	}
+	if len(p.Priorities) == 0 {
+		p.Priorities = []string{"normal", "low"}
+	}
+	return p
+}

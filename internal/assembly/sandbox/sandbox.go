@@ -1,0 +1,146 @@
+// Package sandbox constructs the driver of the settings, or the strongest one that works on this host.
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+)
+
+// Driver is a driver with what a worker and doctor need of it.
+type Driver interface {
+	executor.Driver
+	executor.Prober
+	executor.Sweeper
+	Close() error
+}
+
+// Choice is the chosen driver.
+type Choice struct {
+	Driver
+	Info executor.Info
+	// Rejected is why the driver is not microsandbox. It is nil when it is, and when msb is neither installed
+	// nor configured.
+	Rejected error
+}
+
+// Choose returns the strongest driver that the settings permit and this host supports: microsandbox if a box
+// boots, else gVisor. gVisor is inspected only: its first box proves that it works. The drivers keep their
+// state below msbDir and gvisorDir, whose paths must be short because sockets are created there.
+func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log *slog.Logger) (Choice, error) {
+	kind, rejected := c.Execution.SandboxType, error(nil)
+	if kind != drivers.GVisor {
+		chosen, err := chooseMicrosandbox(ctx, c, msbDir, log)
+		if err == nil || kind == drivers.Microsandbox {
+			return chosen, err
+		}
+		if executor.ReasonOf(err) != executor.ReasonEngineMissing || c.Execution.Msb != "" {
+			rejected = err
+			log.WarnContext(ctx, "microsandbox does not work on this host, gVisor chosen", "reason", executor.ReasonOf(err), "error", err)
+		}
+	}
+	driver, err := GVisor(c, gvisorDir, log)
+	if err != nil {
+		return Choice{}, errors.Join(err, rejected)
+	}
+	info, err := driver.Inspect(ctx)
+	if err != nil {
+		return Choice{}, errors.Join(err, rejected, driver.Close())
+	}
+	return Choice{Driver: driver, Info: info, Rejected: rejected}, nil
+}
+
+// chooseMicrosandbox boots a box: only that proves that microsandbox works.
+func chooseMicrosandbox(ctx context.Context, c *config.Config, dir string, log *slog.Logger) (Choice, error) {
+	driver, err := Microsandbox(c, dir, log)
+	if err != nil {
+		return Choice{}, err
+	}
+	info, err := driver.Probe(ctx)
+	if err != nil {
+		return Choice{}, errors.Join(err, driver.Close())
+	}
+	return Choice{Driver: driver, Info: info}, nil
+}
+
+// Microsandbox returns the microsandbox driver. Its Probe reports whether boxes boot.
+func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox.Driver, error) {
+	msb, err := Msb(c)
+	if err != nil {
+		return nil, err
+	}
+	memory := c.Guardrails.MaxMemoryMB
+	for _, t := range c.Tenants { // boxes have one size, which is enough for every tenant
+		memory = max(memory, t.Limits.MemoryMB)
+	}
+	return microsandbox.New(microsandbox.Options{
+		Msb: msb, Dir: dir, Image: c.Execution.SandboxImage, MaxImageMB: c.Execution.MaxImageMB,
+		MemoryMB: memory, CPUs: c.Limits.CPUs, Log: log,
+	})
+}
+
+// Msb returns the path of microsandbox's program: from the settings, beside this program, or on PATH.
+func Msb(c *config.Config) (string, error) {
+	path, err := program("msb", c.Execution.Msb)
+	if err != nil {
+		return "", &executor.HostError{
+			Reason: executor.ReasonEngineMissing,
+			Err:    fmt.Errorf("no program %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
+			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + microsandbox.Version +
+				", then set execution.msb to its bin/msb",
+		}
+	}
+	return path, nil
+}
+
+// GVisor returns the gVisor driver. Its Probe reports whether boxes boot.
+func GVisor(c *config.Config, dir string, log *slog.Logger) (*gvisor.Driver, error) {
+	runsc, err := Runsc(c)
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Rootfs: c.Execution.Rootfs, Log: log})
+}
+
+// Runsc returns the path of the gVisor engine: from the settings, beside this program, or on PATH.
+func Runsc(c *config.Config) (string, error) {
+	path, err := program("runsc", c.Execution.Runsc)
+	if err != nil {
+		return "", &executor.HostError{
+			Reason: executor.ReasonEngineMissing,
+			Err:    fmt.Errorf("the gVisor engine is neither beside this program nor on PATH: %w", err),
+			Fix:    "make build, or set execution.runsc",
+		}
+	}
+	return path, nil
+}
+
+// program returns the path of a program: as configured, else beside this one, else on PATH.
+func program(name, configured string) (string, error) {
+	if configured != "" {
+		return exec.LookPath(configured)
+	}
+	if self, err := os.Executable(); err == nil {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// MemoryMBTotal returns how much memory the tasks of a worker may use together: execution.memory_mb_total,
+// or three quarters of the host's memory. 0: no limit.
+func MemoryMBTotal(c *config.Config) int {
+	return cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4)
+}

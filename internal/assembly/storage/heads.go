@@ -1,0 +1,86 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/assembly/queue"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/heads"
+	"github.com/codefleet/codefleet/internal/state/heads/createonly"
+	"github.com/codefleet/codefleet/internal/state/heads/natsheads"
+	"github.com/codefleet/codefleet/internal/state/heads/singlewriter"
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+// withHeads returns the bucket with the head mode of s3.heads.
+func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error) {
+	switch c.S3.Heads {
+	case config.HeadsCreate:
+		return heads.With(bucket, createonly.New(bucket)), nil
+	case config.HeadsNATS:
+		if c.NATS.URL == "" {
+			return nil, errors.New("s3.heads is nats, and nats.url is empty: say where the queue's server is")
+		}
+		return heads.With(bucket, natsheads.New(func() (*jobs.HeadBucket, error) { return openHeads(c) })), nil
+	case config.HeadsSingleWriter:
+		lock := singlewriter.HostLock(filepath.Join(c.Data, "heads.lock"))
+		return heads.With(bucket, singlewriter.New(bucket, lock)), nil
+	default:
+		return bucket, nil
+	}
+}
+
+// Check probes what workspaces need of the object store, and refuses a store on which the head mode of the
+// settings is not safe. The embedded store needs no probe.
+func Check(ctx context.Context, c *config.Config, store *state.Store) error {
+	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
+		return nil
+	}
+	caps, err := heads.Probe(ctx, store.Repo().Bucket)
+	if errors.Is(err, objects.ErrUnsafe) {
+		return fmt.Errorf("object store %s: %w (set s3.heads: %s)", c.S3.Endpoint, err, SafeModes(caps))
+	}
+	if err != nil {
+		return fmt.Errorf("object store %s: %w", c.S3.Endpoint, err)
+	}
+	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
+}
+
+// SafeModes lists, for a message, the values of s3.heads that are safe on a store that does not support all
+// conditional writes.
+func SafeModes(caps heads.Capabilities) string {
+	out := config.HeadsNATS + ", or " + config.HeadsSingleWriter + " when one host writes"
+	if caps.CanCreate() {
+		out = config.HeadsCreate + ", " + out
+	}
+	return out
+}
+
+// openHeads connects to the queue until the process ends.
+func openHeads(c *config.Config) (*jobs.HeadBucket, error) {
+	ctx := context.Background() // of the process; each request has its own
+	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})
+	if err != nil {
+		return nil, err
+	}
+	o, err := queue.Options(c, t, "codefleet heads")
+	if err != nil {
+		return nil, err
+	}
+	client, err := jobs.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := client.OpenHeadBucket(ctx)
+	if err != nil {
+		client.Close()
+	}
+	return bucket, err
+}

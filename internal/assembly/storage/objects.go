@@ -1,0 +1,19 @@
+package storage
+
+import (
+	"time"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// catalogueRetry bounds requests for versions of the catalogue and package layers: a task may wait for them.
+var catalogueRetry = objects.RetryPolicy{Request: 10 * time.Second, Attempts: 3}
+
+// CatalogueObjects returns the fleet's bucket, where catalogues and package layers are published. It is
+// opened by the first request: the settings of a fleet in one process name the bucket only once its
+// object store has started.
+func CatalogueObjects(c *config.Config) objects.Objects {
+	open := func() (objects.Objects, error) { return Objects(c) }
+	return objects.WithRetry(objects.Lazy(open), catalogueRetry)
+}

@@ -1,0 +1,181 @@
+// Package tooling constructs what tools and their calls need, from settings.
+package tooling
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/assembly/models"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/internal/toolbox"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/tools/builtin"
+	"github.com/codefleet/codefleet/internal/tools/mcp"
+)
+
+// Toolbox returns the tools of the settings. A directory that the settings name (or a fleet in one
+// process) is the catalogue; otherwise the published catalogue is, and until one is published the tools
+// that come with the program. bucket is where it is published.
+func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
+	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	embeddings, err := models.Embeddings(c, log)
+	if err != nil {
+		return nil, err
+	}
+	o := toolbox.Options{
+		Source: local, Reserved: upstreamNames(c), Allow: allowOf(c), Embeddings: embeddings, Log: log,
+	}
+	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
+		o.Source = toolbox.PublishedOr(tools.OpenPublished(bucket), local)
+	}
+	return toolbox.New(o), nil
+}
+
+// Worker is what a worker needs for tools. Close it.
+type Worker struct {
+	Toolbox   *toolbox.Toolbox
+	Parts     pipeline.Tools
+	Mount     executor.Mount // the catalogue, in every box
+	upstreams *mcp.Manager
+	unobserve func()
+}
+
+// ForWorker opens the tools of a worker. dir is where it keeps versions of the catalogue, bucket where
+// catalogues are published.
+func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetry.Telemetry) (w *Worker, err error) {
+	w = &Worker{unobserve: func() {}}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if w.Toolbox, err = Toolbox(c, bucket, t.Logger); err != nil {
+		return nil, err
+	}
+	versions, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+		Source: w.Toolbox.Source(), Dir: dir, Overlay: w.Toolbox.Overlay, Objects: bucket, Log: t.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.Mount = executor.Mount{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}
+	if w.upstreams, err = Upstreams(c, mcp.Options{Log: t.Logger}); err != nil {
+		return nil, err
+	}
+	if w.unobserve, err = w.upstreams.Observe(t.MeterProvider.Meter("codefleet/tools")); err != nil {
+		w.unobserve = func() {}
+		return nil, err
+	}
+	w.Parts = pipeline.Tools{
+		Catalogue: versions, Index: w.Toolbox.Index, Upstream: w.Toolbox.Upstream(w.upstreams),
+		Policy: policy(c), Budget: budget(c), Allow: allowOf(c), Approval: c.Tools.ApprovalTimeout,
+	}
+	return w, nil
+}
+
+// Close stops the upstreams and closes the toolbox.
+func (w *Worker) Close() {
+	w.unobserve()
+	if w.upstreams != nil {
+		w.upstreams.Close()
+	}
+	if w.Toolbox != nil {
+		w.Toolbox.Close()
+	}
+}
+
+// policy is what happens to calls that may delete or overwrite.
+func policy(c *config.Config) broker.Policy {
+	p := broker.Policy{Destructive: broker.Decision(c.Tools.Destructive), Tools: map[string]broker.Decision{}}
+	for id, d := range c.Tools.Policy {
+		p.Tools[id] = broker.Decision(d)
+	}
+	return p
+}
+
+// budget limits the calls of one execution.
+func budget(c *config.Config) broker.Budget {
+	t := c.Tools
+	return broker.Budget{
+		Calls: t.MaxCalls, Bytes: int64(t.MaxMB) << 20, Concurrent: t.MaxConcurrent,
+		PerCall: t.CallTimeout, Total: t.TotalTime,
+	}
+}
+
+// Upstreams returns the MCP servers behind the tools: those of the settings and the builtin ones, which run
+// in this process. A server of the settings replaces the builtin one of its name. A server is started by its
+// first call.
+func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
+	var list []mcp.Server
+	for _, s := range c.MCPServers {
+		if s.Enabled != nil && !*s.Enabled {
+			continue
+		}
+		if s.ConnectionType == "sse" {
+			return nil, fmt.Errorf("mcp_servers: %s: the transport sse is not supported: "+
+				"use the server's streamable HTTP address", s.Name)
+		}
+		list = append(list, mcp.Server{
+			Name: s.Name, Command: s.Command, Args: s.Args, Env: reveal(s.Env), User: s.User,
+			URL: s.URL, Headers: reveal(s.Headers),
+			Scope: mcp.Scope(s.Scope), CallTimeout: s.Timeout,
+		})
+	}
+	for _, name := range builtin.Names() {
+		if slices.ContainsFunc(list, func(s mcp.Server) bool { return s.Name == name }) {
+			continue
+		}
+		server, err := builtin.New(name, builtin.Options{})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mcp.Server{Name: name, InProcess: server, Concurrency: builtinConcurrency})
+	}
+	return mcp.NewManager(list, o)
+}
+
+// reveal returns secrets as strings, to be sent.
+func reveal(secrets map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(secrets))
+	for name, value := range secrets {
+		out[name] = string(value)
+	}
+	return out
+}
+
+// upstreamNames returns the names of the servers of Upstreams.
+func upstreamNames(c *config.Config) []string {
+	names := builtin.Names()
+	for _, s := range c.MCPServers {
+		if s.Enabled == nil || *s.Enabled {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// builtinConcurrency is how many calls of a builtin server run at once.
+const builtinConcurrency = 64
+
+// allowOf returns the allow-lists of tenants. A tenant that the settings do not name may use no tool.
+func allowOf(c *config.Config) func(tenant string) []string {
+	return func(tenant string) []string {
+		t, ok := c.Tenants[tenant]
+		switch {
+		case !ok:
+			return nil
+		case len(t.Tools) == 0:
+			return []string{"*"}
+		}
+		return t.Tools
+	}
+}

@@ -1,0 +1,90 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/allowlist"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/drivers"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// box is an acquired box. The caller releases it.
+type box struct {
+	*executor.AcquiredBox
+	sandbox schemas.Sandbox
+	waitMS  float64
+}
+
+// acquire waits for a box. Tasks share boxes only when they may reach the same hosts.
+func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
+	defer measure(&b.waitMS)()
+	ctx, span := p.Tracer.Start(ctx, "sandbox.acquire")
+	defer span.End()
+	pool := s.task.job.Record.Pool
+	waited := false
+	b.AcquiredBox, err = p.Pool.Acquire(ctx,
+		executor.Key{Tenant: s.task.ref.Tenant, Network: networkKey(s.network), Environment: pool}, s.task.limits,
+		func(w executor.Wait) {
+			waited = true
+			what := schemas.WaitsForSandbox
+			if w == executor.WaitMemory {
+				what = schemas.WaitsForMemory
+			}
+			p.reportWait(ctx, s.task, what)
+		})
+	if waited {
+		p.reportWait(ctx, s.task, "")
+	}
+	if errors.Is(err, executor.ErrTooLarge) {
+		return b, &schemas.Error{Code: errcode.LimitTooLarge, Message: err.Error(), Hint: "ask for less memory"}
+	}
+	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil {
+		reason := executor.ReasonOf(err)
+		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool",
+			"task_id", s.task.id(), "pool", pool, "reason", reason, "error", err) // the whole error is for operators only
+		return b, jobs.Unavailable(fmt.Errorf(
+			"the pool %s has no sandboxes on this worker (%s): codefleet pool says why", pool, reason))
+	}
+	if err != nil {
+		return b, p.explainFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
+	}
+	info := b.Info()
+	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {
+		b.Release()
+		return b, &schemas.Error{
+			Code: errcode.TierUnavailable, Message: "the task asks for " + want + ", and this worker has " + info.Tier,
+			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
+		}
+	}
+	b.sandbox = schemas.Sandbox{
+		Driver: info.Driver, EngineVersion: info.EngineVersion, Tier: info.Tier,
+		Limits: info.Limits, Environment: info.Environment, Boot: b.Boot(),
+	}
+	return b, nil
+}
+
+// networkKey names a set of hosts.
+func networkKey(network []allowlist.Pattern) string {
+	names := make([]string, len(network))
+	for i, p := range network {
+		names[i] = p.String()
+	}
+	return strings.Join(names, " ")
+}
+
+// reportWait emits what the task waits for and writes it to the record; empty: it no longer waits. A
+// failure does not stop the task.
+func (p *Pipeline) reportWait(ctx context.Context, t task, what string) {
+	if what != "" {
+		t.job.Emit(ctx, schemas.Progress{Stage: "waiting", Text: "waits for " + what})
+	}
+	if err := t.job.SetWaitsFor(ctx, what); err != nil && ctx.Err() == nil {
+		p.Log.WarnContext(ctx, "wait not recorded", "task_id", t.id(), "error", err)
+	}
+}

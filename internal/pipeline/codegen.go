@@ -1,0 +1,71 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Codegen is what writes programs for descriptions. The zero value writes by rules alone.
+type Codegen struct {
+	Writer     *codegen.Writer            // the fleet's own model; nil: the rules write
+	Profiles   map[string]*codegen.Writer // models that a task may name
+	Repairs    int                        // of a model's failed program, for a task that sets no number
+	TaskTokens int                        // limit of model tokens for one task; 0: none
+	Ledger     Ledger                     // nil: no limit for tenants
+}
+
+// Ledger counts the model tokens that tenants spend in the whole fleet.
+type Ledger interface {
+	// Left returns how many tokens the tenant may still spend today. unlimited: it has no limit.
+	Left(ctx context.Context, tenant string) (left int, unlimited bool, err error)
+	Spend(ctx context.Context, tenant string, tokens int) error
+}
+
+// ledgerTime bounds a request to the ledger.
+const ledgerTime = 5 * time.Second
+
+// budgets returns what models may spend on the task now: the task's budget, and what is left of its
+// tenant's day. When the ledger cannot be read, the task is retried.
+func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codegen.Budget, error) {
+	if d.writer == nil {
+		return nil, nil
+	}
+	out := []*codegen.Budget{d.budget}
+	if c.Ledger == nil {
+		return out, nil
+	}
+	limited, stop := context.WithTimeout(ctx, ledgerTime)
+	defer stop()
+	left, unlimited, err := c.Ledger.Left(limited, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("read the budget of tenant %s: %w", tenant, orCause(ctx, err))
+	}
+	if !unlimited {
+		out = append(out, codegen.NewBudget(left))
+	}
+	return out, nil
+}
+
+// charge returns usage with a model's tokens added, and adds them to the tenant's day.
+func (p *Pipeline) charge(ctx context.Context, t task, usage *schemas.Usage, u codegen.Usage) *schemas.Usage {
+	sum := *usage
+	if u.Model != "" {
+		sum.Model = u.Model
+	}
+	sum.PromptTokens += u.PromptTokens
+	sum.CompletionTokens += u.CompletionTokens
+	tokens := u.PromptTokens + u.CompletionTokens
+	if p.Codegen.Ledger == nil || tokens == 0 {
+		return &sum
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ledgerTime)
+	defer stop()
+	if err := p.Codegen.Ledger.Spend(ctx, t.ref.Tenant, tokens); err != nil {
+		p.Log.WarnContext(ctx, "model tokens not counted", "task_id", t.id(), "tokens", tokens, "error", err)
+	}
+	return &sum
+}

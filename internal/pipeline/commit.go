@@ -1,0 +1,163 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// commit is what became of the changes in a workspace. Without stored they are reverted.
+type commit struct {
+	stored    bool
+	conflict  bool            // other commits changed the same paths: the task runs again
+	refused   *schemas.Error  // the workspace would exceed its quota
+	earlier   *schemas.Result // an earlier run had committed: its result counts
+	change    schemas.WorkspaceChange
+	artifacts []schemas.Artifact
+	ms        float64
+}
+
+// cleanupTime bounds what is done for a task whose context has ended.
+const cleanupTime = 10 * time.Second
+
+// applied returns the result of an earlier run that committed and ended before it could report it; nil
+// when there is none.
+func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error) {
+	if t.job.Record.Run <= 1 {
+		return nil, nil
+	}
+	c, err := p.Store.Applied(ctx, t.ref, t.id(), t.job.FirstClaim)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return p.earlierResult(ctx, t, *c)
+}
+
+// commit stores what the attempt changed in the workspace, with the result. A lost lease stops it,
+// nothing else.
+func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool) (c commit, err error) {
+	defer measure(&c.ms)()
+	ctx, span := p.Tracer.Start(ctx, "workspace.commit")
+	defer span.End()
+	t := s.task
+	defer func() { err = p.explainFullDisk(ctx, a.box.AcquiredBox, err) }()
+	if err := a.box.CheckDisk(); err != nil {
+		return c, err
+	}
+	ctx, stop := untilLeaseLost(ctx)
+	defer stop()
+	result, err := json.Marshal(s.with(a).result())
+	if err != nil {
+		return c, err
+	}
+	stored, err := p.Store.Commit(ctx, a.checkout.tree, state.CommitOptions{
+		TaskID: t.id(), Attempt: t.job.Record.Run, Result: result, Since: t.job.FirstClaim, KeepBoth: keepBoth,
+	})
+	if _, ok := errors.AsType[*state.ConflictError](err); ok {
+		c.conflict = true
+		return c, nil
+	}
+	if errors.Is(err, state.ErrQuota) {
+		c.refused = &schemas.Error{
+			Code: errcode.WorkspaceQuota, Message: err.Error(),
+			Hint: "remove files from the workspace, or ask for a larger quota",
+		}
+		return c, nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("commit workspace %s: %w", t.ref, err)
+	}
+	c.stored = true
+	if stored.Already {
+		c.earlier, err = p.earlierResult(ctx, t, stored)
+		return c, err
+	}
+	c.change = schemas.WorkspaceChange{
+		Name: t.ref.Workspace, Generation: stored.Generation, Changed: stored.Changed, Conflicts: stored.Conflicts,
+	}
+	if stored.NoChange {
+		c.change.Generation = a.checkout.generation
+	}
+	c.artifacts, err = p.artifacts(ctx, t, c.change)
+	return c, err
+}
+
+// revert brings the tree back to what was checked out, and returns how long that took. A box whose tree
+// cannot be reverted is discarded.
+func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
+	defer measure(&ms)()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer stop()
+	if err := p.Store.Revert(ctx, a.checkout.tree); err != nil {
+		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", err)
+		a.box.Discard()
+	}
+	return ms
+}
+
+// earlierResult is the result that an earlier run committed, with what only the commit could know.
+func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
+	var res schemas.Result
+	if err := json.Unmarshal(c.Result, &res); err != nil {
+		return nil, jobs.Permanent(fmt.Errorf("read the result committed by run %d: %w", c.Attempt, err))
+	}
+	w := &res.Workspace
+	w.Generation, w.Changed, w.Conflicts = c.Generation, c.Changed, c.Conflicts
+	var err error
+	res.Artifacts, err = p.artifacts(ctx, t, res.Workspace)
+	return &res, err
+}
+
+// artifactsKept is how long artifacts are retained: as long as records, and a day for a task that another
+// worker has yet to complete.
+const artifactsKept = jobs.DefaultRetention + 24*time.Hour
+
+// artifacts returns the files below artifacts/ that the task changed, and all files of the version that
+// match its patterns. It retains the version.
+func (p *Pipeline) artifacts(ctx context.Context, t task, w schemas.WorkspaceChange) ([]schemas.Artifact, error) {
+	below := func(name string) bool { return strings.HasPrefix(name, "artifacts/") }
+	patterns := t.job.Task.Artifacts
+	if w.Generation == 0 || len(patterns) == 0 && !slices.ContainsFunc(w.Changed, below) {
+		return nil, nil
+	}
+	files, err := p.Store.List(ctx, t.ref, w.Generation, "")
+	if err != nil {
+		return nil, fmt.Errorf("list artifacts: %w", err)
+	}
+	var out []schemas.Artifact
+	for _, f := range files {
+		matches := slices.ContainsFunc(patterns, func(pattern string) bool {
+			ok, err := path.Match(pattern, f.Path)
+			return ok && err == nil
+		})
+		changed := below(f.Path) && slices.Contains(w.Changed, f.Path)
+		if f.Kind != "file" || !matches && !changed {
+			continue
+		}
+		out = append(out, schemas.Artifact{
+			Path: f.Path, Bytes: f.Bytes,
+			MediaType: cmp.Or(mime.TypeByExtension(path.Ext(f.Path)), "application/octet-stream"),
+			URL:       "/v1/tasks/" + t.id() + "/artifacts/" + (&url.URL{Path: f.Path}).EscapedPath(),
+		})
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	if err := p.Store.Retain(ctx, t.ref, w.Generation, time.Now().Add(artifactsKept)); err != nil {
+		return nil, fmt.Errorf("retain artifacts: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// execution is what one run of the program in its box left.
+type execution struct {
+	verdict executor.Verdict
+	failure *schemas.Error       // why it did not succeed, with a hint
+	calls   []broker.AuditRecord // of tools
+	egress  []egress.Attempt     // connections that it tried to make
+	ms      float64
+}
+
+// execute runs the program, with its tools and its network.
+func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution, err error) {
+	var deadline time.Time // of the program
+	calls, err := p.openCalls(ctx, s, a.checkout.tree, func() time.Time { return deadline })
+	if err != nil {
+		return e, err
+	}
+	var hooks executor.Hooks
+	if calls != nil {
+		hooks.Call = p.callHook(s.task, calls)
+		hooks.Called = func(c executor.LocalCall) { calls.AddLocal(c.Server, c.Tool, c.MS, c.OK) }
+	}
+	var proxy *egress.Proxy
+	if len(s.network) > 0 {
+		o := p.Network
+		o.Allow = s.network
+		proxy = egress.New(o)
+		hooks.Network = proxy.Serve
+	}
+	deadline = time.Now().Add(s.task.limits.OrDefaults().Timeout)
+	e, err = p.runProgram(ctx, s, a.box, hooks)
+	if proxy != nil {
+		proxy.Close()
+		e.egress = proxy.Attempts()
+	}
+	if err = errors.Join(err, closeCalls(ctx, calls)); err != nil {
+		return e, err
+	}
+	if calls != nil {
+		e.calls = calls.Calls()
+	}
+	e.failure = p.explainFailure(s, a.box, e.verdict.Error)
+	return e, nil
+}
+
+// runProgram runs the program in the box and emits its output.
+func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executor.Hooks) (e execution, err error) {
+	defer measure(&e.ms)()
+	ctx, span := p.Tracer.Start(ctx, "sandbox.run")
+	defer span.End()
+	t := s.task
+	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
+	out := newOutput(func(stream, text string) {
+		if !p.Plugins.Results() { // else review emits what plugins leave of it
+			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
+		}
+	})
+	defer out.flush()
+	hooks.Output = out.write
+	running, stop := cancellable(ctx)
+	defer stop()
+	var undecided error // why plugins could not validate the program
+	hooks.Check = p.validator(running, s, &undecided)
+	e.verdict, err = b.Run(running, executor.Program{
+		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Limits: t.limits, Catalogue: s.tools.version,
+	}, hooks)
+	if err = errors.Join(err, undecided); err != nil {
+		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
+	}
+	span.SetAttributes(attribute.String("verdict", e.verdict.Status))
+	return e, nil
+}

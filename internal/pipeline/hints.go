@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// explainFailure returns why a program did not succeed, with a hint for what the fleet can be asked for:
+// a missing module, or network access. It is nil for a program that succeeded.
+func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.Error {
+	if f == nil {
+		return nil
+	}
+	e := &schemas.Error{Code: f.Code, Message: f.Message, Cause: f.Cause, Hint: f.Hint, Line: f.Line}
+	if e.Hint == "" {
+		e.Hint = p.moduleHint(f.Message, b)
+	}
+	if e.Hint == "" && len(s.network) == 0 {
+		e.Hint = networkHint(f.Message)
+	}
+	return e
+}
+
+// noRoute matches Python's messages for a missing network. A proxy that refuses a host says so itself.
+var noRoute = regexp.MustCompile(
+	`Temporary failure in name resolution|Name or service not known|Network is unreachable`)
+
+// networkHint says how a task asks for network access.
+func networkHint(message string) string {
+	if !noRoute.MatchString(message) {
+		return ""
+	}
+	return "programs have no network unless their task names the hosts: " +
+		"codefleet run --net HOST, or network.allow in the task"
+}
+
+var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za-z0-9_.-]{1,100})'`)
+
+// moduleHint says which modules the box has, and how an operator adds the missing one.
+func (p *Pipeline) moduleHint(message string, b box) string {
+	m := noModule.FindStringSubmatch(message)
+	if m == nil {
+		return ""
+	}
+	top, _, _ := strings.Cut(m[1], ".")
+	if hint := reservedModules[top]; hint != "" {
+		return hint
+	}
+	return missingModule(top, b.Environment(), b.sandbox.Environment, p.Pool.Environments())
+}
+
+// reservedModules are the packages that come from the workspace or the catalogue.
+var reservedModules = map[string]string{
+	"skills":  "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME",
+	"servers": "there is no such tool: `codefleet tools` lists them; one of your own is a file servers/SERVER/TOOL.py",
+}
+
+// missingModule says what the environment of that name and description has, which other pool of the
+// worker has the module, and how to add it.
+func missingModule(module, name, description string, all []executor.EnvironmentStats) string {
+	const limit = 30
+	have, image := "Python's own modules", strings.HasPrefix(description, "image ")
+	if image {
+		have = "what the image has"
+	}
+	var elsewhere []string
+	for _, e := range all {
+		if e.Name != name {
+			if i := slices.IndexFunc(e.Modules, func(m string) bool { return provides(m, module) }); i >= 0 {
+				elsewhere = append(elsewhere, fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Modules[i], e.Name))
+			}
+			continue
+		}
+		if n := len(e.Modules); n > 0 {
+			more := ""
+			if n > limit {
+				more = fmt.Sprintf(" and %d more", n-limit)
+			}
+			have = fmt.Sprintf("%s and %s%s", have, strings.Join(e.Modules[:min(n, limit)], ", "), more)
+		}
+	}
+	hint := fmt.Sprintf("sandboxes of the pool %s (%s) have %s", name, description, have)
+	if len(elsewhere) > 0 {
+		hint += "; send the task to " + strings.Join(elsewhere, ", or ")
+	}
+	if image {
+		return hint + fmt.Sprintf("; an operator adds it to the image: pip install %s, when it is built", module)
+	}
+	return hint + fmt.Sprintf("; an operator adds it with `echo %s >> FILE`, for the FILE of pools.%s.requirements "+
+		"or execution.requirements, and starts the worker again", module, name)
+}
+
+// provides reports whether a distribution ("name version") has the name of a module.
+func provides(distribution, module string) bool {
+	name, _, _ := strings.Cut(distribution, " ")
+	normalize := strings.NewReplacer("-", "_", ".", "_")
+	return strings.EqualFold(normalize.Replace(name), normalize.Replace(module))
+}

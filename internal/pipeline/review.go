@@ -1,0 +1,118 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/pluginhost"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// rewrite lets plugins change the program, or write the one that neither model nor rules could. by is
+// empty when they did not.
+func (p *Pipeline) rewrite(ctx context.Context, t task, d draft) (code, by string) {
+	if !p.Plugins.Generates() {
+		return "", ""
+	}
+	in := plugin.Draft{Code: d.code, By: d.by}
+	for _, tool := range d.request.Tools {
+		in.Tools = append(in.Tools, plugin.Tool{
+			Server: tool.Server, Name: tool.Name, Signature: tool.Signature, Description: tool.Doc,
+		})
+	}
+	if code, changed := p.Plugins.Generate(ctx, t.forPlugins(), in); changed {
+		return code, pluginhost.ByPlugin
+	}
+	return "", ""
+}
+
+// validator is the executor's hook that asks plugins whether the program may run; nil without such
+// plugins. It sets undecided when they fail to decide.
+func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) func(executor.Facts) error {
+	if !p.Plugins.Validates() {
+		return nil
+	}
+	return func(f executor.Facts) error {
+		program := plugin.Program{Code: s.draft.code, By: s.draft.by, Truncated: f.Truncated}
+		for _, i := range f.Imports {
+			program.Imports = append(program.Imports, plugin.Import(i))
+		}
+		for _, c := range f.Calls {
+			program.Calls = append(program.Calls, plugin.Use(c))
+		}
+		refusal, err := p.Plugins.Validate(ctx, s.task.forPlugins(), program)
+		if err != nil {
+			*undecided = err
+			return err
+		}
+		if refusal == nil {
+			return nil
+		}
+		return &executor.Failure{
+			Code: cmp.Or(refusal.Code, errcode.Refused), Message: refusal.Message, Hint: refusal.Hint, Line: refusal.Line,
+		}
+	}
+}
+
+// reviewCall returns a call as plugins leave it. A call that they refuse goes to the broker as well, which
+// records it and does not make it.
+func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker.Call {
+	if !p.Plugins.Calls() {
+		return c
+	}
+	args, refusal, err := p.Plugins.Call(ctx, t.forPlugins(), plugin.Call{Server: c.Server, Tool: c.Tool, Args: c.Args})
+	switch {
+	case refusal != nil:
+		c.Refused = &broker.Error{
+			Server: c.Server, Tool: c.Tool, Code: errcode.Forbidden, Message: refusal.Message, Hint: refusal.Hint,
+		}
+	case err != nil:
+		c.Refused = &broker.Error{
+			Server: c.Server, Tool: c.Tool, Code: errcode.Internal, Message: fmt.Sprintf("the call was not made: %v", err),
+		}
+	default:
+		c.Args = args
+	}
+	return c
+}
+
+// review returns what the execution left, as plugins redact and annotate it. It precedes the commit,
+// which stores the result.
+func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Result, error) {
+	v := e.verdict
+	out := plugin.Result{
+		Status: schemas.Status(v.Status), Value: v.Result, Output: v.Output, Stderr: v.Stderr, Error: e.failure,
+	}
+	if !p.Plugins.Results() {
+		return out, nil
+	}
+	reviewing, stop := untilLeaseLost(ctx) // a cancelled task has a result too
+	defer stop()
+	out, err := p.Plugins.Result(reviewing, t.forPlugins(), out)
+	if err != nil {
+		return plugin.Result{}, orCause(reviewing, err)
+	}
+	t.emitOutput(reviewing, out)
+	return out, nil
+}
+
+// outputPiece is how much output is emitted at a time after a review, in bytes.
+const outputPiece = 64 << 10
+
+// emitOutput emits the output that was held back for the review.
+func (t task) emitOutput(ctx context.Context, r plugin.Result) {
+	out := newOutput(func(stream, text string) { t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text}) })
+	for _, s := range []struct{ stream, text string }{{"stdout", r.Output}, {"stderr", r.Stderr}} {
+		for text := s.text; text != ""; {
+			n := min(len(text), outputPiece)
+			out.write(s.stream, []byte(text[:n]))
+			text = text[n:]
+		}
+	}
+	out.flush()
+}

@@ -1,0 +1,119 @@
+package pipeline
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/codegen/rules"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/internal/toolsearch"
+	"github.com/codefleet/codefleet/plugin"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func TestBusy(t *testing.T) {
+	start := time.Now()
+	at := func(from, ms float64) broker.AuditRecord {
+		return broker.AuditRecord{Started: start.Add(time.Duration(from * float64(time.Millisecond))), MS: ms}
+	}
+	for _, c := range []struct {
+		entries []broker.AuditRecord
+		want    float64
+	}{
+		{nil, 0},
+		{[]broker.AuditRecord{at(0, 5)}, 5},
+		{[]broker.AuditRecord{at(10, 5), at(0, 5)}, 10},                       // one after the other
+		{[]broker.AuditRecord{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some at once
+	} {
+		if got := busy(c.entries); got != c.want {
+			t.Errorf("busy(%v) = %v, want %v", c.entries, got, c.want)
+		}
+	}
+}
+
+func TestRepairable(t *testing.T) {
+	mutating := tools.NewListing([]tools.Tool{
+		{Server: "mail", Name: "send", State: tools.Approved},
+		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
+	})
+	call := func(tool string, code string) []broker.AuditRecord {
+		return []broker.AuditRecord{{Server: "mail", Tool: tool, Code: code}}
+	}
+	for _, c := range []struct {
+		name    string
+		status  schemas.Status
+		repairs int
+		entries []broker.AuditRecord
+		want    bool
+	}{
+		{"failed", schemas.Failed, 1, nil, true},
+		{"none left", schemas.Failed, 0, nil, false},
+		{"succeeded", schemas.Succeeded, 1, nil, false},
+		{"too slow", schemas.Timeout, 1, nil, false},
+		{"a mutating call was refused", schemas.Failed, 1, call("send", errcode.ToolFailed), true},
+		{"a mutating call is in doubt", schemas.Failed, 1, call("send", errcode.Timeout), false},
+		{"a read timed out", schemas.Failed, 1, call("read", errcode.Timeout), true},
+		{"no such tool", schemas.Failed, 1, call("sent", errcode.Unavailable), true},
+	} {
+		a := attempt{execution: execution{calls: c.entries}, outcome: plugin.Result{Status: c.status}}
+		s := steps{tools: toolset{index: toolsearch.New(nil).Index(mutating)}, draft: draft{repairsLeft: c.repairs}}
+		if got := s.repairable(a); got != c.want {
+			t.Errorf("%s: repairable = %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// The model that repairs learns of every call that changed something, also in earlier attempts.
+func TestFailureTellsWhatWasDone(t *testing.T) {
+	list := tools.NewListing([]tools.Tool{
+		{Server: "mail", Name: "send", State: tools.Approved},
+		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
+	})
+	entry := func(tool, asked string, ok bool) broker.AuditRecord {
+		return broker.AuditRecord{Server: "mail", Tool: tool, ArgsExcerpt: asked, ResultExcerpt: "7", OK: ok}
+	}
+	s := steps{tools: toolset{index: toolsearch.New(nil).Index(list)}, draft: draft{code: "x"}}
+	for _, run := range []struct {
+		entries []broker.AuditRecord
+		want    []string
+	}{
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true), entry("read", "", true), entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+	} {
+		s = s.with(attempt{execution: execution{calls: run.entries}})
+		if d := cmp.Diff(run.want, s.failure().Done); d != "" {
+			t.Errorf("done (-want +got):\n%s", d)
+		}
+	}
+}
+
+func TestCodeRequired(t *testing.T) {
+	list, err := tools.OpenCatalogue(filepath.Join("..", "..", "servers"), tools.Options{}).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calculate := toolsearch.New(nil).Index(list).Definitions([]string{"calculator/calculate"})
+	_, err = rules.Write(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: calculate})
+	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
+	if !ok {
+		t.Fatalf("error = %v", err)
+	}
+	got := describeCodeRequired(required, "model_timeout: no whole answer")
+	if got.Code != "code_required" || got.Message != `no rule understands a part of the task: "email it to bob"` {
+		t.Errorf("%s: %s", got.Code, got.Message)
+	}
+	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +
+		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  model_timeout: no whole answer"
+	if d := cmp.Diff(want, got.Cause); d != "" {
+		t.Errorf("cause (-want +got):\n%s", d)
+	}
+}

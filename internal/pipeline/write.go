@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/codegen/rules"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// draft is the program of a task, and what writing it took.
+type draft struct {
+	code string
+	by   string // caller | llm | rules | plugin
+
+	request  codegen.Request // of a description; else zero
+	selected []string        // tools of the request, by id
+	degraded string          // why embeddings did not take part in the selection
+
+	writer      *codegen.Writer // nil: only the rules write
+	budget      *codegen.Budget // of the task's model tokens; nil: no limit
+	repairs     int             // that were made
+	repairsLeft int             // that may still be made
+
+	usage      *schemas.Usage // of models; nil without a description
+	findings   []schemas.Finding
+	selectMS   float64
+	generateMS float64
+}
+
+// write returns the program: that of an earlier run, the caller's, or one written now for the task's
+// description, which it saves for later runs.
+func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, err error) {
+	if d.writer, err = p.Codegen.writer(t.job.Task.Model); err != nil {
+		return d, err
+	}
+	if d.writer != nil && p.Codegen.TaskTokens > 0 {
+		d.budget = codegen.NewBudget(p.Codegen.TaskTokens)
+	}
+	data, record := t.job.Task, t.job.Record
+	if data.Description != "" {
+		if d, err = p.selectTools(ctx, t, tools, d); err != nil {
+			return d, err
+		}
+	}
+	switch {
+	case record.Code != "":
+		d.code, d.by = record.Code, record.GeneratedBy
+	case data.Code != "":
+		d.code, d.by = data.Code, "caller"
+	case data.Description != "":
+		if d, err = p.generate(ctx, t, d); err != nil {
+			return d, err
+		}
+		if err := t.job.SaveProgram(ctx, d.code, d.by); err != nil {
+			return d, err
+		}
+	default:
+		return d, &schemas.Error{
+			Code: errcode.NotSupported, Message: "this fleet runs no skills and no workflows yet",
+			Hint: "send the task with `code` or `description`",
+		}
+	}
+	if d.by == codegen.ByModel && d.writer != nil {
+		d.repairsLeft = p.Codegen.Repairs
+		if n := data.RepairAttempts; n != nil {
+			d.repairsLeft = *n
+		}
+	}
+	return d, nil
+}
+
+// writer returns the model profile that a task names, or the fleet's own model.
+func (c Codegen) writer(name string) (*codegen.Writer, error) {
+	if name == "" {
+		return c.Writer, nil
+	}
+	if writer, ok := c.Profiles[name]; ok {
+		return writer, nil
+	}
+	hint := "leave `model` out: the fleet's own model, or its rules, write the program"
+	if len(c.Profiles) > 0 {
+		hint = "its profiles are " + strings.Join(slices.Sorted(maps.Keys(c.Profiles)), ", ") + "; or " + hint
+	}
+	return nil, &schemas.Error{
+		Code: errcode.UnknownModel, Message: fmt.Sprintf("the fleet has no model profile %q", name), Hint: hint,
+	}
+}
+
+// generate returns d with a program by the model, the rules or a plugin.
+func (p *Pipeline) generate(ctx context.Context, t task, d draft) (draft, error) {
+	d, err := p.callWriter(ctx, t, d)
+	refusal, refused := errors.AsType[*schemas.Error](err)
+	if err != nil && !refused {
+		return d, err
+	}
+	if code, by := p.rewrite(ctx, t, d); by != "" {
+		d.code, d.by, refusal = code, by, nil
+	}
+	if refusal != nil {
+		return d, refusal
+	}
+	return d, nil
+}
+
+// callWriter returns the draft with the program of the model or the rules, or the reason why neither wrote
+// one.
+func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft, err error) {
+	d = from
+	defer measure(&d.generateMS)()
+	ctx, span := p.Tracer.Start(ctx, "generate")
+	defer span.End()
+	t.job.Emit(ctx, schemas.Progress{Stage: "generate"})
+	budgets, err := p.Codegen.budgets(ctx, t.ref.Tenant, d)
+	if err != nil {
+		return d, err
+	}
+	program, err := codegen.Generate(ctx, d.writer, rules.Write, d.request, codegen.Call{
+		Progress: t.emitModel(ctx, d), Budgets: budgets,
+	})
+	d.usage = p.charge(ctx, t, d.usage, program.Usage)
+	if ctx.Err() != nil {
+		return d, orCause(ctx, errors.Join(err, ctx.Err()))
+	}
+	required, codeRequired := errors.AsType[*codegen.CodeRequiredError](err)
+	switch {
+	case program.Fallback != "" && codeRequired:
+		d.findings = append(d.findings, warning("model", "the model gave no program: "+program.Fallback))
+	case program.Fallback != "":
+		d.findings = append(d.findings,
+			warning("model", "the model gave no program, the rules wrote it: "+program.Fallback))
+	}
+	if codeRequired {
+		return d, describeCodeRequired(required, program.Fallback)
+	}
+	if err != nil {
+		return d, fmt.Errorf("write the program: %w", err)
+	}
+	d.code, d.by = program.Code, program.By
+	return d, nil
+}
+
+// emitModel emits a model's answer as it arrives, a line at a time; nil without a model.
+func (t task) emitModel(ctx context.Context, d draft) func(string) {
+	if d.writer == nil {
+		return nil
+	}
+	var line strings.Builder
+	return func(text string) {
+		line.WriteString(text)
+		if strings.Contains(text, "\n") {
+			t.job.Emit(ctx, schemas.Progress{Stage: "generate", Text: line.String()})
+			line.Reset()
+		}
+	}
+}
+
+// describeCodeRequired tells the caller's own model what it needs to finish the program. model is why the
+// fleet's model did not write it, if it has one.
+func describeCodeRequired(e *codegen.CodeRequiredError, model string) *schemas.Error {
+	out := &schemas.Error{Code: errcode.CodeRequired, Message: e.Reason}
+	if len(e.Unknown) > 0 {
+		out.Message += fmt.Sprintf(": %q", e.Unknown[0])
+	}
+	var cause []string
+	add := func(title string, lines []string) {
+		if len(lines) > 0 {
+			cause = append(cause, title+"\n  "+strings.Join(lines, "\n  "))
+		}
+	}
+	add("understood:", e.Understood)
+	add("not understood:", e.Unknown)
+	add("tools:", e.Signatures)
+	if model != "" {
+		add("the model:", []string{model})
+	}
+	out.Cause = strings.Join(cause, "\n")
+	out.Hint = "finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton
+	return out
+}
