@@ -120,7 +120,7 @@ var imports = map[string][]string{
 		"internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
 	},
 	"internal/process": {"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config", "internal/jobs", "internal/telemetry", "internal/worker"},
-	"internal/worker":  {"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir", "internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/tools/broker", "internal/toolsearch"},
+	"internal/worker":  {"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir", "internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch"},
 	"internal/up":      {"schemas", "client", "internal/..."},
 	"internal/bench":   {"schemas", "client", "internal/..."},
 
