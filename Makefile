@@ -73,7 +73,7 @@ test-microsandbox: $(MICROVM)/built ## the microsandbox driver on the real msb, 
 	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
 
 .PHONY: test-cgroup2
-test-cgroup2: RUN = TestProbe$$|TestMemoryWall|TestCPULimit|TestContract$$
+test-cgroup2: RUN = TestProbe$$|TestMemoryLimit|TestCPULimit|TestContract$$
 test-cgroup2: $(MICROVM)/built bin/runsc ## the gVisor driver's limits on control groups version 2, in that machine (half an hour)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job-gvisor $(MICROVM)/job/run && cp bin/runsc $(MICROVM)/job/ && echo '$(RUN)' >$(MICROVM)/job/run.pattern
 	go test -c -trimpath -o $(MICROVM)/job/gvisor.test ./internal/executor/gvisor

@@ -159,6 +159,7 @@ var homes = map[string][]string{
 	"github.com/joho/godotenv":                                  {"internal/config"},
 	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
 	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker", "internal/tools/pygen"},
+	"github.com/fxamacker/cbor/...":                             {"internal/executor/microsandbox"},
 	"github.com/cloudevents/sdk-go/v2/client":                   {}, // our own binding; only package event is used
 	"github.com/cloudevents/sdk-go/v2/protocol/...":             {},
 	"github.com/cloudevents/sdk-go/protocol/nats/...":           {},

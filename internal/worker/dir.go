@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 // Dir is a directory of one worker of this host. No other running worker uses it. Its name and those in
@@ -29,7 +30,7 @@ func OpenDir(data string) (*Dir, error) {
 	for i := range maxWorkers {
 		path := dirPath(data, i)
 		lock, err := hostdir.Acquire(path)
-		if errors.Is(err, hostdir.ErrLocked) {
+		if errors.Is(err, filelock.ErrLocked) {
 			continue
 		}
 		if err != nil {

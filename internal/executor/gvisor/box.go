@@ -16,28 +16,29 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// containerID is the same for every box, as each has a state directory of its own.
+// containerID is the same for all boxes: each has its own state directory.
 const containerID = "b"
 
-// destroyTimeout bounds how long the kernel may take to end killed processes.
+// destroyTimeout bounds how long killed processes may take to end.
 const destroyTimeout = 20 * time.Second
 
 // destroyGrace is for the engine to clean up after its sandbox was killed.
 const destroyGrace = time.Second
 
-// destroyPause is between looks for a sandbox to kill, which may not have begun yet.
+// destroyPause is between two searches for a sandbox process to kill; it may not have started yet.
 const destroyPause = 50 * time.Millisecond
 
-// box is one sandbox. Besides executor.Box it is a Limiter, StatsReporter, OOMReporter and GuestReporter.
+// box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	owner  *owner
 	spec   executor.Spec
-	dir    string // bundle, runsc's state; named in the arguments of each of its processes
+	dir    string // bundle and runsc's state; in the arguments of each of its processes
 	root   string // its root file system
 	python string // the interpreter there
 	group  group
@@ -45,12 +46,12 @@ type box struct {
 	mu        sync.Mutex
 	main      *session // the sandbox's first process
 	sessions  []*session
-	walls     []setting // as last set by Limit
+	limits    []setting // as last set by Limit
 	oom       bool
 	destroyed bool
 }
 
-// prepare makes what the box needs besides its directory.
+// prepare makes the box's cgroup.
 func (b *box) prepare(groups cgroups) error {
 	if !groups.enabled() {
 		return nil
@@ -60,36 +61,35 @@ func (b *box) prepare(groups cgroups) error {
 		return err
 	}
 	b.group = group
-	return group.apply(settings(group.v2, wall(b.spec.MemoryMB), b.spec.CPUs))
+	return group.apply(settings(group.v2, boxMemoryMB(b.spec.MemoryMB), b.spec.CPUs))
 }
 
-// wall is the memory that a box may use in all when its program may use mb.
-func wall(mb int) int {
+// boxMemoryMB is the memory limit of a box for a program's limit; 0: none.
+func boxMemoryMB(mb int) int {
 	if mb <= 0 {
 		return 0
 	}
 	return mb + boxOverheadMB
 }
 
-// Exec boots the sandbox with argv as its first process, or runs argv in the sandbox
-// while that lives.
+// Exec boots the sandbox with argv as its first process, or starts argv in the running sandbox.
 func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := b.begin(ctx, func() (*session, error) { return b.start(argv) })
+	s, err := b.addSession(ctx, func() (*session, error) { return b.start(argv) })
 	if err != nil {
 		return nil, fmt.Errorf("start in gvisor box %s: %w", b.spec.Name, err)
 	}
 	return s, nil
 }
 
-// begin has start start a process of the box, while there is one; b.mu is held.
-func (b *box) begin(ctx context.Context, start func() (*session, error)) (*session, error) {
+// addSession calls start unless the box is destroyed, and records the session; b.mu is held.
+func (b *box) addSession(ctx context.Context, start func() (*session, error)) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if b.destroyed {
-		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
+		return nil, fmt.Errorf("the box is destroyed: %w", os.ErrClosed)
 	}
 	s, err := start()
 	if err == nil {
@@ -100,7 +100,7 @@ func (b *box) begin(ctx context.Context, start func() (*session, error)) (*sessi
 
 func (b *box) start(argv []string) (*session, error) {
 	if len(argv) == 0 {
-		return nil, errors.New("nothing to start")
+		return nil, errors.New("empty command")
 	}
 	config := b.config(argv)
 	if b.main != nil && !b.main.ended() {
@@ -111,10 +111,12 @@ func (b *box) start(argv []string) (*session, error) {
 
 // config is the OCI configuration of the box with argv as its first process.
 func (b *box) config(argv []string) *specs.Spec {
-	return bundle{spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv}.config()
+	return bundle{
+		spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv,
+	}.config()
 }
 
-// boot starts the sandbox by a command of the engine.
+// boot starts the sandbox with a command of runsc.
 func (b *box) boot(config *specs.Spec, command ...string) (*session, error) {
 	if err := writeJSON(filepath.Join(b.dir, "config.json"), config); err != nil {
 		return nil, err
@@ -126,7 +128,7 @@ func (b *box) boot(config *specs.Spec, command ...string) (*session, error) {
 	return s, err
 }
 
-// enter starts a further process in the running sandbox.
+// enter starts another process in the running sandbox.
 func (b *box) enter(process *specs.Process) (*session, error) {
 	file := filepath.Join(b.dir, "exec"+strconv.Itoa(len(b.sessions))+".json")
 	if err := writeJSON(file, process); err != nil {
@@ -135,8 +137,8 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 	return launch(b.runsc("exec", "--process="+file, containerID), b.group)
 }
 
-// runsc returns the engine's command line. Its own state lies in the box's directory;
-// the empty network namespace of its file servers is shared by the owner's boxes.
+// runsc returns a command of the engine. Its state is in the box's directory; the empty network namespace of
+// its file servers is shared by the owner's boxes.
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
 		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, "shared"),
@@ -146,33 +148,34 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 	if b.driver.rootless {
 		flags = append(flags, "--rootless")
 	}
-	cmd := exec.Command(b.driver.opts.Runsc, append(flags, args...)...) //nolint:noctx // boxes outlive calls; destroy ends them
+	//nolint:noctx // boxes outlive calls; Destroy ends them
+	cmd := exec.Command(b.driver.opts.Runsc, append(flags, args...)...)
 	cmd.Dir = b.dir
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	return cmd
 }
 
-// Limit sets the outer walls for the program that runs next. Without cgroups there are none.
+// Limit sets the outer limits for the next program. Without cgroups it does nothing.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
 	if len(b.group.dirs) == 0 {
 		return nil
 	}
 	limits = limits.OrDefaults()
-	walls := settings(b.group.v2, wall(limits.MemoryMB), limits.CPUs)
+	wanted := settings(b.group.v2, boxMemoryMB(limits.MemoryMB), limits.CPUs)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if slices.Equal(walls, b.walls) {
+	if slices.Equal(wanted, b.limits) {
 		return nil
 	}
-	b.walls = nil
-	if err := b.group.apply(walls); err != nil {
+	b.limits = nil
+	if err := b.group.apply(wanted); err != nil {
 		return err
 	}
-	b.walls = walls
+	b.limits = wanted
 	return nil
 }
 
-// Stats is what all processes of the box use, the engine's included.
+// Stats returns what all processes of the box use, including the engine's.
 func (b *box) Stats(context.Context) (executor.Stats, error) {
 	if len(b.group.dirs) > 0 {
 		return b.group.stats(), nil
@@ -180,7 +183,7 @@ func (b *box) Stats(context.Context) (executor.Stats, error) {
 	return processStats(b.dir)
 }
 
-// OutOfMemory tells whether the kernel has killed the box for its memory.
+// OutOfMemory reports whether the host's kernel killed the box because of its memory limit.
 func (b *box) OutOfMemory() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +191,7 @@ func (b *box) OutOfMemory() bool {
 	return b.oom
 }
 
-// Guest tells that an ordinary user's box has one user inside.
+// Guest describes the box. Without root there is only one user in it.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
 	guest.Python, guest.CountsThreads = b.python, true
@@ -198,8 +201,8 @@ func (b *box) Guest() executor.Guest {
 	return guest
 }
 
-// Destroy kills the processes of the box, waits for their end and removes its
-// directory and cgroup. It may be called again, also after an error.
+// Destroy kills the processes of the box, waits for their end, and removes its directory and cgroup. It may be
+// called again, also after an error.
 func (b *box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
@@ -210,12 +213,12 @@ func (b *box) Destroy(ctx context.Context) error {
 	if err := b.destroy(ctx, sessions); err != nil {
 		return fmt.Errorf("destroy gvisor box %s: %w", b.spec.Name, err)
 	}
-	b.driver.forget(b.spec)
+	b.driver.freeName(b.spec)
 	return nil
 }
 
-// destroy kills the sandbox first: the engine's other processes are its parents, they
-// end by themselves and leave no zombies. Those that do not are killed too.
+// destroy kills the sandbox process first: its parents, runsc's other processes, then end by themselves and
+// leave no zombies. Those that do not are killed, too.
 func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/destroyPause); tries++ {
 		if err := killSandbox(b.dir); err != nil {
@@ -224,7 +227,7 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 		waitEnded(sessions, destroyPause)
 	}
 	for _, s := range sessions {
-		_ = s.process.Kill() // most have ended
+		_ = s.process.Kill() // fails if it has ended
 	}
 	if err := killAll(ctx, b.dir); err != nil {
 		return err
@@ -233,7 +236,7 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 		<-s.done
 	}
 	b.OutOfMemory()
-	if err := retry(ctx, b.group.remove); err != nil { // the kernel takes a moment to let go
+	if err := retry(ctx, b.group.remove); err != nil { // the kernel keeps it busy for a moment
 		return err
 	}
 	return hostdir.Remove(b.dir)
@@ -243,7 +246,7 @@ func allEnded(sessions []*session) bool {
 	return !slices.ContainsFunc(sessions, func(s *session) bool { return !s.ended() })
 }
 
-// waitEnded waits until all sessions have ended, but not for longer than limit.
+// waitEnded waits until all sessions have ended, for at most limit.
 func waitEnded(sessions []*session, limit time.Duration) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -258,17 +261,10 @@ func waitEnded(sessions []*session, limit time.Duration) {
 
 // retry calls f until it succeeds or ctx ends, and returns its last error.
 func retry(ctx context.Context, f func() error) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	for {
 		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+		if err == nil || clock.Sleep(ctx, time.Millisecond) != nil {
 			return err
-		case <-tick.C:
 		}
 	}
 }
@@ -281,18 +277,18 @@ func writeJSON(path string, value any) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// session is one runsc process, whose standard streams are those of a process in the box.
+// session is one runsc process. Its standard streams are those of a process in the box.
 type session struct {
 	process        *os.Process
 	stdin          *os.File
 	stdout, stderr *os.File
-	done           chan struct{} // closed when the process was waited for
+	done           chan struct{} // closed after the process has ended; guards state and err
 	state          *os.ProcessState
 	err            error
 }
 
-// newSession starts cmd on pipes. runsc must never get a regular file: it keeps an
-// offset of its own and writes over what others have written.
+// newSession starts cmd on pipes. runsc must not get regular files: it has its own offset in them and
+// overwrites what others have written.
 func newSession(cmd *exec.Cmd, start func(*exec.Cmd) error) (*session, error) {
 	var ours, theirs [3]*os.File
 	closeAll := func(files [3]*os.File) {

@@ -8,13 +8,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// Sizes of the box's scratch file systems. They are memory, and charged to the box.
+// Sizes of the box's scratch file systems. They count against the memory of the box.
 const (
 	tmpMB = 64
 	shmMB = 64
 )
 
-// bundle is all that an OCI configuration depends on.
+// bundle has everything that the OCI configuration depends on.
 type bundle struct {
 	spec     executor.Spec
 	root     string // directory of the root file system
@@ -23,9 +23,9 @@ type bundle struct {
 	args     []string
 }
 
-// config returns the OCI configuration of a box: nothing is writable but /workspace,
-// /tmp and /dev/shm, there is no network, and the first process has the capabilities
-// that the runner needs to become another user and to stop and kill that user's processes.
+// config returns the OCI configuration of a box: only /workspace, /tmp and /dev/shm are writable, there is no
+// network, and the first process has the capabilities that the runner needs to become another user and to
+// stop and kill that user's processes.
 func (b bundle) config() *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
@@ -53,7 +53,7 @@ func (b bundle) process() *specs.Process {
 		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 		Capabilities:    &specs.LinuxCapabilities{},
 	}
-	if !b.rootless { // a box of an ordinary user has one user inside, who needs none
+	if !b.rootless { // else the only user in the box needs none
 		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SYS_PTRACE"}
 		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	}
@@ -76,9 +76,8 @@ func (b bundle) mountTable() []specs.Mount {
 	return table
 }
 
-// workspace keeps no directory entries in memory that nobody uses: each holds its file open, so a
-// file that the host deletes between two tasks would take its space on the disk for as long as the
-// box lives.
+// workspace mounts the workspace without a cache of unused directory entries: each keeps its file open, so a
+// file that the host deletes between two tasks would use disk space until the box ends.
 func workspace(dir string) specs.Mount {
 	m := bind(executor.Mount{Source: dir, Target: executor.DefaultGuest().Workspace})
 	m.Options = append(m.Options, "dcache=0")
@@ -90,10 +89,12 @@ func bind(m executor.Mount) specs.Mount {
 	if m.ReadOnly {
 		access = "ro"
 	}
-	return specs.Mount{Destination: m.Target, Type: "bind", Source: m.Source, Options: []string{"bind", access, "nosuid", "nodev"}}
+	return specs.Mount{
+		Destination: m.Target, Type: "bind", Source: m.Source, Options: []string{"bind", access, "nosuid", "nodev"},
+	}
 }
 
-// tmpfs has a size, always: without one it takes the box's memory until the box dies.
+// tmpfs always has a size: without one it could use all memory of the box.
 func tmpfs(target string, mb int) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",

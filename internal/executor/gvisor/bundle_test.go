@@ -254,8 +254,8 @@ func TestFindCgroups(t *testing.T) {
 
 func TestNamesThatAreNoFileNames(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "a b", "a:b", "a,b", "a\x00"} {
-		if plainName(name) {
-			t.Errorf("plainName(%q) = true", name)
+		if validName(name) {
+			t.Errorf("validName(%q) = true", name)
 		}
 	}
 }

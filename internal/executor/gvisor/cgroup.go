@@ -13,22 +13,23 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// cgroups finds and names the control groups of boxes: codefleet/<owner>/<box> in
-// each hierarchy that limits something. The zero value limits nothing.
+// cgroups creates the control groups of boxes: codefleet/<owner>/<box> in each hierarchy that limits something.
+// The zero value is disabled.
 type cgroups struct {
 	v2    bool
 	roots []string // hierarchies; with version 2 there is one
 }
 
-// boxOverheadMB is added to a program's memory for the box's outer wall: the engine,
-// the runner, and the scratch file systems when they are full.
+// boxOverheadMB is added to a program's memory limit for the limit of its box: for the engine, the runner and
+// full scratch file systems.
 const boxOverheadMB = 128 + tmpMB + shmMB
 
-// findCgroups looks at what is mounted at mount, usually /sys/fs/cgroup. We manage
-// the groups ourselves: it takes two directories where runsc makes twelve, the limits
-// can be set again at lease, and a box that dies can tell why.
+// findCgroups inspects the hierarchies at mount, usually /sys/fs/cgroup. The driver manages groups itself: it
+// needs two directories where runsc makes twelve, it can change limits when a box is acquired, and it can read
+// why a box died.
 func findCgroups(mount string) cgroups {
 	if controllers, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		if strings.Contains(string(controllers), "memory") {
@@ -51,15 +52,15 @@ func findCgroups(mount string) cgroups {
 
 func (c cgroups) enabled() bool { return len(c.roots) > 0 }
 
-// ownerGroup is the name of an owner's group, from its state directory: two workers
-// with the same owner name and different directories are strangers.
+// ownerGroup is the name of an owner's group. It depends on the state directory: workers with the same owner
+// name and different directories do not share groups.
 func ownerGroup(ownerDir string) string {
-	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+shortHash(ownerDir))
+	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+hostdir.PathHash(ownerDir))
 }
 
-// weigh lets all boxes together count like the machine's processors. By default a
-// group has the weight of one process, and tasks would starve beside a busy worker.
-func (g group) weigh() {
+// setWeight gives all boxes together the CPU weight of the machine's processors. By default a group has the
+// weight of one process, and tasks would starve beside a busy worker.
+func (g group) setWeight() {
 	if g.v2 {
 		_ = g.write("cpu.weight", strconv.Itoa(min(10_000, 800*runtime.NumCPU())))
 		return
@@ -73,14 +74,14 @@ type group struct {
 	dirs []string
 }
 
-// create makes a box's group. Version 2 hands controllers down level by level.
+// create makes the group of a box. In version 2 each level must delegate its controllers.
 func (c cgroups) create(ownerDir, box string) (group, error) {
 	g := group{v2: c.v2}
 	for _, root := range c.roots {
 		dir := root
 		for level, name := range strings.Split(filepath.Join(ownerGroup(ownerDir), box), "/") {
 			if c.v2 {
-				if err := handDown(dir); err != nil {
+				if err := delegate(dir); err != nil {
 					return g, errors.Join(err, g.remove())
 				}
 			}
@@ -89,7 +90,7 @@ func (c cgroups) create(ownerDir, box string) (group, error) {
 				return g, errors.Join(fmt.Errorf("make cgroup: %w", err), g.remove())
 			}
 			if level < 2 {
-				group{c.v2, []string{dir}}.weigh()
+				group{c.v2, []string{dir}}.setWeight()
 			}
 		}
 		g.dirs = append(g.dirs, dir)
@@ -97,14 +98,14 @@ func (c cgroups) create(ownerDir, box string) (group, error) {
 	return g, nil
 }
 
-func handDown(dir string) error {
+func delegate(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu"), 0); err != nil {
 		return fmt.Errorf("delegate cgroup controllers: %w", err)
 	}
 	return nil
 }
 
-// removeOwner removes the groups of all boxes of an owner, which are empty.
+// removeOwner removes the empty groups of an owner and of its boxes.
 func (c cgroups) removeOwner(ownerDir string) error {
 	var errs []error
 	for _, root := range c.roots {
@@ -133,7 +134,7 @@ func (g group) remove() error {
 	return errors.Join(errs...)
 }
 
-// add moves a process into the group; its later children are born there.
+// add moves a process into the group. Its later children start there.
 func (g group) add(pid int) error {
 	for _, dir := range g.dirs {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
@@ -143,18 +144,23 @@ func (g group) add(pid int) error {
 	return nil
 }
 
-// setting is one line to write to one file of a group.
+// setting is a value for one file of a group.
 type setting struct {
 	file, value string
-	optional    bool
+	optional    bool // ignore errors
 }
 
-// settings are the outer walls of a box. Memory and processors may be 0: no wall.
+// settings returns the limits of a box. 0 means no limit.
 func settings(v2 bool, memoryMB int, cpus float64) []setting {
 	const period = 100_000
 	quota := int64(cpus * period)
 	if v2 {
-		s := []setting{{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "max", false}, {"cpu.max", "max", false}}
+		s := []setting{
+			{"memory.oom.group", "1", true},
+			{"memory.swap.max", "0", true},
+			{"memory.max", "max", false},
+			{"cpu.max", "max", false},
+		}
 		if memoryMB > 0 {
 			s[2].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
 		}
@@ -163,7 +169,11 @@ func settings(v2 bool, memoryMB int, cpus float64) []setting {
 		}
 		return s
 	}
-	s := []setting{{"memory.swappiness", "0", true}, {"memory.limit_in_bytes", "-1", false}, {"cpu.cfs_quota_us", "-1", true}}
+	s := []setting{
+		{"memory.swappiness", "0", true},
+		{"memory.limit_in_bytes", "-1", false},
+		{"cpu.cfs_quota_us", "-1", true},
+	}
 	if memoryMB > 0 {
 		s[1].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
 	}
@@ -173,7 +183,7 @@ func settings(v2 bool, memoryMB int, cpus float64) []setting {
 	return s
 }
 
-// apply writes settings to the hierarchy that has each one's file.
+// apply writes each setting to the hierarchy that has its file.
 func (g group) apply(list []setting) error {
 	for _, s := range list {
 		if err := g.write(s.file, s.value); err != nil && !s.optional {
@@ -196,7 +206,7 @@ func (g group) write(file, value string) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// outOfMemory tells whether the kernel killed a process of the group for its memory.
+// outOfMemory reports whether the kernel killed a process of the group because of its memory limit.
 func (g group) outOfMemory() bool {
 	if g.v2 {
 		return g.field("memory.events", "oom_kill") > 0
@@ -204,7 +214,7 @@ func (g group) outOfMemory() bool {
 	return g.field("memory.oom_control", "oom_kill") > 0
 }
 
-// stats reads what the group uses now.
+// stats returns the current use of the group.
 func (g group) stats() executor.Stats {
 	if g.v2 {
 		return executor.Stats{
@@ -218,8 +228,8 @@ func (g group) stats() executor.Stats {
 	}
 }
 
-// field reads the number after name in a file of "name number" lines, or the only
-// number of a file where name is empty. What is not there is 0.
+// field returns the number after name in a file with lines of "name number", or the only number of a file if
+// name is empty. It returns 0 if the file or name is missing.
 func (g group) field(file, name string) int64 {
 	for _, dir := range g.dirs {
 		f, err := os.Open(filepath.Join(dir, file))

@@ -1,14 +1,13 @@
-// Package gvisor makes boxes with gVisor's runsc: a kernel of its own in user space
-// for each box, no hardware virtualisation needed, as root or as an ordinary user.
+// Package gvisor creates boxes with gVisor's runsc: a user-space kernel for each box. It needs no hardware
+// virtualisation, and works as root and as an ordinary user.
 //
-// [Driver] is an executor.Driver, Prober and Sweeper. A box is one directory below
-// Options.Dir/<owner>/b with its OCI bundle and runsc's state, and one cgroup where
-// we are root. The sandbox boots with the first Exec, whose process is its init; when
-// that ends the sandbox ends. Everything that runs on the host for a box names the
-// box's directory in its arguments: that is how Destroy and Sweep find it.
+// [Driver] is an executor.Driver, Inspector and Sweeper. A box is one directory below Options.Dir/<owner>/b,
+// with its OCI bundle and runsc's state, and one cgroup if this process is root. The sandbox boots with the
+// first Exec, whose process is its init; it ends with that process. Every process on the host that belongs to
+// a box has the box's directory in its arguments, by which Destroy and Sweep find it.
 //
-// The processes of a box die with the worker: each is killed when its parent ends.
-// What a killed worker leaves (directories, cgroups, a mount) is removed by Sweep.
+// The processes of a box die with the worker: each is killed when its parent ends. Sweep removes what a killed
+// worker leaves: directories, cgroups, a mount.
 package gvisor
 
 import (
@@ -31,40 +30,39 @@ import (
 // Options of New.
 type Options struct {
 	Runsc  string       // path of the runsc binary
-	Dir    string       // state of boxes on this host; short, because sockets lie in it
-	Rootfs string       // directory that boxes see as their root, read-only; empty: parts of the host's /usr
+	Dir    string       // state of boxes on this host; short, because of the length limit of socket paths
+	Rootfs string       // root directory of boxes, read-only; empty: parts of the host's /usr
 	Log    *slog.Logger // default: none
 }
 
-// Driver makes boxes. Its methods may be called from several goroutines.
+// Driver creates boxes. Its methods may be called from several goroutines.
 type Driver struct {
 	opts     Options
 	rootless bool
 	log      *slog.Logger
 
-	probing sync.Mutex     // one probe at a time
-	info    *executor.Info // of the first successful one
+	probe executor.ProbeOnce
 
 	mu      sync.Mutex
-	cgroups cgroups           // without any when the probe could not use them
-	owners  map[string]*owner // those whose lock this process holds
+	cgroups cgroups           // disabled if the probe could not use them
+	owners  map[string]*owner // whose lock this process holds
 
 	images images
 }
 
-// owner is what this process holds in the name of one owner.
+// owner is one owner of boxes whose lock this process holds.
 type owner struct {
 	dir    string
-	root   string // root file system of its boxes, but for those of an image
+	root   string // root file system of its boxes without an image
 	python string // path of its interpreter
 	lock   *hostdir.Lock
-	boxes  map[string]bool // names of the boxes made by this process
+	boxes  map[string]bool // names of the boxes created by this process
 }
 
 // Paths of sockets end at 107 bytes; runsc's is <box directory>/runsc-b.sock.
 const maxBoxDir = 107 - len("/runsc-"+containerID+".sock")
 
-// New returns a driver. Whether it works is for Probe to say.
+// New returns a driver. Probe tests whether it works.
 func New(opts Options) (*Driver, error) {
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
@@ -91,10 +89,10 @@ func New(opts Options) (*Driver, error) {
 	return d, nil
 }
 
-// Create makes the box's directory and cgroup. The sandbox boots with the first Exec.
+// Create makes the directory and cgroup of a box. The sandbox boots with the first Exec.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
-	if !plainName(spec.Name) || !plainName(spec.Owner) {
-		return nil, fmt.Errorf("create gvisor box: name %q and owner %q must be plain file names", spec.Name, spec.Owner)
+	if !validName(spec.Name) || !validName(spec.Owner) {
+		return nil, fmt.Errorf("create gvisor box: invalid name %q or owner %q", spec.Name, spec.Owner)
 	}
 	var root *imageRoot
 	var err error
@@ -111,15 +109,15 @@ func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 	if d.rootless {
 		return b, nil
 	}
-	return restorable{b}, nil
+	return snapshotBox{b}, nil
 }
 
-// create makes a box of an image, or of the driver's own root.
+// create creates a box from an image, or from the driver's root if image is nil.
 func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoot) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, dir, err := d.claim(spec.Owner, spec.Name, image == nil)
+	o, dir, err := d.reserve(spec.Owner, spec.Name, image == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -133,29 +131,31 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoo
 	return b, nil
 }
 
-// plainName keeps names inside their directories, and those that begin with a dot for us.
-func plainName(s string) bool {
+// validName reports whether s may name a box or an owner. It is part of paths and mount options; names that
+// begin with a dot are reserved for probes.
+func validName(s string) bool {
 	return s != "" && s[0] != '.' && !strings.ContainsAny(s, "/\x00,: \n")
 }
 
-// claim takes the owner's lock, where this process has not yet, and the name of a box.
-func (d *Driver) claim(ownerName, boxName string, ownRoot bool) (o *owner, dir string, err error) {
+// reserve locks the owner, unless this process has its lock, and reserves the name of a box.
+func (d *Driver) reserve(ownerName, boxName string, defaultRoot bool) (o *owner, dir string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if o, err = d.own(ownerName); err != nil {
+	if o, err = d.lockOwner(ownerName); err != nil {
 		return nil, "", err
 	}
-	if o.root == "" && ownRoot {
+	if o.root == "" && defaultRoot {
 		if o.root, o.python, err = d.prepareRoot(o.dir); err != nil {
 			return nil, "", err
 		}
 	}
 	dir = filepath.Join(o.dir, "b", boxName)
 	if len(dir) > maxBoxDir {
-		return nil, "", fmt.Errorf("path %s is %d bytes long, at most %d fit: choose a shorter state directory", dir, len(dir), maxBoxDir)
+		return nil, "", fmt.Errorf("path %s has %d bytes; the limit is %d: choose a shorter state directory",
+			dir, len(dir), maxBoxDir)
 	}
 	if o.boxes[boxName] {
-		return nil, "", fmt.Errorf("there is a box of this name: %w", os.ErrExist)
+		return nil, "", fmt.Errorf("duplicate name: %w", os.ErrExist)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, "", err
@@ -173,8 +173,8 @@ func (d *Driver) groups() cgroups {
 	return d.cgroups
 }
 
-// own returns the owner whose lock this process holds; d.mu is held.
-func (d *Driver) own(name string) (*owner, error) {
+// lockOwner returns the owner, whose lock this process holds afterwards; d.mu is held.
+func (d *Driver) lockOwner(name string) (*owner, error) {
 	if o := d.owners[name]; o != nil {
 		return o, nil
 	}
@@ -188,8 +188,8 @@ func (d *Driver) own(name string) (*owner, error) {
 	return o, nil
 }
 
-// forget gives a box's name back after it was destroyed.
-func (d *Driver) forget(spec executor.Spec) {
+// freeName frees the name of a destroyed box.
+func (d *Driver) freeName(spec executor.Spec) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.owners[spec.Owner]; o != nil {
@@ -197,21 +197,21 @@ func (d *Driver) forget(spec executor.Spec) {
 	}
 }
 
-// Close gives up the owners of this driver, whose boxes are destroyed by now, and
-// removes what they shared. Boxes that are left keep running until Sweep.
+// Close unlocks the owners of this driver and removes the files that their boxes shared. Call it after the
+// boxes are destroyed; others keep running until a Sweep.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	names := slices.Collect(maps.Keys(d.owners))
 	d.mu.Unlock()
 	var errs []error
 	for _, name := range names {
-		errs = append(errs, d.disown(name))
+		errs = append(errs, d.unlockOwner(name))
 	}
 	return errors.Join(errs...)
 }
 
-// disown gives up one owner and removes what its boxes shared.
-func (d *Driver) disown(name string) error {
+// unlockOwner unlocks one owner and, if it has no boxes, removes the files that they shared.
+func (d *Driver) unlockOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.owners[name]

@@ -14,7 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
-	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 func TestProbe(t *testing.T) {
@@ -292,7 +292,7 @@ func TestTwoLivingOwnersOfOneName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Sweep(t.Context(), "same"); !errors.Is(err, hostdir.ErrLocked) {
+	if err := second.Sweep(t.Context(), "same"); !errors.Is(err, filelock.ErrLocked) {
 		t.Errorf("Sweep of a living owner = %v, want ErrLocked", err)
 	}
 	if err := second.Sweep(t.Context(), "other"); err != nil {

@@ -10,20 +10,19 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// images are the root file systems of boxes that have one of their own, by directory. What was found
-// out about one is remembered; a failure is not.
+// images are the root file systems of boxes with an image, by directory. A failed inspection is not kept.
 type images struct {
 	mu    sync.Mutex
 	known map[string]*imageRoot
 }
 
 type imageRoot struct {
-	mu     sync.Mutex // held while it is looked at
+	mu     sync.Mutex // held while it is inspected
 	dir    string     // absolute
-	python string     // path of its interpreter; empty until a box has shown that it runs
+	python string     // path of its interpreter; empty until it has run in a box
 }
 
-// image makes a directory fit to be the root of boxes. The first time it boots one, to see its Python.
+// image prepares a directory to be the root of boxes. The first time it boots one to test its Python.
 func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 	d.images.mu.Lock()
 	i := d.images.known[dir]
@@ -42,7 +41,7 @@ func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 	}
 	python, err := d.inspectImage(ctx, i, dir)
 	if err != nil {
-		return nil, fmt.Errorf("the image %s: %w", dir, err)
+		return nil, fmt.Errorf("inspect image %s: %w", dir, err)
 	}
 	i.python = python
 	return i, nil
@@ -53,7 +52,10 @@ func (d *Driver) inspectImage(ctx context.Context, i *imageRoot, dir string) (py
 		return "", err
 	}
 	if info, err := os.Stat(i.dir); err != nil || !info.IsDir() {
-		return "", &executor.HostError{Reason: executor.ReasonImageMissing, Err: fmt.Errorf("%s is no directory", dir), Fix: "name a directory that is a whole root file system"}
+		return "", &executor.HostError{
+			Reason: executor.ReasonImageMissing, Err: fmt.Errorf("%s is not a directory", dir),
+			Fix: "name a directory that is a complete root file system",
+		}
 	}
 	if python, err = findPython(i.dir); err != nil {
 		return "", err
@@ -61,11 +63,11 @@ func (d *Driver) inspectImage(ctx context.Context, i *imageRoot, dir string) (py
 	if err := makeMountPoints(i.dir); err != nil {
 		return "", &executor.HostError{Reason: executor.ReasonImageBroken, Err: err}
 	}
-	said, err := d.runOnce(ctx, &imageRoot{dir: i.dir, python: python})
+	output, err := d.runProbe(ctx, &imageRoot{dir: i.dir, python: python})
 	if err != nil {
 		return "", err
 	}
-	if err := checkVersion(said); err != nil {
+	if err := checkVersion(output); err != nil {
 		return "", &executor.HostError{Reason: executor.ReasonImageNoPython, Err: err}
 	}
 	return python, nil

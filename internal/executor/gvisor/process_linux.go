@@ -19,9 +19,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// launch starts cmd, which dies with this process, inside group. To the kernel the
-// parent is the thread that starts it, so no goroutine of this program may end while
-// it is locked to its thread: that would end the thread, and boxes with it.
+// launch starts cmd inside group. cmd dies with this process: to the kernel the parent is the thread that
+// starts it, so no goroutine of this program may end while it is locked to its thread, which would end the
+// thread and the boxes that it started.
 func launch(cmd *exec.Cmd, group group) (*session, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return newSession(cmd, func(cmd *exec.Cmd) error {
@@ -32,10 +32,10 @@ func launch(cmd *exec.Cmd, group group) (*session, error) {
 	})
 }
 
-// startInside holds the new process at its first instruction, by tracing it, until it
-// is in its group: none of its children can be born outside.
+// startInside stops the new process at its first instruction, by tracing it, until it is in the group: so none
+// of its children can start outside.
 func startInside(cmd *exec.Cmd, group group) error {
-	runtime.LockOSThread() // the tracer is a thread
+	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr.Ptrace = true
 	if err := cmd.Start(); err != nil {
@@ -45,7 +45,7 @@ func startInside(cmd *exec.Cmd, group group) error {
 	var status syscall.WaitStatus
 	_, err := wait4(pid, &status)
 	if err == nil && !status.Stopped() {
-		return fmt.Errorf("hold new process: it ended with status %#x", int(status))
+		return fmt.Errorf("trace new process: it ended with status %#x", int(status))
 	}
 	err = errors.Join(err, group.add(pid))
 	if err == nil {
@@ -54,7 +54,7 @@ func startInside(cmd *exec.Cmd, group group) error {
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return fmt.Errorf("hold new process: %w", err)
+		return fmt.Errorf("trace new process: %w", err)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// processesOf lists the processes that name dir, or something below it, in their arguments.
+// processesOf lists the processes of boxes at dir or below it.
 func processesOf(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -83,29 +83,30 @@ func processesOf(dir string) ([]int, error) {
 	}
 	var pids []int
 	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() && names(pid, dir) {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() && belongsTo(pid, dir) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// names tells whether a process has --root=<dir or below> among its arguments. The
-// rest of its arguments is not looked at: an editor may have a box's file open.
-func names(pid int, dir string) bool {
+// belongsTo reports whether a process has the argument --root=DIR with dir or a directory below it. Other
+// arguments do not count: an editor may have a file of a box open.
+func belongsTo(pid int, dir string) bool {
 	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
-		return false // it has ended, or it is another user's
+		return false // it has ended, or belongs to another user
 	}
 	for arg := range bytes.SplitSeq(args, []byte{0}) {
-		if root, found := strings.CutPrefix(string(arg), "--root="); found && (root == dir || strings.HasPrefix(root, dir+"/")) {
+		root, found := strings.CutPrefix(string(arg), "--root=")
+		if found && (root == dir || strings.HasPrefix(root, dir+"/")) {
 			return true
 		}
 	}
 	return false
 }
 
-// killSandbox kills the sandbox of a box directory, but none of the processes above it.
+// killSandbox kills the sandbox process of a box, but not its parents.
 func killSandbox(dir string) error {
 	pids, err := processesOf(dir)
 	if err != nil {
@@ -120,9 +121,8 @@ func killSandbox(dir string) error {
 	return err
 }
 
-// killAll kills the processes that name dir until there are none. It holds on to each
-// one by a descriptor before it looks, so that it cannot hit another process that was
-// given the same number.
+// killAll kills the processes of dir until there are none. It opens a pidfd before it checks a process, so that
+// it cannot kill another process with the same number.
 func killAll(ctx context.Context, dir string) error {
 	for {
 		pids, err := processesOf(dir)
@@ -141,7 +141,7 @@ func killOne(ctx context.Context, pid int, dir string) error {
 	return signal(pid, dir, func(fd int) error { return waitPidfd(ctx, fd, pid) })
 }
 
-// signal kills one process, if it still is one of dir, and hands its descriptor to then.
+// signal kills one process if it still belongs to dir, and then calls then, unless nil, with its pidfd.
 func signal(pid int, dir string, then func(fd int) error) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -151,7 +151,7 @@ func signal(pid int, dir string, then func(fd int) error) error {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !names(pid, dir) {
+	if !belongsTo(pid, dir) {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -163,10 +163,11 @@ func signal(pid int, dir string, then func(fd int) error) error {
 	return then(fd)
 }
 
-// waitPidfd waits until the process has ended; it need not be our child.
+// waitPidfd waits until the process has ended. It need not be a child.
 func waitPidfd(ctx context.Context, fd, pid int) error {
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((100 * time.Millisecond).Milliseconds()))
+		const interval = 100 * time.Millisecond
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(interval.Milliseconds()))
 		if n > 0 {
 			return nil
 		}
@@ -179,7 +180,7 @@ func waitPidfd(ctx context.Context, fd, pid int) error {
 	}
 }
 
-// processStats adds up the box's processes where no cgroup does.
+// processStats adds up the memory of the box's processes, for boxes without a cgroup.
 func processStats(dir string) (executor.Stats, error) {
 	pids, err := processesOf(dir)
 	if err != nil {

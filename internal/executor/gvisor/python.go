@@ -13,12 +13,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// pythons are where root file systems have their interpreter: one that was put there first. The
-// host's is the distribution's, which alone boxes see.
+// pythons are the paths of the interpreter in a root file system, in order of preference: one that was added to
+// an image comes first. Boxes with parts of the host see only the distribution's, which is last.
 var pythons = []string{"/usr/local/bin/python3", executor.DefaultGuest().Python}
 
-// findPython returns the path of the interpreter in a root file system, empty for the host's, or says
-// what to install. A script in its place is a shim, which is slow or needs what is not there.
+// findPython returns the path of the interpreter in a root file system; an empty dir means the host's. The
+// error says what to install. A script in its place does not count: it is a wrapper that may need more than
+// the box has.
 func findPython(dir string) (string, error) {
 	candidates, fix := pythons, "install python3 in the root file system "+dir
 	if dir == "" {
@@ -26,7 +27,7 @@ func findPython(dir string) (string, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", fmt.Errorf("look at the Python of boxes: %w", err)
+		return "", fmt.Errorf("find the Python of boxes: %w", err)
 	}
 	defer root.Close()
 	missing := fmt.Errorf("no Python at %s", strings.Join(candidates, " or "))
@@ -42,25 +43,25 @@ func findPython(dir string) (string, error) {
 	return "", &executor.HostError{Reason: executor.ReasonImageNoPython, Err: missing, Fix: fix}
 }
 
-// checkPython looks whether an interpreter is a program.
+// checkPython returns an error unless path is an ELF executable.
 func checkPython(root *os.Root, path string) error {
 	at, err := hostdir.Resolve(root, path)
 	if err != nil {
-		return fmt.Errorf("look at the Python of boxes: %w", err)
+		return fmt.Errorf("find the Python of boxes: %w", err)
 	}
 	if info, err := root.Stat(at); err != nil {
 		return err
 	} else if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file", path)
+		return fmt.Errorf("%s is not a file", path)
 	}
 	file, err := root.Open(at)
 	if err != nil {
-		return fmt.Errorf("look at the Python of boxes: %w", err)
+		return fmt.Errorf("find the Python of boxes: %w", err)
 	}
 	defer file.Close()
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(file, magic); err != nil || !bytes.Equal(magic, []byte("\x7fELF")) {
-		return fmt.Errorf("%s is not an interpreter but a script or a wrapper", path)
+		return fmt.Errorf("%s is a script or a wrapper, not an interpreter", path)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package gvisor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,23 +15,15 @@ import (
 
 func megabytes(n int) string { return strconv.Itoa(n) + "m" }
 
-// shortHash keeps names apart that would otherwise be equal.
-func shortHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
-}
-
-// hostParts is what a box sees of the host when no root file system is configured:
-// programs and libraries of the distribution, time zones, and nothing that a person
-// or a service put on the machine.
+// hostParts are the directories of the host that a box sees if no root file system is configured: programs and
+// libraries of the distribution, and time zones. Nothing that users or services have installed is in them.
 var hostParts = []string{"/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo"}
 
-// hostLinks are links to the parts on merged systems and parts of their own elsewhere.
+// hostLinks are symbolic links to hostParts on systems with a merged /usr, and directories elsewhere.
 var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
 
-// prepareRoot returns the directory of the root file system, and its interpreter. Without a configured one
-// it is a directory of ours with mount points and the little of /etc that Python needs.
-// The caller holds d.mu.
+// prepareRoot returns the directory of the root file system and the path of its interpreter. Unless one is
+// configured it builds a directory with mount points and the few files of /etc that Python needs. d.mu is held.
 func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
 	if python, err = findPython(d.opts.Rootfs); err != nil {
 		return "", "", err
@@ -51,9 +41,9 @@ func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
 // mountPoints are the directories that a root file system must have.
 var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "opt/packages"}
 
-// makeMountPoints makes those that a configured root file system lacks, once: the
-// engine would make them too, and say less when it cannot. One that is a link is
-// refused: it is somebody's image, and the host's files are not to be reached by it.
+// makeMountPoints makes the mount points that a configured root file system lacks. The engine would make them,
+// too, with a less clear error. A mount point that is a symbolic link is refused: an image must not reach the
+// host's files.
 func makeMountPoints(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -65,7 +55,7 @@ func makeMountPoints(dir string) error {
 			info, err := root.Lstat(at)
 			if errors.Is(err, fs.ErrNotExist) {
 				if err = root.Mkdir(at, 0o755); err == nil {
-					err = root.Chmod(at, 0o755) // whatever the umask
+					err = root.Chmod(at, 0o755) // despite the umask
 				}
 			} else if err == nil && !info.IsDir() {
 				err = fs.ErrExist
@@ -78,7 +68,7 @@ func makeMountPoints(dir string) error {
 	return nil
 }
 
-// hostMounts are the mounts that make a prepared root a whole one.
+// hostMounts returns the mounts that complete the root of prepareRoot.
 func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
 	if d.opts.Rootfs != "" || spec.Image != "" {
 		return nil
@@ -86,7 +76,7 @@ func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
 	return partsOf("/")
 }
 
-// partsOf lists the parts that the host at the directory has.
+// partsOf returns the mounts of the parts that the host at the directory has.
 func partsOf(host string) []executor.Mount {
 	var mounts []executor.Mount
 	for _, part := range slices.Concat(hostParts, hostLinks) {
@@ -97,7 +87,7 @@ func partsOf(host string) []executor.Mount {
 	return mounts
 }
 
-// buildRoot fills root; what is there already is kept.
+// buildRoot fills root. It keeps what exists.
 func buildRoot(root, host string) error {
 	dirs := append([]string{"etc", "etc/ssl", "etc/ssl/certs"}, mountPoints...)
 	for _, part := range partsOf(host) {
@@ -116,13 +106,14 @@ func buildRoot(root, host string) error {
 	return buildEtc(root, host)
 }
 
-// authorities are where distributions keep the certificates of public authorities, in one file.
-// Programs that may use the network look for the first.
-var authorities = []string{"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"}
+// caFiles are where distributions keep the certificates of public authorities. Programs with network access use
+// the first path.
+var caFiles = []string{
+	"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem",
+}
 
-// buildEtc writes the users of a box, and copies the certificates of authorities and
-// what the dynamic linker needs to find libraries of the distribution: its cache and
-// the links of alternatives.
+// buildEtc writes the users of a box, and copies the CA certificates and what the dynamic linker needs to find
+// libraries of the distribution: its cache and the links of alternatives.
 func buildEtc(root, host string) error {
 	files := map[string]string{ //nolint:gosec // users without passwords
 		"etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
@@ -132,9 +123,9 @@ func buildEtc(root, host string) error {
 	if cache, err := os.ReadFile(filepath.Join(host, "etc/ld.so.cache")); err == nil {
 		files["etc/ld.so.cache"] = string(cache)
 	}
-	for _, bundle := range authorities {
+	for _, bundle := range caFiles {
 		if text, err := os.ReadFile(filepath.Join(host, bundle)); err == nil {
-			files[authorities[0]] = string(text)
+			files[caFiles[0]] = string(text)
 			break
 		}
 	}
@@ -151,7 +142,7 @@ func buildEtc(root, host string) error {
 		return err
 	}
 	for _, link := range links {
-		if target, err := os.Readlink(link); err != nil || !shown(target) {
+		if target, err := os.Readlink(link); err != nil || !visible(target) {
 			continue
 		}
 		if err := copyLink(link, filepath.Join(root, "etc/alternatives", filepath.Base(link))); err != nil {
@@ -161,13 +152,15 @@ func buildEtc(root, host string) error {
 	return nil
 }
 
-// shown tells whether a path of the host is one that boxes see. Most alternatives are pages of manuals,
-// which they do not, and to make a link takes a disk as long as to make a file.
-func shown(path string) bool {
-	return slices.ContainsFunc(slices.Concat(hostParts, hostLinks), func(part string) bool { return strings.HasPrefix(path, part+"/") })
+// visible reports whether boxes see a path of the host. Most alternatives are manual pages, which they do not
+// see; creating their links would take time.
+func visible(path string) bool {
+	return slices.ContainsFunc(slices.Concat(hostParts, hostLinks), func(part string) bool {
+		return strings.HasPrefix(path, part+"/")
+	})
 }
 
-// makeDir makes a directory that every user of a box can enter, whatever the umask.
+// makeDir makes a directory that every user of a box can enter, despite the umask.
 func makeDir(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -186,7 +179,7 @@ func replaceFile(path, content string) error {
 	return os.Rename(temp, path)
 }
 
-// copyLink makes to the symbolic link that from is; anything else is left out.
+// copyLink copies the symbolic link from to to. It ignores other files.
 func copyLink(from, to string) error {
 	target, err := os.Readlink(from)
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// restorable is a box whose state can be saved and restored. The engine can restore for root only.
-type restorable struct{ *box }
+// snapshotBox is a box that is an executor.Snapshotter. The engine can restore as root only.
+type snapshotBox struct{ *box }
 
-// Checkpoint saves the sandbox into the directory, which only we may read, and lets it run on.
-func (b restorable) Snapshot(ctx context.Context, dir string) error {
-	if err := b.checkpoint(ctx, dir); err != nil {
-		return fmt.Errorf("save gvisor box %s: %w", b.spec.Name, err)
+// Snapshot saves the sandbox to dir, which only this user can read, and lets it continue.
+func (b snapshotBox) Snapshot(ctx context.Context, dir string) error {
+	if err := b.snapshot(ctx, dir); err != nil {
+		return fmt.Errorf("snapshot of gvisor box %s: %w", b.spec.Name, err)
 	}
 	return nil
 }
 
-func (b restorable) checkpoint(ctx context.Context, dir string) error {
+func (b snapshotBox) snapshot(ctx context.Context, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -46,11 +46,11 @@ func (b restorable) checkpoint(ctx context.Context, dir string) error {
 	return err
 }
 
-// Restore boots the sandbox with the processes of the one that was saved, in place of a first Exec of argv.
-func (b restorable) Restore(ctx context.Context, dir string, argv []string) (executor.Session, error) {
+// Restore starts the sandbox with the processes of the snapshot in dir, instead of a first Exec of argv.
+func (b snapshotBox) Restore(ctx context.Context, dir string, argv []string) (executor.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := b.begin(ctx, func() (*session, error) {
+	s, err := b.addSession(ctx, func() (*session, error) {
 		return b.boot(b.config(argv), "restore", "--image-path="+dir)
 	})
 	if err != nil {

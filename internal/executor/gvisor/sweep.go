@@ -9,24 +9,24 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// probeOwner begins the owner names of probes. Each is one process's, so what a dead
-// one left belongs to nobody and goes with the next sweep, whoever sweeps.
+// probeOwner is the prefix of the owner names of probes. Each belongs to one process; any sweep removes what
+// dead ones left.
 const probeOwner = ".probe-"
 
-// Sweep destroys what boxes of an earlier process of this owner left. Boxes made by
-// this driver are spared. Another living process with the same owner is an error,
-// hostdir.ErrLocked, and nothing is touched.
+// Sweep removes what boxes of an earlier process of this owner left, but no boxes of this driver. If another
+// process with the same owner runs, the error is filelock.ErrLocked and nothing is changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
-	if !plainName(ownerName) {
-		return fmt.Errorf("sweep gvisor boxes: owner %q must be a plain file name", ownerName)
+	if !validName(ownerName) {
+		return fmt.Errorf("sweep gvisor boxes: invalid owner %q", ownerName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o, err := d.own(ownerName)
+	o, err := d.lockOwner(ownerName)
 	if err != nil {
 		return fmt.Errorf("sweep gvisor boxes: %w", err)
 	}
@@ -36,7 +36,7 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	return nil
 }
 
-// sweepOwner removes every box of the owner but those that this process made.
+// sweepOwner removes all boxes of the owner except those of this process.
 func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 	boxes, err := os.ReadDir(filepath.Join(o.dir, "b"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -56,7 +56,7 @@ func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 	}
 	if len(o.boxes) == 0 {
 		errs = append(errs, hostdir.UnmountBelow(o.dir))
-		// Processes that have lost their arguments but are not gone hold their groups.
+		// Ending processes, whose arguments are gone, keep their groups busy for a moment.
 		errs = append(errs, retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }))
 	}
 	return errors.Join(errs...)
@@ -75,7 +75,7 @@ func (d *Driver) sweepProbes(ctx context.Context) error {
 		}
 		dir := filepath.Join(d.opts.Dir, entry.Name())
 		lock, err := hostdir.Acquire(dir)
-		if errors.Is(err, hostdir.ErrLocked) {
+		if errors.Is(err, filelock.ErrLocked) {
 			continue
 		}
 		if err == nil {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// EngineVersion returns the version of a runsc binary and the day of its source, or
-// the zero time where that is unknown. A binary built by Go tells by its build
-// information; a released one prints release-YYYYMMDD.N.
+// EngineVersion returns the version of a runsc binary and the date of its source, or the zero time if that is
+// unknown. It reads Go's build information, or the release-YYYYMMDD.N that a released binary prints.
 func EngineVersion(ctx context.Context, runsc string) (version string, built time.Time, err error) {
 	if info, err := buildinfo.ReadFile(runsc); err == nil {
 		for _, module := range append(info.Deps, &info.Main) {
@@ -23,7 +22,7 @@ func EngineVersion(ctx context.Context, runsc string) (version string, built tim
 	}
 	out, err := exec.CommandContext(ctx, runsc, "--version").Output()
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("ask %s for its version: %w", runsc, err)
+		return "", time.Time{}, fmt.Errorf("read the version of %s: %w", runsc, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	version = strings.TrimPrefix(line, "runsc version ")

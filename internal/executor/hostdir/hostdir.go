@@ -1,29 +1,28 @@
-// Package hostdir keeps directories on the worker's host that outlive a crash:
-// who owns one (Lock), what is mounted below it (Mounts, UnmountBelow) and disks
-// of a fixed size inside it (NewDisk). It knows no boxes and no drivers.
+// Package hostdir manages directories on the worker's host that survive a crash: their locks (Lock), the
+// mounts below them (Mounts, UnmountBelow) and disks of a fixed size inside them (NewDisk). It knows no
+// boxes and no drivers.
 //
-// Locks work wherever flock does; mounts and disks need Linux and root, and say
-// errors.ErrUnsupported elsewhere.
+// Mounts and disks need Linux and root. On other systems the functions return errors.ErrUnsupported.
 package hostdir
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-)
 
-// ErrLocked is returned by Acquire while another living process, or another
-// holder in this one, has the lock.
-var ErrLocked = errors.New("in use by a living process")
+	"github.com/codefleet/codefleet/internal/filelock"
+)
 
 // A Lock is held until Release or until the process ends, however it ends.
 type Lock struct{ file *os.File }
 
-// Acquire makes dir where missing (0700) and takes its lock without waiting.
-// The returned error is ErrLocked when somebody alive holds it.
+// Acquire makes dir with mode 0700 unless it exists, and locks it without waiting. The error is
+// filelock.ErrLocked while another process, or another holder in this one, has the lock.
 func Acquire(dir string) (*Lock, error) {
 	for {
 		lock, err := tryLock(dir)
@@ -33,7 +32,7 @@ func Acquire(dir string) (*Lock, error) {
 		if lock.current() {
 			return lock, nil
 		}
-		lock.Release() // the last holder has removed the directory meanwhile
+		lock.Release() // the previous holder has removed the directory meanwhile
 	}
 }
 
@@ -45,14 +44,14 @@ func tryLock(dir string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(file); err != nil {
+	if err := filelock.TryLock(file); err != nil {
 		file.Close()
 		return nil, err
 	}
 	return &Lock{file}, nil
 }
 
-// current tells whether the locked file is still the one of that name.
+// current reports whether the locked file still has its name.
 func (l *Lock) current() bool {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -62,15 +61,21 @@ func (l *Lock) current() bool {
 	return err == nil && os.SameFile(ours, named)
 }
 
-// Release gives the lock up. Releasing a nil lock does nothing.
+// Release releases the lock. Releasing a nil lock does nothing.
 func (l *Lock) Release() {
 	if l != nil {
 		l.file.Close()
 	}
 }
 
-// parseMounts returns the mount points of a mountinfo file, in its order: a
-// mount comes after the one it is mounted on.
+// PathHash returns eight hexadecimal digits for a path, to tell names apart that are made from paths.
+func PathHash(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:4])
+}
+
+// parseMounts returns the mount points of a mountinfo file, in its order: a mount follows the one that it is
+// mounted on.
 func parseMounts(mountinfo string) []string {
 	var points []string
 	for line := range strings.Lines(mountinfo) {
@@ -99,8 +104,7 @@ func isOctal(s string) bool {
 	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7'
 }
 
-// removeAll deletes dir, also when a program has left directories in it that their
-// owner, who we may be, cannot enter.
+// removeAll deletes dir, even if a program has left directories in it that their owner cannot enter.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -108,14 +112,14 @@ func removeAll(dir string) error {
 	}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() { // called before the directory is read
-			_ = os.Chmod(path, 0o700) //nolint:gosec // the box is gone: nothing changes the tree any more
+			_ = os.Chmod(path, 0o700) //nolint:gosec // the box is gone; no process changes the tree
 		}
 		return nil
 	})
 	return os.RemoveAll(dir)
 }
 
-// below tells whether path is dir or lies in it; both are clean and absolute.
+// below reports whether path is dir or lies in it. Both are clean and absolute.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts lists what is mounted at dir or below it, outermost first.
+// Mounts lists the mount points at dir or below it, outermost first.
 func Mounts(dir string) ([]string, error) {
 	dir, err := resolve(dir)
 	if err != nil {
@@ -27,8 +27,8 @@ func Mounts(dir string) ([]string, error) {
 	return slices.DeleteFunc(parseMounts(string(info)), func(point string) bool { return !below(point, dir) }), nil
 }
 
-// resolve makes a path comparable with the kernel's: absolute, without links.
-// What does not exist has no mounts, so its name is good enough.
+// resolve makes a path comparable with those of the kernel: absolute, without symbolic links. A path that
+// does not exist has no mounts and stays as it is.
 func resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -40,8 +40,8 @@ func resolve(dir string) (string, error) {
 	return dir, nil
 }
 
-// UnmountBelow detaches every mount at dir or below it, the innermost first.
-// Files that are still open keep working; the disk behind goes with the last.
+// UnmountBelow detaches every mount at dir or below it, innermost first. Open files keep working; the disk
+// is freed when the last one is closed.
 func UnmountBelow(dir string) error {
 	points, err := Mounts(dir)
 	if err != nil {
@@ -49,15 +49,16 @@ func UnmountBelow(dir string) error {
 	}
 	var errs []error
 	for _, point := range slices.Backward(points) {
-		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Remove unmounts what is mounted below dir and deletes dir. It deletes nothing
-// while a mount is left, so it cannot empty somebody else's file system.
+// Remove unmounts everything at dir or below it and deletes dir. It deletes nothing while a mount is left, so
+// it cannot delete files of another file system.
 func Remove(dir string) error {
 	if err := UnmountBelow(dir); err != nil {
 		return err
@@ -71,10 +72,9 @@ func Remove(dir string) error {
 	return nil
 }
 
-// NewDisk makes an empty ext4 file system of mib MiB in the sparse file image,
-// owned by uid and gid, and mounts it at dir (nosuid, nodev). Unmounting dir
-// frees the loop device by itself. It needs root and mkfs.ext4; on an error
-// nothing stays mounted.
+// NewDisk makes an empty ext4 file system of mib MiB in the sparse file image, owned by uid and gid, and mounts
+// it at dir (nosuid, nodev). Unmounting dir frees the loop device. It needs root and mkfs.ext4. After an error
+// nothing is mounted.
 func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) error {
 	if err := format(ctx, image, mib, uid, gid); err != nil {
 		return err
@@ -86,7 +86,7 @@ func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) er
 	if err != nil {
 		return fmt.Errorf("attach disk %s: %w", image, err)
 	}
-	defer device.Close() // the mount keeps the device; without one it detaches here
+	defer device.Close() // a mount keeps the device attached; otherwise this detaches it
 	if err := unix.Mount(device.Name(), dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, ""); err != nil {
 		return fmt.Errorf("mount disk %s: %w", image, err)
 	}
@@ -96,17 +96,17 @@ func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) er
 	return nil
 }
 
-// Free is how many bytes may still be written on the disk that holds dir.
+// Free returns the bytes that may still be written to the disk that holds dir.
 func Free(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
+		return 0, fmt.Errorf("read free space of %s: %w", dir, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Flush brings the file system that is mounted at dir onto its disk. The error tells of anything that
-// could not be written since somebody last looked, in the background too.
+// Flush writes the cached data of the file system at dir to its disk. The error reports any write that has
+// failed since the last Flush, including those in the background.
 func Flush(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -119,11 +119,11 @@ func Flush(dir string) error {
 	return nil
 }
 
-// bytesPerFile is how much of a disk there is for each file that it can hold: a block, so that a disk is
-// full of bytes before it is full of files.
+// bytesPerFile is the size of a disk divided by the number of its inodes: one block, so that a disk runs out
+// of blocks before it runs out of inodes.
 const bytesPerFile = 4 << 10
 
-// format has no journal and no reserved blocks: the disk dies with its box.
+// format makes a file system without journal and reserved blocks: the disk is deleted with its box.
 func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	file, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -145,7 +145,7 @@ func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	return nil
 }
 
-// FindMkfs finds mkfs.ext4, also where an ordinary PATH does not look.
+// FindMkfs returns the path of mkfs.ext4, which need not be on PATH.
 func FindMkfs() (string, error) {
 	if path, err := exec.LookPath("mkfs.ext4"); err == nil {
 		return path, nil
@@ -158,8 +158,8 @@ func FindMkfs() (string, error) {
 	return "", fmt.Errorf("find mkfs.ext4: %w (apt-get install e2fsprogs)", exec.ErrNotFound)
 }
 
-// attach ties image to a free loop device that detaches with its last user.
-// Another process may take the free device first: then the next one is tried.
+// attach connects image to a free loop device, which detaches with its last user. If another process is faster
+// to use the device it tries the next one.
 func attach(image string) (*os.File, error) {
 	backing, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
@@ -191,5 +191,5 @@ func attach(image string) (*os.File, error) {
 			return nil, fmt.Errorf("configure loop device: %w", err)
 		}
 	}
-	return nil, errors.New("every free loop device was taken by others")
+	return nil, errors.New("find a free loop device: too many attempts")
 }

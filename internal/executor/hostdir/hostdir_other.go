@@ -8,25 +8,25 @@ import (
 	"fmt"
 )
 
-// Mounts reports none: nothing is mounted by us on this system.
+// Mounts returns none on this system.
 func Mounts(string) ([]string, error) { return nil, nil }
 
-// UnmountBelow has nothing to do on this system.
+// UnmountBelow does nothing on this system.
 func UnmountBelow(string) error { return nil }
 
 // Remove deletes dir.
 func Remove(dir string) error { return removeAll(dir) }
 
-// NewDisk is not possible on this system.
+// NewDisk is not supported on this system.
 func NewDisk(context.Context, string, string, int64, int, int) error {
 	return fmt.Errorf("make disk: %w", errors.ErrUnsupported)
 }
 
-// Free is not known on this system.
-func Free(string) (int64, error) { return 0, fmt.Errorf("look at a disk: %w", errors.ErrUnsupported) }
+// Free is not supported on this system.
+func Free(string) (int64, error) { return 0, fmt.Errorf("read free space: %w", errors.ErrUnsupported) }
 
-// Flush is not possible on this system.
+// Flush is not supported on this system.
 func Flush(string) error { return fmt.Errorf("flush: %w", errors.ErrUnsupported) }
 
-// FindMkfs finds nothing on this system.
+// FindMkfs is not supported on this system.
 func FindMkfs() (string, error) { return "", fmt.Errorf("find mkfs.ext4: %w", errors.ErrUnsupported) }

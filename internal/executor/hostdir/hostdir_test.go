@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 func TestLockIsExclusiveUntilReleased(t *testing.T) {
@@ -16,7 +18,7 @@ func TestLockIsExclusiveUntilReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Acquire(dir); !errors.Is(err, ErrLocked) {
+	if _, err := Acquire(dir); !errors.Is(err, filelock.ErrLocked) {
 		t.Errorf("second Acquire = %v, want ErrLocked", err)
 	}
 	first.Release()
@@ -41,7 +43,7 @@ func FuzzUnescape(f *testing.F) {
 	f.Add(`/a\040b\`)
 	f.Fuzz(func(t *testing.T, s string) {
 		if got := unescape(s); len(got) > len(s) {
-			t.Errorf("unescape(%q) = %q, longer than what it came from", s, got)
+			t.Errorf("unescape(%q) = %q, longer than its argument", s, got)
 		}
 	})
 }
@@ -74,7 +76,8 @@ func TestDiskHoldsItsSizeAndLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(point, "fits"), make([]byte, 8<<20), 0o600); err != nil {
 		t.Errorf("8 MiB on a 16 MiB disk: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(point, "too big"), make([]byte, 16<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+	err = os.WriteFile(filepath.Join(point, "too big"), make([]byte, 16<<20), 0o600)
+	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("24 MiB on a 16 MiB disk = %v, want ENOSPC", err)
 	}
 	if err := Remove(dir); err != nil {
@@ -100,7 +103,8 @@ func TestDiskHasRoomForManySmallFiles(t *testing.T) {
 	t.Cleanup(func() { UnmountBelow(dir) })
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(point, &st); err != nil || st.Ffree < 200_000 || st.Ffree < st.Bfree {
-		t.Errorf("a disk of 1 GiB takes %d files in %d blocks, %v, want the 200,000 that a workspace may have, and as many as blocks", st.Ffree, st.Bfree, err)
+		t.Errorf("a disk of 1 GiB has %d inodes and %d blocks, %v, want 200,000 inodes and as many as blocks",
+			st.Ffree, st.Bfree, err)
 	}
 }
 
@@ -118,7 +122,7 @@ func TestDiskThatCannotBeFormatted(t *testing.T) {
 	}
 }
 
-// loopsOf lists the loop devices behind which image lies.
+// loopsOf lists the loop devices of image.
 func loopsOf(t *testing.T, image string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// mostLinks is how many links one path may lead through, as in Linux.
-const mostLinks = 40
+// maxLinks is how many symbolic links one path may contain, as in Linux.
+const maxLinks = 40
 
-// Resolve returns where name leads for a process whose root directory is root: links are followed,
-// absolute ones from root, and nothing leads out of it. What does not exist is taken for a directory.
-// The result has no link in it, so os.Root takes it; it is right for as long as nobody else changes
-// the tree.
+// Resolve returns the path of name for a process whose root directory is root: it follows symbolic links,
+// absolute ones from root, and never leaves root. A missing component counts as a directory. The result
+// contains no link, so that os.Root accepts it. It is valid while the tree does not change.
 func Resolve(root *os.Root, name string) (string, error) {
 	var at []string
 	left, links := strings.Split(name, "/"), 0
@@ -40,8 +39,8 @@ func Resolve(root *os.Root, name string) (string, error) {
 		if info.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
-		if links++; links > mostLinks {
-			return "", fmt.Errorf("%s: too many links", name)
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: too many symbolic links", name)
 		}
 		target, err := root.Readlink(path.Join(at...))
 		if err != nil {

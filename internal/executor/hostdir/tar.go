@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Tar writes directories, files and links below dir, in the order of their names, with headers as
-// change leaves them. Devices, sockets and pipes are left out. The caller closes w.
+// Tar writes the directories, files and symbolic links below dir, in order of their names. change may modify
+// each header. Devices, sockets and pipes are left out. The caller closes w.
 func Tar(w *tar.Writer, dir string, change func(*tar.Header)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

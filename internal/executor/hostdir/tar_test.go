@@ -51,7 +51,12 @@ func TestTar(t *testing.T) {
 		}
 		got = append(got, entry{h.Name, h.Linkname, string(content), h.Mode, h.ModTime.Unix()})
 	}
-	want := []entry{{"a", "b/file", "", 0o777, 7}, {"b/", "", "", 0o755, 7}, {"b/empty/", "", "", 0o755, 7}, {"b/file", "", "12", 0o640, 7}}
+	want := []entry{
+		{"a", "b/file", "", 0o777, 7},
+		{"b/", "", "", 0o755, 7},
+		{"b/empty/", "", "", 0o755, 7},
+		{"b/file", "", "12", 0o640, 7},
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("Tar (-want +got):\n%s", d)
 	}

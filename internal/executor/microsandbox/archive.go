@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// loadDir gives msb a directory as an image of one layer: a directory itself would be shared by all
-// boxes, and writable. It is named by the names, sizes and times of what is in it.
+// loadDir loads a directory into msb as an image of one layer. (msb can also use a directory directly, but then
+// all boxes share it, writable.) The image is named by the names, sizes and times of its files.
 func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error) {
 	sum, bytes := sha256.New(), int64(0)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error
 	return ref, d.load(ctx, ref, archive)
 }
 
-// packImage writes a directory as an archive in Docker's format: the layer, its hash, the list.
+// packImage writes a directory as an archive in Docker's format: a layer, its configuration and a manifest.
 func packImage(dir, temp, archive string) (err error) {
 	layer, err := os.Create(filepath.Join(temp, "layer.tar"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // destroyWait bounds how long the end of a sandbox may take.
 const destroyWait = time.Minute
 
-// box is one sandbox. Besides executor.Box it is a Limiter, StatsReporter, OOMReporter, GuestReporter and Pinger.
+// box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	spec   executor.Spec
@@ -32,7 +32,7 @@ type box struct {
 	destroyed bool
 }
 
-// boot makes the sandbox and finds the interpreter in it.
+// boot creates the sandbox and prepares its inside.
 func (b *box) boot(ctx context.Context) (err error) {
 	d := b.driver
 	if b.image, err = d.prepareImage(ctx, b.spec.Image); err != nil {
@@ -48,7 +48,7 @@ func (b *box) boot(ctx context.Context) (err error) {
 	return b.image.prepare(ctx, b)
 }
 
-// Exec starts a process over a connection of its own to the sandbox's agent.
+// Exec starts a process over a new connection to the sandbox's agent.
 func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error) {
 	s, err := b.start(ctx, argv)
 	if err != nil {
@@ -60,9 +60,9 @@ func (b *box) Exec(ctx context.Context, argv []string) (executor.Session, error)
 func (b *box) start(ctx context.Context, argv []string) (*session, error) {
 	switch {
 	case len(argv) == 0:
-		return nil, errors.New("nothing to start")
+		return nil, errors.New("empty command")
 	case b.isDestroyed():
-		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
+		return nil, fmt.Errorf("the box is destroyed: %w", os.ErrClosed)
 	}
 	s, err := start(ctx, agentSocket(b.driver.home, b.name), argv, b.spec.Env)
 	if err != nil {
@@ -70,11 +70,11 @@ func (b *box) start(ctx context.Context, argv []string) (*session, error) {
 	}
 	b.mu.Lock()
 	b.sessions = append(b.sessions, s)
-	gone := b.destroyed
+	destroyed := b.destroyed
 	b.mu.Unlock()
-	if gone { // meanwhile
+	if destroyed { // meanwhile
 		s.stop()
-		return nil, fmt.Errorf("it is destroyed: %w", os.ErrClosed)
+		return nil, fmt.Errorf("the box is destroyed: %w", os.ErrClosed)
 	}
 	return s, nil
 }
@@ -85,27 +85,27 @@ func (b *box) isDestroyed() bool {
 	return b.destroyed
 }
 
-// output runs a program to its end and returns the beginning of what it printed.
+// output runs a command to its end and returns the beginning of its standard output.
 func (b *box) output(ctx context.Context, argv ...string) (string, error) {
 	s, err := b.start(ctx, argv)
 	if err != nil {
 		return "", err
 	}
-	cut := context.AfterFunc(ctx, s.stop)
-	defer cut()
-	var out, complaints capped
+	unhook := context.AfterFunc(ctx, s.stop)
+	defer unhook()
+	var out, errs capped
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&complaints, s.Stderr()) })
+	reading.Go(func() { _, _ = io.Copy(&errs, s.Stderr()) })
 	_, _ = io.Copy(&out, s.Stdout())
 	reading.Wait()
 	code, err := s.Wait()
 	if err == nil && code != 0 {
-		err = fmt.Errorf("exit code %d: %.400s", code, strings.TrimSpace(complaints.String()))
+		err = fmt.Errorf("exit code %d: %.400s", code, strings.TrimSpace(errs.String()))
 	}
 	return out.String(), errors.Join(err, context.Cause(ctx))
 }
 
-// Ping asks the sandbox's agent for a sign of life.
+// Ping checks that the sandbox's agent responds.
 func (b *box) Ping(ctx context.Context) error {
 	a, err := dial(ctx, agentSocket(b.driver.home, b.name))
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *box) Ping(ctx context.Context) error {
 	defer a.conn.Close()
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(handshakeWait)
+		deadline = time.Now().Add(handshakeTimeout)
 	}
 	if err := a.ping(deadline); err != nil {
 		return fmt.Errorf("ping microsandbox box %s: %w", b.spec.Name, err)
@@ -122,13 +122,14 @@ func (b *box) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Limit refuses what the machine of this box, whose size is fixed, does not have.
+// Limit returns an error if the box, whose size is fixed, has less memory than the limit.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
 	limits = limits.OrDefaults()
 	if has := b.memoryMB(); limits.MemoryMB > has {
 		return &executor.HostError{
-			Reason: executor.ReasonBootFailed, Err: fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d", has, limits.MemoryMB),
-			Fix: "raise guardrails.max_memory_mb, which boxes are made for",
+			Reason: executor.ReasonBootFailed,
+			Err:    fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d", has, limits.MemoryMB),
+			Fix:    "raise guardrails.max_memory_mb, which determines the size of boxes",
 		}
 	}
 	return nil
@@ -141,7 +142,7 @@ func (b *box) memoryMB() int {
 	return b.driver.opts.MemoryMB
 }
 
-// Stats is what the sandbox uses of the host.
+// Stats returns what the sandbox uses on the host.
 func (b *box) Stats(ctx context.Context) (executor.Stats, error) {
 	out, err := b.driver.msb(ctx, b.driver.opts.Timeout, "metrics", b.name, "--format", "json")
 	if err != nil {
@@ -161,19 +162,17 @@ func parseStats(text []byte) (executor.Stats, error) {
 	return executor.Stats{MemoryMB: m.Resident / (1 << 20), CPUMS: m.VCPUTime / 1e6}, nil
 }
 
-// OutOfMemory is never so: the machine's own kernel ends a process, and the machine lives on.
+// OutOfMemory returns false: the machine's kernel kills a process, and the machine continues.
 func (b *box) OutOfMemory() bool { return false }
 
-// Guest tells where the image has its interpreter, and that the kernel inside remembers names and
-// counts what it kills.
+// Guest describes the box: its interpreter, and a kernel that caches file names and counts kills.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
 	guest.Python, guest.StaleCaches, guest.OOMEvents = b.image.python, true, oomEvents
 	return guest
 }
 
-// Destroy ends the sandbox by force and removes what msb keeps of it. It may be called again, also
-// after an error.
+// Destroy ends the sandbox by force and removes its files. It may be called again, also after an error.
 func (b *box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyWait+b.driver.opts.Timeout)
 	defer cancel()
@@ -188,11 +187,11 @@ func (b *box) Destroy(ctx context.Context) error {
 	if err := b.driver.remove(ctx, b.name, again); err != nil {
 		return fmt.Errorf("destroy microsandbox box %s: %w", b.spec.Name, err)
 	}
-	b.driver.forget(b.spec.Owner, b.name)
+	b.driver.freeName(b.spec.Owner, b.name)
 	return nil
 }
 
-// remove ends a sandbox, whatever state it is in, and looks that it is gone.
+// remove ends a sandbox in any state and makes sure that it is gone.
 func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error {
 	_, removing := d.msb(ctx, d.opts.Timeout, "remove", "--force", "--quiet", name)
 	if removing != nil || mayBeGone {
@@ -208,7 +207,7 @@ func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error 
 	return hostdir.Remove(filepath.Join(d.boxes, name))
 }
 
-// list returns the names of msb's sandboxes, of one owner or of all.
+// list returns the names of the sandboxes of an owner, or of all if owner is empty.
 func (d *Driver) list(ctx context.Context, owner string) ([]string, error) {
 	args := []string{"list", "--quiet"}
 	if owner != "" {

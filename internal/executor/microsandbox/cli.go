@@ -14,28 +14,31 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// outputKept bounds what is kept of what msb prints.
-const outputKept = 1 << 20
+// maxOutput bounds, in bytes, what is kept of the output of msb.
+const maxOutput = 1 << 20
 
-// msb runs one command of the program and returns what it printed. Few run at a time: each opens the
-// same database.
+// msb runs one command of msb and returns its output. Few run at a time: all open the same database.
 func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string) ([]byte, error) {
-	turns := d.calls
+	slots := d.calls
 	if args[0] == "pull" || args[0] == "load" {
-		turns = d.gets
+		slots = d.fetches
 	}
 	select {
-	case turns <- struct{}{}:
-		defer func() { <-turns }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("msb %s did not end within %s", args[0], timeout))
+	late := fmt.Errorf("msb %s did not end within %s", args[0], timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.opts.Msb, args...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + d.home, "MSB_HOME=" + d.home, "TMPDIR=" + d.home, "NO_COLOR=1", "TERM=dumb"}
+	cmd.Env = []string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + d.home, "MSB_HOME=" + d.home, "TMPDIR=" + d.home,
+		"NO_COLOR=1", "TERM=dumb",
+	}
 	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second // the sandbox's own process may have inherited the pipes
+	cmd.WaitDelay = time.Second // the process of the sandbox may have inherited the pipes
 	var stdout, stderr capped
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -48,9 +51,9 @@ func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string)
 	return nil, d.callError(ctx, args[0], err, stderr.String())
 }
 
-// callError tells a program that is not there, or that breaks, from one that says no.
-func (d *Driver) callError(ctx context.Context, command string, err error, said string) error {
-	said = complaint(said)
+// callError tells a missing or crashing msb from one that returns an error.
+func (d *Driver) callError(ctx context.Context, command string, err error, stderr string) error {
+	message := errorLine(stderr)
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("msb %s: %w", command, cause)
 	}
@@ -59,33 +62,35 @@ func (d *Driver) callError(ctx context.Context, command string, err error, said 
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
 		return &executor.HostError{
 			Reason: executor.ReasonEngineMissing, Err: fmt.Errorf("no program msb at %s", d.opts.Msb),
-			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version + ", then set execution.msb to its bin/msb",
+			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version +
+				", then set execution.msb to its bin/msb",
 		}
 	case errors.As(err, &exit) && (crashed(exit) || exit.ExitCode() == rustPanic):
 		return &executor.HostError{
-			Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("msb %s crashed: %w: %.400s", command, err, said),
-			Fix: "install version " + Version + " of msb again; it also needs the system's certificates (apt-get install ca-certificates)",
+			Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("msb %s crashed: %w: %.400s", command, err, message),
+			Fix: "install version " + Version + " of msb again; " +
+				"it also needs the system's certificates (apt-get install ca-certificates)",
 		}
 	case errors.As(err, &exit):
-		return fmt.Errorf("msb %s: %w: %.800s", command, err, said)
+		return fmt.Errorf("msb %s: %w: %.800s", command, err, message)
 	}
 	return &executor.HostError{
-		Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("msb %s cannot be run: %w", command, err),
+		Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("run msb %s: %w", command, err),
 		Fix: "check that " + d.opts.Msb + " is a program for this machine",
 	}
 }
 
-// complaint is the line of what msb printed that says what is wrong, else all of it.
-func complaint(said string) string {
-	for line := range strings.Lines(said) {
+// errorLine returns the text of the first line of msb's output that begins with "error: ", else all of it.
+func errorLine(stderr string) string {
+	for line := range strings.Lines(stderr) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "error: "); ok {
 			return text
 		}
 	}
-	return strings.TrimSpace(said)
+	return strings.TrimSpace(stderr)
 }
 
-// rustPanic is the exit code of a program that gave up on itself.
+// rustPanic is the exit code of a Rust program that panicked.
 const rustPanic = 101
 
 func crashed(exit *exec.ExitError) bool {
@@ -93,11 +98,11 @@ func crashed(exit *exec.ExitError) bool {
 	return ok && status.Signaled()
 }
 
-// capped keeps the beginning of what is written to it.
+// capped keeps the first maxOutput bytes written to it.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
-	if room := outputKept - c.Len(); room > 0 {
+	if room := maxOutput - c.Len(); room > 0 {
 		c.Buffer.Write(p[:min(len(p), room)])
 	}
 	return len(p), nil

@@ -1,23 +1,24 @@
-// Package microsandbox makes boxes with msb: a virtual machine with a kernel of its own for each box,
-// on hosts with hardware virtualisation.
+// Package microsandbox creates boxes with msb: a virtual machine with its own kernel for each box, on hosts with
+// hardware virtualisation.
 //
-// [Driver] is an executor.Driver, Prober and Sweeper. It calls the program msb to make and to remove
-// sandboxes, a few at a time, and speaks with what runs in them over the agent's socket of each
-// sandbox. All of msb's state lies in Options.Dir, which is the driver's alone; what sandboxes log,
-// which is all that programs say, lies in memory, below /dev/shm where that has the attributes that
-// msb needs (Linux 6.6). Names of
-// sandboxes are few and used again, since msb keeps a lock file for each name ever used.
+// [Driver] is an executor.Driver, Prober, Sweeper and Interpreter. It calls the program msb to create and remove
+// sandboxes, a few at a time, and talks to the processes in a sandbox over the socket of its agent. All state of
+// msb is in Options.Dir, which only the driver uses. The logs of sandboxes, with all output of programs, are in
+// memory: below /dev/shm if that has the attributes that msb needs (Linux 6.6). The driver reuses a few names of
+// sandboxes, because msb keeps a lock file for each name.
 //
-// Two things that msb 0.7.2 can do are of no use here. A sandbox that `msb branch` makes of a warm one,
-// in less time and with less than half the memory (29 to 36 MB instead of 75 to 83), cannot have a
-// workspace of its own: it shares the directories that the source has mounted; one that is mapped to
-// another is stale in it (ESTALE); one that the source has not is refused, and so is a source that has
-// unmounted its own. And `msb pause` gives back no memory, and of an emulated processor, 60 times slower
-// than a real one, the twentieth that an idle machine costs; the next task would wait for msb to resume
-// it, for longer than a small one runs.
+// Two features of msb 0.7.2 are not used:
 //
-// A sandbox outlives the worker that made it. It has the label owner, by which Sweep finds it, and
-// stops by itself when nobody has been connected for a while.
+//   - `msb branch` creates a sandbox from a warm one faster and with less than half the memory (29 to 36 MB
+//     instead of 75 to 83). But the copy cannot have its own workspace: it shares the directories that the
+//     source has mounted. A directory that is mapped to another one is stale in the copy (ESTALE); one that the
+//     source does not have is refused, and so is a source that has unmounted its own.
+//   - `msb pause` frees no memory, and saves only the twentieth of an emulated processor (60 times slower than a
+//     real one) that an idle machine costs. The next task would wait for msb to resume the sandbox, for longer
+//     than a small task runs.
+//
+// A sandbox outlives the worker that created it. Sweep finds it by its label owner. It stops by itself after a
+// while without a connection.
 package microsandbox
 
 import (
@@ -45,42 +46,40 @@ import (
 // Options of New.
 type Options struct {
 	Msb        string        // path of the program; empty: msb on PATH
-	Dir        string        // state on this host; short, because sockets lie in it
-	Image      string        // of boxes whose Spec names none; see DefaultImage
-	MaxImageMB int64         // of an image, unpacked; 4096
-	MemoryMB   int           // of a box's machine; what its programs may use together; 768
-	CPUs       float64       // of a box's machine, rounded up; 1
-	Timeout    time.Duration // for one call of msb; 60 s. Getting an image may take ten times as long
+	Dir        string        // state on this host; short, because of the length limit of socket paths
+	Image      string        // of boxes whose Spec has none; DefaultImage
+	MaxImageMB int64         // of an unpacked image; 4096
+	MemoryMB   int           // of a box, for its programs together; 768
+	CPUs       float64       // of a box, rounded up; 1
+	Timeout    time.Duration // for one call of msb; 60 s. Fetching an image may take ten times as long
 	Log        *slog.Logger  // default: none
 }
 
-// DefaultImage has Python 3.12 and is fetched from its registry when it is first needed.
+// DefaultImage has Python 3.12. It is fetched from its registry when it is first needed.
 const DefaultImage = "docker.io/library/python:3.12-slim"
 
-// Driver makes boxes. Its methods may be called from several goroutines.
+// Driver creates boxes. Its methods may be called from several goroutines.
 type Driver struct {
-	opts   Options
-	home   string        // MSB_HOME
-	boxes  string        // msb's state of each sandbox, logs included
-	calls  chan struct{} // as many as may call msb at a time
-	gets   chan struct{} // one, which may get an image: that takes long
-	log    *slog.Logger
-	images images
-
-	probing sync.Mutex     // one probe at a time
-	info    *executor.Info // of the first successful one
+	opts    Options
+	home    string        // MSB_HOME
+	boxes   string        // msb's state of each sandbox, including logs
+	calls   chan struct{} // limits concurrent calls of msb
+	fetches chan struct{} // limits concurrent downloads of images, which take long, to one
+	log     *slog.Logger
+	images  images
+	probe   executor.ProbeOnce
 
 	mu     sync.Mutex
-	owners map[string]*owner // those whose lock this process holds
+	owners map[string]*owner // whose lock this process holds
 }
 
-// owner is what this process holds in the name of one owner.
+// owner is one owner of boxes whose lock this process holds.
 type owner struct {
 	lock  *hostdir.Lock
-	boxes map[string]bool // sandboxes made by this process
+	boxes map[string]bool // names of the sandboxes created by this process
 }
 
-// New returns a driver. Whether it works is for Probe to say.
+// New returns a driver. Probe tests whether it works.
 func New(opts Options) (*Driver, error) {
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
@@ -94,18 +93,19 @@ func New(opts Options) (*Driver, error) {
 	opts.CPUs = cmp.Or(opts.CPUs, 1)
 	opts.Timeout = cmp.Or(opts.Timeout, time.Minute)
 	if socket := agentSocket(dir, ""); len(socket) > maxSocket {
-		return nil, fmt.Errorf("microsandbox: the path %s is %d bytes long, at most %d fit: choose a shorter state directory", socket, len(socket), maxSocket)
+		return nil, fmt.Errorf("microsandbox: the path %s has %d bytes; the limit is %d: choose a shorter state directory",
+			socket, len(socket), maxSocket)
 	}
 	d := &Driver{
 		opts: opts, home: dir,
-		boxes:  filepath.Join(dir, "sandboxes"),
-		calls:  make(chan struct{}, max(2, runtime.NumCPU())),
-		gets:   make(chan struct{}, 1),
-		log:    cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
-		owners: map[string]*owner{},
+		boxes:   filepath.Join(dir, "sandboxes"),
+		calls:   make(chan struct{}, max(2, runtime.NumCPU())),
+		fetches: make(chan struct{}, 1),
+		log:     cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
+		owners:  map[string]*owner{},
 	}
-	if takesAttributes(memoryDir) {
-		d.boxes = filepath.Join(memoryDir, "codefleet-msb-"+shortHash(dir))
+	if supportsUserAttributes(memoryDir) {
+		d.boxes = filepath.Join(memoryDir, "codefleet-msb-"+hostdir.PathHash(dir))
 	}
 	d.images.known = map[string]*image{}
 	return d, nil
@@ -118,8 +118,8 @@ const (
 
 // Create boots a sandbox and connects to its agent.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
-	if !plainName(spec.Name) || !plainName(spec.Owner) {
-		return nil, fmt.Errorf("create microsandbox box: name %q and owner %q must be plain names", spec.Name, spec.Owner)
+	if !validName(spec.Name) || !validName(spec.Owner) {
+		return nil, fmt.Errorf("create microsandbox box: invalid name %q or owner %q", spec.Name, spec.Owner)
 	}
 	b, err := d.create(ctx, spec)
 	if err != nil {
@@ -132,7 +132,7 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	name, err := d.claim(spec.Owner, spec.Name)
+	name, err := d.reserve(spec.Owner, spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +143,8 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec) (*box, error) {
 	return b, nil
 }
 
-// plainName is what msb takes as a part of a name.
-func plainName(s string) bool {
+// validName reports whether msb accepts s as a part of a name.
+func validName(s string) bool {
 	for _, c := range s {
 		if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
 			return false
@@ -153,28 +153,28 @@ func plainName(s string) bool {
 	return s != "" && len(s) <= 60
 }
 
-// claim takes the owner's lock, where this process has not yet, and the name of a sandbox.
-func (d *Driver) claim(ownerName, boxName string) (name string, err error) {
+// reserve locks the owner, unless this process has its lock, and reserves the name of a sandbox.
+func (d *Driver) reserve(ownerName, boxName string) (name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o, err := d.own(ownerName)
+	o, err := d.lockOwner(ownerName)
 	if err != nil {
 		return "", err
 	}
 	name = ownerName + "." + boxName
 	if o.boxes[name] {
-		return "", fmt.Errorf("there is a box of this name: %w", os.ErrExist)
+		return "", fmt.Errorf("duplicate name: %w", os.ErrExist)
 	}
 	o.boxes[name] = true
 	return name, nil
 }
 
-// own returns the owner whose lock this process holds; d.mu is held.
-func (d *Driver) own(name string) (*owner, error) {
+// lockOwner returns the owner, whose lock this process holds afterwards; d.mu is held.
+func (d *Driver) lockOwner(name string) (*owner, error) {
 	if o := d.owners[name]; o != nil {
 		return o, nil
 	}
-	if err := d.prepare(); err != nil {
+	if err := d.prepareHome(); err != nil {
 		return nil, err
 	}
 	lock, err := hostdir.Acquire(filepath.Join(d.home, "owners", name))
@@ -186,8 +186,8 @@ func (d *Driver) own(name string) (*owner, error) {
 	return o, nil
 }
 
-// prepare makes msb's directories and the settings that keep its logs out of them.
-func (d *Driver) prepare() error {
+// prepareHome makes msb's directories, and its settings with the directory of its sandboxes.
+func (d *Driver) prepareHome() error {
 	if err := errors.Join(os.MkdirAll(d.home, 0o700), os.MkdirAll(d.boxes, 0o700)); err != nil {
 		return err
 	}
@@ -202,8 +202,8 @@ func (d *Driver) prepare() error {
 	return os.WriteFile(path, settings, 0o600)
 }
 
-// forget gives a sandbox's name back after it was removed.
-func (d *Driver) forget(ownerName, name string) {
+// freeName frees the name of a removed sandbox.
+func (d *Driver) freeName(ownerName, name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.owners[ownerName]; o != nil {
@@ -211,14 +211,14 @@ func (d *Driver) forget(ownerName, name string) {
 	}
 }
 
-// Close gives up the owners of this driver, whose boxes are destroyed by now. Boxes that are left
-// keep running until Sweep.
+// Close unlocks the owners of this driver. Call it after the boxes are destroyed; others keep running until a
+// Sweep.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	for _, name := range slices.Collect(maps.Keys(d.owners)) {
-		errs = append(errs, d.disown(name))
+		errs = append(errs, d.unlockOwner(name))
 	}
 	if entries, err := os.ReadDir(d.boxes); err == nil && len(entries) == 0 {
 		errs = append(errs, os.Remove(d.boxes))
@@ -226,8 +226,8 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// disown gives up one owner; d.mu is held.
-func (d *Driver) disown(name string) error {
+// unlockOwner unlocks one owner; d.mu is held.
+func (d *Driver) unlockOwner(name string) error {
 	o := d.owners[name]
 	if o == nil {
 		return nil
@@ -240,22 +240,25 @@ func (d *Driver) disown(name string) error {
 	return hostdir.Remove(filepath.Join(d.home, "owners", name))
 }
 
-// createArgs is the command line that makes a box: no network, nothing writable on this host but the
-// workspace, a root in memory that goes with it.
+// createArgs returns the arguments of msb that create a box: no network, nothing of this host writable except the
+// workspace, and a root file system in memory.
 func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]string, error) {
 	args := []string{
 		"create", "--quiet", "--name", name, "--label", "owner=" + spec.Owner, "--pull", "never",
-		"--no-net", "--security", "restricted", "--deployment-profile", "multi-tenant", "--hostname", "box", "--workdir", "/",
+		"--no-net", "--security", "restricted", "--deployment-profile", "multi-tenant",
+		"--hostname", "box", "--workdir", "/",
 		"--cpus", strconv.Itoa(max(1, int(math.Ceil(cmp.Or(spec.CPUs, d.opts.CPUs))))),
 		"--memory", strconv.Itoa(cmp.Or(spec.MemoryMB, d.opts.MemoryMB)+guestMB) + "M",
-		"--root-disk", "tmpfs:" + strconv.Itoa(rootMB) + "M", "--tmpfs", "/tmp:" + strconv.Itoa(tmpMB) + "M",
+		"--root-disk", "tmpfs:" + strconv.Itoa(rootMB) + "M",
+		"--tmpfs", "/tmp:" + strconv.Itoa(tmpMB) + "M",
 		"--idle-timeout", "5m", "--log-level", "error",
 	}
 	guest := executor.DefaultGuest()
 	if spec.Workspace != "" {
-		// Links are real links on the host, and permission bits real bits.
-		mount, err := mountArg(spec.Workspace, guest.Workspace, "rw", "nosuid", "nodev", "stat-virt=relaxed", "host-perms=mirror",
-			"uid="+strconv.Itoa(guest.UID), "gid="+strconv.Itoa(guest.UID), "quota="+strconv.Itoa(workspaceMB)+"M")
+		// Symbolic links and permission bits are the same on the host.
+		uid := strconv.Itoa(guest.UID)
+		mount, err := mountArg(spec.Workspace, guest.Workspace, "rw", "nosuid", "nodev", "stat-virt=relaxed",
+			"host-perms=mirror", "uid="+uid, "gid="+uid, "quota="+strconv.Itoa(workspaceMB)+"M")
 		if err != nil {
 			return nil, err
 		}
@@ -275,8 +278,8 @@ func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]stri
 	return append(args, ref), nil
 }
 
-// Sizes in MiB. Root and /tmp are the box's memory; the workspace's limit is the pool's to keep, and
-// this one is behind it.
+// Sizes in MiB. Root and /tmp count against the memory of the box. workspaceMB is only a second bound: the pool
+// enforces the limit of the workspace.
 const (
 	guestMB     = 192 // kernel, agent, runner
 	rootMB      = 64
@@ -284,10 +287,10 @@ const (
 	workspaceMB = 64 << 10
 )
 
-// mountArg is SOURCE:TARGET:OPTIONS, which has no way to write a colon or a comma.
+// mountArg returns SOURCE:TARGET:OPTIONS. That syntax has no escape for a colon or a comma.
 func mountArg(source, target string, options ...string) (string, error) {
 	if strings.ContainsAny(source+target, ":,;=\n") {
-		return "", fmt.Errorf("msb cannot mount %q at %q: the names may have none of : , ; =", source, target)
+		return "", fmt.Errorf("msb cannot mount %q at %q: the names must not contain : , ; =", source, target)
 	}
 	return source + ":" + target + ":" + strings.Join(options, ","), nil
 }

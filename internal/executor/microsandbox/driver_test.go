@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 func create(t *testing.T, d *microsandbox.Driver, name string) executor.Box {
@@ -146,7 +146,7 @@ func TestCreateThatFails(t *testing.T) {
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "boot failed") {
 		t.Errorf("Create = %v", err)
 	}
-	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "greet the agent") {
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "connect to the agent") {
 		t.Errorf("Create of a box that dies at once = %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
@@ -174,7 +174,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, first, "w0")
-	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, hostdir.ErrLocked) {
+	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, filelock.ErrLocked) {
 		t.Errorf("Sweep of the living = %v", err)
 	}
 	third := fake(t, sameMsb)
@@ -238,7 +238,7 @@ func TestReasons(t *testing.T) {
 	}{
 		"not there":                   {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
 		"not on PATH":                 {microsandbox.Options{Msb: "msb-that-nobody-has"}, executor.ReasonEngineMissing, "npm install"},
-		"not a program":               {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "cannot be run"},
+		"not a program":               {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "permission denied"},
 		"old":                         {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
 		"something else":              {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
 		"crashes":                     {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},

@@ -2,32 +2,35 @@ package microsandbox
 
 import "io"
 
-// KillMachine kills a sandbox behind the driver's back.
+// KillMachine kills a sandbox without the driver noticing.
 func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
 
-func Shown(name string) string { return shown(name) }
+func DisplayName(name string) string { return displayName(name) }
 
-func Prepared(out string) (closed string, err error) { return new(image).prepared("/python", out) }
+func Prepared(out string) (closed string, err error) { return new(image).parsePrepared("/python", out) }
 
 func (d *Driver) CallsAtOnce() int { return cap(d.calls) }
 
-// For the other side of the protocol, which a test plays.
+// For the fake agent.
 
-type Field = field
+type (
+	ExecRequest = execRequest
+	StreamData  = streamData
+	StartError  = startError
+	Exited      = exited
+	Message     = message
+)
 
-func NewField(name string, value any) Field { return field{name, value} }
-
-func EncodeFrame(id uint32, flags byte, kind string, fields ...Field) ([]byte, error) {
-	return encodeFrame(id, flags, kind, fields...)
+func EncodeFrame(id uint32, flags byte, kind string, payload any) ([]byte, error) {
+	return encodeFrame(id, flags, kind, payload)
 }
 
-func ReadFrame(r io.Reader) (id uint32, kind string, fields map[string]any, err error) {
-	m, err := readFrame(r)
-	if err != nil {
-		return 0, "", nil, err
-	}
-	fields, err = m.fields()
-	return m.id, m.kind, fields, err
+func ReadFrame(r io.Reader) (id uint32, kind string, m Message, err error) {
+	m, err = readFrame(r)
+	return m.id, m.kind, m, err
 }
+
+// Decode decodes the payload of a message.
+func (m message) Decode(into any) error { return m.decode(into) }

@@ -24,9 +24,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// TestMain lets this program play msb, under that name: a sandbox is a process that speaks the
-// agent's protocol and runs what it is asked to as plain processes of this host. It says no to what
-// the real one says no to, and knows as much of the command line as the driver uses.
+// TestMain makes this program a fake msb if it is started under that name. A fake sandbox is a process that
+// speaks the agent's protocol and runs processes on this host. It refuses what the real one refuses, and knows
+// the part of the command line that the driver uses.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "msb" {
 		syscall.Exit(fakeMsb(os.Args[1:])) // os.Exit waits a second under the race detector
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fake is a driver on the msb that this program plays.
+// fake returns a driver with the fake msb.
 func fake(tb testing.TB, change ...func(*microsandbox.Options)) *microsandbox.Driver {
 	tb.Helper()
 	self, err := os.Executable()
@@ -76,7 +76,7 @@ func shortDir(tb testing.TB) string {
 	return dir
 }
 
-// fakeBoxDir is where the fake keeps a sandbox: its labels and its process.
+// fakeBoxDir is where the fake msb keeps the labels and the process id of a sandbox.
 func fakeBoxDir(home, name string) string { return filepath.Join(home, "fake", name) }
 
 func fakeSocket(home, name string) string {
@@ -116,9 +116,11 @@ func fakeMsb(args []string) int {
 			}
 		}
 	case "image":
-		fmt.Print(`[{"reference":"docker.io/library/python:fake","size_bytes":117800960},{"reference":"docker.io/library/python:large","size_bytes":10737418240}]`)
+		fmt.Print(`[{"reference":"docker.io/library/python:fake","size_bytes":117800960},` +
+			`{"reference":"docker.io/library/python:large","size_bytes":10737418240}]`)
 	case "metrics":
-		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"vcpu_time_ns": 2e6, "memory_host_resident_bytes": 3 << 20})
+		metrics := map[string]any{"vcpu_time_ns": 2e6, "memory_host_resident_bytes": 3 << 20}
+		err = json.NewEncoder(os.Stdout).Encode(metrics)
 	case "pull":
 		err = errors.New("image error: not found: " + rest[0])
 	case "doctor", "load":
@@ -132,7 +134,7 @@ func fakeMsb(args []string) int {
 	return 0
 }
 
-// fakeCreate starts the sandbox's process, which outlives this one. A failed one leaves its record.
+// fakeCreate starts the process of a sandbox, which outlives this one. A failed start leaves a record.
 func fakeCreate(home string, flags map[string][]string, rest []string) error {
 	name := flags["--name"][0]
 	dir := fakeBoxDir(home, name)
@@ -181,7 +183,8 @@ func fakeRemove(home, name string) error {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for range tick.C {
-			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil || strings.Contains(string(stat), ") Z ") {
 				break
 			}
 		}
@@ -196,7 +199,7 @@ func fakePID(home, name string) int {
 	return pid
 }
 
-// fakeSandbox is a sandbox: the agent of one, until it is told to end.
+// fakeSandbox is the agent of a sandbox, until SIGTERM.
 func fakeSandbox(home, name string) error {
 	l, err := net.Listen("unix", fakeSocket(home, name))
 	if err != nil {
@@ -214,7 +217,7 @@ func fakeSandbox(home, name string) error {
 			return err
 		}
 		if strings.Contains(name, "vanishes") && !first { // the first one is fakeCreate's
-			return errors.New("the machine broke")
+			return errors.New("the machine crashed")
 		}
 		go fakeAgent(conn)
 	}
@@ -224,14 +227,14 @@ func fakeSandbox(home, name string) error {
 func fakeAgent(conn net.Conn) {
 	defer conn.Close()
 	var writing sync.Mutex
-	send := func(id uint32, kind string, fields ...microsandbox.Field) {
+	send := func(id uint32, kind string, payload any) {
 		writing.Lock()
 		defer writing.Unlock()
-		frame, _ := microsandbox.EncodeFrame(id, 0, kind, fields...)
+		frame, _ := microsandbox.EncodeFrame(id, 0, kind, payload)
 		_, _ = conn.Write(frame)
 	}
 	_, _ = conn.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 100), 200))
-	send(0, "core.ready", microsandbox.NewField("agent", "0.0.0"))
+	send(0, "core.ready", map[string]string{"agent": "0.0.0"})
 	processes := map[uint32]*fakeProcess{}
 	defer func() {
 		for _, p := range processes {
@@ -240,44 +243,41 @@ func fakeAgent(conn net.Conn) {
 	}()
 	in := bufio.NewReader(conn)
 	for {
-		id, kind, fields, err := microsandbox.ReadFrame(in)
+		id, kind, message, err := microsandbox.ReadFrame(in)
 		if err != nil {
 			return
 		}
 		switch kind {
 		case "core.ping":
-			send(id, "core.pong")
+			send(id, "core.pong", struct{}{})
 		case "core.exec.request":
-			p, err := fakeStart(id, fields, send)
+			p, err := fakeStart(id, message, send)
 			if err != nil {
-				send(id, "core.exec.failed", microsandbox.NewField("kind", "not_found"), microsandbox.NewField("message", err.Error()))
+				send(id, "core.exec.failed", microsandbox.StartError{Kind: "not_found", Message: err.Error()})
 				continue
 			}
 			processes[id] = p
 		case "core.exec.stdin":
-			data, _ := fields["data"].([]byte)
-			if p := processes[id]; p != nil && len(data) == 0 {
+			var input microsandbox.StreamData
+			_ = message.Decode(&input)
+			if p := processes[id]; p != nil && len(input.Data) == 0 {
 				p.stdin.Close()
 			} else if p != nil {
-				_, _ = p.stdin.Write(data)
-			}
-		case "core.exec.signal":
-			number, _ := fields["signal"].(int64)
-			if p := processes[id]; p != nil {
-				_ = syscall.Kill(-p.cmd.Process.Pid, syscall.Signal(number))
+				_, _ = p.stdin.Write(input.Data)
 			}
 		}
 	}
 }
 
-// fakePython is the interpreter of an image when it is asked what the driver asks. It fails where it is not told what
-// the first box of the image has said.
-func fakePython(args []any) *exec.Cmd {
-	last := args[len(args)-1].(string)
+// fakePython is the interpreter of an image for the driver's programs. It fails if it does not get what the first
+// box of the image has printed.
+func fakePython(args []string) *exec.Cmd {
+	last := args[len(args)-1]
 	if strings.Contains(last, "libc_ver") {
-		return exec.Command("/bin/echo", `{"version": "3.12.1", "machine": "x86_64", "library": "glibc", "library_version": "2.28"}`)
+		const platform = `{"version": "3.12.1", "machine": "x86_64", "library": "glibc", "library_version": "2.28"}`
+		return exec.Command("/bin/echo", platform)
 	}
-	if last != "look" && last != `["/var/tmp"]` {
+	if last != "search" && last != `["/var/tmp"]` {
 		return exec.Command("/bin/false")
 	}
 	return exec.Command("/bin/echo", `{"python": [3, 12, 1], "closed": ["/var/tmp"]}`)
@@ -288,14 +288,14 @@ type fakeProcess struct {
 	stdin io.WriteCloser
 }
 
-func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...microsandbox.Field)) (*fakeProcess, error) {
-	path, _ := fields["cmd"].(string)
-	cmd := exec.Command(path)
-	for _, a := range fields["args"].([]any) {
-		cmd.Args = append(cmd.Args, a.(string))
+func fakeStart(id uint32, m microsandbox.Message, send func(uint32, string, any)) (*fakeProcess, error) {
+	var request microsandbox.ExecRequest
+	if err := m.Decode(&request); err != nil {
+		return nil, err
 	}
-	if filepath.Base(path) == "python3" { // which prepares the inside of a machine: not this host's
-		cmd = fakePython(fields["args"].([]any))
+	cmd := exec.Command(request.Cmd, request.Args...)
+	if filepath.Base(request.Cmd) == "python3" { // the driver's programs change a machine: not this host
+		cmd = fakePython(request.Args)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err1 := cmd.StdinPipe()
@@ -304,7 +304,7 @@ func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...mi
 	if err := errors.Join(err1, err2, err3, cmd.Start()); err != nil {
 		return nil, err
 	}
-	send(id, "core.exec.started", microsandbox.NewField("pid", uint64(cmd.Process.Pid)))
+	send(id, "core.exec.started", map[string]int{"pid": cmd.Process.Pid})
 	var streams sync.WaitGroup
 	for kind, from := range map[string]io.Reader{"core.exec.stdout": stdout, "core.exec.stderr": stderr} {
 		streams.Go(func() {
@@ -312,7 +312,7 @@ func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...mi
 			for {
 				n, err := from.Read(buf)
 				if n > 0 {
-					send(id, kind, microsandbox.NewField("data", buf[:n]))
+					send(id, kind, microsandbox.StreamData{Data: buf[:n]})
 				}
 				if err != nil {
 					return
@@ -323,7 +323,8 @@ func fakeStart(id uint32, fields map[string]any, send func(uint32, string, ...mi
 	go func() {
 		streams.Wait()
 		_ = cmd.Wait()
-		send(id, "core.exec.exited", microsandbox.NewField("code", int64(cmd.ProcessState.ExitCode())))
+		code := int64(cmd.ProcessState.ExitCode())
+		send(id, "core.exec.exited", microsandbox.Exited{Code: &code})
 	}()
 	return &fakeProcess{cmd: cmd, stdin: stdin}, nil
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// images are those that boxes were made from, by what a Spec calls them.
+// images are the images of boxes, by Spec.Image.
 type images struct {
 	mu    sync.Mutex
 	known map[string]*image
 }
 
-// image is the root file system of boxes, as msb has it. A failure to get it is not remembered.
+// image is the root file system of boxes in msb. A failure to fetch it is not kept.
 type image struct {
-	mu     sync.Mutex // held while it is fetched or looked at
-	ref    string     // msb's; empty until it has it
-	python string     // path of the interpreter; empty until a box has shown it
-	closed string     // what programs might write to, as JSON; with python
+	mu     sync.Mutex // held while it is fetched or inspected
+	ref    string     // in msb; empty until it is fetched
+	python string     // path of the interpreter; empty until the first box has found it
+	closed string     // files of the image that programs must not write to, as JSON; set with python
 
-	asking sync.Mutex      // held while a box is asked
-	answer executor.Python // what it said
+	describing  sync.Mutex // held while a box describes the interpreter
+	interpreter executor.Python
 }
 
-// getTime is how many times as long as any other call getting an image may take.
-const getTime = 10
+// fetchFactor is how many times as long as other calls fetching an image may take.
+const fetchFactor = 10
 
-// prepareImage makes sure that msb has an image.
+// prepareImage makes sure that msb has the image.
 func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) {
 	if name == "" {
 		name = d.opts.Image
@@ -53,7 +53,7 @@ func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) 
 	if img.ref != "" {
 		return img, nil
 	}
-	ref, err := d.getImage(ctx, name)
+	ref, err := d.fetchImage(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -61,21 +61,21 @@ func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) 
 	return img, nil
 }
 
-// isPath tells a file or directory of this host from a reference.
+// isPath reports whether an image is a file or directory of this host, not a reference.
 func isPath(name string) bool {
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
-// shown is how results name an image: not by where it lies on this host.
-func shown(name string) string {
+// displayName is the name of an image in results: without the directory on this host.
+func displayName(name string) string {
 	if isPath(name) {
 		name = filepath.Base(name)
 	}
 	return "image " + name
 }
 
-// getImage returns msb's reference of an image, after fetching or loading it where it must.
-func (d *Driver) getImage(ctx context.Context, name string) (ref string, err error) {
+// fetchImage returns msb's reference of an image, after pulling or loading it if necessary.
+func (d *Driver) fetchImage(ctx context.Context, name string) (ref string, err error) {
 	if !isPath(name) {
 		return name, d.pull(ctx, name)
 	}
@@ -97,7 +97,7 @@ func (d *Driver) getImage(ctx context.Context, name string) (ref string, err err
 	return ref, d.load(ctx, ref, path)
 }
 
-// localRef names an image of this host by its file: as it is now, not as it may become.
+// localRef names an image by the path, size and time of its file: a changed file is another image.
 func localRef(path string, info fs.FileInfo) string {
 	return localName(fmt.Sprintf("%s\x00%d\x00%d", path, info.Size(), info.ModTime().UnixNano()))
 }
@@ -107,24 +107,18 @@ func localName(of string) string {
 	return "codefleet/local:" + hex.EncodeToString(sum[:16])
 }
 
-// shortHash keeps names apart that would otherwise be equal.
-func shortHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
-}
-
 func (d *Driver) pull(ctx context.Context, ref string) error {
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
 		return err
 	}
-	d.log.InfoContext(ctx, "fetching the image of boxes", "image", ref)
-	if _, err := d.msb(ctx, getTime*d.opts.Timeout, "pull", "--quiet", ref); err != nil {
+	d.log.InfoContext(ctx, "pulling image", "image", ref)
+	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "pull", "--quiet", ref); err != nil {
 		if host := (*executor.HostError)(nil); errors.As(err, &host) {
 			return err
 		}
 		return imageError(executor.ReasonImageMissing, "the image %s: %w", ref, err)
 	}
-	_, err := d.hasImage(ctx, ref) // how large it is shows now
+	_, err := d.hasImage(ctx, ref) // checks its size, which is known now
 	return err
 }
 
@@ -132,7 +126,7 @@ func (d *Driver) load(ctx context.Context, ref, archive string) error {
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
 		return err
 	}
-	if _, err := d.msb(ctx, getTime*d.opts.Timeout, "load", "--quiet", "--input", archive, "--tag", ref); err != nil {
+	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "load", "--quiet", "--input", archive, "--tag", ref); err != nil {
 		if host := (*executor.HostError)(nil); errors.As(err, &host) {
 			return err
 		}
@@ -142,7 +136,7 @@ func (d *Driver) load(ctx context.Context, ref, archive string) error {
 	return err
 }
 
-// hasImage tells whether msb has an image, and refuses one that is too large.
+// hasImage reports whether msb has an image. It returns an error if the image is too large.
 func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	out, err := d.msb(ctx, d.opts.Timeout, "image", "list", "--format", "json")
 	if err != nil {
@@ -155,17 +149,17 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	return has, err
 }
 
-// listsImage looks for a reference in what msb lists, with or without its registry.
+// listsImage searches for a reference in the output of msb image list, with or without its registry.
 func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`
 		Bytes     int64  `json:"size_bytes"`
 	}
 	if err := json.Unmarshal(list, &found); err != nil {
-		return false, 0, fmt.Errorf("read msb's list of images: %w", err)
+		return false, 0, fmt.Errorf("parse msb's list of images: %w", err)
 	}
 	for _, i := range found {
-		if i.Reference == ref || strings.HasSuffix(i.Reference, "/"+ref) || strings.HasSuffix(i.Reference, "/library/"+ref) {
+		if i.Reference == ref || strings.HasSuffix(i.Reference, "/"+ref) {
 			return true, i.Bytes, nil
 		}
 	}
@@ -173,12 +167,17 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 }
 
 func imageError(reason executor.Reason, format string, args ...any) error {
-	return &executor.HostError{Reason: reason, Err: fmt.Errorf(format, args...), Fix: "set execution.sandbox_image to an OCI reference, or to an archive or directory of this host that has Python 3.9 or newer"}
+	return &executor.HostError{
+		Reason: reason, Err: fmt.Errorf(format, args...),
+		Fix: "set execution.sandbox_image to an OCI reference, " +
+			"or to an archive or directory of this host that has Python 3.9 or newer",
+	}
 }
 
 func (d *Driver) tooLarge(name string, mb int64) error {
 	return &executor.HostError{
-		Reason: executor.ReasonImageTooLarge, Err: fmt.Errorf("the image %s has %d MB, and at most %d are allowed", name, mb, d.opts.MaxImageMB),
-		Fix: "use a smaller one: python:3.12-slim has 150",
+		Reason: executor.ReasonImageTooLarge,
+		Err:    fmt.Errorf("the image %s has %d MB; the limit is %d MB", name, mb, d.opts.MaxImageMB),
+		Fix:    "use a smaller one: python:3.12-slim has 150 MB",
 	}
 }

@@ -10,58 +10,60 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// askPython says which wheels an interpreter takes: its version, the processor, the C library.
-const askPython = `
+// describePython prints what determines the wheels for an interpreter: version, processor and C library.
+const describePython = `
 import json, os, platform, sys
-library, version = platform.libc_ver()
-print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "machine": os.uname().machine, "library": library, "library_version": version}))
+library, library_version = platform.libc_ver()
+version = "%d.%d.%d" % sys.version_info[:3]
+machine = os.uname().machine
+print(json.dumps({"version": version, "machine": machine, "library": library, "library_version": library_version}))
 `
 
-// Interpreter gets an image and boots a box of it, which says what its Python is. The answer is
-// remembered for the life of the driver.
+// Interpreter fetches an image and boots a box of it to describe its Python. The result is kept for the life of
+// the driver.
 func (d *Driver) Interpreter(ctx context.Context, name string) (executor.Python, error) {
 	img, err := d.prepareImage(ctx, name)
 	if err != nil {
-		return executor.Python{}, fmt.Errorf("ask for the Python of an image: %w", err)
+		return executor.Python{}, fmt.Errorf("describe the Python of an image: %w", err)
 	}
-	img.asking.Lock()
-	defer img.asking.Unlock()
-	if img.answer.Version != "" {
-		return img.answer, nil
+	img.describing.Lock()
+	defer img.describing.Unlock()
+	if img.interpreter.Version != "" {
+		return img.interpreter, nil
 	}
-	var said string
-	err = d.brief(ctx, executor.Spec{Image: name}, func(b *box) (err error) {
-		said, err = b.output(ctx, b.image.python, "-I", "-S", "-c", askPython)
+	var output string
+	err = d.withBox(ctx, executor.Spec{Image: name}, func(b *box) (err error) {
+		output, err = b.output(ctx, b.image.python, "-I", "-S", "-c", describePython)
 		return err
 	})
 	if err == nil {
-		img.answer, err = parsePython(said)
+		img.interpreter, err = parsePython(output)
 	}
 	if err != nil {
-		return executor.Python{}, fmt.Errorf("ask for the Python of an image: %w", err)
+		return executor.Python{}, fmt.Errorf("describe the Python of an image: %w", err)
 	}
-	return img.answer, nil
+	return img.interpreter, nil
 }
 
-// parsePython reads what askPython prints.
-func parsePython(said string) (executor.Python, error) {
+// parsePython parses the output of describePython.
+func parsePython(output string) (executor.Python, error) {
 	var p struct {
 		Version        string `json:"version"`
 		Machine        string `json:"machine"`
 		Library        string `json:"library"`
 		LibraryVersion string `json:"library_version"`
 	}
-	if err := json.Unmarshal([]byte(said), &p); err != nil {
-		return executor.Python{}, fmt.Errorf("the image's Python says %.80q: %w", said, err)
+	if err := json.Unmarshal([]byte(output), &p); err != nil {
+		return executor.Python{}, fmt.Errorf("the image's Python printed %.80q: %w", output, err)
 	}
 	if p.Version == "" || p.Machine == "" {
-		return executor.Python{}, fmt.Errorf("the image's Python says %.80q", said)
+		return executor.Python{}, fmt.Errorf("the image's Python printed %.80q", output)
 	}
 	return executor.Python{Version: p.Version, Platforms: platforms(p.Machine, p.Library, p.LibraryVersion)}, nil
 }
 
-// platforms are the tags of wheels that fit (PEP 600 and 656): those built for this C library or an
-// older one. musl does not say which it is; 1.1 and 1.2 are what there is.
+// platforms returns the tags of compatible wheels (PEP 600 and 656): those built for this C library or an older
+// one. musl does not report its version; there are tags for 1.1 and 1.2.
 func platforms(machine, library, version string) []string {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); library != "glibc" || err != nil || major != 2 {
@@ -77,14 +79,14 @@ func platforms(machine, library, version string) []string {
 	return append(tags, "linux_"+machine)
 }
 
-// brief makes a box in this process's own name, hands it over, and destroys it.
-func (d *Driver) brief(ctx context.Context, spec executor.Spec, use func(*box) error) (err error) {
-	spec.Name, spec.Owner, spec.Env = "p", probeName(), []string{"PATH=/usr/bin:/bin"}
+// withBox creates a box for a probe, calls use, and destroys the box.
+func (d *Driver) withBox(ctx context.Context, spec executor.Spec, use func(*box) error) (err error) {
+	spec.Name, spec.Owner, spec.Env = "p", executor.ProbeOwner(probeOwner), []string{"PATH=/usr/bin:/bin"}
 	b, err := d.create(ctx, spec)
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		err = errors.Join(err, d.disown(spec.Owner))
+		err = errors.Join(err, d.unlockOwner(spec.Owner))
 	}()
 	if err != nil {
 		return bootError(err)

@@ -82,8 +82,8 @@ func TestPrepared(t *testing.T) {
 
 func TestShown(t *testing.T) {
 	for name, want := range map[string]string{"/srv/secret/image.tar": "image image.tar", "./dir": "image dir", "docker.io/library/python:3.12-slim": "image docker.io/library/python:3.12-slim"} {
-		if got := microsandbox.Shown(name); got != want {
-			t.Errorf("Shown(%q) = %q, want %q", name, got, want)
+		if got := microsandbox.DisplayName(name); got != want {
+			t.Errorf("DisplayName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// killMachine kills the process of a sandbox without msb's help: for when that does not answer. Its
-// arguments name the sandbox, and its environment the driver's directory.
+// killMachine kills the process of a sandbox without msb, in case that does not respond. The process has the
+// sandbox's name in its arguments and the driver's directory in its environment.
 func (d *Driver) killMachine(name string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -20,19 +20,19 @@ func (d *Driver) killMachine(name string) {
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err == nil && isMachine(filepath.Join("/proc", e.Name()), d.home, name) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // fails if it has ended
 		}
 	}
 }
 
-// isMachine reads the arguments and the environment of a process.
+// isMachine reports whether a process is that of a sandbox.
 func isMachine(proc, home, name string) bool {
 	text, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 	if err != nil {
 		return false
 	}
 	args := strings.Split(string(text), "\x00")
-	named := slices.Index(args, "--name") // after options of the log, where there are some
+	named := slices.Index(args, "--name") // may follow options
 	if len(args) < 2 || args[1] != "machine" || named < 0 || named+1 == len(args) || args[named+1] != name {
 		return false
 	}

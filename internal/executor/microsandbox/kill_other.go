@@ -2,5 +2,5 @@
 
 package microsandbox
 
-// killMachine has nothing to kill where no machine can be.
+// killMachine does nothing: there are no machines on this system.
 func (d *Driver) killMachine(string) {}

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takesAttributes reports whether files of a directory may have attributes of users' own, which msb
-// needs where it keeps a sandbox; those in memory have them from Linux 6.6 on.
-func takesAttributes(dir string) bool {
+// supportsUserAttributes reports whether files in a directory can have extended user attributes, which msb needs
+// for its sandboxes. A tmpfs has them since Linux 6.6.
+func supportsUserAttributes(dir string) bool {
 	file, err := os.CreateTemp(dir, "codefleet-")
 	if err != nil {
 		return false

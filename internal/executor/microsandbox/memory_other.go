@@ -2,5 +2,5 @@
 
 package microsandbox
 
-// takesAttributes is for a directory in memory, which other systems do not have.
-func takesAttributes(string) bool { return false }
+// supportsUserAttributes is for a tmpfs, which other systems do not have.
+func supportsUserAttributes(string) bool { return false }

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// killed is the exit code of a process that a signal ended: the agent does not say which. A box that
-// is gone has killed what ran in it.
+// killed is the exit code of a process that was killed by a signal; the agent does not report which one. The
+// end of a box kills its processes, too.
 const killed = 128 + int(syscall.SIGKILL)
 
-// session is one process in a box and the connection that keeps it alive.
+// session is one process in a box, and the connection that keeps it alive.
 type session struct {
 	agent   *agent
-	started chan error // room for one
+	started chan error // buffered: the outcome of the start
 	done    chan struct{}
 
 	outReader, errReader *io.PipeReader
@@ -29,7 +29,7 @@ type session struct {
 	err  error
 }
 
-// start runs argv over a connection of its own and waits for the agent to say that it runs.
+// start runs argv over a new connection, and waits for the agent to confirm the start.
 func start(ctx context.Context, socket string, argv, env []string) (*session, error) {
 	a, err := dial(ctx, socket)
 	if err != nil {
@@ -38,11 +38,11 @@ func start(ctx context.Context, socket string, argv, env []string) (*session, er
 	s := &session{agent: a, started: make(chan error, 1), done: make(chan struct{})}
 	s.outReader, s.outWriter = io.Pipe()
 	s.errReader, s.errWriter = io.Pipe()
-	if err := a.send(flagStart, "core.exec.request", execRequest(argv, env)...); err != nil {
+	if err := a.send(flagStart, kindExec, newExecRequest(argv, env)); err != nil {
 		a.conn.Close()
 		return nil, err
 	}
-	go s.read() // ends with the connection; stop waits for it
+	go s.follow() // ends with the connection; stop waits for it
 	select {
 	case err := <-s.started:
 		if err != nil {
@@ -56,102 +56,86 @@ func start(ctx context.Context, socket string, argv, env []string) (*session, er
 	}
 }
 
-// execRequest asks for a process of root's in the root directory, on pipes.
-func execRequest(argv, env []string) []field {
-	return []field{
-		{"cmd", argv[0]},
-		{"args", argv[1:]},
-		{"env", env},
-		{"cwd", "/"},
-		{"user", "0:0"},
-		{"tty", false},
-		{"rlimits", [][]field{{{"resource", "core"}, {"soft", uint64(0)}, {"hard", uint64(0)}}}},
+// newExecRequest requests a process of root in the root directory, on pipes.
+func newExecRequest(argv, env []string) execRequest {
+	return execRequest{
+		Cmd: argv[0], Args: argv[1:], Env: env, Cwd: "/", User: "0:0", Rlimits: []rlimit{{Resource: "core"}},
 	}
 }
 
-// read hands on what the process says until its end.
-func (s *session) read() {
-	s.code, s.err = s.follow(bufio.NewReaderSize(s.agent.conn, 64<<10))
+// follow reads messages until the end of the process.
+func (s *session) follow() {
+	s.code, s.err = s.readMessages(bufio.NewReaderSize(s.agent.conn, 64<<10))
 	select {
-	case s.started <- cmp.Or(s.err, errors.New("the box ended before the process began")):
+	case s.started <- cmp.Or(s.err, errors.New("the box ended before the process started")):
 	default:
 	}
-	s.hangUp()
+	s.disconnect()
 	close(s.done)
 }
 
-// follow returns the exit code. A connection that ends first is the end of the box, or our own doing.
-func (s *session) follow(r io.Reader) (code int, err error) {
+// readMessages returns the exit code. If the connection ends first, the box has ended or we closed it.
+func (s *session) readMessages(r io.Reader) (code int, err error) {
 	for {
 		m, err := readFrame(r)
 		if errors.Is(err, errProtocol) {
 			return 0, err
 		}
 		if err != nil {
-			return killed, nil //nolint:nilerr // the box has gone, and its processes with it
+			return killed, nil //nolint:nilerr // see above
 		}
-		if m.id != s.agent.lowest {
-			continue // of the whole sandbox
+		if m.id != s.agent.id {
+			continue // about the sandbox as a whole
 		}
-		code, over, err := s.take(m)
-		if over || err != nil {
+		code, ended, err := s.handle(m)
+		if ended || err != nil {
 			return code, err
 		}
 	}
 }
 
-// take handles one message; over tells that the process has ended.
-func (s *session) take(m message) (code int, over bool, err error) {
+// handle handles one message. ended reports whether the process has ended, with that exit code.
+func (s *session) handle(m message) (code int, ended bool, err error) {
 	switch m.kind {
-	case "core.exec.started":
+	case kindStarted:
 		select {
 		case s.started <- nil:
 		default:
 		}
-	case "core.exec.stdout":
-		return s.pass(s.outWriter, m)
-	case "core.exec.stderr":
-		return s.pass(s.errWriter, m)
-	case "core.exec.exited":
-		fields, err := m.fields()
-		code, ok := fields["code"].(int64)
-		if err != nil || !ok || code > 255 {
-			return 0, true, fmt.Errorf("an exit code: %w", cmp.Or(err, errProtocol))
+	case kindStdout:
+		return s.forward(s.outWriter, m)
+	case kindStderr:
+		return s.forward(s.errWriter, m)
+	case kindExited:
+		var e exited
+		if err := m.decode(&e); err != nil || e.Code == nil || *e.Code > 255 {
+			return 0, true, fmt.Errorf("exit code: %w", cmp.Or(err, errProtocol))
 		}
-		if code < 0 {
+		if *e.Code < 0 {
 			return killed, true, nil
 		}
-		return int(code), true, nil
-	case "core.exec.failed", "core.error":
-		fields, err := m.fields()
-		if err != nil {
+		return int(*e.Code), true, nil
+	case kindFailed, kindAnyError:
+		failed := &startError{}
+		if err := m.decode(failed); err != nil {
 			return 0, true, err
 		}
-		failed := &startError{}
-		failed.kind, _ = fields["kind"].(string)
-		failed.message, _ = fields["message"].(string)
 		return 0, true, failed
 	}
 	return 0, false, nil
 }
 
-// pass hands on output.
-func (s *session) pass(to io.Writer, m message) (code int, over bool, err error) {
-	fields, err := m.fields()
-	if err != nil {
+// forward writes output of the process to a pipe.
+func (s *session) forward(to io.Writer, m message) (code int, ended bool, err error) {
+	var output streamData
+	if err := m.decode(&output); err != nil {
 		return 0, true, err
 	}
-	data, _ := fields["data"].([]byte)
-	if _, err := to.Write(data); err != nil {
-		return killed, true, nil //nolint:nilerr // stopped by us
+	if _, err := to.Write(output.Data); err != nil {
+		return killed, true, nil //nolint:nilerr // we closed the session
 	}
 	return 0, false, nil
 }
-
-// startError is what the agent says of a process that it could not start.
-type startError struct{ kind, message string }
-
-func (e *startError) Error() string { return fmt.Sprintf("%.40s: %.400s", e.kind, e.message) }
 
 func (s *session) Stdin() io.WriteCloser { return (*stdin)(s) }
 func (s *session) Stdout() io.Reader     { return s.outReader }
@@ -166,15 +150,15 @@ func (s *session) Wait() (int, error) {
 	return s.code, nil
 }
 
-// stop closes the connection, at which the relay kills the process, and waits for the reader's end.
+// stop closes the connection, upon which the relay kills the process, and waits for the reader.
 func (s *session) stop() {
-	s.hangUp()
+	s.disconnect()
 	<-s.done
 }
 
-func (s *session) hangUp() {
+func (s *session) disconnect() {
 	s.agent.conn.Close()
-	_ = s.outWriter.Close() // it never fails
+	_ = s.outWriter.Close() // never fails
 	_ = s.errWriter.Close()
 }
 
@@ -192,7 +176,7 @@ func (s *stdin) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close tells the process that there is no more.
+// Close closes the standard input of the process.
 func (s *stdin) Close() error { return (*session)(s).input(nil) }
 
 func (s *session) input(data []byte) error {
@@ -201,11 +185,8 @@ func (s *session) input(data []byte) error {
 		if data == nil {
 			return nil
 		}
-		return fmt.Errorf("standard input of a process that has ended: %w", os.ErrClosed)
+		return fmt.Errorf("write to a process that has ended: %w", os.ErrClosed)
 	default:
 	}
-	if data == nil {
-		data = []byte{}
-	}
-	return s.agent.send(0, "core.exec.stdin", field{"data", data})
+	return s.agent.send(0, kindStdin, streamData{Data: data})
 }

@@ -9,18 +9,19 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// Sweep removes what boxes of an earlier process of this owner left, and of probes of dead ones.
-// Boxes made by this driver are spared. Another living process with the same owner is an error,
-// hostdir.ErrLocked, and nothing is touched.
+// Sweep removes what boxes of an earlier process of this owner left, and what probes of dead processes left, but
+// no boxes of this driver. If another process with the same owner runs, the error is filelock.ErrLocked and
+// nothing is changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
-	if !plainName(ownerName) {
-		return fmt.Errorf("sweep microsandbox boxes: owner %q must be a plain name", ownerName)
+	if !validName(ownerName) {
+		return fmt.Errorf("sweep microsandbox boxes: invalid owner %q", ownerName)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o, err := d.own(ownerName)
+	o, err := d.lockOwner(ownerName)
 	if err != nil {
 		return fmt.Errorf("sweep microsandbox boxes: %w", err)
 	}
@@ -30,13 +31,13 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	return nil
 }
 
-// sweepOwner removes the owner's sandboxes but those that this process made.
+// sweepOwner removes the owner's sandboxes except those of this process.
 func (d *Driver) sweepOwner(ctx context.Context, name string, o *owner) error {
 	names, err := d.list(ctx, name)
 	if err != nil {
 		return err
 	}
-	left, err := os.ReadDir(d.boxes) // of sandboxes that msb has forgotten
+	left, err := os.ReadDir(d.boxes) // includes sandboxes that msb no longer lists
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -67,7 +68,7 @@ func (d *Driver) sweepProbes(ctx context.Context) error {
 		}
 		dir := filepath.Join(d.home, "owners", entry.Name())
 		lock, err := hostdir.Acquire(dir)
-		if errors.Is(err, hostdir.ErrLocked) {
+		if errors.Is(err, filelock.ErrLocked) {
 			continue
 		}
 		if err == nil {
