@@ -185,7 +185,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestMemoryWall(t *testing.T) {
+func TestMemoryLimit(t *testing.T) {
 	d := newDriver(t)
 	info, err := d.Probe(t.Context())
 	if err != nil {

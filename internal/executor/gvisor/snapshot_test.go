@@ -202,7 +202,7 @@ func TestEngineThatCannotSnapshot(t *testing.T) {
 }
 
 // A restored box has walls of its own, and those that come after it are not touched.
-func TestWallsOfARestoredBox(t *testing.T) {
+func TestLimitsOfARestoredBox(t *testing.T) {
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{})
 	if p.Info().Limits != "cgroup" {
 		t.Skip("this host has no cgroups for us")
