@@ -99,7 +99,7 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 	return worker.Parts{
 		Version: o.Version,
 		Queue: jobs.WorkerOptions{
-			Name: c.Worker.Name, Pools: c.TakesFrom(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
+			Name: c.Worker.Name, Pools: c.WorkerPools(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
 			AckWait: c.Queue.AckWait, Policy: queue.Policy(c), Tenants: jobs.Tenants{Accept: serves(c, driver.Info.Tier)},
 			Log: t.Logger,
 		},

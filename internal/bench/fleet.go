@@ -159,7 +159,7 @@ func severalTenants(accept, work context.Context, p assembly.WorkerOptions) (err
 	return worker.Run(accept, work, worker.Parts{
 		Version: p.Version,
 		Queue: jobs.WorkerOptions{
-			Name: c.Worker.Name, Pools: c.TakesFrom(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
+			Name: c.Worker.Name, Pools: c.WorkerPools(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
 			AckWait: c.Queue.AckWait, Policy: queue.Policy(c), Log: t.Logger,
 		},
 		Pipeline: pipeline.Parts{Pool: pool, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline")},

@@ -15,16 +15,14 @@ import (
 
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/executor/drivers"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
-var (
-	nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+var hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 const nameText = "%q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
 
-// checker collects what is wrong, each with where the value came from.
+// checker collects problems, each with the origin of the value.
 type checker struct {
 	c        *Config
 	problems []Problem
@@ -63,13 +61,14 @@ func (k *checker) listeners() {
 		k.addr("telemetry.addr", c.Telemetry.Addr)
 	}
 	if !c.Auth.Enabled && !Loopback(c.HTTP.Addr) {
-		k.bad("auth.enabled", "authentication may be off on a loopback address only, and http.addr is %s", c.HTTP.Addr)
+		k.bad("auth.enabled",
+			"authentication may be disabled on a loopback address only, and http.addr is %s", c.HTTP.Addr)
 	}
 	k.pair("http.tls_cert", c.HTTP.TLSCert, "http.tls_key", c.HTTP.TLSKey)
 	k.pair("nats.tls_cert", c.NATS.TLSCert, "nats.tls_key", c.NATS.TLSKey)
 }
 
-// Loopback reports whether a listening address can be reached from this host only.
+// Loopback reports whether only this host can reach a listening address.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -120,8 +119,8 @@ func (k *checker) stores() {
 	}
 }
 
-// leastGrace is twice as long as a commit may refer to content of the version that it builds on.
-const leastGrace = 24 * time.Hour
+// minGrace is twice the time for which a commit may refer to content of the version that it is based on.
+const minGrace = 24 * time.Hour
 
 func (k *checker) workspaces() {
 	w := k.c.Workspaces
@@ -131,16 +130,16 @@ func (k *checker) workspaces() {
 	for _, d := range []struct {
 		key   string
 		value time.Duration
-		least time.Duration
+		min   time.Duration
 	}{
 		{"workspaces.keep_all", w.KeepAll, 0},
 		{"workspaces.inactive", w.Inactive, 0},
-		{"workspaces.keep_deleted", w.KeepDeleted, leastGrace},
+		{"workspaces.keep_deleted", w.KeepDeleted, minGrace},
 		{"workspaces.clean_every", w.CleanEvery, 0},
-		{"workspaces.grace", w.Grace, max(leastGrace, 2*k.c.Guardrails.MaxExecutionTime)},
+		{"workspaces.grace", w.Grace, max(minGrace, 2*k.c.Guardrails.MaxExecutionTime)},
 	} {
-		if d.value < d.least {
-			k.bad(d.key, "%s is less than %s", d.value, d.least)
+		if d.value < d.min {
+			k.bad(d.key, "%s is less than %s", d.value, d.min)
 		}
 	}
 	if w.Inactive > 0 && w.Inactive < w.Grace {
@@ -158,18 +157,19 @@ func (k *checker) workers() {
 	if c.Worker.Drain < 0 {
 		k.bad("worker.drain", "must not be negative")
 	}
-	k.names("worker.pools", c.Worker.Pools)
+	k.slugs("worker.pools", c.Worker.Pools)
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		k.pool("pools."+name, name, c.Pools[name])
 	}
 }
 
 func (k *checker) pool(key, name string, p Pool) {
-	if !nameRule.MatchString(name) {
+	if !names.IsSlug(name) {
 		k.bad(key, nameText, name)
 	}
 	if p.Image != "" && p.Requirements != "" && k.c.Execution.SandboxType == drivers.GVisor {
-		k.bad(key+".requirements", "under gVisor an image has its packages in it: install them there, or leave the image out")
+		k.bad(key+".requirements",
+			"with gVisor, packages are part of the image: install them there, or remove the image")
 	}
 	if p.Ready != nil {
 		k.atLeast(key+".ready", *p.Ready, 0)
@@ -178,25 +178,25 @@ func (k *checker) pool(key, name string, p Pool) {
 
 func (k *checker) positive(key string, d time.Duration) {
 	if d <= 0 {
-		k.bad(key, "%s is not above 0", d)
+		k.bad(key, "%s is not more than 0", d)
 	}
 }
 
-func (k *checker) atLeast(key string, n, least int) {
-	if n < least {
-		k.bad(key, "%d is less than %d", n, least)
+func (k *checker) atLeast(key string, n, min int) {
+	if n < min {
+		k.bad(key, "%d is less than %d", n, min)
 	}
 }
 
 func (k *checker) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		k.bad(key, "%q is none of %s%s", value, strings.Join(allowed, ", "), didYouMean(value, allowed))
+		k.bad(key, "%q is not one of %s%s", value, strings.Join(allowed, ", "), didYouMean(value, allowed))
 	}
 }
 
-func (k *checker) names(key string, names []string) {
-	for _, n := range names {
-		if !nameRule.MatchString(n) {
+func (k *checker) slugs(key string, list []string) {
+	for _, n := range list {
+		if !names.IsSlug(n) {
 			k.bad(key, nameText, n)
 		}
 	}
@@ -211,7 +211,8 @@ func (k *checker) execution() {
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)
 	k.atLeast("optimizations.sandbox_pool_size", k.c.Optimizations.SandboxPoolSize, 0)
 	if e.MaxBoxes > 0 && e.MaxBoxes < k.c.Optimizations.ReadyBoxes() {
-		k.bad("execution.max_boxes", "%d boxes at most, but optimizations.sandbox_pool_size keeps %d ready", e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
+		k.bad("execution.max_boxes", "%d is less than the %d boxes that optimizations.sandbox_pool_size keeps ready",
+			e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
 	}
 	if f := e.State.StateFile; f == "" || strings.ContainsAny(f, `/\`) || f == "." || f == ".." {
 		k.bad("execution.state.state_file", "%q is not the name of a file", f)
@@ -256,7 +257,7 @@ func (k *checker) llm() {
 	k.positive("embeddings.deadline", e.Deadline)
 }
 
-// toolRule is a pattern of tools: one, or all of a server.
+// toolRule is the grammar of a tool, or of all tools of a server.
 var toolRule = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
 
 func (k *checker) tools() {
@@ -280,7 +281,7 @@ func (k *checker) tools() {
 }
 
 func (k *checker) profile(key, name string, p LLMProfile) {
-	if !nameRule.MatchString(name) {
+	if !names.IsSlug(name) {
 		k.bad(key, "the name of a profile is lower-case letters, digits and -")
 	}
 	if p.Provider != "" {
@@ -298,17 +299,17 @@ func (k *checker) servers() {
 	for i, s := range k.c.MCPServers {
 		key := fmt.Sprintf("mcp_servers[%d]", i)
 		switch {
-		case !nameRule.MatchString(s.Name):
+		case !names.IsSlug(s.Name):
 			k.bad(key+".name", nameText, s.Name)
 		case seen[s.Name]:
-			k.bad(key+".name", "%q is there twice", s.Name)
+			k.bad(key+".name", "%q is listed twice", s.Name)
 		case (s.Command == "") == (s.URL == ""):
 			k.bad(key+".name", "%q needs either command or url", s.Name)
 		}
 		seen[s.Name] = true
 		k.url(key+".url", s.URL, "https", "http")
 		if s.User != "" && s.Command == "" {
-			k.bad(key+".user", "%q starts no command that could run as this user", s.Name)
+			k.bad(key+".user", "%q has no command that could run as this user", s.Name)
 		}
 		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
 		k.oneOf(key+".scope", cmp.Or(s.Scope, "shared"), "shared", "tenant", "session")
@@ -317,10 +318,10 @@ func (k *checker) servers() {
 
 func (k *checker) tenant(name string, t Tenant) {
 	key := "tenants." + name
-	if !nameRule.MatchString(name) {
+	if !names.IsSlug(name) {
 		k.bad(key, nameText, name)
 	}
-	k.names(key+".pools", t.Pools)
+	k.slugs(key+".pools", t.Pools)
 	for _, p := range t.Priorities {
 		k.oneOf(key+".priorities", p, "high", "normal", "low")
 	}
@@ -350,7 +351,7 @@ func (k *checker) tokens(key string, tokens []Token) {
 			k.bad(at, "either sha256 or file is needed")
 		}
 		if t.SHA256 != "" && !hashRule.MatchString(string(t.SHA256)) {
-			k.bad(at+".sha256", "not 64 hexadecimal digits; make it with: printf %%s \"$TOKEN\" | sha256sum")
+			k.bad(at+".sha256", "not 64 hexadecimal digits; compute it with: printf %%s \"$TOKEN\" | sha256sum")
 		}
 		for _, s := range t.Scopes {
 			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")

@@ -57,7 +57,8 @@ func problems(t *testing.T, s config.Source) []string {
 func TestDefaults(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := load(t, config.Source{})
-	if c.Data != "/home/u/.local/share/codefleet" || c.HTTP.Addr != "127.0.0.1:8787" || c.Queue.AckWait != 30*time.Second {
+	if c.Data != "/home/u/.local/share/codefleet" || c.HTTP.Addr != "127.0.0.1:8787" ||
+		c.Queue.AckWait != 30*time.Second {
 		t.Errorf("data %q, http.addr %q, ack_wait %v", c.Data, c.HTTP.Addr, c.Queue.AckWait)
 	}
 	if _, ok := c.Tenants["default"]; !ok || len(c.Tenants) != 1 {
@@ -100,7 +101,8 @@ func TestLayers(t *testing.T) {
 		}
 		c := load(t, s)
 		if got, from := c.HTTP.Addr, c.Origin("http.addr").String(); got != step.want || from != step.origin {
-			t.Errorf("without %q: http.addr = %q from %q, want %q from %q", step.drop, got, from, step.want, step.origin)
+			t.Errorf("without %q: http.addr = %q from %q, want %q from %q",
+				step.drop, got, from, step.want, step.origin)
 		}
 	}
 }
@@ -158,8 +160,11 @@ execution:
   workspace-dir: /x
 `)
 	got := problems(t, config.Source{
-		File:  file,
-		Env:   []string{"CODEFLEET_NATS_ULR=nats://x", "MAX_MEMORY_MB=lots", "CODEFLEET_NATS_SERVICE_HOST=10.0.0.1", "CODEFLEET_PORT_4222_TCP_ADDR=10.0.0.1", "CODEFLEET_REQUIRE_GVISOR=1"},
+		File: file,
+		Env: []string{
+			"CODEFLEET_NATS_ULR=nats://x", "MAX_MEMORY_MB=lots", "CODEFLEET_NATS_SERVICE_HOST=10.0.0.1",
+			"CODEFLEET_PORT_4222_TCP_ADDR=10.0.0.1", "CODEFLEET_REQUIRE_GVISOR=1",
+		},
 		Flags: []config.Flag{{Key: "s3.addr", Value: ":x", Name: "--s3"}},
 	})
 	want := []string{
@@ -178,9 +183,10 @@ execution:
 		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
 		"c.yaml:9: nats.url: not an address of the form nats:// or tls:// or ws:// or wss://host",
 		"c.yaml:12: queue.attempts: 0 is less than 1",
-		`c.yaml:26: execution.sandbox_type: "gvisr" is none of auto, gvisor, microsandbox; did you mean gvisor?`,
+		`c.yaml:26: execution.sandbox_type: "gvisr" is not one of auto, gvisor, microsandbox; did you mean gvisor?`,
 		`c.yaml:20: tenants.Acme: "Acme": a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
-		`c.yaml:23: tenants.beta.tokens[0].sha256: not 64 hexadecimal digits; make it with: printf %s "$TOKEN" | sha256sum`,
+		`c.yaml:23: tenants.beta.tokens[0].sha256: not 64 hexadecimal digits; ` +
+			`compute it with: printf %s "$TOKEN" | sha256sum`,
 		"c.yaml:24: tenants.beta.tokens[1]: either sha256 or file is needed",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -193,9 +199,10 @@ func TestSyntax(t *testing.T) {
 	for text, want := range map[string]string{
 		"http:\n\taddr: x":        "c.yaml:2: not valid YAML: found character that cannot start any token",
 		"- a":                     "c.yaml:1: `name: value` lines are expected",
-		"data: /x\n---\ndata: /y": "c.yaml: one document is expected, with no --- after it",
-		"http: &h {addr: 127.0.0.1:1}\ns3:\n  <<: *h": "c.yaml:3: s3: keys must be plain names (merge keys are not supported)",
-		strings.Repeat("#", 1<<20) + "\n":             "c.yaml: larger than 1048576 bytes",
+		"data: /x\n---\ndata: /y": "c.yaml: one YAML document is expected, without a second one after ---",
+		"http: &h {addr: 127.0.0.1:1}\ns3:\n  <<: *h"://
+		"c.yaml:3: s3: keys must be plain names (merge keys are not supported)",
+		strings.Repeat("#", 1<<20) + "\n": "c.yaml: larger than 1048576 bytes",
 	} {
 		if got := problems(t, config.Source{File: write(t, "c.yaml", text)}); len(got) != 1 || got[0] != want {
 			t.Errorf("%.40q: %q, want %q", text, got, want)
@@ -209,14 +216,18 @@ func TestSyntax(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "key", "s3cr3t-key\n")
-	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n- {name: a, command: b, env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n- {name: w, url: 'https://w', headers: {X-Key_file: key}}\ntools:\n  policy: {a/read_file: approve}\n")
+	write(t, "c.yaml", "s3:\n  secret_key_file: key\nnats:\n  url: nats://u:s3cr3t-url@h:4222\nmcp_servers:\n"+
+		"- {name: a, command: b, env: {K: s3cr3t-env, TOKEN_file: key, SSL_CERT_FILE: /x}}\n"+
+		"- {name: w, url: 'https://w', headers: {X-Key_file: key}}\ntools:\n  policy: {a/read_file: approve}\n")
 	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
 	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
 		t.Errorf("secrets read from files = %q, %q", string(c.S3.SecretKey), string(c.LLM.OpenAIAPIKey))
 	}
 	env, headers := c.MCPServers[0].Env, c.MCPServers[1].Headers
-	if env["K"] != "s3cr3t-env" || env["TOKEN"] != "s3cr3t-key" || env["SSL_CERT_FILE"] != "/x" || len(env) != 3 || headers["X-Key"] != "s3cr3t-key" || len(headers) != 1 {
-		t.Errorf("secrets of MCP servers = %#v, %#v", slices.Collect(maps.Keys(env)), slices.Collect(maps.Keys(headers)))
+	if env["K"] != "s3cr3t-env" || env["TOKEN"] != "s3cr3t-key" || env["SSL_CERT_FILE"] != "/x" || len(env) != 3 ||
+		headers["X-Key"] != "s3cr3t-key" || len(headers) != 1 {
+		t.Errorf("secrets of MCP servers = %#v, %#v",
+			slices.Collect(maps.Keys(env)), slices.Collect(maps.Keys(headers)))
 	}
 	if got := c.Tools.Policy["a/read_file"]; got != "approve" {
 		t.Errorf("policy of a tool that is called like a file = %q", got)
@@ -239,21 +250,25 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("nats.url is not shown without its password: %s", shown)
 	}
 
-	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n- {name: a, url: 'https://a', user: me, headers: {K: a, K_file: key, L_file: nowhere}}\n")
-	got := problems(t, config.Source{File: "both.yaml", Env: []string{"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere"}})
+	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n"+
+		"- {name: a, url: 'https://a', user: me, headers: {K: a, K_file: key, L_file: nowhere}}\n")
+	got := problems(t, config.Source{File: "both.yaml", Env: []string{
+		"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere",
+	}})
 	want := []string{
-		"both.yaml:3: s3.secret_key: both the value and a file of it are given",
-		"both.yaml:5: mcp_servers[0].headers.K: both the value and a file of it are given",
+		"both.yaml:3: s3.secret_key: both the value and a file with it are given",
+		"both.yaml:5: mcp_servers[0].headers.K: both the value and a file with it are given",
 		"both.yaml:5: mcp_servers[0].headers.L_file: open nowhere: no such file or directory",
 		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
 		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
-		`both.yaml:5: mcp_servers[0].user: "a" starts no command that could run as this user`,
+		`both.yaml:5: mcp_servers[0].user: "a" has no command that could run as this user`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	write(t, ".env", "# x\nA='s3cr3t\n")
-	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") || !strings.HasPrefix(got[0], ".env:2: ") {
+	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") ||
+		!strings.HasPrefix(got[0], ".env:2: ") {
 		t.Errorf("a broken .env: %q", got)
 	}
 }
@@ -284,7 +299,8 @@ tenants:
 		},
 		"beta": {},
 	}
-	if diff := cmp.Diff(want, c.Tenants, cmp.Transformer("reveal", func(s config.Secret) string { return string(s) })); diff != "" {
+	reveal := cmp.Transformer("reveal", func(s config.Secret) string { return string(s) })
+	if diff := cmp.Diff(want, c.Tenants, reveal); diff != "" {
 		t.Errorf("tenants (-want +got):\n%s", diff)
 	}
 	write(t, "short.yaml", "tenants: {a: {tokens: [{file: short}]}}\nauth: {enabled: false}\nhttp: {addr: '0.0.0.0:1'}")
@@ -309,8 +325,10 @@ workflows: []
 		"AZURE_OPENAI_ENDPOINT=https://a.openai.azure.com", "STATE_FORMAT=json", "MCP_SERVER_JIRA_CLOUD_URL=https://j",
 		"SKILLS_DIR=a", "EXECUTION_SKILLS_DIR=b",
 	}})
-	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute || c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
-		t.Errorf("workspace %q, time %v, ready %d, skills %q", c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime, c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
+	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute ||
+		c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
+		t.Errorf("workspace %q, time %v, ready %d, skills %q",
+			c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime, c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
 	}
 	if !c.LLM.Enabled || c.LLM.Provider != "azure_openai" || c.Origin("llm.enabled").Where != "AZURE_OPENAI_ENDPOINT" {
 		t.Errorf("llm %v by %q from %v", c.LLM.Enabled, c.LLM.Provider, c.Origin("llm.enabled"))
@@ -341,7 +359,9 @@ func TestValidateAfterChange(t *testing.T) {
 }
 
 func FuzzFile(f *testing.F) {
-	for _, seed := range []string{"a: b", "http: {addr: [}", "tenants: &a {x: *a}", "worker:\n  pools: [a, [b]]", "mcp_servers: [{env: {a: b}}]"} {
+	for _, seed := range []string{
+		"a: b", "http: {addr: [}", "tenants: &a {x: *a}", "worker:\n  pools: [a, [b]]", "mcp_servers: [{env: {a: b}}]",
+	} {
 		f.Add(seed)
 	}
 	dir := f.TempDir()

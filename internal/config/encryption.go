@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-const leastSecret = 32 // characters
+const minSecret = 32 // characters
 
-// readSecrets fills the secrets that are given as files.
+// readSecrets reads the files of secrets.
 func (l *loader) readSecrets(path string, e *Encryption) {
 	if e.KeyFile != "" {
 		e.Key = l.readSecret(path+".key_file", e.KeyFile)
@@ -25,24 +25,24 @@ func (l *loader) readSecret(path, file string) Secret {
 	switch where := l.cfg.Origin(path).Where; {
 	case err != nil:
 		l.problem(where, path, "%v", err)
-	case len(secret) < leastSecret:
-		l.problem(where, path, "a secret has at least %d random characters: openssl rand -base64 32", leastSecret)
+	case len(secret) < minSecret:
+		l.problem(where, path, "a secret has at least %d random characters: openssl rand -base64 32", minSecret)
 	default:
 		return Secret(secret)
 	}
 	return ""
 }
 
-// EncryptionOf returns what a tenant's workspaces are encrypted with: its own secret, or the fleet's. What the
-// other one has encrypted can be read.
+// EncryptionOf returns the secret that encrypts a tenant's workspaces, its own or the fleet's, and the other
+// secrets with which existing data may be encrypted.
 func (c *Config) EncryptionOf(tenant string) (current Secret, old []Secret) {
-	own, fleet := c.Tenants[tenant].Encryption, c.Workspaces.Encryption
-	if own.Key == "" {
-		return fleet.Key, slices.Concat(own.OldKeys, fleet.OldKeys)
+	tenants, fleet := c.Tenants[tenant].Encryption, c.Workspaces.Encryption
+	if tenants.Key == "" {
+		return fleet.Key, slices.Concat(tenants.OldKeys, fleet.OldKeys)
 	}
-	old = slices.Concat(own.OldKeys, fleet.OldKeys)
+	old = slices.Concat(tenants.OldKeys, fleet.OldKeys)
 	if fleet.Key != "" {
 		old = append(old, fleet.Key)
 	}
-	return own.Key, old
+	return tenants.Key, old
 }

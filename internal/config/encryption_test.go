@@ -17,7 +17,7 @@ func TestEncryption(t *testing.T) {
 		}
 		return path
 	}
-	secret := func(c string) string { return strings.Repeat(c, leastSecret) }
+	secret := func(c string) string { return strings.Repeat(c, minSecret) }
 	conf := file("config.yaml", `
 workspaces:
   encryption: {key_file: `+file("fleet", secret("f")+"\n")+`, old_key_files: [`+file("old", secret("o"))+`]}
@@ -34,8 +34,8 @@ tenants:
 		var got []string
 		for _, s := range slices.Concat([]Secret{current}, old) {
 			got = append(got, string(s[0]))
-			if len(s) != leastSecret {
-				t.Errorf("a secret of %s has %d characters, want %d", tenant, len(s), leastSecret)
+			if len(s) != minSecret {
+				t.Errorf("a secret of %s has %d characters, want %d", tenant, len(s), minSecret)
 			}
 		}
 		if !slices.Equal(got, want) {
@@ -43,11 +43,13 @@ tenants:
 		}
 	}
 	for text, want := range map[string]string{
-		"key_file: " + filepath.Join(dir, "none"):     "workspaces.encryption.key_file: ",
-		"key_file: " + file("short", "x"):             "workspaces.encryption.key_file: a secret has at least 32 random characters",
+		"key_file: " + filepath.Join(dir, "none"): "workspaces.encryption.key_file: ",
+		"key_file: " + file("short", "x"): "workspaces.encryption.key_file: " +
+			"a secret has at least 32 random characters",
 		"old_key_files: [" + file("short", "x") + "]": "workspaces.encryption.old_key_files: a secret has",
 	} {
-		_, err := Load(Source{File: file("bad.yaml", "workspaces:\n  encryption:\n    "+text+"\n"), Env: []string{"HOME=" + dir}})
+		bad := file("bad.yaml", "workspaces:\n  encryption:\n    "+text+"\n")
+		_, err := Load(Source{File: bad, Env: []string{"HOME=" + dir}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Load(%s) = %v, want %q", text, err, want)
 		}
@@ -57,18 +59,22 @@ tenants:
 func TestMirrorSetting(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte(strings.Repeat("x", leastSecret)), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte(strings.Repeat("x", minSecret)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"workspaces: {mirror: s3://codefleet/_mirror}":                                                      "",
-		"workspaces: {mirror: s3://other/mirror}":                                                           "",
-		"workspaces: {mirror: s3://other}":                                                                  "",
-		"workspaces: {mirror: s3://codefleet/mirror}":                                                       "workspaces.mirror: is in the bucket of s3, where its prefix begins with _: s3://codefleet/_mirror",
-		"workspaces: {mirror: /tmp/x}":                                                                      "workspaces.mirror: \"/tmp/x\" is not of the form s3://BUCKET/PREFIX",
-		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}":                                             "workspaces.mirror: needs a store with conditional writes",
-		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}":                        "would have in the clear what is encrypted (tenant default)",
-		"tenants: {a: {}, b: {encryption: {key_file: " + secret + "}}}\nworkspaces: {mirror: s3://other/x}": "would have in the clear what is encrypted (tenant b)",
+		"workspaces: {mirror: s3://codefleet/_mirror}": "",
+		"workspaces: {mirror: s3://other/mirror}":      "",
+		"workspaces: {mirror: s3://other}":             "",
+		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: a prefix in the bucket of s3 must begin with _: " +
+			"s3://codefleet/_mirror",
+		"workspaces: {mirror: /tmp/x}": "workspaces.mirror: \"/tmp/x\" is not of the form s3://BUCKET/PREFIX",
+		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}": "workspaces.mirror: " +
+			"needs a store with conditional writes",
+		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}": "would store encrypted workspaces " +
+			"unencrypted (tenant default)",
+		"tenants: {a: {}, b: {encryption: {key_file: " + secret + "}}}\nworkspaces: {mirror: s3://other/x}": "would store " +
+			"encrypted workspaces unencrypted (tenant b)",
 	} {
 		file := filepath.Join(dir, "config.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

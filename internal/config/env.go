@@ -10,13 +10,14 @@ import (
 	"github.com/joho/godotenv"
 )
 
-// clientVars are variables of ours that are not settings of a fleet but say where one is.
+// clientVars are variables that say where a fleet is. They are not settings.
 var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN"}
 
-// serviceLink matches what Kubernetes sets for a service named codefleet or codefleet-….
-var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+// serviceLink matches the variables of Kubernetes for a service named codefleet or codefleet-….
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
+	`PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// testVar matches what steers the project's own tests.
+// testVar matches the variables of this project's tests.
 var testVar = regexp.MustCompile(`^CODEFLEET_((TEST|REQUIRE)_|(LONG_TESTS|SELECTION_DATA|EMBEDDED)$)`)
 
 func parseEnv(env []string) map[string]string {
@@ -40,12 +41,13 @@ func (l *loader) readDotEnv(path string) {
 		return
 	}
 	if l.dotenv, err = godotenv.UnmarshalBytes(data); err != nil {
-		// err quotes the file, which holds secrets: say the line only.
-		l.problem(fmt.Sprintf("%s:%d", path, badLine(string(data))), "", "neither NAME=value nor a comment, or a quote is not closed")
+		// err quotes the file, which holds secrets
+		l.problem(fmt.Sprintf("%s:%d", path, badLine(string(data))), "",
+			"neither NAME=value nor a comment, or a quote is not closed")
 	}
 }
 
-// badLine is the first line that cannot be read alone, counted from 1.
+// badLine returns the first line that cannot be parsed on its own, counted from 1.
 func badLine(text string) int {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -57,13 +59,13 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets every setting that vars name. A variable that is set but empty counts as absent.
+// apply sets the settings that vars name. An empty variable counts as not set.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if g, ok := goneVars[name]; ok && vars[name] != "" && !g.fine(vars[name]) {
+		if g, ok := goneVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
 			l.warn(name, g.fate)
 		}
 		l.mcpServerVar(layer, name, vars[name])
@@ -91,15 +93,15 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 	}
 }
 
-// unknownVar refuses a misspelt variable of ours.
+// unknownVar reports a variable that begins with CODEFLEET_ and is not known.
 func (l *loader) unknownVar(layer Layer, name string) {
-	if !strings.HasPrefix(name, ours) || serviceLink.MatchString(name) || testVar.MatchString(name) {
+	if !strings.HasPrefix(name, envPrefix) || serviceLink.MatchString(name) || testVar.MatchString(name) {
 		return
 	}
 	known := slices.Clone(clientVars)
 	for _, k := range l.keys {
 		for _, name := range k.env {
-			if !strings.HasPrefix(name, ours) {
+			if !strings.HasPrefix(name, envPrefix) {
 				continue
 			}
 			known = append(known, name)

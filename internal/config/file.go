@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile bounds every file that is read as a setting.
+// maxFile limits the size of files that are read as settings.
 const maxFile = 1 << 20
 
 // readFile applies the configuration file.
@@ -45,7 +45,7 @@ func (l *loader) readFile(path string) {
 	f := &file{loader: l, path: path}
 	f.node(doc.Content[0], reflect.ValueOf(l.cfg).Elem(), "")
 	if err := dec.Decode(&doc); !errors.Is(err, io.EOF) {
-		l.problem(path, "", "one document is expected, with no --- after it")
+		l.problem(path, "", "one YAML document is expected, without a second one after ---")
 	}
 }
 
@@ -74,7 +74,7 @@ func readSmall(path string) ([]byte, error) {
 	return data, nil
 }
 
-// file walks a parsed configuration file along the structs, so that every problem has its line.
+// file reads a parsed configuration file along the structs, so that each problem has its line.
 type file struct {
 	*loader
 	path string
@@ -87,7 +87,7 @@ func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 		n = n.Alias
 	}
 	if n.Tag == "!!null" {
-		return // the key alone: leave the default
+		return // a key without a value keeps the default
 	}
 	if n.Kind != yaml.ScalarNode {
 		f.cfg.origins[path] = Origin{LayerFile, f.where(n)}
@@ -132,10 +132,10 @@ func (f *file) mapping(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// hint looks for the nearest name in the section, then for the same name in another one.
+// hint suggests a similar name of the section, or the same name in another section.
 func (f *file) hint(name, section string, names []string) string {
-	if nearest(name, names) != "" {
-		return didYouMean(name, names)
+	if hint := didYouMean(name, names); hint != "" {
+		return hint
 	}
 	for _, k := range f.keys {
 		if leaf := k.path[strings.LastIndexByte(k.path, '.')+1:]; leaf == name {
@@ -148,7 +148,7 @@ func (f *file) hint(name, section string, names []string) string {
 	return fmt.Sprintf("; %s has %s", section, strings.Join(names, ", "))
 }
 
-// table reads a section whose keys are names that the user chose.
+// table reads a section whose keys are chosen by the user.
 func (f *file) table(n *yaml.Node, v reflect.Value, path string) {
 	m := reflect.MakeMap(v.Type())
 	for k, value := range f.pairs(n, path) {
@@ -173,7 +173,7 @@ func (f *file) list(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(s)
 }
 
-// pairs yields the keys and values of a mapping, and reports what is not one.
+// pairs yields the keys and values of a mapping, and reports what is not a mapping.
 func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node) bool) {
 	return func(yield func(k, v *yaml.Node) bool) {
 		if n.Kind != yaml.MappingNode {
@@ -199,16 +199,16 @@ func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node)
 	}
 }
 
-// secretFile reads the value of a secret from the file that n names.
+// secretFile reads a secret from the file that n names.
 func (f *file) secretFile(k key, n *yaml.Node) {
 	if f.cfg.Origin(k.path).Layer == LayerFile {
-		f.problem(f.where(n), k.path, "both the value and a file of it are given")
+		f.problem(f.where(n), k.path, "both the value and a file with it are given")
 		return
 	}
 	f.fromFile(k, n.Value, Origin{LayerFile, f.where(n)})
 }
 
-// fromFile sets a secret from the content of a file, without the line's end.
+// fromFile sets a secret from the content of a file, without the final newline.
 func (l *loader) fromFile(k key, path string, from Origin) {
 	data, err := readSmall(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func (l *loader) fromFile(k key, path string, from Origin) {
 	l.set(k, string(data), from)
 }
 
-// readTokens fills the hashes of tokens that are given as files.
+// readTokens sets the hashes of tokens that are given as files.
 func (l *loader) readTokens(path string, tokens []Token) {
 	for i := range tokens {
 		at, t := fmt.Sprintf("%s[%d]", path, i), &tokens[i]

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// FleetFile is fleet.json: where a running fleet is and the credentials to use it, which `codefleet
-// up` generates at each start. Whoever can read it is that fleet's operator.
+// FleetFile is fleet.json: the addresses of a running fleet, and the credentials that `codefleet up`
+// generates at each start. Reading it gives the rights of an operator.
 type FleetFile struct {
 	URL    string `json:"url"`    // of the HTTP interface
 	Token  string `json:"token"`  // bearer token of Tenant, with every scope
-	Tenant string `json:"tenant"` // whose token it is
+	Tenant string `json:"tenant"` // of Token
 
 	NATS FleetNATS `json:"nats"`
 	S3   FleetS3   `json:"s3"`
@@ -25,7 +25,7 @@ type FleetFile struct {
 	Version string    `json:"version"`
 }
 
-// FleetNATS is the queue of a fleet: as workers and ingest use it, and as each tenant may.
+// FleetNATS is the queue of a fleet, with the credentials of workers and ingest, and of each tenant.
 type FleetNATS struct {
 	URL      string                   `json:"url"`
 	User     string                   `json:"user"`
@@ -33,7 +33,7 @@ type FleetNATS struct {
 	Tenants  map[string]FleetNATSUser `json:"tenants,omitempty"`
 }
 
-// FleetNATSUser is a name and a password.
+// FleetNATSUser is a user of the queue.
 type FleetNATSUser struct {
 	User     string `json:"user"`
 	Password string `json:"password"`
@@ -50,7 +50,7 @@ type FleetS3 struct {
 // FleetFileName is the name of the file in a data directory.
 const FleetFileName = "fleet.json"
 
-// ReadFleetFile reads a fleet.json. One that is not there is fs.ErrNotExist.
+// ReadFleetFile reads a fleet.json. The error wraps fs.ErrNotExist when there is none.
 func ReadFleetFile(path string) (FleetFile, error) {
 	var f FleetFile
 	data, err := readSmall(path)
@@ -63,7 +63,7 @@ func ReadFleetFile(path string) (FleetFile, error) {
 	return f, nil
 }
 
-// Write replaces the file at path in one step, readable by its owner only.
+// Write replaces the file at path atomically. Only its owner can read it.
 func (f FleetFile) Write(path string) error {
 	data, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -84,8 +84,8 @@ func (f FleetFile) Write(path string) error {
 	return nil
 }
 
-// Settings are the settings of a worker or ingest process that joins the fleet. name is how the user
-// named the file, for origins.
+// Settings returns the settings of a worker or ingest process that joins the fleet. name is the flag with
+// which the user named the file, for origins.
 func (f FleetFile) Settings(name string) []Flag {
 	return []Flag{
 		{"nats.url", f.NATS.URL, name},

@@ -6,18 +6,20 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// key is one setting that a line of text can set, so that the environment and flags can too.
+// key is a setting that one line of text can set: the environment and flags can set it too.
 type key struct {
 	path  string        // as in the file: nats.url
 	value reflect.Value // settable
-	env   []string      // its variables, ours first
+	env   []string      // its variables, CODEFLEET_… first
 }
 
 func (k key) secret() bool { return k.value.Type() == secretType }
 
-// keysOf lists the settings of c in the order of the structs.
+// keysOf returns the settings of c in the order of the structs.
 func keysOf(c *Config) []key {
 	var keys []key
 	var walk func(v reflect.Value, prefix string)
@@ -44,71 +46,34 @@ func yamlName(f reflect.StructField) string {
 	return ""
 }
 
-// ours begins the names of our variables.
-const ours = "CODEFLEET_"
+// envPrefix begins the names of variables.
+const envPrefix = "CODEFLEET_"
 
-// envNames are the variables of a setting: ours, made from its path, then those of earlier versions.
+// envNames returns the variables of a setting: the one made from its path, then those of earlier versions.
 func envNames(path string, f reflect.StructField) []string {
-	names := []string{ours + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
+	names := []string{envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
 	if extra := f.Tag.Get("env"); extra != "" {
 		names = append(names, strings.Split(extra, ",")...)
 	}
 	return names
 }
 
-// didYouMean ends a message about an unknown name with the nearest of the known ones.
+// didYouMean ends a message about an unknown name with the most similar known name.
 func didYouMean(name string, known []string) string {
-	if best := nearest(name, known); best != "" {
+	if best := text.Nearest(name, known, max(2, len(name)/3)); best != "" {
 		return fmt.Sprintf("; did you mean %s?", best)
 	}
 	return ""
 }
 
-// nearest is the known name that takes the fewest edits, or "" when none is near.
-func nearest(name string, known []string) string {
-	best, distance := "", max(2, len(name)/3)+1
-	for _, k := range slices.Sorted(slices.Values(known)) {
-		if d := edits(strings.ToLower(name), strings.ToLower(k)); d < distance {
-			best, distance = k, d
-		}
-	}
-	return best
-}
-
-// edits is the number of insertions, deletions, replacements and swaps of neighbours between a and b.
-func edits(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			replace := 1
-			if a[i-1] == b[j-1] {
-				replace = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+replace)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
-}
-
-// Value is one effective setting, as `config show` prints it. Secrets are hidden.
+// Value is an effective setting, as `config show` prints it. Secrets are hidden.
 type Value struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Origin
 }
 
-// Values lists every effective setting with where it came from, by section, those of tenants and
-// MCP servers by name.
+// Values returns all effective settings with their origins, in the order of the structs.
 func (c *Config) Values() []Value {
 	var out []Value
 	var walk func(v reflect.Value, path string)

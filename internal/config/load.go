@@ -11,26 +11,26 @@ import (
 	"strings"
 )
 
-// Source is where Load reads from. The zero value is the defaults, ./config.yaml and ./.env where
-// they exist, and an empty environment.
+// Source says where Load reads from. The zero value reads ./config.yaml and ./.env if they exist, and no
+// environment.
 type Source struct {
 	File   string   // configuration file; empty: CODEFLEET_CONFIG, else config.yaml if it exists
 	DotEnv string   // .env file; empty: .env if it exists
-	Env    []string // the environment, as os.Environ gives it
-	Flags  []Flag   // settings given on the command line; a later one wins
+	Env    []string // the environment, as from os.Environ
+	Flags  []Flag   // settings of the command line; a later one takes precedence
 }
 
-// Flag is one setting given on the command line.
+// Flag is a setting of the command line.
 type Flag struct {
 	Key   string // as in the file: "http.addr"
 	Value string
 	Name  string // as the user typed it: "--http"
 }
 
-// Layer is a kind of place that settings come from; a later one outranks an earlier one.
+// Layer is a kind of source of settings.
 type Layer string
 
-// The layers, in rising order.
+// The layers, in ascending order of precedence.
 const (
 	LayerDefault Layer = "default"
 	LayerFile    Layer = "file"
@@ -39,7 +39,7 @@ const (
 	LayerFlag    Layer = "flag"
 )
 
-// Origin is where the value of one setting came from.
+// Origin says where the value of a setting came from.
 type Origin struct {
 	Layer Layer  `json:"layer"`
 	Where string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
@@ -56,7 +56,7 @@ func (o Origin) String() string {
 	return string(LayerDefault)
 }
 
-// Problem is one thing that is wrong with the settings.
+// Problem is one error in the settings.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
 	Key     string `json:"key,omitempty"`
@@ -68,7 +68,7 @@ func (p Problem) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// InvalidError is everything that is wrong with the settings, one line each.
+// InvalidError lists all errors in the settings, one per line.
 type InvalidError struct{ Problems []Problem }
 
 func (e *InvalidError) Error() string {
@@ -79,9 +79,8 @@ func (e *InvalidError) Error() string {
 	return "configuration: " + strings.Join(lines, "\n  ")
 }
 
-// Load reads every layer of s, each outranking the one before, and checks the result. The error is
-// an *InvalidError with all problems at once. It reads files, changes none, and never looks at the
-// process's own environment.
+// Load reads all layers of s and checks the result. The error is an *InvalidError with all problems. Load
+// changes no file, and does not read the environment of the process.
 func Load(s Source) (*Config, error) {
 	l := &loader{cfg: Default(), env: parseEnv(s.Env)}
 	l.cfg.origins = map[string]Origin{}
@@ -99,7 +98,7 @@ func Load(s Source) (*Config, error) {
 	return l.cfg, nil
 }
 
-// Origin says where the value of a key, such as "nats.url", came from.
+// Origin returns where the value of a key, such as "nats.url", came from.
 func (c *Config) Origin(key string) Origin {
 	if o, ok := c.origins[key]; ok {
 		return o
@@ -107,7 +106,7 @@ func (c *Config) Origin(key string) Origin {
 	return Origin{Layer: LayerDefault}
 }
 
-// Validate checks the settings again, for a program that changed them after Load.
+// Validate checks settings that a program changed after Load. The error is an *InvalidError.
 func (c *Config) Validate() error {
 	if problems := c.check(); len(problems) > 0 {
 		return &InvalidError{Problems: problems}
@@ -151,7 +150,7 @@ func (l *loader) set(k key, text string, from Origin) {
 	l.cfg.origins[k.path] = from
 }
 
-// derive fills what depends on the host or on other files.
+// derive sets what depends on the host or on other files.
 func (l *loader) derive() {
 	c := l.cfg
 	if c.Data == "" {
@@ -181,7 +180,7 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel turns the model on when its key or endpoint is given and nobody said otherwise.
+// deriveModel enables the model when its key or endpoint is given, unless llm.enabled is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}
@@ -199,7 +198,7 @@ func (l *loader) deriveModel() {
 	}
 }
 
-// DataDir is the default data directory. lookup reads one variable of the environment.
+// DataDir returns the default data directory. lookup reads a variable of the environment.
 func DataDir(lookup func(string) string) (string, error) {
 	if dir := lookup("XDG_DATA_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "codefleet"), nil
@@ -207,11 +206,11 @@ func DataDir(lookup func(string) string) (string, error) {
 	if home := lookup("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "share", "codefleet"), nil
 	}
-	return "", errors.New("no HOME to keep it in: say where (--data, CODEFLEET_DATA, or data: in the file)")
+	return "", errors.New("HOME is not set: name a directory (--data, CODEFLEET_DATA, or data: in the file)")
 }
 
-// exists reports whether an optional file is there; anything but its absence counts as there, so
-// that the error of reading it is seen.
+// exists reports whether an optional file exists. When that is unknown it returns true, so that reading the
+// file reports the error.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)

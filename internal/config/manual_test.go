@@ -53,7 +53,8 @@ func TestExampleFile(t *testing.T) {
 			continue
 		}
 		ignore := gocmp.FilterPath(func(p gocmp.Path) bool {
-			return slices.Contains([]string{".origins", ".Tenants", ".Profiles", ".MCPServers", ".Operators"}, p.Last().String()) || p.String() == "Pools"
+			ignored := []string{".origins", ".Tenants", ".Profiles", ".MCPServers", ".Operators"}
+			return slices.Contains(ignored, p.Last().String()) || p.String() == "Pools"
 		}, gocmp.Ignore())
 		if diff := gocmp.Diff(want, got, ignore, cmpopts.EquateEmpty(), gocmp.AllowUnexported(Config{})); diff != "" {
 			t.Errorf("%s: differs from the defaults (-want +got):\n%s", name, diff)
@@ -126,7 +127,8 @@ func fieldComments(t *testing.T) map[string]string {
 					if len(field.Names) == 0 {
 						continue
 					}
-					comments[spec.Name.Name+"."+field.Names[0].Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+					key := spec.Name.Name + "." + field.Names[0].Name
+					comments[key] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 				}
 			}
 			return false
@@ -144,8 +146,8 @@ const exampleHead = `# Settings of codefleet. Copy to config.yaml and uncomment 
 func example(comments map[string]string) string {
 	var b strings.Builder
 	b.WriteString(exampleHead)
-	var walk func(v reflect.Value, indent, mark string)
-	walk = func(v reflect.Value, indent, mark string) {
+	var walk func(v reflect.Value, path, indent, mark string)
+	walk = func(v reflect.Value, path, indent, mark string) {
 		for i := range v.NumField() {
 			f, field := v.Type().Field(i), v.Field(i)
 			name := yamlName(f)
@@ -155,27 +157,37 @@ func example(comments map[string]string) string {
 			if indent == "" {
 				b.WriteString("\n")
 			}
-			b.WriteString(wrap(comments[v.Type().Name()+"."+f.Name], indent+"# "))
+			at := join(path, name)
+			b.WriteString(wrap(meaning(at, comments[v.Type().Name()+"."+f.Name]), indent+"# "))
 			switch {
 			case scalar(f.Type):
 				value := cmp.Or(f.Tag.Get("sample"), defaultText(field))
 				fmt.Fprintf(&b, "%s#%s\n", indent, strings.TrimRight(name+": "+value, " "))
 			case f.Type.Kind() == reflect.Struct:
 				fmt.Fprintf(&b, "%s%s%s:\n", indent, mark, name)
-				walk(field, indent+"  ", mark)
+				walk(field, at, indent+"  ", mark)
 			case f.Type.Elem().Kind() == reflect.String: // variables, headers
 				fmt.Fprintf(&b, "%s#%s: {}\n", indent, name)
 			case f.Type.Kind() == reflect.Map:
-				fmt.Fprintf(&b, "%s#%s:\n%s  #%s:\n", indent, name, indent, cmp.Or(map[string]string{"pools": "science", "profiles": "large"}[name], "acme"))
-				walk(reflect.New(f.Type.Elem()).Elem(), indent+"    ", "#")
+				sample := cmp.Or(map[string]string{"pools": "science", "profiles": "large"}[name], "acme")
+				fmt.Fprintf(&b, "%s#%s:\n%s  #%s:\n", indent, name, indent, sample)
+				walk(reflect.New(f.Type.Elem()).Elem(), at, indent+"    ", "#")
 			default: // a list of structs: the dash stands alone, so that fields line up
 				fmt.Fprintf(&b, "%s#%s:\n%s  #-\n", indent, name, indent)
-				walk(reflect.New(f.Type.Elem()).Elem(), indent+"    ", "#")
+				walk(reflect.New(f.Type.Elem()).Elem(), at, indent+"    ", "#")
 			}
 		}
 	}
-	walk(reflect.ValueOf(Default()).Elem(), "", "")
+	walk(reflect.ValueOf(Default()).Elem(), "", "", "")
 	return b.String()
+}
+
+// meaning is the comment of a setting, which says so when the setting has no effect yet.
+func meaning(path, comment string) string {
+	if feature := noEffectYet[path]; feature != "" {
+		comment += " No effect yet: it is for the coming " + feature + "."
+	}
+	return comment
 }
 
 func defaultText(v reflect.Value) string {
@@ -225,7 +237,8 @@ func settingsTable(comments map[string]string) string {
 				if f.Type == secretType && vars {
 					names += " (or `…_FILE`)"
 				}
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", at, code(defaultText(field)), comments[v.Type().Name()+"."+f.Name], names)
+				comment := meaning(at, comments[v.Type().Name()+"."+f.Name])
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", at, code(defaultText(field)), comment, names)
 			case f.Type.Kind() == reflect.Struct:
 				walk(field, at, vars)
 			case f.Type.Kind() == reflect.Map:
@@ -245,7 +258,7 @@ func earlierTable() string {
 	rows := map[string]string{"`MCP_SERVER_<NAME>_URL`": "kept: adds `mcp_servers` NAME, or sets its `url`"}
 	for _, k := range keysOf(Default()) {
 		for _, name := range k.env[1:] {
-			if !strings.HasPrefix(name, "OTEL_") && !strings.HasPrefix(name, ours) {
+			if !strings.HasPrefix(name, "OTEL_") && !strings.HasPrefix(name, envPrefix) {
 				rows[code(name)] = "kept: `" + k.path + "`"
 			}
 		}

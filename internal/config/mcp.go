@@ -2,27 +2,27 @@ package config
 
 import "time"
 
-// MCP is the fleet as an MCP server: at /mcp of the HTTP interface of `codefleet up`, and of the
+// MCP configures the fleet as an MCP server: /mcp of the HTTP interface of `codefleet up`, and the
 // bridges `codefleet mcp` and mcp-bridge.
 type MCP struct {
-	// Serve it at /mcp of `codefleet up`.
+	// Serve MCP at /mcp of `codefleet up`.
 	Enabled bool `yaml:"enabled"`
 	// Address of a bridge that is a process of its own and serves HTTP.
 	Addr string `yaml:"addr"`
-	// What clients are shown that do not ask for one: full, or compact (search, execute, get).
+	// Tools for clients that do not ask for a profile: full, or compact (search, execute, get).
 	Profile string `yaml:"profile"`
-	// How long execute_task waits for a task's end before it answers with a handle. Some clients
+	// How long execute_task waits for the end of a task before it returns a handle. Some clients
 	// give up after 60 s.
 	Wait time.Duration `yaml:"wait"`
 	// The longest wait that a client may ask for.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// Bytes of one answer; what is longer is linked to. Some clients cut answers.
+	// Bytes of one response; longer ones contain a link. Some clients truncate responses.
 	MaxOutput int `yaml:"max_output"`
-	// Requests a second for each tenant, over HTTP.
+	// Requests per second and tenant, over HTTP.
 	Rate int `yaml:"rate"`
-	// Requests at once for each tenant, over HTTP, not counting idle streams.
+	// Concurrent requests per tenant, over HTTP, without idle streams.
 	Concurrent int `yaml:"concurrent"`
-	// OAuth servers that issue tokens of this fleet, told to clients that ask.
+	// OAuth servers that issue tokens of this fleet, for clients that ask for them.
 	AuthorizationServers []string `yaml:"authorization_servers"`
 }
 

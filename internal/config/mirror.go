@@ -9,7 +9,8 @@ import (
 // MirrorAt returns the bucket and prefix of workspaces.mirror.
 func (w *Workspaces) MirrorAt() (bucket, prefix string, err error) {
 	u, err := url.Parse(w.Mirror)
-	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Port() != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Port() != "" ||
+		u.RawQuery != "" || u.Fragment != "" {
 		return "", "", fmt.Errorf("%q is not of the form s3://BUCKET/PREFIX", w.Mirror)
 	}
 	return u.Host, strings.Trim(u.Path, "/"), nil
@@ -26,14 +27,15 @@ func (k *checker) mirror() {
 	case err != nil:
 		k.bad(key, "%v", err)
 	case bucket == k.c.S3.Bucket && !strings.HasPrefix(prefix, "_"):
-		k.bad(key, "is in the bucket of s3, where its prefix begins with _: s3://%s/_mirror", bucket)
+		k.bad(key, "a prefix in the bucket of s3 must begin with _: s3://%s/_mirror", bucket)
 	}
 	if k.c.S3.Heads != HeadsCAS {
 		k.bad(key, "needs a store with conditional writes, s3.heads: %s", HeadsCAS)
 	}
 	for tenant := range k.c.Tenants {
 		if secret, _ := k.c.EncryptionOf(tenant); secret != "" {
-			k.bad(key, "would have in the clear what is encrypted (tenant %s): take out one of them", tenant)
+			k.bad(key, "would store encrypted workspaces unencrypted (tenant %s): remove the mirror or the encryption",
+				tenant)
 			break
 		}
 	}

@@ -7,42 +7,49 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// retired is a setting of earlier versions that has no meaning any more. Giving it warns, unless it asks
-// for what is so anyway.
+// retired is a setting of earlier versions that has no effect. Giving it produces a warning, unless its
+// value describes what the fleet always does.
 type retired struct {
-	fate string
-	same []string // values, in lower case, that ask for what is so anyway
+	fate   string
+	always []string // values, in lower case, that describe what the fleet always does
 }
 
-func (r retired) fine(value string) bool { return slices.Contains(r.same, strings.ToLower(value)) }
+func (r retired) harmless(value string) bool {
+	return slices.Contains(r.always, strings.ToLower(value))
+}
 
 const (
-	fateMSB       = "no effect: boxes are started directly, there is no microsandbox server to talk to"
-	fateNetwork   = "no effect: a box has no network; a task asks for hosts in network.allow, out of its tenant's tenants.<name>.network"
+	fateMSB     = "no effect: workers start boxes themselves, without a microsandbox server"
+	fateNetwork = "no effect: a box has no network; a task requests hosts in network.allow, " +
+		"within tenants.<name>.network"
 	fateStateOn   = "no effect: the workspace is always kept"
-	fateStateSave = "no effect: a task that succeeds is always committed; one that should not be can fail"
+	fateStateSave = "no effect: the changes of a task that succeeds are always committed, and only those"
 	fateStateJSON = "no effect: the state file is JSON"
+	fateMount     = "no effect: programs see no directories of the host; put files into the workspace " +
+		"(run --with FILE, or execution.workspace_dir)"
 )
 
-// gone are keys of the file.
+// gone are retired keys of the file.
 var gone = map[string]retired{
 	"execution.allow_network_access":   {fateNetwork, []string{"false", "no", "off"}},
-	"execution.mount_directories":      {fate: "no effect: a directory of the host is not shared with programs; put files into the workspace (run --with FILE, or execution.workspace_dir)"},
+	"execution.mount_directories":      {fate: fateMount},
 	"execution.state.enabled":          {fateStateOn, []string{"true", "yes", "on"}},
 	"execution.state.auto_save":        {fateStateSave, []string{"true", "yes", "on"}},
 	"execution.state.state_format":     {fateStateJSON, []string{"json"}},
-	"execution.state.workspace_dir":    {fate: "no effect: the state file is in the workspace, see execution.workspace_dir"},
+	"execution.state.workspace_dir":    {fate: "no effect: the state file is in the workspace"},
 	"optimizations.gpu_embeddings":     {fateGPU, []string{"false", "no", "off"}},
-	"optimizations.file_content_cache": {fate: "no effect: files are always cached by content", same: []string{"true", "yes", "on"}},
-	"guardrails.rate_limiting":         {fate: "no effect: rates are limited by tenant"},
+	"optimizations.file_content_cache": {fateCache, []string{"true", "yes", "on"}},
+	"guardrails.rate_limiting":         {fate: "no effect: limits are set for each tenant"},
 	"guardrails.allowed_networks":      {fate: fateNetwork},
 	"tool_mappings":                    {fate: "no effect: a task names its tools in tools.allow"},
 	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the fleet's settings"},
 }
 
-const fateGPU = "no effect: tools are chosen without a GPU"
+const fateCache = "no effect: files are always cached by content"
 
-// goneVars are variables.
+const fateGPU = "no effect: tools are selected without a GPU"
+
+// goneVars are retired variables.
 var goneVars = map[string]retired{
 	"MSB_SERVER_URL":              {fate: fateMSB},
 	"MSB_API_KEY":                 {fate: fateMSB},
@@ -52,13 +59,13 @@ var goneVars = map[string]retired{
 	"STATE_AUTO_SAVE":             {fateStateSave, []string{"true", "1", "yes", "on"}},
 	"STATE_FORMAT":                {fateStateJSON, []string{"json"}},
 	"OPTIMIZATION_GPU_EMBEDDINGS": {fateGPU, []string{"false", "0", "no", "off"}},
-	"MCP_BENCHMARK_MODE":          {fate: "no effect: guardrails cannot be switched off by accident; see guardrails.enabled"},
+	"MCP_BENCHMARK_MODE":          {fate: "no effect: see guardrails.enabled"},
 	"MCP_MODE":                    {fate: "no effect: the examples find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
 }
 
 func (f *file) retired(path string, n *yaml.Node) {
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
-	if g := gone[path]; !empty && n.Tag != "!!null" && !g.fine(n.Value) {
+	if g := gone[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
 		f.warn(f.where(n)+": "+path, g.fate)
 	}
 }

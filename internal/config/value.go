@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Secret is a value that no print, log or JSON shows. Convert it with string(s) to use it.
+// Secret is a value that printing, logging and JSON hide. Convert it with string(s) to use it.
 type Secret string
 
 const hidden = "(hidden)"
@@ -38,7 +38,7 @@ var (
 	stringsType  = reflect.TypeFor[[]string]()
 )
 
-// scalar reports whether one line of text can be a value of type t.
+// scalar reports whether a value of type t is written as one line of text.
 func scalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
@@ -50,7 +50,7 @@ func scalar(t reflect.Type) bool {
 	}
 }
 
-// setText sets v from text, the same way for every layer. Lists are separated by commas.
+// setText sets v from text, for every layer. Lists are separated by commas.
 func setText(v reflect.Value, text string) error {
 	text = strings.TrimSpace(text)
 	if v.Type() == durationType {
@@ -90,7 +90,7 @@ func setText(v reflect.Value, text string) error {
 	case reflect.Slice:
 		v.Set(reflect.ValueOf(splitList(text)))
 	default:
-		return fmt.Errorf("no value of this kind (%s) can be one line of text", v.Type())
+		return fmt.Errorf("a value of type %s cannot be set from text", v.Type())
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func splitList(text string) []string {
 	return list
 }
 
-// parseDuration reads Go durations, and bare numbers as seconds, as earlier versions did.
+// parseDuration parses Go durations, and numbers as seconds.
 func parseDuration(text string) (time.Duration, error) {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < 1e9 {
 		return time.Duration(f * float64(time.Second)), nil
@@ -127,7 +127,7 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", text)
 }
 
-// format shows a value as config show does, secrets hidden.
+// format returns a value as `config show` prints it, with secrets hidden.
 func format(v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
@@ -138,10 +138,10 @@ func format(v reflect.Value) string {
 	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")
 }
 
-// userinfo is the name and password in an address.
+// userinfo matches the name and password in an address.
 var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)
 
-// formatDuration is 5m rather than 5m0s.
+// formatDuration returns 5m rather than 5m0s.
 func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -46,7 +46,7 @@ func New(o Options) *Environments { return &Environments{Options: o} }
 // the section execution describes.
 func (e *Environments) List() []executor.Environment {
 	var shared, pools []executor.Environment
-	for _, name := range e.Config.TakesFrom() {
+	for _, name := range e.Config.WorkerPools() {
 		p, ok := e.Config.Pools[name]
 		switch {
 		case ok:
@@ -78,7 +78,7 @@ func (e *Environments) minReady(p config.Pool) int {
 // SharedWithHost returns the pools whose boxes show files of the host. Tenants may not share those.
 func (e *Environments) SharedWithHost() []string {
 	var pools []string
-	for _, name := range e.Config.TakesFrom() {
+	for _, name := range e.Config.WorkerPools() {
 		multi := e.Info.MultiTenant
 		if e.Config.Pools[name].Image != "" {
 			multi = e.Info.ImageMultiTenant
