@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -18,16 +17,17 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// app is what all commands share: the world outside, and the flags that every command has.
+// app is what all commands share: the streams and environment of the process, and the global flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal
-	exit           func(int) // at a second signal
+	exit           func(int) // called at a second signal
 
 	worker up.Worker // of `up`
 
@@ -53,38 +53,43 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.output != "text" && a.output != "json" {
-				return usage("-o %s: text and json are known", a.output)
+				return usage("-o %s: want text or json", a.output)
 			}
 			return nil
 		},
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&a.output, "output", "o", "text", "output: text or json (the documented shape, and nothing else, on standard output)")
+	f.StringVarP(&a.output, "output", "o", "text",
+		"output: text or json (the documented shape, and nothing else, on standard output)")
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &failure{code: errcode.ExitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
 	})
-	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"}, &cobra.Group{ID: "fleet", Title: "The fleet:"})
+	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"},
+		&cobra.Group{ID: "fleet", Title: "The fleet:"})
 	group := func(id string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = id
 			root.AddCommand(c)
 		}
 	}
-	group("tasks", a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(),
-		a.cancelCommand(), a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand())
+	group("tasks",
+		a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(), a.cancelCommand(),
+		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand())
 	group("files", a.workspaceCommand(), a.stateCommand())
-	group("fleet", a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(), a.benchCommand(), a.configCommand(),
-		a.toolServerCommand())
+	group("fleet",
+		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(),
+		a.benchCommand(), a.configCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	strictHelp(root)
 	strictArgs(root)
 	return root
 }
 
-// strictArgs makes every complaint about the number of words say whose it is, and what is to be typed.
+// strictArgs adds the name of the command and its usage line to errors about the number of arguments.
 func strictArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
@@ -104,7 +109,7 @@ func strictArgs(c *cobra.Command) {
 	}
 }
 
-// strictHelp makes cobra's own commands fail on a wrong word, as all others do.
+// strictHelp makes cobra's built-in commands reject unknown arguments, as all others do.
 func strictHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -118,7 +123,7 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// do makes the RunE of a command that ends at the first signal.
+// do returns the RunE of a command whose context ends at the first signal.
 func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		ctx, stop := a.interruptible(c.Context())
@@ -127,7 +132,7 @@ func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.
 	}
 }
 
-// lookup reads one variable of the environment.
+// lookup returns the value of an environment variable, or an empty string.
 func (a *app) lookup(name string) string {
 	for _, e := range slices.Backward(a.env) {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
@@ -140,7 +145,7 @@ func (a *app) lookup(name string) string {
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible is ctx until the first signal. A second one ends the process at once.
+// interruptible returns a context that the first signal cancels. A second signal ends the process.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -174,8 +179,11 @@ func (a *app) connect(ctx context.Context, o client.Options) (*client.Client, er
 	return c, nil
 }
 
-// withFleet calls fn with a client that gives up soon: somebody is waiting at a prompt.
-func (a *app) withFleet(fn func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+// fleetCommand is a command that uses a fleet.
+type fleetCommand func(ctx context.Context, c *client.Client, args []string) error
+
+// withFleet calls fn with a client that retries for a short time only: a person is waiting at a prompt.
+func (a *app) withFleet(fn fleetCommand) func(*cobra.Command, []string) error {
 	return a.do(func(ctx context.Context, args []string) error {
 		c, err := a.connect(ctx, client.Options{RetryFor: patience})
 		if err != nil {
@@ -198,8 +206,8 @@ func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 	return c, nil
 }
 
-// print writes v as JSON with -o json, and what text writes otherwise.
-func (a *app) print(v any, text func(w io.Writer)) error {
+// print writes v with -o json, and calls write otherwise.
+func (a *app) print(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
 		e := json.NewEncoder(a.stdout)
 		e.SetEscapeHTML(false)
@@ -207,25 +215,22 @@ func (a *app) print(v any, text func(w io.Writer)) error {
 		return e.Encode(v)
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	text(w)
+	write(w)
 	return w.Flush()
 }
 
-// row writes the cells of one line of a table.
+// row writes a line of a table. Cells may hold untrusted text.
 func row(w io.Writer, cells ...any) {
-	text := make([]string, len(cells))
+	columns := make([]string, len(cells))
 	for i, c := range cells {
-		text[i] = visible(strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c)))
+		columns[i] = printable(fmt.Sprint(c))
 	}
-	fmt.Fprintln(w, strings.Join(text, "\t"))
+	fmt.Fprintln(w, strings.Join(columns, "\t"))
 }
 
-// visible is text of others as a terminal may show it: quoted when it holds what does not print.
-func visible(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
+// printable returns untrusted text as one line that a terminal may show.
+func printable(s string) string {
+	return text.Printable(strings.NewReplacer("\t", " ", "\n", " ").Replace(s))
 }
 
 func isTerminal(v any) bool {

@@ -16,10 +16,11 @@ import (
 func (a *app) approvalsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approvals",
-		Short: "List the tool calls of tasks that wait for somebody's approval",
-		Long: "List the tool calls of running tasks that wait for somebody's word, under the policy `approve` of the settings\n" +
-			"(tools.destructive, tools.policy). What looks like a secret in their arguments is hidden. `codefleet approve` answers.\n" +
-			"(Definitions of tools that nobody has accepted yet are another matter: codefleet tools approve.)",
+		Short: "List the tool calls that wait for approval",
+		Long: "List the tool calls of running tasks that wait for a person's approval, under the policy\n" +
+			"`approve` of the settings (tools.destructive, tools.policy). Secrets in their arguments\n" +
+			"are redacted. Approve or deny them with `codefleet approve`. Definitions of tools are\n" +
+			"accepted with `codefleet tools approve`.",
 		Args: noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Approvals(ctx)
@@ -45,14 +46,20 @@ func (a *app) approveCommand() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use:   "approve ID [CALL...]",
-		Short: "Let tool calls of a task go that wait for approval, or deny them",
-		Long: "Approve tool calls of a task: the named ones, or all that wait now. With --deny the program gets an error in the\n" +
-			"place of the tool's answer, and goes on. The first answer to a call counts. It needs a token with the scope approve;\n" +
-			"who answered is in the task's record and in the audit.",
-		Example: "  codefleet approvals\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
+		Short: "Approve or deny tool calls of a task",
+		Long: "Approve tool calls of a task: the named ones, or all that wait now. With --deny the\n" +
+			"program gets an error instead of the tool's result and continues. The first answer to a\n" +
+			"call counts. The token needs the scope approve; its name is kept in the task's record\n" +
+			"and in the audit.",
+		Example: "  codefleet approvals\n" +
+			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n" +
+			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return &failure{code: errcode.ExitUsage, message: "approve: the id of a task is needed", hint: "codefleet approvals"}
+				return &failure{
+					code: errcode.ExitUsage, message: "approve: want the id of a task",
+					hint: "codefleet approvals",
+				}
 			}
 			return nil
 		},
@@ -71,20 +78,22 @@ func (a *app) approveCommand() *cobra.Command {
 			var rec client.Record
 			for _, call := range calls {
 				var err error
-				if rec, err = c.Answer(ctx, args[0], client.Answer{Call: call, Approve: !deny, AllOfTool: all, Reason: reason}); err != nil {
+				if rec, err = c.Answer(ctx, args[0], client.Answer{
+					Call: call, Approve: !deny, AllOfTool: all, Reason: reason,
+				}); err != nil {
 					return err
 				}
 			}
 			return a.print(rec, func(w io.Writer) { showApprovals(w, rec) })
 		}),
 	}
-	c.Flags().BoolVar(&deny, "deny", false, "say no")
-	c.Flags().BoolVar(&all, "all-of-tool", false, "and to every further call of the same tool in this task")
-	c.Flags().StringVar(&reason, "reason", "", "`TEXT` for the program and the record")
+	c.Flags().BoolVar(&deny, "deny", false, "deny the calls")
+	c.Flags().BoolVar(&all, "all-of-tool", false, "approve every further call of the same tool in this task, too")
+	c.Flags().StringVar(&reason, "reason", "", "`TEXT` that the program and the task's record get")
 	return c
 }
 
-// showApprovals lists the calls of a task that somebody was asked about.
+// showApprovals lists the calls of a task that needed approval.
 func showApprovals(w io.Writer, r client.Record) {
 	for _, q := range r.Approvals {
 		text := q.State
@@ -92,7 +101,8 @@ func showApprovals(w io.Writer, r client.Record) {
 		case q.By != "":
 			text += " by " + q.By + " " + ago(q.AnsweredAt)
 		case q.State == "pending":
-			text = fmt.Sprintf("waits for approval for another %s: codefleet approve %s %s", short(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
+			text = fmt.Sprintf("pending, expires in %s: codefleet approve %s %s",
+				short(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
 		}
 		if q.AllOfTool {
 			text += ", with all further calls of the tool"
@@ -101,8 +111,10 @@ func showApprovals(w io.Writer, r client.Record) {
 	}
 }
 
-// completeApprovals completes the tasks that have calls that wait, and then those calls.
-func (a *app) completeApprovals(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeApprovals completes the ids of tasks with pending calls, then those calls.
+func (a *app) completeApprovals(
+	c *cobra.Command, args []string, typed string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 	defer cancel()
 	fleet, err := a.connect(ctx, client.Options{RetryFor: -1})

@@ -22,7 +22,9 @@ import (
 func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	f, err := config.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)
-	bucket, err := s3.Open(s3.Options{Endpoint: f.S3.Endpoint, Bucket: f.S3.Bucket, AccessKey: f.S3.AccessKey, SecretKey: f.S3.SecretKey})
+	bucket, err := s3.Open(s3.Options{
+		Endpoint: f.S3.Endpoint, Bucket: f.S3.Bucket, AccessKey: f.S3.AccessKey, SecretKey: f.S3.SecretKey,
+	})
 	ts.Check(err)
 	return bucket
 }
@@ -45,7 +47,8 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 		expire(ts, bucket, ref)
 	}
 	for range 3 {
-		_, err := maintenance.CollectGarbage(ctx, store.Repo(), ref.Tenant, maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
+		_, err := maintenance.CollectGarbage(ctx, store.Repo(), ref.Tenant,
+			maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1})
 		ts.Check(err)
 	}
 }
@@ -74,6 +77,7 @@ func download(ts *testscript.TestScript, _ bool, args []string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	ts.Check(err)
-	_, err = fmt.Fprintf(ts.Stdout(), "%d %s %d\n%x\n", resp.StatusCode, resp.Header.Get("Content-Type"), len(body), body)
+	_, err = fmt.Fprintf(ts.Stdout(), "%d %s %d\n%x\n", resp.StatusCode, resp.Header.Get("Content-Type"), len(body),
+		body)
 	ts.Check(err)
 }

@@ -29,24 +29,30 @@ func (a *app) benchCommand() *cobra.Command {
 	scenarios := bench.Names(bench.Scenarios())
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure what the fleet promises, on this machine", Args: noArgs,
-		Long: "Measure what the fleet promises, on this machine, each number beside its yardstick in one run.\n" +
-			"Fleets are started for it in a temporary directory. The numbers are explained in docs/benchmarks.md.\n" +
-			"-o json prints one object for one scenario, and an array for all.\n\n" +
-			"With --example, --sequence or --all it runs examples instead, one after the other in a fleet of their\n" +
-			"own, and compares the first execution with the next ones.",
-		Example: "  codefleet bench --scenario warm -n 500 -o json\n  codefleet bench --example 01 -n 5\n  codefleet bench --sequence 01,03,01,07 -v",
-		RunE:    a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
+		Long: "Measure what the fleet promises, on this machine, each number beside its yardstick in\n" +
+			"one run. Fleets are started for it in a temporary directory. The numbers are explained\n" +
+			"in docs/benchmarks.md. With -o json it prints one object for one scenario, and an array\n" +
+			"for all.\n\n" +
+			"With --example, --sequence or --all it runs examples instead, one after the other in one\n" +
+			"fleet, and compares the first execution with the next ones.",
+		Example: "  codefleet bench --scenario warm -n 500 -o json\n" +
+			"  codefleet bench --example 01 -n 5\n" +
+			"  codefleet bench --sequence 01,03,01,07 -v",
+		RunE: a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
 	}
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(scenarios, ", ")+" (default: all)")
 	_ = c.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(scenarios, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().IntVarP(&o.Runs, "runs", "n", 0, "samples of each number (default: by scenario); how often examples are run (default 1)")
+	c.Flags().IntVarP(&o.Runs, "runs", "n", 0,
+		"samples of each number (default: by scenario); how often examples are run (default 1)")
 	c.Flags().StringVar(&o.Example, "example", "", "run one example, by its number (01)")
 	c.Flags().StringSliceVar(&o.Sequence, "sequence", nil, "run examples in this order (01,03,01,07)")
 	c.Flags().BoolVar(&o.All, "all", false, "run every example")
 	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "with examples: each task's stages and output")
 	c.MarkFlagsMutuallyExclusive("example", "sequence", "all", "scenario")
-	_ = c.RegisterFlagCompletionFunc("example", cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("sequence", cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("example",
+		cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("sequence",
+		cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -55,7 +61,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 		return usage("--scenario %s: there are %s", o.Scenario, strings.Join(names, ", "))
 	}
 	if o.Runs < 0 {
-		return usage("-n %d: at least 1 sample is needed", o.Runs)
+		return usage("-n %d: want at least 1", o.Runs)
 	}
 	sequence, err := o.examples()
 	if err != nil {
@@ -92,7 +98,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	return bench.WriteText(a.stdout, reports)
 }
 
-// examples are those to run, as often as asked for; none: scenarios are to be measured.
+// examples returns the examples to run, repeated as requested; nil if scenarios are to be measured.
 func (o benchOptions) examples() ([]bench.Example, error) {
 	numbers := o.Sequence
 	switch {

@@ -12,9 +12,10 @@ import (
 
 func (a *app) cancelCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "cancel ID",
-		Short:             "Stop a task",
-		Long:              "Stop a task: a queued one at once, a running one soon. One that has ended stays as it is.",
+		Use:   "cancel ID",
+		Short: "Cancel a task",
+		Long: "Cancel a task: a queued one at once, a running one soon. A task that has ended stays as\n" +
+			"it is.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks([]client.Status{client.Queued, client.Running, client.RetryWait}),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -27,9 +28,9 @@ func (a *app) cancelCommand() *cobra.Command {
 				case rec.Status == client.Cancelled:
 					fmt.Fprintln(w, "cancelled")
 				case rec.Status.Terminal():
-					fmt.Fprintf(w, "the task has ended before: %s\n", rec.Status)
+					fmt.Fprintf(w, "the task had ended before: %s\n", rec.Status)
 				default:
-					fmt.Fprintf(w, "asked to stop; it is %s on %s\n", rec.Status, rec.Worker)
+					fmt.Fprintf(w, "cancellation requested; the task is %s on %s\n", rec.Status, rec.Worker)
 				}
 			})
 		}),

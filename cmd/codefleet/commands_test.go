@@ -77,14 +77,17 @@ func TestTakes(t *testing.T) {
 
 func TestSubmission(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"a.py": "print(1)", "data.csv": "a,b", "raw.bin": "\xff\x00", "in.json": `{"n": 1}`} {
+	for name, text := range map[string]string{
+		"a.py": "print(1)", "data.csv": "a,b", "raw.bin": "\xff\x00", "in.json": `{"n": 1}`,
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f := taskFlags{
 		file: "a.py", inputs: "@in.json", with: []string{"data.csv", "raw.bin"}, out: []string{"out/*"},
-		timeout: 90 * time.Second, net: []string{"example.org"}, workspace: "w", session: "s", priority: "high", pool: "p", key: "k",
+		timeout: 90 * time.Second, net: []string{"example.org"}, workspace: "w", session: "s", priority: "high",
+		pool: "p", key: "k",
 	}
 	got, err := f.submission(nil, nil)
 	if err != nil {
@@ -104,17 +107,23 @@ func TestSubmission(t *testing.T) {
 		t.Errorf("submission (-want +got):\n%s", diff)
 	}
 
-	if got, err := (&taskFlags{file: "-"}).submission(nil, strings.NewReader("x = 1")); err != nil || got.Code != "x = 1" {
+	if got, err := (&taskFlags{file: "-"}).submission(nil, strings.NewReader("x = 1")); err != nil ||
+		got.Code != "x = 1" {
 		t.Errorf("from standard input: %q, %v", got.Code, err)
 	}
-	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil || got.Description != "add two numbers" {
+	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil ||
+		got.Description != "add two numbers" {
 		t.Errorf("in words: %q, %v", got.Description, err)
 	}
-	if got, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader("add\ntwo numbers\n")); err != nil || got.Description != "add\ntwo numbers" {
+	if got, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader("add\ntwo numbers\n")); err != nil ||
+		got.Description != "add\ntwo numbers" {
 		t.Errorf("in words from standard input: %q, %v", got.Description, err)
 	}
-	for words, want := range map[string]string{" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB"} {
-		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
+	for words, want := range map[string]string{
+		" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB",
+	} {
+		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil ||
+			!strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
 			t.Errorf("%.10q from standard input: error %v, want %q and exit code 2", words, err, want)
 		}
 	}
@@ -166,8 +175,8 @@ func TestParseAt(t *testing.T) {
 	}
 }
 
-// TestShown: what was shown live and what is shown at the end make the whole output once.
-func TestShown(t *testing.T) {
+// TestPrinted: what is printed live and what is printed at the end are the whole output, once.
+func TestPrinted(t *testing.T) {
 	for _, c := range []struct {
 		live        []string
 		whole, want string
@@ -179,7 +188,7 @@ func TestShown(t *testing.T) {
 		{[]string{"a", "ll"}, "all", "", true},
 		{[]string{"x"}, "all", "all", false},
 	} {
-		var s shown
+		var s printed
 		var out strings.Builder
 		for _, text := range c.live {
 			if err := s.print(&out, text); err != nil {
@@ -197,13 +206,14 @@ func TestTiming(t *testing.T) {
 		TaskID: "abc", Status: client.Succeeded, Sandbox: schemas.Sandbox{Boot: "warm"},
 		TimingMS: schemas.Timing{Queued: 1.26, Checkout: 0.4, SandboxWait: 0.1, Run: 9.6, Commit: 2, Total: 13.4},
 	})
-	if want := "succeeded in 13 ms: queued 1.3, checkout 0.4, sandbox (warm) 0.1, run 9.6, commit 2.0 · abc"; got != want {
+	if want := "succeeded in 13 ms: queued 1.3, checkout 0.4, sandbox (warm) 0.1, run 9.6, commit 2.0 · " +
+		"abc"; got != want {
 		t.Errorf("timing = %q, want %q", got, want)
 	}
 }
 
 func TestEnvironmentText(t *testing.T) {
-	for warming, want := range []string{"is prepared for its first task", "being prepared"} {
+	for warming, want := range []string{"prepared when its first task arrives", "being prepared"} {
 		e := client.Environment{Boxes: map[string]int{"warming": warming}}
 		if got := environmentText(e); got != want {
 			t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)

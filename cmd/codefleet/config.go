@@ -13,14 +13,17 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Show or check the settings", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c := &cobra.Command{
+		Use: "config", Short: "Show or check the settings", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	c.AddCommand(
 		&cobra.Command{
-			Use: "show", Short: "Print every effective setting and where it came from; secrets are hidden", Args: noArgs,
+			Use: "show", Short: "Print every effective setting and its origin; secrets are redacted", Args: noArgs,
 			RunE: a.do(a.configShow),
 		},
 		&cobra.Command{
-			Use: "check", Short: "Say what is wrong with the settings", Args: noArgs,
+			Use: "check", Short: "Report problems of the settings", Args: noArgs,
 			RunE: a.do(a.configCheck),
 		},
 	)

@@ -22,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -39,18 +40,18 @@ const (
 	problem = "problem"
 )
 
-// probeTime bounds most checks.
+// probeTime is the limit of most checks.
 const probeTime = 15 * time.Second
 
-// bootTime is what a worker gives a box to become ready, its modules imported.
+// bootTime is how long a worker waits for a box to be ready, with its modules imported.
 const bootTime = time.Minute
 
-// fetchTime bounds the checks that may have to read much: the one that boots a box, for which an image may have
-// to come from far, and that of old secrets.
+// fetchTime is the limit of checks that may download much: of an image to boot a box from, and of the objects
+// that old secrets encrypt.
 const fetchTime = 5 * time.Minute
 
-// patient is one host with its settings, being examined.
-type patient struct {
+// examination is of one host with its settings.
+type examination struct {
 	*config.Config
 	app  *app
 	root bool
@@ -59,21 +60,24 @@ type patient struct {
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this host has and lacks to run a fleet, with the fix for each",
-		Long:  "Check what this host has and lacks to run a fleet, with the fix for each. Exit code 1 when something\nmust be fixed, 0 otherwise.",
-		Args:  noArgs,
-		RunE:  a.do(a.doctor),
+		Short: "Check what this host needs to run a fleet, with fixes",
+		Long: "Check what this host needs to run a fleet, and print how to fix what is missing. The\n" +
+			"exit code is 1 if something must be fixed, 0 otherwise.",
+		Args: noArgs,
+		RunE: a.do(a.doctor),
 	}
 }
 
 func (a *app) doctor(ctx context.Context, _ []string) error {
 	found, c := a.checkConfig()
 	if c != nil {
-		p := &patient{Config: c, app: a, root: os.Geteuid() == 0}
+		p := &examination{Config: c, app: a, root: os.Geteuid() == 0}
 		for _, check := range []func(context.Context) finding{
-			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox), within(fetchTime, p.boot),
-			within(probeTime, p.userNamespaces), within(probeTime, p.cgroups), within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages), within(probeTime, p.openFiles),
-			within(probeTime, p.clock), within(probeTime, p.queue), within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.fleet),
+			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
+			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
+			within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages),
+			within(probeTime, p.openFiles), within(probeTime, p.clock), within(probeTime, p.queue),
+			within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.fleet),
 		} {
 			found = append(found, check(ctx))
 		}
@@ -89,7 +93,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// within bounds a check.
+// within returns a check with a time limit.
 func within(limit time.Duration, check func(context.Context) finding) func(context.Context) finding {
 	return func(ctx context.Context) finding {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -111,7 +115,9 @@ func showFindings(w io.Writer, found []finding) {
 func (a *app) checkConfig() ([]finding, *config.Config) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
 	if err != nil {
-		return []finding{{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"}}, nil
+		return []finding{
+			{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"},
+		}, nil
 	}
 	if len(c.Warnings) > 0 {
 		return []finding{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
@@ -119,26 +125,32 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 	return []finding{{"config", good, "data in " + c.Data, ""}}, c
 }
 
-// memory compares what there is with what as many tasks as there are slots may ask for.
-func (p *patient) memory(context.Context) finding {
+// memory compares the memory for tasks with what the tasks of all slots may request.
+func (p *examination) memory(context.Context) finding {
 	total, most, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
-		return finding{"memory", good, "not counted here", ""}
+		return finding{"memory", good, "not limited", ""}
 	}
-	f := finding{"memory", good, fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/most, most, slots), ""}
+	f := finding{
+		"memory", good,
+		fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/most, most, slots), "",
+	}
 	if total/most < slots {
-		f.Status, f.Fix = warning, "tasks will wait for memory: execution.memory_mb_total, guardrails.max_memory_mb or worker.slots"
+		f.Status, f.Fix = warning, "tasks will wait for memory: execution.memory_mb_total, "+
+			"guardrails.max_memory_mb or worker.slots"
 	}
 	return f
 }
 
-// python finds the interpreter that boxes use: a real one of the system, not what PATH says first.
-func (p *patient) python(ctx context.Context) finding {
+// python checks the interpreter that boxes use: that of the system, not the first on PATH.
+func (p *examination) python(ctx context.Context) finding {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	if p.Execution.Rootfs != "" {
 		return finding{name, good, "of execution.rootfs, " + p.Execution.Rootfs, ""}
 	}
-	out, err := exec.CommandContext(ctx, path, "-I", "-c", "import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], sys.version_info >= (3, 9))").Output()
+	out, err := exec.CommandContext(ctx, path, "-I", "-c",
+		"import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], "+
+			"sys.version_info >= (3, 9))").Output()
 	target, version, ok := cut3(string(out))
 	switch {
 	case err != nil:
@@ -156,30 +168,36 @@ func cut3(s string) (a, b, c string) {
 	return fields[0], fields[1], fields[2]
 }
 
-// tooOld is the age of an engine after which doctor asks for a newer one.
+// tooOld is the age of an engine from which doctor suggests a newer one.
 const tooOld = 365 * 24 * time.Hour
 
-func (p *patient) engine(ctx context.Context) finding {
+func (p *examination) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
-		return finding{name, good, "the gVisor engine is not there, and not asked for", ""}
+		return finding{name, good, "the gVisor engine is not installed, and not needed: execution.sandbox_type " +
+			"is microsandbox", ""}
 	}
 	if _, other := sandbox.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
-		return finding{name, warning, "the gVisor engine is not there, to be used where microsandbox does not boot", install}
+		return finding{
+			name, warning, "the gVisor engine is not installed; it is used where microsandbox does not boot",
+			install,
+		}
 	}
 	if err != nil {
-		return finding{name, problem, "the gVisor engine is not there", install}
+		return finding{name, problem, "the gVisor engine is not installed", install}
 	}
 	version, made, err := gvisor.EngineVersion(ctx, path)
 	if err != nil {
 		return finding{name, problem, err.Error(), install}
 	}
-	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, "a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+	return aged(finding{
+		name, good, fmt.Sprintf("%s, %s", version, path), "",
+	}, made, "install install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
-// hugePages looks for the setting of the host that gVisor gains most by.
-func (p *patient) hugePages(context.Context) finding {
+// hugePages checks the setting of the host that speeds gVisor up most.
+func (p *examination) hugePages(context.Context) finding {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }
 
@@ -189,19 +207,23 @@ func hugePages(sandboxType, state string) finding {
 	case sandboxType == "microsandbox":
 		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
 	case state == "":
-		return finding{name, good, "this kernel has none of 64 kB for shared memory; with them gVisor is faster", ""}
+		return finding{name, good, "not available: the kernel has none of 64 kB for shared memory, which make " +
+			"gVisor faster", ""}
 	case state == "never" || state == "advise":
 		return finding{
 			name, warning, "of 64 kB for shared memory: " + state + gain,
 			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (keep it: a w line in /etc/tmpfiles.d)",
 		}
 	case state == "deny":
-		return finding{name, warning, "of any size for shared memory: deny" + gain, "echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor"}
+		return finding{
+			name, warning, "of any size for shared memory: deny" + gain,
+			"echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor",
+		}
 	}
 	return finding{name, good, "of 64 kB for shared memory: " + state, ""}
 }
 
-// aged adds the age of an engine, which is to be warned of when it is great or unknown.
+// aged adds the age of an engine, and a warning if it is old or of unknown age.
 func aged(f finding, made time.Time, newer string) finding {
 	age := time.Since(made)
 	switch {
@@ -216,13 +238,13 @@ func aged(f finding, made time.Time, newer string) finding {
 	return f
 }
 
-// microsandbox looks at the program of the stronger sandbox, which only a host that asks for it must
-// have.
-func (p *patient) microsandbox(ctx context.Context) finding {
-	const name, newer = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then execution.msb: DIR/…/bin/msb"
+// microsandbox checks the program of the stronger sandbox, which is optional unless the settings name it.
+func (p *examination) microsandbox(ctx context.Context) finding {
+	const name, newer = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then " +
+		"execution.msb: DIR/…/bin/msb"
 	kind := p.Execution.SandboxType
 	if kind == "gvisor" {
-		return finding{name, good, "not asked for: execution.sandbox_type is gvisor", ""}
+		return finding{name, good, "not needed: execution.sandbox_type is gvisor", ""}
 	}
 	bad := warning
 	if kind == "microsandbox" {
@@ -230,87 +252,107 @@ func (p *patient) microsandbox(ctx context.Context) finding {
 	}
 	path, err := sandbox.Msb(p.Config)
 	if err != nil && kind == "auto" && p.Execution.Msb == "" {
-		return finding{name, good, "not there; where hardware virtualisation works it would make stronger sandboxes", ""}
+		return finding{
+			name, good, "not installed; with hardware virtualisation it would make stronger sandboxes", "",
+		}
 	}
 	if err != nil {
-		return trouble(name, bad, err)
+		return failed(name, bad, err)
 	}
 	driver, err := sandbox.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return trouble(name, bad, err)
+		return failed(name, bad, err)
 	}
-	defer func() { _ = driver.Close() }() // nothing was made
+	defer func() { _ = driver.Close() }() // it has created nothing
 	version, made, err := driver.EngineVersion(ctx)
 	if err != nil {
-		return trouble(name, bad, err)
+		return failed(name, bad, err)
 	}
 	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, newer)
 }
 
-// msbDir is that of the first worker, so that an image is fetched once for both.
-func (p *patient) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
+// msbDir returns the directory of the first worker, so that images are downloaded once for both.
+func (p *examination) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
 
-// trouble is a finding from an error, with its reason and its fix apart where it has them.
-func trouble(name, status string, err error) finding {
+// failed returns a finding for an error, with the reason and the fix of a HostError.
+func failed(name, status string, err error) finding {
 	var host *executor.HostError
 	if !errors.As(err, &host) {
-		return finding{name, status, oneLine(err.Error()), ""}
+		return finding{name, status, text.OneLine(err.Error()), ""}
 	}
-	return finding{name, status, oneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
+	return finding{name, status, text.OneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
 }
 
-// boot starts a real sandbox, which is the only proof that one starts.
-func (p *patient) boot(ctx context.Context) finding {
+// boot starts a sandbox: only that proves that one starts.
+func (p *examination) boot(ctx context.Context) finding {
 	const name = "sandbox"
 	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
-		return finding{name, problem, err.Error(), "set TMPDIR to a directory that can be written"}
+		return finding{name, problem, err.Error(), "set TMPDIR to a writable directory"}
 	}
 	defer os.RemoveAll(dir)
 	begun := time.Now()
 	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return trouble(name, problem, err)
+		return failed(name, problem, err)
 	}
-	defer func() { _ = box.Close() }() // dir goes as a whole
+	defer func() { _ = box.Close() }() // its directory is removed as a whole
 	info, err := box.Probe(ctx)
 	if err != nil {
-		return finding{name, problem, "a box does not boot: " + err.Error(), "see the rows of runsc, python and user namespaces"}
+		return finding{
+			name, problem, "a box does not boot: " + err.Error(),
+			"see the rows of runsc, python and user namespaces",
+		}
 	}
-	f := finding{name, good, fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s", info.Driver, short(time.Since(begun)), info.Limits, info.Environment), ""}
+	f := finding{
+		name, good,
+		fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s",
+			info.Driver, short(time.Since(begun)), info.Limits, info.Environment),
+		"",
+	}
 	if box.Rejected != nil {
-		why := trouble(name, warning, box.Rejected)
-		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+why.Detail, cmp.Or(why.Fix, "execution.sandbox_type: gvisor, if that is as it should be")
+		why := failed(name, warning, box.Rejected)
+		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+why.Detail,
+			cmp.Or(why.Fix, "set execution.sandbox_type: gvisor if this is intended")
 	}
 	if !info.MultiTenant {
-		f.Detail += "; one tenant only"
+		f.Detail += "; for one tenant only"
 		if !p.SingleTenant() {
-			f.Status, f.Fix = problem, "run as root with execution.rootfs, or name no tenants"
+			f.Status, f.Fix = problem, "run as root with execution.rootfs, or configure one tenant"
 		}
 	}
 	return f
 }
 
-func (p *patient) queue(ctx context.Context) finding {
+func (p *examination) queue(ctx context.Context) finding {
 	if p.NATS.URL == "" {
-		return finding{"queue", good, fmt.Sprintf("embedded nats-server %s, every write on disk before it is acknowledged", dependency("github.com/nats-io/nats-server/v2")), ""}
+		return finding{
+			"queue", good,
+			fmt.Sprintf("embedded nats-server %s, every write on disk before it is acknowledged",
+				dependency("github.com/nats-io/nats-server/v2")),
+			"",
+		}
 	}
 	return p.app.probeQueue(ctx, p.Config)
 }
 
-func (p *patient) store(ctx context.Context) finding {
+func (p *examination) store(ctx context.Context) finding {
 	if p.S3.Endpoint == "" {
-		return finding{"object store", good, fmt.Sprintf("embedded, versitygw %s, conditional writes", dependency("github.com/versity/versitygw")), ""}
+		return finding{
+			"object store", good,
+			fmt.Sprintf("embedded, versitygw %s, conditional writes", dependency("github.com/versity/versitygw")),
+			"",
+		}
 	}
 	return p.app.probeStore(ctx, p.Config)
 }
 
-// fleet asks the fleet that the command line would use.
-func (p *patient) fleet(ctx context.Context) finding {
+// fleet checks the fleet that the command line would use.
+func (p *examination) fleet(ctx context.Context) finding {
 	const name, start = "fleet", "codefleet up"
 	found, err := client.Locate(p.app.fleet)
 	if err != nil {
-		return finding{name, warning, "none is running or named", start}
+		return finding{name, warning, "no fleet is running or configured", start}
 	}
 	found.RetryFor = -1
 	c, err := client.New(ctx, found)
@@ -328,7 +370,7 @@ func (p *patient) fleet(ctx context.Context) finding {
 	return finding{name, good, fmt.Sprintf("%s, workers: %d", found.URL, len(f.Workers)), ""}
 }
 
-// dependency is the version of a module in this program.
+// dependency returns the version of a module in this program.
 func dependency(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if ok {

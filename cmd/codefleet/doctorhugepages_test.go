@@ -9,8 +9,10 @@ func TestDoctorHugePages(t *testing.T) {
 		{"auto", "", good, ""},
 		{"auto", "always", good, ""},
 		{"gvisor", "within_size", good, ""},
-		{"gvisor", "never", warning, "echo within_size | sudo tee /sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  (keep it: a w line in /etc/tmpfiles.d)"},
-		{"gvisor", "deny", warning, "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, then codefleet doctor"},
+		{"gvisor", "never", warning, "echo within_size | sudo tee " +
+			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  (keep it: a w line in /etc/tmpfiles.d)"},
+		{"gvisor", "deny", warning, "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, " +
+			"then codefleet doctor"},
 	} {
 		if got := hugePages(c.sandboxType, c.state); got.Status != c.status || got.Fix != c.fix {
 			t.Errorf("hugePages(%q, %q) = %+v, want %s and the fix %q", c.sandboxType, c.state, got, c.status, c.fix)

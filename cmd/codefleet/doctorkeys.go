@@ -20,7 +20,7 @@ import (
 )
 
 // encryption says whose workspaces are encrypted, and which secrets others on this host can read.
-func (p *patient) encryption(context.Context) finding {
+func (p *examination) encryption(context.Context) finding {
 	const name = "encryption"
 	files := keyFiles(p.Workspaces.Encryption)
 	var own []string
@@ -32,16 +32,23 @@ func (p *patient) encryption(context.Context) finding {
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 {
-			return finding{name, warning, fmt.Sprintf("others on this host may read %s (mode %#o)", file, info.Mode().Perm()), "chmod 600 " + file}
+			return finding{
+				name, warning, fmt.Sprintf("other users of this host may read %s (mode %#o)", file, info.Mode().Perm()),
+				"chmod 600 " + file,
+			}
 		}
 	}
 	switch {
 	case p.Workspaces.Encryption.KeyFile != "":
 		return finding{name, good, "workspaces of all tenants are encrypted in the object store", ""}
 	case len(own) > 0:
-		return finding{name, good, "workspaces of " + strings.Join(own, ", ") + " are encrypted in the object store, others are in the clear", ""}
+		return finding{
+			name, good,
+			"workspaces of " + strings.Join(own, ", ") + " are encrypted in the object store, others are unencrypted",
+			"",
+		}
 	}
-	return finding{name, good, "off; workspaces are in the clear in the object store", ""}
+	return finding{name, good, "off; workspaces are unencrypted in the object store", ""}
 }
 
 func keyFiles(e config.Encryption) []string {
@@ -51,14 +58,14 @@ func keyFiles(e config.Encryption) []string {
 	return append([]string{e.KeyFile}, e.OldKeyFiles...)
 }
 
-// oldSecret is one of old_key_files, and whose workspaces it may be needed for.
+// oldSecret is an entry of old_key_files, with the tenants whose workspaces it may decrypt.
 type oldSecret struct {
 	file    string
 	secret  config.Secret
 	tenants []string
 }
 
-func (p *patient) oldSecrets() []oldSecret {
+func (p *examination) oldSecrets() []oldSecret {
 	var list []oldSecret
 	add := func(e config.Encryption, tenants ...string) {
 		for i, file := range e.OldKeyFiles {
@@ -73,9 +80,9 @@ func (p *patient) oldSecrets() []oldSecret {
 	return list
 }
 
-// secretsInUse says of each old secret what in the object store still needs it.
-func (p *patient) secretsInUse(ctx context.Context) []finding {
-	const name, unknown = "old secret", "whether it is still needed is not known: "
+// secretsInUse checks for each old secret whether objects in the store still need it.
+func (p *examination) secretsInUse(ctx context.Context) []finding {
+	const name, unknown = "old secret", "cannot tell whether it is still needed: "
 	old := p.oldSecrets()
 	if len(old) == 0 {
 		return nil
@@ -104,26 +111,29 @@ func (p *patient) secretsInUse(ctx context.Context) []finding {
 		}
 		f := finding{name, good, s.file + " is needed by " + strings.Join(needs, ", "), ""}
 		if len(needs) == 0 {
-			f.Detail, f.Fix = s.file+" is needed by nothing", "unless a process writes with it, or is to, take it out of old_key_files"
+			f.Detail, f.Fix = s.file+" is no longer needed",
+				"remove it from old_key_files, unless a process still writes with it"
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-// workspaces opens the store of the settings; where they name none, that of the fleet that runs with them.
-func (p *patient) workspaces() (*state.Store, error) {
+// workspaces opens the store of the settings, or else that of the fleet that runs with them.
+func (p *examination) workspaces() (*state.Store, error) {
 	c := p.Config
 	if c.S3.Endpoint == "" {
 		path := cmp.Or(p.app.fleet, filepath.Join(c.Data, config.FleetFileName))
 		f, err := config.ReadFleetFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			err = errors.New("the object store is embedded, and the fleet does not run")
+			err = errors.New("the object store is embedded, and no fleet is running")
 		}
 		if err != nil {
 			return nil, err
 		}
-		if c, err = config.Load(config.Source{File: p.app.config, Env: p.app.env, Flags: f.Settings(path)}); err != nil {
+		if c, err = config.Load(config.Source{
+			File: p.app.config, Env: p.app.env, Flags: f.Settings(path),
+		}); err != nil {
 			return nil, err
 		}
 	}

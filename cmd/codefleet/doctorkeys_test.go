@@ -25,13 +25,27 @@ func TestDoctorEncryption(t *testing.T) {
 		fleet, acme config.Encryption
 		want        finding
 	}{
-		"off":    {want: finding{"encryption", good, "off; workspaces are in the clear in the object store", ""}},
-		"all":    {fleet: config.Encryption{KeyFile: closed}, want: finding{"encryption", good, "workspaces of all tenants are encrypted in the object store", ""}},
-		"one":    {acme: config.Encryption{KeyFile: closed}, want: finding{"encryption", good, "workspaces of acme are encrypted in the object store, others are in the clear", ""}},
-		"open":   {acme: config.Encryption{KeyFile: open}, want: finding{"encryption", warning, "others on this host may read " + open + " (mode 0640)", "chmod 600 " + open}},
-		"an old": {fleet: config.Encryption{KeyFile: closed, OldKeyFiles: []string{open}}, want: finding{"encryption", warning, "others on this host may read " + open + " (mode 0640)", "chmod 600 " + open}},
+		"off": {want: finding{"encryption", good, "off; workspaces are unencrypted in the object store", ""}},
+		"all": {fleet: config.Encryption{KeyFile: closed}, want: finding{
+			"encryption", good, "workspaces of all tenants are encrypted in the object store", "",
+		}},
+		"one": {acme: config.Encryption{KeyFile: closed}, want: finding{
+			"encryption", good, "workspaces of acme are encrypted in the object store, others are unencrypted", "",
+		}},
+		"open": {acme: config.Encryption{KeyFile: open}, want: finding{
+			"encryption", warning, "other users of this host may read " + open + " (mode 0640)", "chmod 600 " + open,
+		}},
+		"an old": {
+			fleet: config.Encryption{KeyFile: closed, OldKeyFiles: []string{open}},
+			want: finding{
+				"encryption", warning, "other users of this host may read " + open + " (mode 0640)",
+				"chmod 600 " + open,
+			},
+		},
 	} {
-		p := &patient{Config: &config.Config{Tenants: map[string]config.Tenant{"acme": {Encryption: c.acme}, "corp": {}}}}
+		p := &examination{
+			Config: &config.Config{Tenants: map[string]config.Tenant{"acme": {Encryption: c.acme}, "corp": {}}},
+		}
 		p.Workspaces.Encryption = c.fleet
 		if got := p.encryption(t.Context()); got != c.want {
 			t.Errorf("%s: encryption() = %+v, want %+v", name, got, c.want)

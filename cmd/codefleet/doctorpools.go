@@ -14,38 +14,39 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// pools makes what the settings say of each pool, as a worker would, and boots a box of it: what is
-// installed or unpacked here is there when the worker starts.
-func (p *patient) pools(ctx context.Context) []finding {
+// pools prepares each pool's environment, as a worker would, and boots a box of it. What it installs or
+// unpacks is ready when the worker starts.
+func (p *examination) pools(ctx context.Context) []finding {
 	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
-		return []finding{{"pools", problem, err.Error(), "set TMPDIR to a directory that can be written"}}
+		return []finding{{"pools", problem, err.Error(), "set TMPDIR to a writable directory"}}
 	}
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.DiscardHandler)
 	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
-		return nil // the row of the sandbox says so
+		return nil // the check of the sandbox reports it
 	}
-	defer func() { _ = box.Close() }() // dir goes as a whole
+	defer func() { _ = box.Close() }() // its directory is removed as a whole
 	var found []finding
 	all := environments.New(environments.Options{Config: p.Config, Driver: box.Driver, Info: box.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
-		found = append(found, within(fetchTime, func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
+		found = append(found, within(fetchTime,
+			func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
 	}
 	return found
 }
 
-// examine prepares one environment and boots a box of it.
+// examine prepares an environment and boots a box of it.
 func examine(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f finding) {
 	name, begun := "pool "+e.Name, time.Now()
 	root, err := e.Prepare(ctx)
 	if err != nil {
-		return trouble(name, problem, err)
+		return failed(name, problem, err)
 	}
 	workspace, err := os.MkdirTemp(dir, "w")
 	if uid := executor.DefaultGuest().UID; err == nil && os.Geteuid() == 0 {
@@ -56,9 +57,11 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, errors.New("not ready after "+bootTime.String()))
 	defer cancel()
-	single, err := executor.NewPreloaded(ctx, driver, executor.Spec{Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace}, root.Preload, "")
+	single, err := executor.NewPreloaded(ctx, driver, executor.Spec{
+		Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace,
+	}, root.Preload, "")
 	if err != nil {
-		return trouble(name, problem, err)
+		return failed(name, problem, err)
 	}
 	defer func() {
 		if err := single.Close(context.WithoutCancel(ctx)); err != nil {
@@ -70,12 +73,12 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 		err = errors.New("a program of one line: " + verdict.Error.Message)
 	}
 	if err != nil {
-		return trouble(name, problem, err)
+		return failed(name, problem, err)
 	}
 	texts := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))}
 	for _, what := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
 		if what != "" {
-			texts = append(texts, clip(what))
+			texts = append(texts, cell(what))
 		}
 	}
 	return finding{name, good, strings.Join(texts, "; "), ""}

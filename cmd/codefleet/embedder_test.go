@@ -55,7 +55,8 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 	}))
 	ts.Defer(server.Close)
-	settings := fmt.Sprintf("embeddings: {model: m, dimensions: %d, base_url: %s/v1, api_key: %s, deadline: 4s}\n", embedderNumbers, server.URL, embedderKey)
+	settings := fmt.Sprintf("embeddings: {model: m, dimensions: %d, base_url: %s/v1, api_key: %s, deadline: 4s}\n",
+		embedderNumbers, server.URL, embedderKey)
 	ts.Check(os.WriteFile(ts.MkAbs("config.yaml"), []byte(settings), 0o600))
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// patience is how long a fleet that does not answer is asked again before the command gives up.
+// patience is how long a command retries when the fleet does not answer.
 const patience = 2 * time.Second
 
 // failure is an error with an exit code and what to do about it.
 type failure struct {
 	code    int
-	message string // what happened, and why; empty: everything was said already
+	message string // what happened, and why; empty: it was printed already
 	hint    string // what to type next
 	err     error
 }
@@ -38,16 +38,19 @@ func usage(format string, args ...any) error {
 }
 
 func noFleet(err error) error {
-	f := &failure{code: errcode.ExitUnreachable, message: "find a fleet", err: err, hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN"}
+	f := &failure{
+		code: errcode.ExitUnreachable, message: "find a fleet", err: err,
+		hint: "start one with `codefleet up`, or name one with --fleet FILE or CODEFLEET_URL and CODEFLEET_TOKEN",
+	}
 	if errors.Is(err, client.ErrNoFleet) {
 		f.message, f.err = "no fleet found", nil
 	} else if errors.Is(err, fs.ErrNotExist) {
-		f.hint = "is the path right? `codefleet up` writes the file into its data directory"
+		f.hint = "check the path: `codefleet up` writes the file into its data directory"
 	}
 	return f
 }
 
-// ended is how the end of a task ends the command.
+// ended returns the error with the exit code for a task's status; nil for success.
 func ended(s client.Status) error {
 	if code := errcode.ExitOfTask(string(s)); code != errcode.ExitOK {
 		return &failure{code: code}
@@ -70,24 +73,27 @@ func (a *app) report(err error) int {
 	return f.code
 }
 
-// toType is what to type after a refusal whose own hint is for programs.
+// toType are hints for codes whose hint from the fleet is meant for programs.
 var toType = map[string]string{
-	errcode.UnknownTask:     "codefleet tasks  (ended ones are kept for some days only)",
+	errcode.UnknownTask:     "codefleet tasks  (ended tasks are kept for some days)",
 	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
 	errcode.UnknownTool:     unknownHint,
 	errcode.UnknownApproval: "codefleet approvals",
-	errcode.UnknownVersion:  "codefleet workspace log  (the versions that are kept)",
+	errcode.UnknownVersion:  "codefleet workspace log  (lists the versions that are kept)",
 }
 
-// explain finds the exit code of an error and what to do about it.
+// explain returns an error with its exit code and hint.
 func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedAnswer {
-		return &failure{code: errcode.ExitUnreachable, message: "no fleet there: " + e.Message, hint: e.Hint}
+		return &failure{code: errcode.ExitUnreachable, message: "no fleet at this address: " + e.Message, hint: e.Hint}
 	} else if ok {
-		return &failure{code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused", hint: cmp.Or(toType[e.Code], e.Hint)}
+		return &failure{
+			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",
+			hint: cmp.Or(toType[e.Code], e.Hint),
+		}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
 		return &failure{code: errcode.ExitUsage, message: e.Error(), hint: "codefleet config show"}
@@ -95,23 +101,26 @@ func explain(err error) *failure {
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}
 	}
-	if e, ok := errors.AsType[*failed](err); ok {
-		return &failure{code: errcode.ExitUnreachable, message: "the fleet does not answer", err: e.err, hint: "is it running? start one with `codefleet up`, or see `codefleet doctor`"}
+	if e, ok := errors.AsType[*callError](err); ok {
+		return &failure{
+			code: errcode.ExitUnreachable, message: "the fleet does not answer", err: e.err,
+			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
+		}
 	}
-	// What is left is cobra's: an unknown command, a wrong number of arguments.
+	// Other errors are cobra's: an unknown command, a wrong number of arguments.
 	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet --help"}
 }
 
-// failed marks an error of a client's call that is no refusal: the fleet did not answer.
-type failed struct{ err error }
+// callError marks an error of a client's call. Unless it is an APIError, the fleet did not answer.
+type callError struct{ err error }
 
-func (f *failed) Error() string { return f.err.Error() }
-func (f *failed) Unwrap() error { return f.err }
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
 
-// asked marks the error of a client's call, so that explain knows it from one of the command line's.
+// asked marks an error of a client's call, to tell it from errors of the command line.
 func asked(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failed{err}
+	return &callError{err}
 }

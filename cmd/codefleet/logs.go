@@ -13,15 +13,16 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// settled is how long the log of a running task may be silent before all of it so far was shown.
-const settled = 500 * time.Millisecond
+// quiet is how long no event of a running task must arrive until the log so far counts as complete.
+const quiet = 500 * time.Millisecond
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
-		Use:               "logs ID",
-		Short:             "Print the steps and the output of a task",
-		Long:              "Print the steps and the output of a task: steps on standard error, output where the program wrote it.\nWith -o json one object per line.",
+		Use:   "logs ID",
+		Short: "Print the steps and the output of a task",
+		Long: "Print the steps and the output of a task: steps to standard error, output to the stream\n" +
+			"that the program wrote it to. With -o json it prints one object per line.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(nil),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -36,23 +37,23 @@ func (a *app) logsCommand() *cobra.Command {
 			return err
 		}),
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the task has ended")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow until the task has ended")
 	return c
 }
 
-// logsSoFar prints what a running task has logged until now, however much it goes on to log.
+// logsSoFar prints the events of a running task until now.
 func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record) error {
-	quiet, cancel := context.WithCancel(ctx)
+	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := time.AfterFunc(settled, cancel)
+	timer := time.AfterFunc(quiet, cancel)
 	defer timer.Stop()
 	began := time.Now()
-	_, err := c.Watch(quiet, rec.TaskID, 0, func(e client.Event) error {
+	_, err := c.Watch(watch, rec.TaskID, 0, func(e client.Event) error {
 		if e.Time.After(began) {
 			cancel()
 			return context.Canceled
 		}
-		timer.Reset(settled)
+		timer.Reset(quiet)
 		return a.showEvent(e)
 	})
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
@@ -71,7 +72,8 @@ func (a *app) showEvent(e client.Event) error {
 	case "stderr":
 		fmt.Fprint(a.stderr, e.Text)
 	default:
-		fmt.Fprintf(a.stderr, "%s run %d: %s\n", e.Time.Local().Format("15:04:05.000"), e.Run, strings.TrimSpace(e.Stage+" "+e.Text))
+		fmt.Fprintf(a.stderr, "%s run %d: %s\n", e.Time.Local().Format("15:04:05.000"), e.Run,
+			strings.TrimSpace(e.Stage+" "+e.Text))
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 // Command codefleet is the command line of a fleet, and with `up` a whole fleet in one process tree.
 //
-// Each verb is a file here and speaks to the fleet through package client only. Results go to
-// standard output, everything else to standard error. Exit codes: 0 succeeded, 1 the task failed or
-// is dead, 2 usage, configuration or unknown id, 3 the fleet could not be reached, 4 refused, 5 timed
-// out, cancelled or expired.
+// Each command is a file, and uses the fleet through package client only. Results go to standard output,
+// everything else to standard error. The exit codes are in internal/errcode and docs/errors.md.
 package main
 
 import (

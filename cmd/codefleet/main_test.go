@@ -17,7 +17,10 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	testscript.Main(m, map[string]func(){"codefleet": main, "crm-process": crmProcess, "far-worker": farWorker, "wiki-server": wikiServer})
+	testscript.Main(m, map[string]func(){
+		"codefleet": main, "crm-process": crmProcess, "far-worker": farWorker,
+		"wiki-server": wikiServer,
+	})
 }
 
 // TestScripts runs the commands as a user does, each script in a directory and a home of its own.
@@ -48,14 +51,17 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("XDG_DATA_HOME", e.WorkDir) // short: sockets lie below
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
-			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1") // boxes that nobody uses are most of what a script would cost
-			e.Setenv("GORACE", "atexit_sleep_ms=0")                    // else each program waits a second before it ends
+			// Boxes that nobody uses are most of what a script would cost.
+			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
+			// Else each program waits a second before it ends.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
 		Condition: func(string) (bool, error) { return runsc != "", nil }, // [gvisor]
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel, "embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
+			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
+			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 			"later": later, "download": download,
 		},
 	}
@@ -89,7 +95,10 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	args = append([]string{"up", "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--s3", "127.0.0.1:0"}, args...)
 	cmd := exec.Command("codefleet", args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT", "CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY"} {
+	for _, name := range []string{
+		"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT",
+		"CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY",
+	} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	log, err := os.Create(ts.MkAbs("up.log"))

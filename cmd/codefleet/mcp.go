@@ -22,10 +22,10 @@ func (a *app) mcpCommand() *cobra.Command {
 	flags := map[string]string{"http": "mcp.addr", "profile": "mcp.profile"}
 	c := &cobra.Command{
 		Use:   "mcp",
-		Short: "Be the fleet as an MCP server, for agents",
-		Long: "Be the fleet as an MCP server: on standard input and output, as clients start it, or over HTTP.\n" +
-			"`codefleet up` serves it at /mcp as well. A task that takes long outlives the client and this\n" +
-			"process; its id is good anywhere.",
+		Short: "Serve the fleet as an MCP server, for agents",
+		Long: "Serve the fleet as an MCP server: on standard input and output, as clients start it, or\n" +
+			"over HTTP. `codefleet up` serves it at /mcp as well. A long task outlives the client and\n" +
+			"this process; its id can be used at every interface.",
 		Example: `  claude mcp add codefleet -- codefleet mcp
   codefleet mcp config --client cursor
   codefleet mcp test`,
@@ -35,12 +35,14 @@ func (a *app) mcpCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&transport, "transport", "stdio", strings.Join(process.Transports(), ", "))
 	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")
-	f.String("profile", "", "what clients are shown: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
-	_ = c.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(process.Transports(), cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	f.String("profile", "", "tools that clients see: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
+	_ = c.RegisterFlagCompletionFunc("transport",
+		cobra.FixedCompletions(process.Transports(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("profile",
+		cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if !slices.Contains(process.Transports(), transport) {
-			return usage("--transport %s: one of %s", transport, strings.Join(process.Transports(), ", "))
+			return usage("--transport %s: want one of %s", transport, strings.Join(process.Transports(), ", "))
 		}
 		var list []config.Flag
 		for name, key := range flags {
@@ -53,7 +55,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	return c
 }
 
-// mcp runs a bridge. With stdio nothing but the protocol is printed.
+// mcp runs a bridge. With stdio it prints nothing but the protocol.
 func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (err error) {
 	c, err := a.load(flags...)
 	if err != nil {

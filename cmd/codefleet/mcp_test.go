@@ -37,7 +37,9 @@ func callTool(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return
 	}
-	r, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: args[1], Arguments: json.RawMessage(strings.Join(args[2:], " "))})
+	r, err := cs.CallTool(ctx, &mcp.CallToolParams{
+		Name: args[1], Arguments: json.RawMessage(strings.Join(args[2:], " ")),
+	})
 	ts.Check(err)
 	if r.IsError != neg {
 		ts.Fatalf("%s: isError %v: %v", args[1], r.IsError, r.StructuredContent)

@@ -14,14 +14,14 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// mcpClient is how one client is told of a server: by a command to type, or an entry for a file.
+// mcpClient is how a client is configured: with a command to type, or an entry of a file.
 type mcpClient struct {
 	name, file string
 	entry      func(s mcpServer) any // for JSON
 	text       func(s mcpServer) string
 }
 
-// mcpServer is the fleet as an MCP server: a command of this host, or an address.
+// mcpServer is how a client reaches the fleet: by a command of this host, or an address.
 type mcpServer struct {
 	command string
 	args    []string
@@ -29,16 +29,16 @@ type mcpServer struct {
 	url     string // not empty: over HTTP
 }
 
-// tokenPlace is where the user puts a token; no token is ever printed.
+// tokenPlace is the placeholder for a token; tokens are never printed.
 const tokenPlace = "YOUR_TOKEN"
 
 func (s mcpServer) headers() map[string]string {
 	return map[string]string{"Authorization": "Bearer " + tokenPlace}
 }
 
-// plain is the entry that most clients share. typed is the key and value that says which kind a
-// remote one is, and address the key of its address.
-func plain(local, remote map[string]any, address string) func(mcpServer) any {
+// standard is the entry that most clients share. address is the key of a remote server's address, and the
+// pairs are what the client needs besides, for a local and a remote server.
+func standard(local, remote map[string]any, address string) func(mcpServer) any {
 	return func(s mcpServer) any {
 		e := map[string]any{}
 		if s.url != "" {
@@ -55,7 +55,7 @@ func plain(local, remote map[string]any, address string) func(mcpServer) any {
 	}
 }
 
-// under nests an entry below a key and our name.
+// under nests an entry below a key and our server's name.
 func under(key string, entry func(mcpServer) any) func(mcpServer) any {
 	return func(s mcpServer) any { return map[string]any{key: map[string]any{"codefleet": entry(s)}} }
 }
@@ -63,26 +63,34 @@ func under(key string, entry func(mcpServer) any) func(mcpServer) any {
 func mcpClients() []mcpClient {
 	return []mcpClient{
 		{name: "claude-code", text: claudeCode},
-		{name: "claude-desktop", file: "claude_desktop_config.json", entry: under("mcpServers", plain(nil, nil, "url"))},
-		{name: "cline", file: "cline_mcp_settings.json", entry: under("mcpServers", plain(nil, map[string]any{"type": "streamableHttp"}, "url"))},
+		{name: "claude-desktop", file: "claude_desktop_config.json", entry: under("mcpServers",
+			standard(nil, nil, "url"))},
+		{name: "cline", file: "cline_mcp_settings.json", entry: under("mcpServers",
+			standard(nil, map[string]any{"type": "streamableHttp"}, "url"))},
 		{name: "codex", file: "~/.codex/config.toml", text: codex},
-		{name: "cursor", file: "~/.cursor/mcp.json", entry: under("mcpServers", plain(nil, nil, "url"))},
-		{name: "gemini-cli", file: "~/.gemini/settings.json", entry: under("mcpServers", plain(nil, nil, "httpUrl"))},
+		{name: "cursor", file: "~/.cursor/mcp.json", entry: under("mcpServers", standard(nil, nil, "url"))},
+		{
+			name: "gemini-cli", file: "~/.gemini/settings.json",
+			entry: under("mcpServers", standard(nil, nil, "httpUrl")),
+		},
 		{name: "inspector", text: func(s mcpServer) string {
 			if s.url != "" {
 				return "npx @modelcontextprotocol/inspector --transport http --server-url " + s.url
 			}
 			return "npx @modelcontextprotocol/inspector " + s.shell()
 		}},
-		{name: "vscode", file: ".vscode/mcp.json", entry: under("servers", plain(map[string]any{"type": "stdio"}, map[string]any{"type": "http"}, "url"))},
-		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", entry: under("mcpServers", plain(nil, nil, "serverUrl"))},
-		{name: "zed", file: "~/.config/zed/settings.json", entry: under("context_servers", plain(map[string]any{"source": "custom"}, map[string]any{"source": "custom"}, "url"))},
+		{name: "vscode", file: ".vscode/mcp.json", entry: under("servers",
+			standard(map[string]any{"type": "stdio"}, map[string]any{"type": "http"}, "url"))},
+		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", entry: under("mcpServers",
+			standard(nil, nil, "serverUrl"))},
+		{name: "zed", file: "~/.config/zed/settings.json", entry: under("context_servers",
+			standard(map[string]any{"source": "custom"}, map[string]any{"source": "custom"}, "url"))},
 	}
 }
 
 func (s mcpServer) shell() string { return strings.Join(append([]string{s.command}, s.args...), " ") }
 
-// each writes the variables, in order.
+// each formats the environment variables, in order.
 func (s mcpServer) each(format string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(s.env)) {
@@ -93,7 +101,8 @@ func (s mcpServer) each(format string) string {
 
 func claudeCode(s mcpServer) string {
 	if s.url != "" {
-		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url, "Authorization: Bearer "+tokenPlace)
+		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url,
+			"Authorization: Bearer "+tokenPlace)
 	}
 	return "claude mcp add codefleet" + s.each(" --env %s=%s") + " -- " + s.shell()
 }
@@ -115,9 +124,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "config --client NAME",
-		Short: "Print how a client is told of the fleet: " + strings.Join(names, ", "),
-		Long: "Print how a client is told of the fleet, for its file or as a command. No token is printed: where one\n" +
-			"is needed, put that of your tenant in the place of " + tokenPlace + ".",
+		Short: "Print the configuration for an MCP client: " + strings.Join(names, ", "),
+		Long: "Print the configuration for an MCP client, as an entry of its file or as a command.\n" +
+			"Tokens are not printed: where one is needed, replace " + tokenPlace + " with that of your tenant.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			for _, m := range mcpClients() {
@@ -130,9 +139,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 				}
 			}
 			if name == "" {
-				return usage("--client NAME is needed: one of %s", strings.Join(names, ", "))
+				return usage("--client is missing: want one of %s", strings.Join(names, ", "))
 			}
-			return usage("--client %s: one of %s", name, strings.Join(names, ", "))
+			return usage("--client %s: want one of %s", name, strings.Join(names, ", "))
 		},
 	}
 	c.Flags().StringVar(&name, "client", "", "`NAME` of the client: "+strings.Join(names, ", "))
@@ -141,7 +150,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	return c
 }
 
-// mcpServer is the bridge as this command line would find its fleet.
+// mcpServer returns how a client reaches the fleet that this command line would use.
 func (a *app) mcpServer(http bool) (mcpServer, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -174,7 +183,7 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 	return s, nil
 }
 
-// showMCP prints what belongs into the client's file, and on standard error which one that is.
+// showMCP prints the client's entry, and the name of its file to standard error.
 func (a *app) showMCP(m mcpClient, s mcpServer) error {
 	if m.file != "" {
 		fmt.Fprintf(a.stderr, "for %s:\n", m.file)

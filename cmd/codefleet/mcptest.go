@@ -20,20 +20,21 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	var verbose bool
 	c := &cobra.Command{
 		Use:   "test",
-		Short: "Try the MCP tools against the fleet, one line a tool",
+		Short: "Check the MCP tools against the fleet",
 		Args:  noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			for _, t := range tools {
 				if !slices.Contains(bridge.CheckedTools(), t) {
-					return usage("--tool %s: one of %s", t, strings.Join(bridge.CheckedTools(), ", "))
+					return usage("--tool %s: want one of %s", t, strings.Join(bridge.CheckedTools(), ", "))
 				}
 			}
 			return a.mcpTest(ctx, tools, verbose)
 		}),
 	}
 	c.Flags().StringArrayVar(&tools, "tool", nil, "only the tool `NAME` (may be repeated)")
-	c.Flags().BoolVar(&verbose, "verbose", false, "show each call and its answer")
-	_ = c.RegisterFlagCompletionFunc("tool", cobra.FixedCompletions(bridge.CheckedTools(), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVar(&verbose, "verbose", false, "show each call and its result")
+	_ = c.RegisterFlagCompletionFunc("tool",
+		cobra.FixedCompletions(bridge.CheckedTools(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

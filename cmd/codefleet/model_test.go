@@ -40,8 +40,10 @@ func startModel(ts *testscript.TestScript, _ bool, files []string) {
 			return
 		}
 		chunk, _ := json.Marshal(map[string]any{
-			"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": answers[0]}, "finish_reason": "stop"}},
-			"usage":   map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+			"choices": []any{
+				map[string]any{"index": 0, "delta": map[string]any{"content": answers[0]}, "finish_reason": "stop"},
+			},
+			"usage": map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
 		})
 		answers = answers[1:]
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -31,13 +31,19 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	case errors.Is(err, jobs.ErrServerTooOld):
 		return finding{name, problem, err.Error(), "upgrade it to " + jobs.MinServer + " or newer"}
 	case err != nil:
-		return finding{name, problem, fmt.Sprintf("nats.url does not answer: %v", err), "is the address right (codefleet config show), and the server running?"}
+		return finding{
+			name, problem, fmt.Sprintf("nats.url does not answer: %v", err),
+			"check the address (codefleet config show) and the server",
+		}
 	}
 	q.Close()
-	return finding{name, warning, "answers; whether it writes to disk at once cannot be seen from here", "set sync_interval: always in the server's jetstream section"}
+	return finding{
+		name, warning, "answers; a client cannot tell whether it syncs each write to the disk",
+		"set sync_interval: always in the server's jetstream section",
+	}
 }
 
-// probeStore tries what the workspaces need of the object store that the settings name.
+// probeStore checks that the object store of the settings does what workspaces need.
 func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	const name = "object store"
 	store, err := storage.Open(c, "", slog.New(slog.DiscardHandler))
@@ -46,7 +52,8 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	}
 	found, err := heads.Probe(ctx, store.Repo().Bucket)
 	if errors.Is(err, objects.ErrUnsafe) {
-		return finding{name, problem, found.Verdict + "; it is refused", "set s3.heads: " + storage.SafeModes(found)}
+		return finding{name, problem, found.Verdict + "; codefleet does not start with it", "set s3.heads: " +
+			storage.SafeModes(found)}
 	}
 	if err != nil {
 		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}
@@ -55,7 +62,12 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	switch c.S3.Heads {
 	case config.HeadsCAS:
 	case config.HeadsSingleWriter:
-		return finding{name, warning, "newest versions are kept by looking before writing: workers on a second host would overwrite commits (s3.heads: " + c.S3.Heads + ")", "a store with conditional writes, or s3.heads: " + config.HeadsNATS}
+		return finding{
+			name, warning,
+			"commits read before they write: workers on a second host would overwrite each other's (s3.heads: " +
+				c.S3.Heads + ")",
+			"use a store with conditional writes, or set s3.heads: " + config.HeadsNATS,
+		}
 	default:
 		detail += " (s3.heads: " + c.S3.Heads + ")"
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// progress is one line on a terminal that says what is being waited for; elsewhere it is silent.
+// progress is a line on a terminal that says what the command waits for; elsewhere it is silent.
 type progress struct {
 	w  io.Writer // nil: silent
 	mu sync.Mutex

@@ -65,18 +65,24 @@ func serveCRM(ctx context.Context, server string) error {
 	defer c.Close()
 	reads := client.ToolAnnotations{ReadOnly: true}
 	info := func(name, does string) client.ToolInfo {
-		return client.ToolInfo{Name: name, Description: does, Annotations: reads, Expose: strings.HasPrefix(name, "find") || name == "count"}
+		return client.ToolInfo{
+			Name: name, Description: does, Annotations: reads,
+			Expose: strings.HasPrefix(name, "find") || name == "count",
+		}
 	}
 	r, err := c.RegisterTools(ctx, client.RegisterOptions{}, server,
-		client.NewTool(info("find-customer", "Find a customer by name."), func(_ context.Context, q crmQuery) (customer, error) {
-			if q.Name == "" {
-				return customer{}, errors.New("a customer has a name")
-			}
-			return customer{Name: strings.Repeat(q.Name, max(1, q.Times)), Tags: []string{"new"}}, nil
-		}),
-		client.NewTool(info("count", "Count the customers."), func(context.Context, struct{}) (int, error) { return 42, nil }),
+		client.NewTool(info("find-customer", "Find a customer by name."),
+			func(_ context.Context, q crmQuery) (customer, error) {
+				if q.Name == "" {
+					return customer{}, errors.New("a customer has a name")
+				}
+				return customer{Name: strings.Repeat(q.Name, max(1, q.Times)), Tags: []string{"new"}}, nil
+			}),
+		client.NewTool(info("count", "Count the customers."),
+			func(context.Context, struct{}) (int, error) { return 42, nil }),
 		client.NewTool(client.ToolInfo{Name: "add-note", Description: "Add a note to the file of notes."}, addNote),
-		client.NewTool(info("crash", "Crash."), func(context.Context, struct{}) (string, error) { panic("the secret reason") }),
+		client.NewTool(info("crash", "Crash."),
+			func(context.Context, struct{}) (string, error) { panic("the secret reason") }),
 		client.NewTool(info("flood", "Answer with too much."), func(context.Context, struct{}) (string, error) {
 			return strings.Repeat("x", 2<<20), nil
 		}),

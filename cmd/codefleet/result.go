@@ -19,7 +19,7 @@ func (a *app) resultCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:               "result ID",
-		Short:             "Print what a task left: its output and its result",
+		Short:             "Print the output and the result of a task",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(nil),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -40,11 +40,11 @@ func (a *app) resultCommand() *cobra.Command {
 			return a.showResult(r, r.Output, r.Stderr)
 		}),
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "wait so long for the end of the task")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for the task to end")
 	return c
 }
 
-// showResult prints a result; output and stderr are the parts that were not shown before.
+// showResult prints a result; output and stderr are the parts that were not printed before.
 func (a *app) showResult(r client.Result, output, stderr string) error {
 	if a.output == "json" {
 		if err := a.print(r, nil); err != nil {
@@ -58,11 +58,11 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		fmt.Fprintln(a.stdout, resultText(v))
 	}
 	if r.Truncated {
-		fmt.Fprintln(a.stderr, "note: the output was longer than allowed and was cut")
+		fmt.Fprintln(a.stderr, "note: the output exceeded its limit and was truncated")
 	}
 	a.showError(r)
 	for _, path := range r.Workspace.Conflicts {
-		fmt.Fprintln(a.stderr, "note: another task changed the same file, both are kept:", visible(path))
+		fmt.Fprintln(a.stderr, "note: another task changed the same file, both versions are kept:", printable(path))
 	}
 	for _, f := range r.Guardrails {
 		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
@@ -78,8 +78,8 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	return ended(r.Status)
 }
 
-// maxShown bounds the lines of a program that are shown.
-const maxShown = 60
+// maxProgramLines limits the lines of a program that are printed.
+const maxProgramLines = 60
 
 // showProgram prints a program that was written for the task.
 func (a *app) showProgram(r client.Result) {
@@ -87,16 +87,16 @@ func (a *app) showProgram(r client.Result) {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(r.Code), "\n")
-	more := len(lines) - maxShown
-	for _, line := range lines[:min(len(lines), maxShown)] {
+	more := len(lines) - maxProgramLines
+	for _, line := range lines[:min(len(lines), maxProgramLines)] {
 		fmt.Fprintln(a.stderr, strings.TrimRight("  "+line, " "))
 	}
 	if more > 0 {
-		fmt.Fprintf(a.stderr, "  … %d lines more: codefleet result %s -o json\n", more, r.TaskID)
+		fmt.Fprintf(a.stderr, "  … %d more lines: codefleet result %s -o json\n", more, r.TaskID)
 	}
 }
 
-// egressLine is one host that the program tried to reach.
+// egressLine describes a connection that the program tried to open.
 func egressLine(e client.EgressAttempt) string {
 	where := "network: a connection"
 	if e.Host != "" {
@@ -105,7 +105,7 @@ func egressLine(e client.EgressAttempt) string {
 	return fmt.Sprintf("%s %s (%d bytes)", where, e.Verdict, e.Bytes)
 }
 
-// resultText is a result value for a person: a string as it is, anything else as JSON.
+// resultText returns a result value for a person: a string without quotes, anything else as JSON.
 func resultText(v json.RawMessage) string {
 	var s string
 	if json.Unmarshal(v, &s) == nil {
@@ -132,8 +132,8 @@ func (a *app) showError(r client.Result) {
 	}
 }
 
-// toolsLine says who wrote the program, what it was shown of the catalogue, and what that cost; empty for a
-// program of the caller's that called no tool.
+// toolsLine summarises who wrote the program, the selected tools and their cost. It is empty for a caller's
+// program that called no tool.
 func toolsLine(r client.Result) string {
 	var parts []string
 	if u := r.Usage; u != nil {
@@ -145,7 +145,8 @@ func toolsLine(r client.Result) string {
 		if r.GeneratedBy != "" {
 			parts = append(parts, "program by "+r.GeneratedBy)
 		}
-		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens, u.DirectToolTokens))
+		parts = append(parts, fmt.Sprintf("%d model tokens (all tools: %d a turn)", u.PromptTokens+u.CompletionTokens,
+			u.DirectToolTokens))
 		if r.Tools.Degraded != "" {
 			parts = append(parts, "without embeddings: "+r.Tools.Degraded)
 		}
@@ -169,7 +170,7 @@ func toolsLine(r client.Result) string {
 	return strings.Join(parts, " · ")
 }
 
-// timing is one line that says where the milliseconds of a task went.
+// timing summarises how long each step of a task took.
 func timing(r client.Result) string {
 	t := r.TimingMS
 	var parts []string

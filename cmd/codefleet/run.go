@@ -28,9 +28,10 @@ func (a *app) runCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
 		Use:   "run TASK|- | --code TEXT | --file FILE|-",
-		Short: "Run a task and print its output as it comes, its result, and where the time went",
-		Long: "Run a task and print its output as it comes, its result, and where the time went. Without a fleet\n" +
-			"anywhere one is started for this run. Ctrl-C asks whether to cancel the task or to let it go on.",
+		Short: "Run a task, print its output and its result",
+		Long: "Run a task; print its output while it runs, its result, and the time of each step. If\n" +
+			"there is no fleet, one is started for this run. Ctrl-C asks whether to cancel the task\n" +
+			"or to detach from it.",
 		Example: `  codefleet run "Calculate 5 + 3 and get weather for San Francisco"
   codefleet run - < task.txt
   codefleet run --code 'print(6*7)'
@@ -81,14 +82,14 @@ type run struct {
 	own    *up.Fleet // started for this run
 	ended  func()    // after own has ended
 
-	mu             sync.Mutex // held while something is printed, and while a question is open
+	mu             sync.Mutex // held while printing, and while a question is open
 	line           *progress
 	attempt        int
-	stdout, stderr shown
-	begun          bool // an event of the task was seen
+	stdout, stderr printed
+	begun          bool // an event of the task has arrived
 }
 
-// unclaimed is how long a task may wait before we look whether anybody takes it.
+// unclaimed is how long a task waits before the command checks that a worker serves its pool.
 const unclaimed = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
@@ -138,20 +139,25 @@ func (r *run) startOwn(ctx context.Context) error {
 		return err
 	}
 	if c.Origin("logging.level").Layer == config.LayerDefault {
-		c.Logging.Level = "ERROR" // the program's output is what counts here
+		c.Logging.Level = "ERROR" // not to mix logs with the program's output
 	}
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "run", version, r.a.stderr))
 	if err != nil {
 		return usage("%v", err)
 	}
-	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n", c.Data)
-	r.own, err = up.Start(ctx, up.Options{Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show})
+	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n",
+		c.Data)
+	r.own, err = up.Start(ctx, up.Options{
+		Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show,
+	})
 	r.line.clear()
 	if err != nil {
 		return cannotStart(ctx, errors.Join(err, flush(ctx, t)))
 	}
 	r.ended = func() { _ = flush(ctx, t) }
-	r.client, err = client.New(ctx, client.Options{URL: r.own.File.URL, Token: r.own.File.Token, Source: "codefleet/cli"})
+	r.client, err = client.New(ctx, client.Options{
+		URL: r.own.File.URL, Token: r.own.File.Token, Source: "codefleet/cli",
+	})
 	return err
 }
 
@@ -168,8 +174,7 @@ func (r *run) close() {
 	}
 }
 
-// follow prints what the task prints until it ends, or until the user lets it go: then the record has
-// no result.
+// follow prints the task's output until the task ends, or the user detaches: then the record has no result.
 func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -194,10 +199,13 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 			return o.rec, o.err
 		case <-r.a.signals:
 			if cancelled {
-				return rec, &failure{code: errcode.ExitStopped, message: "interrupted; the task was asked to stop", hint: "codefleet status " + rec.TaskID}
+				return rec, &failure{
+					code: errcode.ExitStopped, message: "interrupted; cancellation of the task was requested",
+					hint: "codefleet status " + rec.TaskID,
+				}
 			}
-			if r.letGo() {
-				fmt.Fprintln(r.a.stderr, "the task goes on: codefleet logs -f", rec.TaskID)
+			if r.askDetach() {
+				fmt.Fprintln(r.a.stderr, "detached, the task continues: codefleet logs -f", rec.TaskID)
 				return client.Record{}, nil
 			}
 			cancelled = true
@@ -208,7 +216,7 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 	}
 }
 
-// explainWait says when a task waits because no worker takes from its pool.
+// explainWait prints a note when a task waits because no worker serves its pool.
 func (r *run) explainWait(ctx context.Context, pool string) {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
@@ -219,25 +227,25 @@ func (r *run) explainWait(ctx context.Context, pool string) {
 		return
 	}
 	r.line.clear()
-	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker takes from the pool %q (codefleet workers)\n", pool)
+	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker serves the pool %q (codefleet workers)\n", pool)
 }
 
-// takes reports whether one of the workers takes tasks from a pool.
+// takes reports whether one of the workers serves a pool.
 func takes(workers []client.Worker, pool string) bool {
 	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
-// letGo asks whether the task shall go on without us. Where nobody can be asked, it shall not.
-func (r *run) letGo() bool {
+// askDetach asks whether the task should continue without this command; false without a terminal.
+func (r *run) askDetach() bool {
 	if r.own != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.line.clear()
-	fmt.Fprint(r.a.stderr, "\ncancel the task, or detach and let it go on? [c/D] ")
+	fmt.Fprint(r.a.stderr, "\ncancel the task, or detach from it? [c/D] ")
 	answer := make(chan string, 1)
-	go func() { // left behind when a second Ctrl-C answers: the process is about to end
+	go func() { // leaks when a second Ctrl-C answers: the process is about to exit
 		text, _ := bufio.NewReader(r.a.stdin).ReadString('\n')
 		answer <- text
 	}()
@@ -268,7 +276,7 @@ func (r *run) show(e client.Event) error {
 		if r.attempt > 0 {
 			fmt.Fprintf(r.a.stderr, "note: run %d begins\n", e.Run)
 		}
-		r.attempt, r.stdout, r.stderr = e.Run, shown{}, shown{}
+		r.attempt, r.stdout, r.stderr = e.Run, printed{}, printed{}
 	}
 	if e.Stream == "stderr" {
 		return r.stderr.print(r.a.stderr, e.Text)
@@ -276,33 +284,33 @@ func (r *run) show(e client.Event) error {
 	return r.stdout.print(r.a.stdout, e.Text)
 }
 
-// rest is the part of the output that was not shown live.
+// rest returns the part of the output that was not printed live.
 func (r *run) rest(res *client.Result) (output, stderr string) {
 	output, ok := r.stdout.rest(res.Output)
 	stderr, ok2 := r.stderr.rest(res.Stderr)
 	if r.a.output != "json" && (!ok || !ok2) {
-		fmt.Fprintln(r.a.stderr, "note: parts of the output were lost on the way here; codefleet result", res.TaskID, "has all of it")
+		fmt.Fprintln(r.a.stderr, "note: some events were lost; the whole output: codefleet result", res.TaskID)
 	}
 	return output, stderr
 }
 
-// shown is what was printed of one stream.
-type shown struct{ text strings.Builder }
+// printed is what was printed of one stream.
+type printed struct{ text strings.Builder }
 
-func (s *shown) print(w io.Writer, text string) error {
+func (s *printed) print(w io.Writer, text string) error {
 	s.text.WriteString(text)
 	_, err := io.WriteString(w, text)
 	return err
 }
 
-// rest is what of the whole stream comes after what was shown; false when that is not its beginning.
-func (s *shown) rest(whole string) (string, bool) {
+// rest returns the part of the whole stream after what was printed; false if that is not its beginning.
+func (s *printed) rest(whole string) (string, bool) {
 	tail, ok := strings.CutPrefix(whole, s.text.String())
 	return tail, ok
 }
 
-// save writes the artifacts that were asked for below the working directory, and nowhere else. What
-// else the task hands back stays in the fleet: a program must not choose which files here it replaces.
+// save writes the requested artifacts below the working directory. Other artifacts of the task are not
+// saved: a program must not choose which local files it replaces.
 func (r *run) save(ctx context.Context, res *client.Result, patterns []string) error {
 	if len(patterns) == 0 {
 		return nil
@@ -324,7 +332,7 @@ func (r *run) save(ctx context.Context, res *client.Result, patterns []string) e
 		saved++
 	}
 	if saved == 0 && res.Status == client.Succeeded {
-		fmt.Fprintln(r.a.stderr, "note: nothing was saved: the task changed no file that --out names")
+		fmt.Fprintln(r.a.stderr, "note: nothing saved: no file that the task changed matches --out")
 	}
 	return nil
 }

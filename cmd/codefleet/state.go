@@ -19,8 +19,9 @@ func (a *app) stateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "state",
 		Short: "Read and write the state that tasks share",
-		Long: "Read and write the state that tasks share: a JSON or YAML file of the workspace, which programs find at\n" +
-			"/workspace/state.json, or under another name at the top of the workspace or below state/.",
+		Long: "Read and write the state that tasks share: a JSON or YAML document of the workspace.\n" +
+			"Programs find it at /workspace/state.json; other documents are at the top of the\n" +
+			"workspace or below state/.",
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -31,18 +32,17 @@ func (a *app) stateCommand() *cobra.Command {
 func (a *app) stateGetCommand() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
-		Use:   "get [FILE]",
-		Short: "Print the state as JSON; {} when there is none yet",
-		Example: "  codefleet state get\n" +
-			"  codefleet state get state/plan.yaml -o json      with its version (etag)",
-		Args: atMostOne,
+		Use:     "get [FILE]",
+		Short:   "Print the state as JSON; {} if there is none yet",
+		Example: "  codefleet state get\n  codefleet state get state/plan.yaml -o json      with its version (etag)",
+		Args:    atMostOne,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			s, err := c.GetState(ctx, workspace, first(args))
 			if err != nil {
 				return err
 			}
 			if !s.Exists && a.output == "text" {
-				fmt.Fprintln(a.stderr, "note: there is no such state file yet")
+				fmt.Fprintln(a.stderr, "note: no such state document yet")
 			}
 			return a.print(s, func(w io.Writer) { fmt.Fprintln(w, strings.TrimSpace(string(s.Data))) })
 		}),
@@ -57,8 +57,9 @@ func (a *app) stateSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set [FILE] JSON|@PATH|-",
 		Short: "Replace the state with a JSON object",
-		Long: "Replace the state with a JSON object, given as it is, as @PATH of a file, or as - on standard input.\n" +
-			"With --if-match it replaces that version only (`etag` of `state get -o json`); with --new it must not be there.",
+		Long: "Replace the state with a JSON object, given as text, as @PATH of a file, or as - for\n" +
+			"standard input. With --if-match it replaces that version only (`etag` of `codefleet\n" +
+			"state get -o json`); with --new there must be none yet.",
 		Example: "  codefleet state set '{\"step\": 2}'\n  codefleet state set plan.yaml @plan.json",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -80,21 +81,24 @@ func (a *app) stateSetCommand() *cobra.Command {
 		}),
 	}
 	a.workspaceFlag(c, &workspace)
-	c.Flags().StringVar(&match, "if-match", "", "the `ETAG` that the state must have")
-	c.Flags().BoolVar(&isNew, "new", false, "the state must not be there yet")
+	c.Flags().StringVar(&match, "if-match", "", "replace only the version with this `ETAG`")
+	c.Flags().BoolVar(&isNew, "new", false, "fail if there is a state already")
 	c.MarkFlagsMutuallyExclusive("if-match", "new")
 	return c
 }
 
-// staleState says what to type when somebody else was faster.
+// staleState explains that another writer was faster.
 func staleState(err error, file string) error {
 	if e, ok := refusedAs(err, http.StatusPreconditionFailed); ok {
-		return &failure{code: errcode.ExitRefused, message: "somebody else has changed the state", err: e, hint: strings.TrimSpace("codefleet state get -o json " + file)}
+		return &failure{
+			code: errcode.ExitRefused, message: "the state was changed meanwhile", err: e,
+			hint: strings.TrimSpace("codefleet state get -o json " + file),
+		}
 	}
 	return err
 }
 
-// given is JSON as a person gives it on the command line.
+// given returns the JSON of a command-line argument.
 func (a *app) given(text string) (json.RawMessage, error) {
 	data := []byte(text)
 	var err error
@@ -107,12 +111,15 @@ func (a *app) given(text string) (json.RawMessage, error) {
 		return nil, usage("%v", err)
 	}
 	if !json.Valid(data) {
-		return nil, &failure{code: errcode.ExitUsage, message: "this is not JSON", hint: `a JSON object, as in '{"step": 2}'; @PATH or - for a file`}
+		return nil, &failure{
+			code: errcode.ExitUsage, message: "not valid JSON",
+			hint: `a JSON object, as in '{"step": 2}'; @PATH or - for a file`,
+		}
 	}
 	return data, nil
 }
 
-// first is the first word, or "".
+// first returns the first argument, or an empty string.
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -122,7 +129,10 @@ func first(args []string) string {
 
 func atMostOne(c *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[1]), hint: c.CommandPath() + " --help"}
+		return &failure{
+			code: errcode.ExitUsage, message: fmt.Sprintf("%s: unexpected argument %q", c.Name(), args[1]),
+			hint: c.CommandPath() + " --help",
+		}
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "status ID",
-		Short:             "Show where a task stands",
+		Short:             "Show the status of a task",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(nil),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -34,18 +34,26 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// oneTask asks for exactly one id.
+// oneTask accepts exactly one task id.
 func oneTask(c *cobra.Command, args []string) error {
-	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" }) // an unset variable in a script
+	// An unset variable in a script is an empty argument.
+	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" })
 	if len(args) != 1 {
-		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: one task id is needed, and %d given", c.Name(), len(args)), hint: "codefleet tasks"}
+		return &failure{
+			code:    errcode.ExitUsage,
+			message: fmt.Sprintf("%s: want one task id, got %d", c.Name(), len(args)),
+			hint:    "codefleet tasks",
+		}
 	}
 	return nil
 }
 
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("%s: %q is one word too many", c.Name(), args[0]), hint: c.CommandPath() + " --help"}
+		return &failure{
+			code: errcode.ExitUsage, message: fmt.Sprintf("%s: unexpected argument %q", c.Name(), args[0]),
+			hint: c.CommandPath() + " --help",
+		}
 	}
 	return nil
 }
@@ -79,18 +87,18 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 }
 
-// standing is a task's status, and what keeps it.
+// standing returns a task's status, and what it waits for.
 func standing(r client.Record) string {
 	switch r.WaitsFor {
 	case "":
 		return string(r.Status)
 	case schemas.WaitsForMemory:
-		return string(r.Status) + ", waits for memory: other tasks have what execution.memory_mb_total gives"
+		return string(r.Status) + ", waits for memory: other tasks use what execution.memory_mb_total allows"
 	}
 	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet pool"
 }
 
-// ago is a time for a person: how long ago, and when.
+// ago formats a time for a person.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -98,7 +106,7 @@ func ago(t time.Time) string {
 	return fmt.Sprintf("%s ago (%s)", short(time.Since(t)), t.Local().Format(time.DateTime))
 }
 
-// short is a duration with one unit, such as 5m or 13ms.
+// short formats a duration with one unit, such as 5m or 13ms.
 func short(d time.Duration) string {
 	for _, unit := range []struct {
 		size time.Duration
@@ -111,7 +119,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
-// completeTasks completes ids of tasks in shells: the latest, with one of the given states.
+// completeTasks completes the ids of the latest tasks with one of the given statuses.
 func (a *app) completeTasks(status []client.Status) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const limit = 50
@@ -129,7 +137,8 @@ func (a *app) completeTasks(status []client.Status) cobra.CompletionFunc {
 		var ids []cobra.Completion
 		for _, r := range recs {
 			if strings.HasPrefix(r.TaskID, typed) {
-				ids = append(ids, cobra.CompletionWithDesc(r.TaskID, fmt.Sprintf("%s, %s ago", r.Status, short(time.Since(r.SubmittedAt)))))
+				ids = append(ids, cobra.CompletionWithDesc(r.TaskID,
+					fmt.Sprintf("%s, %s ago", r.Status, short(time.Since(r.SubmittedAt)))))
 			}
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

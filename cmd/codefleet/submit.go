@@ -14,8 +14,8 @@ func (a *app) submitCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
 		Use:   "submit TASK|- | --code TEXT | --file FILE|-",
-		Short: "Hand a task to the fleet and print its id",
-		Long:  "Hand a task to the fleet and print its id. The task is safely queued when the command returns.",
+		Short: "Submit a task and print its id",
+		Long:  "Submit a task and print its id. The task is durable when the command returns.",
 		Example: `  codefleet submit --code 'print(6*7)'
   codefleet submit --file job.py --with data.csv --out 'report/*'`,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// maxTask is what a task may weigh with its files; the fleet takes no more over HTTP.
+// maxTask is the limit of a task with its files, in bytes, over HTTP.
 const maxTask = 32 << 20
 
 // taskFlags are the flags of run and submit.
@@ -38,54 +38,66 @@ type taskFlags struct {
 
 func (f *taskFlags) declare(c *cobra.Command) {
 	s := c.Flags()
-	s.StringVar(&f.code, "code", "", "the program itself")
-	s.StringVarP(&f.file, "file", "f", "", "file of the program; - is standard input")
-	s.StringVar(&f.inputs, "inputs", "", "JSON, or @FILE: the program's variable `inputs`")
-	s.StringVarP(&f.session, "session", "s", "", "session that the task belongs to")
-	s.StringVarP(&f.workspace, "workspace", "w", "", "workspace whose files the task sees and changes (default: main)")
-	s.DurationVar(&f.timeout, "timeout", 0, "time of one run, such as 90s")
+	s.StringVar(&f.code, "code", "", "the program, as `TEXT`")
+	s.StringVarP(&f.file, "file", "f", "", "`FILE` of the program; - is standard input")
+	s.StringVar(&f.inputs, "inputs", "", "the program's variable inputs, as `JSON` or @FILE")
+	s.StringVarP(&f.session, "session", "s", "", "`NAME` of the session that the task belongs to")
+	s.StringVarP(&f.workspace, "workspace", "w", "",
+		"`NAME` of the workspace whose files the task reads and changes (default: main)")
+	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one run, such as 90s")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
-	s.StringArrayVar(&f.out, "out", nil, "`GLOB` of files to hand back; run saves them below the working directory (may be repeated)")
-	s.StringVar(&f.pool, "pool", "", "pool of workers")
+	s.StringArrayVar(&f.out, "out", nil,
+		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
+	s.StringVar(&f.pool, "pool", "", "`NAME` of the pool")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
 	s.StringVar(&f.model, "model", "", "`PROFILE` of the fleet's models that writes the program (llm.profiles)")
-	s.StringArrayVar(&f.net, "net", nil, "`HOST` that the program may reach, as example.org or '*.example.org' (may be repeated)")
-	s.StringVar(&f.at, "at", "", "not before this time: 15:04, 2006-01-02T15:04:05Z, or +10m")
-	s.StringVar(&f.key, "idempotency-key", "", "the same key is the same task, however often it is submitted")
-	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
+	s.StringArrayVar(&f.net, "net", nil,
+		"`HOST` that the program may reach, as example.org or '*.example.org' (may be repeated)")
+	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
+	s.StringVar(&f.key, "idempotency-key", "", "submissions with the same `KEY` are one task")
+	_ = c.RegisterFlagCompletionFunc("priority",
+		cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeTaskFlags completes what the fleet, or its settings, can say of a new task.
+// completeTaskFlags completes flags with what the fleet or the settings know.
 func (a *app) completeTaskFlags(c *cobra.Command) {
 	a.completeWorkspaces(c)
-	_ = c.RegisterFlagCompletionFunc("pool", a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
-		fleet, err := c.Fleet(ctx)
-		if err != nil {
-			return nil
-		}
-		var names []cobra.Completion
-		for _, b := range withServed(fleet.Backlog, fleet.Workers) {
-			names = append(names, cobra.CompletionWithDesc(b.Pool, fmt.Sprintf("%d queued, %d running", b.Queued, b.Running)))
-		}
-		return names
-	}))
-	_ = c.RegisterFlagCompletionFunc("model", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		settings, err := config.Load(config.Source{File: a.config, Env: a.env})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []cobra.Completion
-		for _, name := range slices.Sorted(maps.Keys(settings.LLM.Profiles)) {
-			names = append(names, cobra.CompletionWithDesc(name, cmp.Or(settings.LLM.Profiles[name].Model, settings.LLM.Model)))
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = c.RegisterFlagCompletionFunc("pool",
+		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+			fleet, err := c.Fleet(ctx)
+			if err != nil {
+				return nil
+			}
+			var names []cobra.Completion
+			for _, b := range withServed(fleet.Backlog, fleet.Workers) {
+				names = append(names, cobra.CompletionWithDesc(b.Pool,
+					fmt.Sprintf("%d queued, %d running", b.Queued, b.Running)))
+			}
+			return names
+		}))
+	_ = c.RegisterFlagCompletionFunc("model",
+		func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			settings, err := config.Load(config.Source{File: a.config, Env: a.env})
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, name := range slices.Sorted(maps.Keys(settings.LLM.Profiles)) {
+				names = append(names, cobra.CompletionWithDesc(name,
+					cmp.Or(settings.LLM.Profiles[name].Model, settings.LLM.Model)))
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		})
 }
 
-// submission makes a task of the flags and the arguments, which are a description in words; "-" is one on stdin.
+// submission returns the task of the flags and arguments. The arguments are a description; "-" reads it from
+// standard input.
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
-		Task:      client.Task{Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Pool: f.pool, Model: f.model, Artifacts: f.out},
+		Task: client.Task{
+			Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Pool: f.pool, Model: f.model,
+			Artifacts: f.out,
+		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
 	given := 0
@@ -96,7 +108,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 	}
 	if given != 1 {
 		return s, &failure{
-			code: errcode.ExitUsage, message: "say what to do: either a task in words, or --code, or --file",
+			code: errcode.ExitUsage, message: "want either a task in words, or --code, or --file",
 			hint: "codefleet run --code 'print(6*7)'",
 		}
 	}
@@ -173,7 +185,10 @@ func (f *taskFlags) readInputs(s *client.Submission) error {
 		}
 	}
 	if err := json.Unmarshal(text, new(any)); err != nil {
-		return &failure{code: errcode.ExitUsage, message: "--inputs: not valid JSON", err: err, hint: `--inputs '{"name": "value"}', or --inputs @FILE`}
+		return &failure{
+			code: errcode.ExitUsage, message: "--inputs: not valid JSON", err: err,
+			hint: `--inputs '{"name": "value"}', or --inputs @FILE`,
+		}
 	}
 	s.Inputs = text
 	return nil
@@ -219,7 +234,7 @@ func (f *taskFlags) readTimes(s *client.Submission) error {
 	return nil
 }
 
-// parseAt reads a time of day (the next one), a full time, or +DURATION.
+// parseAt parses a time of day (the next one), a full time, or +DURATION.
 func parseAt(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(strings.TrimPrefix(text, "+")); err == nil && strings.HasPrefix(text, "+") {
 		return now.Add(d), nil
@@ -238,5 +253,8 @@ func parseAt(text string, now time.Time) (time.Time, error) {
 		}
 		return at, nil
 	}
-	return time.Time{}, &failure{code: errcode.ExitUsage, message: fmt.Sprintf("--at %q: not a time", text), hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339)}
+	return time.Time{}, &failure{
+		code: errcode.ExitUsage, message: fmt.Sprintf("--at %q: not a time", text),
+		hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339),
+	}
 }

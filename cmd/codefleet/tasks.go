@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) tasksCommand() *cobra.Command {
@@ -21,16 +22,16 @@ func (a *app) tasksCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "tasks",
-		Short: "List tasks, the latest first",
+		Short: "List tasks, latest first",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			if limit < 1 {
-				return usage("--limit %d: at least 1", limit)
+				return usage("--limit %d: want at least 1", limit)
 			}
 			o := client.ListOptions{Limit: limit}
 			for _, s := range status {
 				if !slices.Contains(statuses(), s) {
-					return usage("--status %s: one of %s", s, strings.Join(statuses(), ", "))
+					return usage("--status %s: want one of %s", s, strings.Join(statuses(), ", "))
 				}
 				o.Status = append(o.Status, client.Status(s))
 			}
@@ -46,8 +47,8 @@ func (a *app) tasksCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().StringSliceVar(&status, "status", nil, "only tasks that are so (may be repeated)")
-	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
 	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -63,7 +64,7 @@ func statuses() []string {
 	return names
 }
 
-// took is how long a task has been with the fleet, or was.
+// took returns how long ago a task was submitted, or how long it took until it ended.
 func took(r client.Record) string {
 	if r.EndedAt.IsZero() {
 		return "-"
@@ -71,26 +72,18 @@ func took(r client.Record) string {
 	return short(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// what is the sentence that a task was given as, the beginning of its program, or why it failed.
+// what returns the description of a task, or the start of its program or error.
 func what(r client.Record) string {
 	if r.Result != nil && r.Result.Error != nil {
-		return clip(r.Result.Error.Message)
+		return cell(r.Result.Error.Message)
 	}
-	return clip(cmp.Or(r.Description, r.Code))
+	return cell(cmp.Or(r.Description, r.Code))
 }
 
-func clip(s string) string { return clipTo(48, s) }
+// cell returns the start of a text, as short as a column of a table.
+func cell(s string) string { return text.Truncate(text.OneLine(s), 48) }
 
-// clipTo is the beginning of a text on one line, of so many characters at most.
-func clipTo(width int, s string) string {
-	s = oneLine(s)
-	if runes := []rune(s); len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return s
-}
-
-// orEmpty is a list that JSON shows as [] when there is nothing.
+// orEmpty returns a list that JSON encodes as [], not null, when it is empty.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -102,11 +95,11 @@ func (a *app) deadCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "dead",
-		Short: "List tasks that were given up, and events that could not become one",
+		Short: "List dead-lettered tasks and events",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			if limit < 1 {
-				return usage("--limit %d: at least 1", limit)
+				return usage("--limit %d: want at least 1", limit)
 			}
 			dead, err := c.Dead(ctx, limit)
 			if err != nil {
@@ -124,14 +117,14 @@ func (a *app) deadCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
 	return c
 }
 
 func (a *app) workersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "workers",
-		Short: "List the workers that are there",
+		Short: "List the workers",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
@@ -150,7 +143,7 @@ func (a *app) workersCommand() *cobra.Command {
 }
 
 func sandboxText(s map[string]any) string {
-	if s["driver"] == nil || s["driver"] == "" { // it has not made a box yet
+	if s["driver"] == nil || s["driver"] == "" { // no box was created yet
 		return "-"
 	}
 	text := fmt.Sprint(s["driver"])
@@ -160,13 +153,13 @@ func sandboxText(s map[string]any) string {
 	return text
 }
 
-// pools is what `pool -o json` shows.
+// pools is the output of `codefleet pool -o json`.
 type pools struct {
 	Pools []client.Backlog `json:"pools"`
 	Boxes []boxes          `json:"boxes"`
 }
 
-// boxes are the sandboxes of one worker, by state.
+// boxes are the boxes of one worker, by state.
 type boxes struct {
 	Worker       string               `json:"worker"`
 	Boxes        map[string]int       `json:"boxes"`
@@ -177,7 +170,7 @@ type boxes struct {
 func (a *app) poolCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool",
-		Short: "Show the work that waits in each pool, and each worker's warm boxes and environments",
+		Short: "Show the backlog of each pool, and the boxes and environments of each worker",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
@@ -193,7 +186,7 @@ func (a *app) poolCommand() *cobra.Command {
 	}
 }
 
-// withServed adds the pools that a worker serves and that have no work, by name.
+// withServed adds the pools that workers serve and that have no backlog, by name.
 func withServed(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
 	all := map[string]client.Backlog{}
 	for _, w := range workers {
@@ -230,7 +223,7 @@ func showPools(w io.Writer, p pools) {
 	}
 }
 
-// poolsOf are the pools of a worker that have its i-th environment.
+// poolsOf returns the pools of a worker that use its i-th environment.
 func poolsOf(b boxes, i int) []string {
 	return slices.DeleteFunc(slices.Clone(b.Pools), func(pool string) bool {
 		has := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
@@ -238,7 +231,7 @@ func poolsOf(b boxes, i int) []string {
 	})
 }
 
-// waitingText is how many tasks wait for boxes of an environment, and for what.
+// waitingText returns how many tasks wait for boxes of an environment, and for what.
 func waitingText(e client.Environment) string {
 	if n := e.Boxes["waiting_memory"]; n > 0 {
 		return fmt.Sprintf("%d (%d for memory)", e.Boxes["waiting"], n)
@@ -246,25 +239,23 @@ func waitingText(e client.Environment) string {
 	return strconv.Itoa(e.Boxes["waiting"])
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// environmentText is what an environment is, what it has, or why there is none of it.
+// environmentText describes an environment, or why it has no boxes.
 func environmentText(e client.Environment) string {
-	text := e.What
-	if text == "" {
-		text = "is prepared for its first task"
+	about := e.What
+	if about == "" {
+		about = "prepared when its first task arrives"
 		if e.Boxes["warming"] > 0 {
-			text = "being prepared"
+			about = "being prepared"
 		}
 	}
 	if n := len(e.Packages); n > 0 {
-		text += ": " + clip(strings.Join(e.Packages, ", "))
+		about += ": " + cell(strings.Join(e.Packages, ", "))
 	}
 	if e.Restored {
-		text += fmt.Sprintf(" (boxes are restored: %.0f ms)", e.MadeMS)
+		about += fmt.Sprintf(" (boxes are restored: %.0f ms)", e.MadeMS)
 	}
 	if e.Error != "" {
-		text = e.Reason + ": " + oneLine(e.Error)
+		about = e.Reason + ": " + text.OneLine(e.Error)
 	}
-	return text
+	return about
 }

@@ -21,7 +21,7 @@ import (
 func (a *app) toolsCommand() *cobra.Command {
 	var from toolsFrom
 	list := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&from.server, "server", "", "of this server only")
+		c.Flags().StringVar(&from.server, "server", "", "only tools of this `SERVER`")
 		c.Args = noArgs
 		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, from) })
 		return c
@@ -29,12 +29,15 @@ func (a *app) toolsCommand() *cobra.Command {
 	c := list(&cobra.Command{
 		Use:   "tools",
 		Short: "List, search and show the tools that programs may call; generate, approve and publish them",
-		Long: "List the tools of the fleet, with their state: local modules, tools that a process of your tenant has\n" +
-			"registered, approved and pending definitions of MCP servers, changed ones, and what is broken. Without a fleet,\n" +
-			"or with --local, the tools are those of the settings' servers directory (execution.servers_dir).",
+		Long: "List the tools of the fleet with their state: local modules, tools that a process of\n" +
+			"your tenant registered, approved, pending and changed definitions of MCP servers, and\n" +
+			"broken modules. Without a fleet, or with --local, the tools are those of the settings'\n" +
+			"servers directory (execution.servers_dir).",
 	})
-	c.PersistentFlags().BoolVar(&from.local, "local", false, "list, search and show the servers directory of the settings, whatever fleet there is")
-	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from), a.toolsShowCommand(&from),
+	c.PersistentFlags().BoolVar(&from.local, "local", false,
+		"use the servers directory of the settings, not the fleet")
+	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from),
+		a.toolsShowCommand(&from),
 		a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand(), a.toolsPublishCommand())
 	return c
 }
@@ -72,13 +75,14 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 	detail := string(client.DetailDescription)
 	c := &cobra.Command{
 		Use:   "search QUERY...",
-		Short: "Search the tools as a task's description does; several queries are searched side by side",
-		Long: "Search the tools as a task's description does: by words, by the fleet's embeddings, and by what your tenant's\n" +
-			"tasks used before. Without a fleet, or with --local, by words alone. Several queries are searched side by side.",
+		Short: "Search the tools as a task's description does",
+		Long: "Search the tools as a task's description does: by words, by the fleet's embeddings, and\n" +
+			"by what your tenant's tasks used before. Without a fleet, or with --local, it searches\n" +
+			"by words only. Each argument is a query.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			if o.Limit < 0 {
-				return usage("--limit %d: at least 1", o.Limit)
+				return usage("--limit %d: want at least 1", o.Limit)
 			}
 			switch o.Detail = client.Detail(detail); o.Detail {
 			case client.DetailName, client.DetailDescription, client.DetailFull:
@@ -96,15 +100,15 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 			return a.print(found, func(w io.Writer) { showFound(w, found, o.Detail == client.DetailFull) })
 		}),
 	}
-	c.Flags().BoolVar(&o.Explain, "explain", false, "say what each tool's place is made of")
+	c.Flags().BoolVar(&o.Explain, "explain", false, "explain the score of each tool")
 	c.Flags().StringVar(&detail, "detail", detail, "name, description or full")
-	c.Flags().IntVar(&o.Limit, "limit", 0, "tools at most")
+	c.Flags().IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of tools")
 	details := []string{string(client.DetailName), string(client.DetailDescription), string(client.DetailFull)}
 	_ = c.RegisterFlagCompletionFunc("detail", cobra.FixedCompletions(details, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// showFound prints the tools, the best first of whatever server; full says how each is called.
+// showFound prints tools, best first; full adds how each is called.
 func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	var all []client.ToolMatch
 	for _, g := range found.Servers {
@@ -121,14 +125,16 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 			}
 		}
 		if why := t.Why; why != nil {
-			row(w, "", "", fmt.Sprintf("words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f, embeddings %.3f: %s",
-				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, why.Dense, strings.Join(why.Terms, ", ")))
+			row(w, "", "", fmt.Sprintf(
+				"words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f, embeddings %.3f: %s",
+				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, why.Dense, strings.Join(why.Terms, ", "),
+			))
 		}
 	}
 	for _, q := range found.Queries {
 		line := fmt.Sprintf("%q: confidence %.2f", q.Query, q.Confidence)
 		if len(q.UnmatchedTerms) > 0 {
-			line += ", no tool knows: " + strings.Join(q.UnmatchedTerms, ", ")
+			line += ", unknown to all tools: " + strings.Join(q.UnmatchedTerms, ", ")
 		}
 		fmt.Fprintln(w, line)
 	}
@@ -141,7 +147,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show SERVER[/TOOL]",
-		Short: "Show one tool: how a program calls it, what it says of itself, and its state; or one server and its tools",
+		Short: "Show a tool, or a server and its tools",
 		Args:  cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			server, name, ok := strings.Cut(args[0], "/")
@@ -162,7 +168,7 @@ func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 	}
 }
 
-// showServer shows what a server says of itself, and its tools.
+// showServer prints a server's description of itself, and its tools.
 func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 	var list client.ToolList
 	err := a.fromTools(ctx, from, func(t toolSource) (err error) {
@@ -171,7 +177,7 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 	})
 	if err != nil {
 		f := *explain(err)
-		if f.hint == unknownHint { // perhaps it is the name of a tool
+		if f.hint == unknownHint { // it may be the name of a tool
 			f.hint = "codefleet tools search " + from.server
 		}
 		return &f
@@ -183,8 +189,8 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 					row(w, line[0], line[1])
 				}
 			}
-			quote(w, "it describes itself", s.Description)
-			quote(w, "it tells those who use it", s.Instructions)
+			quote(w, "its description", s.Description)
+			quote(w, "its instructions", s.Instructions)
 		}
 		for _, t := range list.Tools {
 			row(w, t.ID, t.State, firstSentence(t.Description))
@@ -192,7 +198,7 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 	})
 }
 
-// quote prints a text from outside, so that none of its lines looks like one of ours.
+// quote prints untrusted text so that none of its lines looks like ours.
 func quote(w io.Writer, what, text string) {
 	if text == "" {
 		return
@@ -204,13 +210,14 @@ func quote(w io.Writer, what, text string) {
 }
 
 func showTool(w io.Writer, t client.Tool) {
-	fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\n", t.Import, t.Signature, strings.TrimSpace(cmp.Or(t.Description, "It says nothing of itself.")), t.State)
+	fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\n", t.Import, t.Signature,
+		strings.TrimSpace(cmp.Or(t.Description, "It has no description.")), t.State)
 	if len(t.InputSchema) > 0 {
 		claims := tools.Annotations{}
 		if t.Annotations != nil {
 			claims = tools.Annotations(*t.Annotations)
 		}
-		fmt.Fprintf(w, "says:  %s\n", claims.Effects())
+		fmt.Fprintf(w, "claims: %s\n", claims.Effects())
 	}
 	if t.State != "registered" {
 		fmt.Fprintf(w, "file:  %s\n", t.Path)
@@ -222,7 +229,7 @@ func showTool(w io.Writer, t client.Tool) {
 	showSchema(w, "result", t.OutputSchema)
 }
 
-// showSchema prints what a server says of arguments or results, to be read by people.
+// showSchema prints a schema of arguments or results.
 func showSchema(w io.Writer, what string, schema json.RawMessage) {
 	var b bytes.Buffer
 	if len(schema) > 0 && json.Indent(&b, schema, "", "  ") == nil {
@@ -230,13 +237,13 @@ func showSchema(w io.Writer, what string, schema json.RawMessage) {
 	}
 }
 
-// firstSentence is what fits a line of a list.
-func firstSentence(text string) string {
-	first, _, more := strings.Cut(text, ". ")
+// firstSentence returns the first sentence of a text, in one line of a list.
+func firstSentence(s string) string {
+	first, _, more := strings.Cut(s, ". ")
 	if more {
 		first += "."
 	}
-	return clipTo(100, first)
+	return text.Truncate(text.OneLine(first), 100)
 }
 
 // completeTools completes the id of a tool.

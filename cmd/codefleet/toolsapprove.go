@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -19,7 +20,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "approve [SERVER/TOOL...] | --all",
-		Short: "Show what is new or changed in the definitions of MCP servers' tools, and accept the named ones",
+		Short: "Show new and changed definitions of MCP tools, and accept the named ones",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -42,11 +43,11 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			return a.approve(dir, snap, args, all)
 		}),
 	}
-	c.Flags().BoolVar(&all, "all", false, "accept all that are shown")
+	c.Flags().BoolVar(&all, "all", false, "accept all")
 	return c
 }
 
-// reviewed is one definition that waits for somebody, and what is new about it.
+// reviewed is a definition that waits for approval, with its changes.
 type reviewed struct {
 	Tool     string      `json:"tool"`
 	State    tools.State `json:"state"`
@@ -70,7 +71,8 @@ func (a *app) approve(dir string, snap *tools.Listing, ids []string, all bool) e
 			continue
 		}
 		r := reviewed{
-			Tool: t.ID(), State: t.State, Changes: approvals.Difference(t.Server, t.Definition()), Approved: all || len(ids) > 0,
+			Tool: t.ID(), State: t.State, Approved: all || len(ids) > 0,
+			Changes:   approvals.Difference(t.Server, t.Definition()),
 			Signature: t.Signature, Effects: t.Annotations.Effects(), Description: t.Description,
 		}
 		for _, f := range snap.Warnings {
@@ -112,7 +114,7 @@ func showReviewed(w io.Writer, list []reviewed) {
 			fmt.Fprintf(w, "    %s\n", change)
 		}
 		if r.State == tools.Pending {
-			fmt.Fprintf(w, "    %s\n    the server says: %s\n", r.Signature, r.Effects)
+			fmt.Fprintf(w, "    %s\n    the server claims: %s\n", r.Signature, r.Effects)
 			for _, line := range opening(r.Description) {
 				fmt.Fprintf(w, "    │ %s\n", line)
 			}
@@ -122,19 +124,20 @@ func showReviewed(w io.Writer, list []reviewed) {
 		}
 	}
 	if waiting > 0 {
-		fmt.Fprintf(w, "%d wait. codefleet tools show SERVER/TOOL has the whole of a definition; codefleet tools approve SERVER/TOOL accepts it\n", waiting)
+		fmt.Fprintf(w, "%d pending. See a whole definition with codefleet tools show SERVER/TOOL; accept it "+
+			"with codefleet tools approve SERVER/TOOL\n", waiting)
 	}
 }
 
-// opening is the first lines of a description.
-func opening(text string) []string {
-	const most, width = 4, 200
+// opening returns the first lines of a description.
+func opening(s string) []string {
+	const maxLines, width = 4, 200
 	var out []string
-	for line := range strings.Lines(strings.TrimSpace(text)) {
-		if len(out) == most {
+	for line := range strings.Lines(strings.TrimSpace(s)) {
+		if len(out) == maxLines {
 			return append(out, "…")
 		}
-		out = append(out, clipTo(width, line))
+		out = append(out, text.Truncate(text.OneLine(line), width))
 	}
 	return out
 }

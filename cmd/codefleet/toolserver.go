@@ -13,8 +13,9 @@ import (
 
 func (a *app) toolServerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:       "tool-server NAME",
-		Short:     "Be one of the MCP servers that come with the program, on standard input and output: " + strings.Join(builtin.Names(), ", "),
+		Use: "tool-server NAME",
+		Short: "Serve a built-in MCP server on standard input and output: " +
+			strings.Join(builtin.Names(), ", "),
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: builtin.Names(),
 		RunE: a.do(func(ctx context.Context, args []string) error {
@@ -27,7 +28,7 @@ func (a *app) toolServerCommand() *cobra.Command {
 	}
 }
 
-// nopWriteCloser is standard output, which stays open.
+// nopWriteCloser is a writer that Close leaves open.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }

@@ -14,21 +14,21 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolsFrom says whose tools a command is about.
+// toolsFrom selects the tools that a command is about.
 type toolsFrom struct {
 	local  bool
 	server string
 }
 
-// toolSource is where tools are listed: a fleet, or a directory of this machine.
+// toolSource lists tools: of a fleet, or of a directory of this host.
 type toolSource interface {
 	Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error)
 	SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error)
 	ReadTool(ctx context.Context, server, name string) (client.Tool, error)
 }
 
-// fromTools calls fn with the fleet, or with the servers directory when there is none. A fleet that
-// was not asked for and does not answer (its file is a leftover) is passed over, and that is said.
+// fromTools calls fn with the fleet, or with the servers directory if there is none. A fleet that no flag or
+// variable names and that does not answer left its file behind: it prints a note and uses the directory.
 func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource) error) error {
 	if from.local {
 		return fn(localTools{a})
@@ -50,7 +50,9 @@ func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource)
 	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused || asking || ctx.Err() != nil {
 		return asked(err)
 	}
-	fmt.Fprintf(a.stderr, "the fleet at %s does not answer: these are the tools of the settings' directory\n", found.URL)
+	fmt.Fprintf(a.stderr, "note: the fleet at %s does not answer; these are the tools of the settings' servers "+
+		"directory\n",
+		found.URL)
 	return fn(localTools{a})
 }
 
@@ -80,7 +82,9 @@ func (a localTools) ReadTool(ctx context.Context, server, name string) (client.T
 	return ingest.DescribeTool(t, selection.DetailFull), nil
 }
 
-func (a localTools) SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error) {
+func (a localTools) SearchTools(
+	ctx context.Context, o client.SearchToolsOptions, queries ...string,
+) (client.ToolSearch, error) {
 	snap, err := a.catalogue(ctx)
 	if err != nil {
 		return client.ToolSearch{}, err
@@ -107,9 +111,9 @@ func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	return catalogue.Read(ctx)
 }
 
-const unknownHint = "codefleet tools" // what to type after a name that is no tool or server
+const unknownHint = "codefleet tools" // the hint for an unknown name of a tool or server
 
-// unknown is the error of such a name.
+// unknown returns the error for such a name.
 func unknown(err error) error {
 	if err == nil {
 		return nil

@@ -25,9 +25,10 @@ import (
 func (a *app) toolsGenerateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "generate [SERVER...]",
-		Short: "Ask the MCP servers of the settings for their tools, and write a Python module for each",
-		Long: "Ask the MCP servers of the settings (mcp_servers) for their tools, and write a Python module for each into\n" +
-			"the servers directory. New and changed definitions are refused until `codefleet tools approve`.",
+		Short: "Write Python modules for the tools of the settings' MCP servers",
+		Long: "Write Python modules for the tools of the settings' MCP servers (mcp_servers) into the\n" +
+			"servers directory. Calls of new and changed definitions are refused until `codefleet\n" +
+			"tools approve` accepts them.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -54,14 +55,17 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
-				return &failure{code: errcode.ExitFailed, message: err.Error(), hint: "codefleet config show has the settings (mcp_servers); a command can be started by hand, too"}
+				return &failure{
+					code: errcode.ExitFailed, message: err.Error(),
+					hint: "check mcp_servers with codefleet config show, and start the server's command by hand",
+				}
 			}
 			return nil
 		}),
 	}
 }
 
-// lastWords keeps what servers wrote last to standard error: why they do not start.
+// lastWords keeps the last line that each server wrote to standard error, which often says why it fails.
 type lastWords struct {
 	mu    sync.Mutex
 	lines map[string][]string
@@ -83,12 +87,12 @@ func (w *lastWords) of(server string) string {
 	defer w.mu.Unlock()
 	var b strings.Builder
 	for _, line := range w.lines[server] {
-		b.WriteString("\n  it said: " + clipTo(200, line))
+		b.WriteString("\n  it wrote: " + text.Truncate(text.OneLine(line), 200))
 	}
 	return b.String()
 }
 
-// serversOf are the MCP servers of the settings, or those of them that are named.
+// serversOf returns the MCP servers of the settings with the given names, or all.
 func serversOf(c *config.Config, named []string) ([]string, error) {
 	var all []string
 	for _, s := range c.MCPServers {
@@ -105,7 +109,10 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 		return named, nil
 	}
 	if len(all) == 0 {
-		return nil, &failure{code: errcode.ExitUsage, message: "the settings name no MCP servers", hint: "add them to mcp_servers in config.yaml"}
+		return nil, &failure{
+			code: errcode.ExitUsage, message: "the settings name no MCP servers",
+			hint: "add them to mcp_servers in config.yaml",
+		}
 	}
 	return all, nil
 }
@@ -131,9 +138,10 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
-		fmt.Fprintf(a.stderr, "%s says something else of itself than before, by which its tools are found: codefleet tools show %[1]s\n", server)
+		fmt.Fprintf(a.stderr, "%s changed its description, by which its tools are found: codefleet tools show "+
+			"%[1]s\n", server)
 	}
-	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; codefleet tools approve shows what is new\n",
+	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",
 		server, len(p.Index.Tools), len(changed), filepath.Join(dir, p.Dir))
 	return nil
 }

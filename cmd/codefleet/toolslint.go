@@ -12,14 +12,15 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolsLintCommand asks for every tool by its own words.
+// toolsLintCommand searches every tool by its own description.
 func (a *app) toolsLintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint",
-		Short: "Name the tools that their own description does not find",
-		Long: "Ask for every tool of the settings' servers directory by the first sentence of its own description, and name\n" +
-			"those that do not come back among the first five, with the tools that do: a task that says it in these words\n" +
-			"would not find them either. Tools without a description are named too. Exit code 1 when there are any.",
+		Short: "List tools that a search for their own description does not find",
+		Long: "Search every tool of the settings' servers directory by the first sentence of its\n" +
+			"description, and list those that are not among the first five results, with the tools\n" +
+			"that are: a task in these words would not find them either. Tools without a description\n" +
+			"are listed, too. The exit code is 1 if there are any.",
 		Args: noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			snap, err := a.catalogue(ctx)
@@ -41,8 +42,9 @@ func (a *app) toolsLintCommand() *cobra.Command {
 				return err
 			}
 			return &failure{
-				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
-				hint: "say in the first sentence of each description what only this tool does",
+				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found),
+					index.Len()),
+				hint: "describe in the first sentence what only this tool does",
 			}
 		}),
 	}

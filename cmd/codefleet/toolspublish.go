@@ -24,12 +24,13 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 	var version string
 	c := &cobra.Command{
 		Use:   "publish",
-		Short: "Store the tools of the servers directory in the fleet's bucket, as the version that new tasks use",
-		Long: "Store the tools of the settings' servers directory (modules, definitions, approvals) as one immutable version\n" +
-			"in the fleet's bucket (s3.* of the settings, or that of --fleet FILE or of this machine's fleet), and make it the\n" +
-			"one that new tasks use. Workers and ingest processes whose settings name no execution.servers_dir fetch it\n" +
-			"within seconds; they need no files. `codefleet up` goes on with its own directory. Tasks that have begun keep their version.",
-		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   go back to a version of before",
+		Short: "Publish the tools of the servers directory as a catalogue version",
+		Long: "Publish the tools of the settings' servers directory (modules, definitions, approvals)\n" +
+			"as an immutable catalogue version in the fleet's bucket (s3.* of the settings, or that\n" +
+			"of --fleet FILE or of this host's fleet). New tasks use it; tasks that have begun keep\n" +
+			"their version. Workers and ingest processes without execution.servers_dir fetch it\n" +
+			"within seconds. `codefleet up` keeps using its own directory.",
+		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   return to an earlier version",
 		Args:    noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			c, err := a.loadFleet()
@@ -39,26 +40,33 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			out, broken, err := publish(ctx, c, version)
 			switch {
 			case errors.Is(err, errNoBucket):
-				return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml"}
+				return &failure{
+					code: errcode.ExitUsage, message: err.Error(),
+					hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml",
+				}
 			case errors.Is(err, fs.ErrNotExist) && version != "":
-				return &failure{code: errcode.ExitUsage, message: "no version " + version + " was published"}
+				return &failure{code: errcode.ExitUsage, message: "there is no published version " + version + ""}
 			case err != nil:
-				return &failure{code: errcode.ExitUnreachable, message: "publish the tools", err: err, hint: "does the bucket answer? see `codefleet doctor`"}
+				return &failure{
+					code: errcode.ExitUnreachable, message: "publish the tools", err: err,
+					hint: "check the bucket with `codefleet doctor`",
+				}
 			}
 			for _, b := range broken {
 				fmt.Fprintln(a.stderr, "left out:", b)
 			}
 			if n := out.Tools - out.Usable; n > 0 {
-				fmt.Fprintf(a.stderr, "%d tools wait for approval, and are refused when they are called: codefleet tools approve\n", n)
+				fmt.Fprintf(a.stderr, "%d tools wait for approval, until then their calls are refused: "+
+					"codefleet tools approve\n", n)
 			}
 			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %d tools\n", out.Version, out.Tools) })
 		}),
 	}
-	c.Flags().StringVar(&version, "version", "", "make this version, which was published before, the current one")
+	c.Flags().StringVar(&version, "version", "", "make this published `VERSION` the current one")
 	return c
 }
 
-// published is what `tools publish` did.
+// published is the output of `codefleet tools publish`.
 type published struct {
 	Version string `json:"version"`
 	Tools   int    `json:"tools"`
@@ -91,8 +99,7 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 
 var errNoBucket = errors.New("the settings name no bucket")
 
-// publishLocal stores the catalogue of the settings' servers directory as a version, and makes it the
-// one of new tasks.
+// publishLocal publishes the catalogue of the settings' servers directory as the current version.
 func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Listing, error) {
 	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
@@ -105,8 +112,8 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	return v.ID, snap, tools.Publish(ctx, bucket, v)
 }
 
-// loadFleet reads the configuration, with the addresses and credentials of the fleet.json that was
-// named on top. Where none was named and the settings know no bucket, it is that of this machine's fleet.
+// loadFleet reads the configuration, overlaid with the addresses and credentials of the given fleet.json.
+// Without one, and without a bucket in the settings, it uses that of this host's fleet.
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {

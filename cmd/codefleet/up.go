@@ -17,24 +17,25 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// flushTime bounds the sending of the last spans.
+// flushTime is the limit for sending the last spans.
 const flushTime = 5 * time.Second
 
-// upFlags are flags of `up` and the settings that they stand for.
+// upFlags are the flags of `codefleet up` that override settings.
 var upFlags = []struct{ flag, key, help string }{
 	{"data", "data", "data `DIRECTORY`"},
 	{"http", "http.addr", "`ADDRESS` of the HTTP interface (default 127.0.0.1:8787)"},
 	{"nats", "nats.addr", "`ADDRESS` of the queue (default 127.0.0.1:4222)"},
 	{"s3", "s3.addr", "`ADDRESS` of the object store (default 127.0.0.1:9000)"},
-	{"workspace", "execution.workspace_dir", "`DIRECTORY` kept in step with the workspace of the tenant default"},
+	{"workspace", "execution.workspace_dir", "`DIRECTORY` to keep equal to the workspace of the tenant default"},
 }
 
 func (a *app) upCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole fleet on this machine: queue, object store, HTTP interface and a worker",
-		Long: "Run a whole fleet on this machine, in one process tree. Prints the addresses, then `ready`; runs until\n" +
-			"SIGINT or SIGTERM. Running tasks may finish first (worker.drain); a second signal ends it at once.",
+		Long: "Run a whole fleet on this machine, in one process tree. It prints the addresses, then\n" +
+			"`ready`, and runs until SIGINT or SIGTERM. Running tasks may finish first\n" +
+			"(worker.drain); a second signal ends it at once.",
 		Args: noArgs,
 	}
 	for _, f := range upFlags {
@@ -44,18 +45,20 @@ func (a *app) upCommand() *cobra.Command {
 	return c
 }
 
-// settingsOf are the settings that the user gave as flags.
+// settingsOf returns the settings that were given as flags.
 func settingsOf(flags *pflag.FlagSet) []config.Flag {
 	var list []config.Flag
 	for _, f := range upFlags {
 		if flags.Changed(f.flag) {
-			list = append(list, config.Flag{Key: f.key, Value: flags.Lookup(f.flag).Value.String(), Name: "--" + f.flag})
+			list = append(list, config.Flag{
+				Key: f.key, Value: flags.Lookup(f.flag).Value.String(), Name: "--" + f.flag,
+			})
 		}
 	}
 	return list
 }
 
-// addresses is what `up -o json` prints when the fleet is ready. The credentials are in the file.
+// addresses is what `codefleet up -o json` prints when the fleet is ready. The credentials are in the file.
 type addresses struct {
 	HTTP  string `json:"http"`
 	NATS  string `json:"nats"`
@@ -87,7 +90,8 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(a.stderr, "stopping; running tasks may take", c.Worker.Drain, "to finish (a second signal ends them)")
+		fmt.Fprintln(a.stderr, "stopping; running tasks have", c.Worker.Drain,
+			"to finish (a second signal ends them)")
 	case <-f.Done():
 	}
 	if err := f.Close(); err != nil {
@@ -101,7 +105,7 @@ func showAddresses(w io.Writer, a addresses, took time.Duration) {
 	row(w, "nats", a.NATS)
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)
-	row(w, "fleet", a.Fleet, "(credentials; other terminals find the fleet by it)")
+	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet by it)")
 	row(w, "ready after "+short(took))
 	row(w, "ready")
 }
@@ -112,7 +116,8 @@ func cannotStart(ctx context.Context, err error) error {
 	}
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {
-		f.code, f.hint = errcode.ExitUsage, "codefleet tasks  (it uses the fleet that runs there), or codefleet up --data DIR"
+		f.code, f.hint = errcode.ExitUsage,
+			"use the fleet that is running, as in codefleet tasks, or start another with codefleet up --data DIR"
 	}
 	return f
 }

@@ -31,10 +31,14 @@ func serveWiki(ctx context.Context, file string) error {
 	if err := json.Unmarshal(data, &wiki); err != nil {
 		return err
 	}
-	s := mcp.NewServer(&mcp.Implementation{Name: "wiki", Title: wiki.Title, Version: "1"}, &mcp.ServerOptions{Instructions: wiki.Instructions})
+	s := mcp.NewServer(&mcp.Implementation{
+		Name: "wiki", Title: wiki.Title, Version: "1",
+	}, &mcp.ServerOptions{Instructions: wiki.Instructions})
 	for _, t := range wiki.Tools {
 		s.AddTool(t, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: t.Name + " " + string(r.Params.Arguments)}}}, nil
+			return &mcp.CallToolResult{
+				Content: []mcp.Content{&mcp.TextContent{Text: t.Name + " " + string(r.Params.Arguments)}},
+			}, nil
 		})
 	}
 	return s.Run(ctx, &mcp.StdioTransport{})

@@ -20,19 +20,25 @@ import (
 func (a *app) workspaceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workspace",
-		Short: "The files that tasks work on: history, and exchange with directories here",
-		Long: "The files that tasks work on. Each task that changes a file makes a new generation of its workspace, and so\n" +
-			"do changes from here. A version is named by its generation, or by a pin.",
+		Short: "Show, change and restore the files that tasks work on",
+		Long: "Show, change and restore the files that tasks work on. Each task that changes files\n" +
+			"makes a new generation of its workspace, and so does each change by a command. A version\n" +
+			"is named by its generation or by a pin.",
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.wsListCommand(), a.wsLogCommand(), a.wsDiffCommand(), a.wsRestoreCommand(), a.wsForkCommand(), a.wsLsCommand(),
-		a.wsCatCommand(), a.wsPullCommand(), a.wsPushCommand(), a.wsCheckCommand(), a.wsRepairCommand(), a.wsMirrorCommand(), a.wsRmCommand(), a.wsPinCommand())
+	c.AddCommand(
+		a.wsListCommand(), a.wsLogCommand(), a.wsDiffCommand(), a.wsRestoreCommand(), a.wsForkCommand(),
+		a.wsLsCommand(), a.wsCatCommand(), a.wsPullCommand(), a.wsPushCommand(), a.wsRmCommand(),
+		a.wsPinCommand(), a.wsCheckCommand(), a.wsRepairCommand(), a.wsMirrorCommand(),
+	)
 	return c
 }
 
-// wsVerb makes a verb of one workspace, with its flag.
-func (a *app) wsVerb(c *cobra.Command, fn func(ctx context.Context, w *client.Workspace, args []string) error) *cobra.Command {
+// wsVerb returns a command about one workspace, with its flag.
+func (a *app) wsVerb(c *cobra.Command,
+	fn func(ctx context.Context, w *client.Workspace, args []string) error,
+) *cobra.Command {
 	var name string
 	c.RunE = a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 		return explainConflict(fn(ctx, c.Workspace(name), args))
@@ -48,18 +54,22 @@ func (a *app) workspaceFlag(c *cobra.Command, name *string) {
 
 // completeWorkspaces completes --workspace.
 func (a *app) completeWorkspaces(c *cobra.Command) {
-	_ = c.RegisterFlagCompletionFunc("workspace", a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
-		list, _ := c.Workspaces(ctx)
-		var names []cobra.Completion
-		for _, w := range list {
-			names = append(names, cobra.CompletionWithDesc(w.Name, fmt.Sprintf("generation %d, %d files", w.Generation, w.Files)))
-		}
-		return names
-	}))
+	_ = c.RegisterFlagCompletionFunc("workspace",
+		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+			list, _ := c.Workspaces(ctx)
+			var names []cobra.Completion
+			for _, w := range list {
+				names = append(names, cobra.CompletionWithDesc(w.Name,
+					fmt.Sprintf("generation %d, %d files", w.Generation, w.Files)))
+			}
+			return names
+		}))
 }
 
-// complete asks the fleet, for a moment, what could come next.
-func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []string) []cobra.Completion) cobra.CompletionFunc {
+// complete returns a completion that asks the fleet, for a second at most.
+func (a *app) complete(ask func(ctx context.Context, c *client.Client,
+	args []string) []cobra.Completion,
+) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()
@@ -74,28 +84,29 @@ func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []st
 	}
 }
 
-// workspaceOf is the workspace that the flags of a command name, for completion.
+// workspaceOf returns the workspace that the flags of a command name, for completion.
 func workspaceOf(cmd *cobra.Command, c *client.Client) *client.Workspace {
 	name, _ := cmd.Flags().GetString("workspace")
 	return c.Workspace(name)
 }
 
-// completeVersions completes generations and pins, for at most so many words.
+// completeVersions completes up to n arguments with generations and pins.
 func (a *app) completeVersions(cmd *cobra.Command, words int) {
 	cmd.ValidArgsFunction = a.complete(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		if len(args) >= words {
 			return nil
 		}
-		const shown = 30
+		const limit = 30
 		w := workspaceOf(cmd, c)
 		var list []cobra.Completion
 		pins, _ := w.Pins(ctx)
 		for _, p := range pins {
 			list = append(list, cobra.CompletionWithDesc(p.Name, fmt.Sprintf("generation %d", p.Generation)))
 		}
-		log, _ := w.Log(ctx, shown)
+		log, _ := w.Log(ctx, limit)
 		for _, v := range log {
-			list = append(list, cobra.CompletionWithDesc(strconv.FormatInt(v.Generation, 10), short(time.Since(v.Time))+" ago, "+whose(v)))
+			list = append(list, cobra.CompletionWithDesc(strconv.FormatInt(v.Generation, 10),
+				short(time.Since(v.Time))+" ago, "+whose(v)))
 		}
 		return list
 	})
@@ -104,10 +115,10 @@ func (a *app) completeVersions(cmd *cobra.Command, words int) {
 // completeFiles completes paths of the newest version.
 func (a *app) completeFiles(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
-		const shown = 500
+		const limit = 500
 		files, _, _ := workspaceOf(cmd, c).Files(ctx, "", "")
 		var list []cobra.Completion
-		for _, f := range files[:min(len(files), shown)] {
+		for _, f := range files[:min(len(files), limit)] {
 			list = append(list, f.Path)
 		}
 		return list
@@ -134,17 +145,20 @@ func (a *app) wsListCommand() *cobra.Command {
 	}
 }
 
-// refusedAs returns a refusal with the given HTTP status.
+// refusedAs returns the APIError in err if it has the HTTP status.
 func refusedAs(err error, status int) (*client.APIError, bool) {
 	e, ok := errors.AsType[*client.APIError](err)
 	return e, ok && e.Status == status
 }
 
-// explainConflict says which files a conflict is about, and what to type.
+// explainConflict adds the files and a hint to a conflict.
 func explainConflict(err error) error {
 	e, ok := refusedAs(err, http.StatusConflict)
 	if !ok || e.Code != errcode.Conflict {
 		return err
 	}
-	return &failure{code: errcode.ExitRefused, message: "changed by others meanwhile: " + few(e.Paths, len(e.Paths)), hint: "codefleet workspace log, and then the same again"}
+	return &failure{
+		code: errcode.ExitRefused, message: "changed meanwhile: " + few(e.Paths, len(e.Paths)),
+		hint: "see codefleet workspace log, then run the command again",
+	}
 }

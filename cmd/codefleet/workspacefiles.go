@@ -33,11 +33,11 @@ func (a *app) wsLsCommand() *cobra.Command {
 			})
 		}
 		if len(files) == 0 && a.output == "text" {
-			fmt.Fprintln(a.stderr, "note: nothing there (codefleet workspace list)")
+			fmt.Fprintln(a.stderr, "note: no files (codefleet workspace list)")
 		}
 		return a.print(orEmpty(files), func(w io.Writer) {
 			for _, f := range files {
-				at := "-" // of a directory or link
+				at := "-" // of a directory or symbolic link
 				if f.Kind == "file" {
 					at = f.Time.Local().Format(time.DateTime)
 				}
@@ -45,8 +45,8 @@ func (a *app) wsLsCommand() *cobra.Command {
 			}
 		})
 	})
-	c.Flags().StringVarP(&version, "generation", "g", "", "a `VERSION` other than the newest")
-	c.Flags().BoolVarP(&all, "recursive", "r", false, "with all directories below")
+	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION` (default: the newest)")
+	c.Flags().BoolVarP(&all, "recursive", "r", false, "list directories recursively")
 	a.completeFiles(c)
 	return c
 }
@@ -66,7 +66,7 @@ func modeText(f client.WorkspaceFile) string {
 	return kind + string(text)
 }
 
-// nameText is a path of a listing.
+// nameText formats a path of a listing.
 func nameText(f client.WorkspaceFile) string {
 	name := f.Path
 	switch f.Kind {
@@ -75,7 +75,7 @@ func nameText(f client.WorkspaceFile) string {
 	case "link":
 		name += " -> " + f.Target
 	}
-	return visible(name)
+	return printable(name)
 }
 
 func (a *app) wsCatCommand() *cobra.Command {
@@ -92,7 +92,7 @@ func (a *app) wsCatCommand() *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().StringVarP(&version, "generation", "g", "", "a `VERSION` other than the newest")
+	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION` (default: the newest)")
 	a.completeFiles(c)
 	return c
 }

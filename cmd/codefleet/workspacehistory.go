@@ -17,11 +17,11 @@ func (a *app) wsLogCommand() *cobra.Command {
 	var limit int
 	c := a.wsVerb(&cobra.Command{
 		Use:   "log",
-		Short: "List the commits of a workspace, the newest first",
+		Short: "List the commits of a workspace, newest first",
 		Args:  noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		if limit < 1 {
-			return usage("--limit %d: at least 1", limit)
+			return usage("--limit %d: want at least 1", limit)
 		}
 		log, err := ws.Log(ctx, limit)
 		if err != nil {
@@ -34,14 +34,14 @@ func (a *app) wsLogCommand() *cobra.Command {
 			}
 		})
 	})
-	c.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
 	return c
 }
 
 func (a *app) wsDiffCommand() *cobra.Command {
 	c := a.wsVerb(&cobra.Command{
 		Use:     "diff A [B]",
-		Short:   "Show which paths differ between two versions; without B, the newest",
+		Short:   "List the paths that differ between two versions (default for B: the newest)",
 		Example: "  codefleet workspace diff 3 7\n  codefleet workspace diff before-upgrade",
 		Args:    cobra.RangeArgs(1, 2),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
@@ -67,7 +67,7 @@ func (a *app) wsRestoreCommand() *cobra.Command {
 	var message string
 	c := a.wsVerb(&cobra.Command{
 		Use:   "restore VERSION",
-		Short: "Make an older version the newest again; what came between stays in the history",
+		Short: "Commit an older version again; the history stays",
 		Args:  cobra.ExactArgs(1),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		done, err := ws.Restore(ctx, args[0], message)
@@ -76,7 +76,7 @@ func (a *app) wsRestoreCommand() *cobra.Command {
 		}
 		return a.showCommit(ws, done)
 	})
-	c.Flags().StringVarP(&message, "message", "m", "", "what the log says")
+	c.Flags().StringVarP(&message, "message", "m", "", "`MESSAGE` of the commit")
 	a.completeVersions(c, 1)
 	return c
 }
@@ -85,18 +85,21 @@ func (a *app) wsForkCommand() *cobra.Command {
 	var to string
 	c := a.wsVerb(&cobra.Command{
 		Use:   "fork [VERSION] --to NAME",
-		Short: "Begin another workspace with a version of this one; nothing is copied",
+		Short: "Create a workspace from a version of this one, without copying data",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		if to == "" {
-			return &failure{code: errcode.ExitUsage, message: "fork: --to is missing, the name of the new workspace", hint: "codefleet workspace fork --to NAME"}
+			return &failure{
+				code: errcode.ExitUsage, message: "fork: --to is missing: the name of the new workspace",
+				hint: "codefleet workspace fork --to NAME",
+			}
 		}
 		done, err := ws.Fork(ctx, first(args), to)
 		if err != nil {
 			return err
 		}
 		return a.print(done, func(w io.Writer) {
-			fmt.Fprintf(w, "%s begins with %d paths; run tasks there with --workspace %s\n", to, done.Total, to)
+			fmt.Fprintf(w, "%s has %d paths; run tasks there with --workspace %s\n", to, done.Total, to)
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "`NAME` of the new workspace")
@@ -104,7 +107,7 @@ func (a *app) wsForkCommand() *cobra.Command {
 	return c
 }
 
-// whose says what made a commit.
+// whose returns the author of a commit.
 func whose(c client.Commit) string {
 	if c.TaskID != "" {
 		return "task " + c.TaskID
@@ -112,12 +115,12 @@ func whose(c client.Commit) string {
 	return c.Message
 }
 
-// few is a list of paths that fits in a line.
+// few formats a list of paths in one line.
 func few(paths []string, total int) string {
-	const shown = 3
+	const limit = 3
 	var names []string
-	for _, p := range paths[:min(len(paths), shown)] {
-		names = append(names, visible(p))
+	for _, p := range paths[:min(len(paths), limit)] {
+		names = append(names, printable(p))
 	}
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {
@@ -126,11 +129,11 @@ func few(paths []string, total int) string {
 	return text
 }
 
-// showCommit says what a change from here did.
+// showCommit prints the commit of a command.
 func (a *app) showCommit(ws *client.Workspace, c client.Commit) error {
 	return a.print(c, func(w io.Writer) {
 		if c.NoChange {
-			fmt.Fprintf(w, "nothing to change: %s is at generation %d\n", ws.Name(), c.Generation)
+			fmt.Fprintf(w, "nothing changed: %s is at generation %d\n", ws.Name(), c.Generation)
 			return
 		}
 		fmt.Fprintf(w, "generation %d of %s: %s\n", c.Generation, ws.Name(), few(c.Changed, c.Total))

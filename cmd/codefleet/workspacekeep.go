@@ -17,15 +17,18 @@ func (a *app) wsRmCommand() *cobra.Command {
 	c := a.wsVerb(&cobra.Command{
 		Use:   "rm PATH… | --all",
 		Short: "Remove files, or with --all the whole workspace with its history",
-		Long: "Remove files or directories from the newest version; older versions keep them. With --all the whole workspace\n" +
-			"goes, with its history: that cannot be undone, and needs --yes.",
+		Long: "Remove files or directories from the newest version; older versions keep them. --all\n" +
+			"removes the whole workspace with its history: this cannot be undone, and needs --yes.",
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		switch {
 		case all == (len(args) > 0):
-			return &failure{code: errcode.ExitUsage, message: "rm: either paths, or --all for the whole workspace", hint: "codefleet workspace rm --help"}
+			return &failure{
+				code: errcode.ExitUsage, message: "rm: want either paths, or --all for the whole workspace",
+				hint: "codefleet workspace rm --help",
+			}
 		case all && !yes:
 			return &failure{
-				code: errcode.ExitUsage, message: "the workspace " + ws.Name() + " would be gone with its history",
+				code: errcode.ExitUsage, message: "this would remove the workspace " + ws.Name() + " with its history",
 				hint: "codefleet workspace rm --workspace " + ws.Name() + " --all --yes",
 			}
 		case all:
@@ -47,8 +50,8 @@ func (a *app) wsRmCommand() *cobra.Command {
 		}
 		return a.showCommit(ws, done)
 	})
-	c.Flags().BoolVar(&all, "all", false, "the whole workspace")
-	c.Flags().BoolVar(&yes, "yes", false, "with --all: do it")
+	c.Flags().BoolVar(&all, "all", false, "remove the whole workspace")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")
 	a.completeFiles(c)
 	return c
 }
@@ -57,14 +60,14 @@ func (a *app) wsPinCommand() *cobra.Command {
 	var remove bool
 	c := a.wsVerb(&cobra.Command{
 		Use:   "pin [NAME [VERSION]]",
-		Short: "Keep a version for good under a name; without a name, list the pins",
-		Example: "  codefleet workspace pin before-upgrade         the newest\n" +
+		Short: "Keep a version under a name until the pin is removed; without a name, list the pins",
+		Example: "  codefleet workspace pin before-upgrade         keep the newest version\n" +
 			"  codefleet workspace pin release 12\n  codefleet workspace pin --remove release",
 		Args: cobra.MaximumNArgs(2),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		switch {
 		case len(args) == 0 && remove:
-			return usage("--remove: which pin?")
+			return usage("--remove: want the name of a pin")
 		case remove:
 			return a.unpin(ctx, ws, args[0])
 		case len(args) == 0:
@@ -85,11 +88,11 @@ func (a *app) wsPinCommand() *cobra.Command {
 		}
 		return a.print(p, func(w io.Writer) { fmt.Fprintf(w, "generation %d is kept as %s\n", p.Generation, p.Name) })
 	})
-	c.Flags().BoolVar(&remove, "remove", false, "let go of the pin")
+	c.Flags().BoolVar(&remove, "remove", false, "remove the pin")
 	return c
 }
 
-// unpin lets go of a pin that is there: letting go of another is a slip of the keys.
+// unpin removes a pin, and fails if there is none of this name: it was probably mistyped.
 func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) error {
 	pins, err := ws.Pins(ctx)
 	if err != nil {
@@ -97,10 +100,16 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 	}
 	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
 	if i < 0 {
-		return &failure{code: errcode.ExitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name), hint: "codefleet workspace pin --workspace " + ws.Name()}
+		return &failure{
+			code: errcode.ExitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name),
+			hint: "codefleet workspace pin --workspace " + ws.Name(),
+		}
 	}
 	if err := ws.Unpin(ctx, name); err != nil {
 		return err
 	}
-	return a.print(pins[i], func(w io.Writer) { fmt.Fprintf(w, "%s no longer keeps generation %d\n", name, pins[i].Generation) })
+	return a.print(pins[i], func(w io.Writer) {
+		fmt.Fprintf(w, "%s no longer keeps generation %d\n", name,
+			pins[i].Generation)
+	})
 }

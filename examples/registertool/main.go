@@ -69,8 +69,12 @@ func run(ctx context.Context) error {
 	defer c.Close()
 	reads := client.ToolAnnotations{ReadOnly: true}
 	tools, err := c.RegisterTools(ctx, client.RegisterOptions{}, "crm",
-		client.NewTool(client.ToolInfo{Name: "find_customer", Description: "Find a customer by name.", Annotations: reads}, findCustomer),
-		client.NewTool(client.ToolInfo{Name: "count_customers", Description: "Count the customers.", Annotations: reads}, countCustomers),
+		client.NewTool(client.ToolInfo{
+			Name: "find_customer", Description: "Find a customer by name.", Annotations: reads,
+		}, findCustomer),
+		client.NewTool(client.ToolInfo{
+			Name: "count_customers", Description: "Count the customers.", Annotations: reads,
+		}, countCustomers),
 	)
 	if err != nil {
 		return err

@@ -46,16 +46,29 @@ var imports = map[string][]string{
 	"internal/state/ignore":             nil,
 	"internal/state/format":             {"internal/objects"},
 	"internal/state/content":            {"internal/objects", "internal/state/format"},
-	"internal/state/tree":               {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore"},
-	"internal/state/repo":               {"internal/objects", "internal/state/content", "internal/state/format"},
+	"internal/state/tree": {
+		"internal/objects", "internal/state/content", "internal/state/format",
+		"internal/state/ignore",
+	},
+	"internal/state/repo": {"internal/objects", "internal/state/content", "internal/state/format"},
 	"internal/state": {
-		"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore", "internal/state/repo",
+		"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore",
+		"internal/state/repo",
 		"internal/state/tree",
 	},
-	"internal/state/history":     {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/repo"},
-	"internal/state/maintenance": {"internal/objects", "internal/state/format", "internal/state/history", "internal/state/repo"},
-	"internal/state/mirror":      {"internal/objects", "internal/state/content", "internal/state/format", "internal/state/repo"},
-	"internal/state/statetest":   {"internal/objects", "internal/state", "internal/state/..."},
+	"internal/state/history": {
+		"internal/objects", "internal/state/content", "internal/state/format",
+		"internal/state/repo",
+	},
+	"internal/state/maintenance": {
+		"internal/objects", "internal/state/format", "internal/state/history",
+		"internal/state/repo",
+	},
+	"internal/state/mirror": {
+		"internal/objects", "internal/state/content", "internal/state/format",
+		"internal/state/repo",
+	},
+	"internal/state/statetest": {"internal/objects", "internal/state", "internal/state/..."},
 
 	"internal/tools":            {"servers", "internal/objects"},
 	"internal/tools/mcp":        {"internal/tools"},
@@ -66,7 +79,10 @@ var imports = map[string][]string{
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only
 
 	// Selection of tools, and the writers of programs.
-	"internal/selection":       {"internal/tools", "internal/openai", "internal/selection/text", "internal/selection/gloss"},
+	"internal/selection": {
+		"internal/tools", "internal/openai", "internal/selection/text",
+		"internal/selection/gloss",
+	},
 	"internal/selection/text":  nil,
 	"internal/selection/gloss": nil,
 	"internal/codegen":         {"internal/openai"},
@@ -85,12 +101,26 @@ var imports = map[string][]string{
 	"internal/config":   {"internal/allowlist", "internal/executor/drivers"}, // for cmd, and what wires a whole process
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
-	"internal/pipeline": {"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...", "internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules", "internal/executor", "internal/executor/drivers", "internal/state", "internal/egress", "internal/allowlist"},
+	"internal/pipeline": {
+		"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
+		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
+		"internal/executor", "internal/executor/drivers", "internal/state", "internal/egress",
+		"internal/allowlist",
+	},
 
-	"internal/toolsearch": {"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection", "internal/codegen", "internal/codegen/rules"},
-	"internal/toolbox":    {"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools", "internal/selection", "internal/toolsearch"},
+	"internal/toolsearch": {
+		"internal/jobs", "internal/tools", "internal/tools/broker", "internal/selection",
+		"internal/codegen", "internal/codegen/rules",
+	},
+	"internal/toolbox": {
+		"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools",
+		"internal/selection", "internal/toolsearch",
+	},
 
-	"internal/environments": {"internal/config", "internal/objects", "internal/executor", "internal/image", "internal/pylayer"},
+	"internal/environments": {
+		"internal/config", "internal/objects", "internal/executor", "internal/image",
+		"internal/pylayer",
+	},
 
 	"internal/telemetry": nil,
 	"internal/embedded":  nil,
@@ -100,36 +130,57 @@ var imports = map[string][]string{
 	"internal/sourcetest": nil, // for tests that read the source
 
 	// The edges, which turn settings and requests into values.
-	"internal/ingest/ingesttest": {"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest", "internal/embedded", "internal/state", "internal/state/mem"},
+	"internal/ingest/ingesttest": {
+		"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest",
+		"internal/embedded", "internal/state", "internal/state/mem",
+	},
 
-	"internal/ingest":          {"schemas", "internal/jobs", "internal/apierror", "internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection"},
+	"internal/ingest": {
+		"schemas", "internal/jobs", "internal/apierror", "internal/objects",
+		"internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror",
+		"internal/statedoc", "internal/tools", "internal/selection",
+	},
 	"internal/bridge":          {"client"},
 	"internal/bridge/fixtures": {"internal/bridge"},
 	"internal/assembly": {
-		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress", "internal/environments",
+		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
+		"internal/environments",
 		"internal/executor", "internal/executor/drivers", "internal/ingest", "internal/jobs", "internal/pipeline",
 		"internal/pluginhost", "internal/state",
 		"internal/telemetry", "internal/worker",
 	},
-	"internal/assembly/queue":   {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},
-	"internal/assembly/storage": {"schemas", "internal/assembly/queue", "internal/config", "internal/executor", "internal/jobs", "internal/objects", "internal/state/...", "internal/state", "internal/telemetry"},
+	"internal/assembly/queue": {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},
+	"internal/assembly/storage": {
+		"schemas", "internal/assembly/queue", "internal/config", "internal/executor",
+		"internal/jobs", "internal/objects", "internal/state/...", "internal/state", "internal/telemetry",
+	},
 	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
 	"internal/assembly/models":  {"internal/config", "internal/codegen", "internal/selection", "internal/toolsearch"},
 	"internal/assembly/tooling": {
 		"internal/assembly/models", "internal/config", "internal/executor", "internal/objects", "internal/pipeline",
 		"internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
 	},
-	"internal/process": {"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config", "internal/jobs", "internal/telemetry", "internal/worker"},
-	"internal/worker":  {"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir", "internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch"},
-	"internal/up":      {"schemas", "client", "internal/..."},
-	"internal/bench":   {"schemas", "client", "internal/..."},
+	"internal/process": {
+		"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config",
+		"internal/jobs", "internal/telemetry", "internal/worker",
+	},
+	"internal/worker": {
+		"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir",
+		"internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/state/history",
+		"internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch",
+	},
+	"internal/up":    {"schemas", "client", "internal/..."},
+	"internal/bench": {"schemas", "client", "internal/..."},
 
 	"internal/faulttest": {"schemas", "client", "internal/..."},
 	"internal/up/uptest": {"client", "internal/assembly", "internal/config", "internal/telemetry", "internal/up"},
 
 	"internal/pluginhost": {"schemas", "plugin"},
 
-	"client":            {"schemas", "internal/jobs", "internal/apierror", "internal/dirsync", "internal/tools", "internal/sse"},
+	"client": {
+		"schemas", "internal/jobs", "internal/apierror", "internal/dirsync", "internal/tools",
+		"internal/sse",
+	},
 	"plugin":            {"schemas"},
 	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
 
@@ -141,24 +192,34 @@ var imports = map[string][]string{
 // homes are the heavy modules, each with the only packages that may import it. A pattern that ends
 // in /... matches the module and what is below. The API of OpenTelemetry is free to all.
 var homes = map[string][]string{
-	"github.com/nats-io/nats.go/...":                            {"internal/jobs", "internal/embedded"},
-	"github.com/nats-io/nats-server/...":                        {"internal/embedded"},
-	"github.com/minio/minio-go/...":                             {"internal/state/s3"},
-	"github.com/gofiber/fiber/...":                              {"internal/embedded"},
-	"github.com/versity/versitygw/...":                          {"internal/embedded"},
-	"github.com/modelcontextprotocol/go-sdk/...":                {"internal/tools/mcp", "internal/tools/builtin", "internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "internal/bridge/fixtures", "test/bench"},
-	"github.com/google/jsonschema-go/...":                       {"client", "internal/tools/builtin", "internal/bridge", "internal/bridge/fixtures"},
-	"gonum.org/v1/gonum/...":                                    {"test/glossgen"},
-	"github.com/openai/openai-go/...":                           {"internal/openai"},
-	"github.com/tiktoken-go/tokenizer/...":                      {"internal/codegen"},
-	"go.opentelemetry.io/otel/sdk/...":                          {"internal/telemetry"},
-	"go.opentelemetry.io/otel/exporters/...":                    {"internal/telemetry"},
-	"github.com/prometheus/client_golang/...":                   {"internal/telemetry"},
-	"github.com/opencontainers/image-spec/...":                  {"internal/image"},
-	"go.yaml.in/yaml/...":                                       {"internal/config", "internal/statedoc"},
-	"github.com/joho/godotenv":                                  {"internal/config"},
-	"github.com/spf13/cobra":                                    {"cmd/codefleet"},
-	"github.com/santhosh-tekuri/jsonschema/...":                 {"schemas", "internal/tools/broker", "internal/tools/pygen"},
+	"github.com/nats-io/nats.go/...":     {"internal/jobs", "internal/embedded"},
+	"github.com/nats-io/nats-server/...": {"internal/embedded"},
+	"github.com/minio/minio-go/...":      {"internal/state/s3"},
+	"github.com/gofiber/fiber/...":       {"internal/embedded"},
+	"github.com/versity/versitygw/...":   {"internal/embedded"},
+	"github.com/modelcontextprotocol/go-sdk/...": {
+		"internal/tools/mcp", "internal/tools/builtin",
+		"internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge",
+		"internal/bridge/fixtures", "test/bench",
+	},
+	"github.com/google/jsonschema-go/...": {
+		"client", "internal/tools/builtin",
+		"internal/bridge", "internal/bridge/fixtures",
+	},
+	"gonum.org/v1/gonum/...":                   {"test/glossgen"},
+	"github.com/openai/openai-go/...":          {"internal/openai"},
+	"github.com/tiktoken-go/tokenizer/...":     {"internal/codegen"},
+	"go.opentelemetry.io/otel/sdk/...":         {"internal/telemetry"},
+	"go.opentelemetry.io/otel/exporters/...":   {"internal/telemetry"},
+	"github.com/prometheus/client_golang/...":  {"internal/telemetry"},
+	"github.com/opencontainers/image-spec/...": {"internal/image"},
+	"go.yaml.in/yaml/...":                      {"internal/config", "internal/statedoc"},
+	"github.com/joho/godotenv":                 {"internal/config"},
+	"github.com/spf13/cobra":                   {"cmd/codefleet"},
+	"github.com/santhosh-tekuri/jsonschema/...": {
+		"schemas", "internal/tools/broker",
+		"internal/tools/pygen",
+	},
 	"github.com/fxamacker/cbor/...":                             {"internal/executor/microsandbox"},
 	"github.com/cloudevents/sdk-go/v2/client":                   {}, // our own binding; only package event is used
 	"github.com/cloudevents/sdk-go/v2/protocol/...":             {},
@@ -167,10 +228,16 @@ var homes = map[string][]string{
 }
 
 // base are small packages without state that every package may import.
-var base = []string{"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode", "internal/metrics"}
+var base = []string{
+	"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode",
+	"internal/metrics",
+}
 
 // testOnly may be imported by tests of anybody, and by no program.
-var testOnly = []string{"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest", "internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing"}
+var testOnly = []string{
+	"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest",
+	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
+}
 
 // TestImports checks the imports of each Go file against the table.
 func TestImports(t *testing.T) {
@@ -248,7 +315,8 @@ func check(pkg, imported string, test bool) string {
 	case under(ours, "test/...") && !under(pkg, "test/..."):
 		return "it does not ship"
 	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
-	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") || testFixture(pkg, ours)):
+	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") ||
+		testFixture(pkg, ours)):
 	default:
 		return "not in the table of internal/arch"
 	}
@@ -257,8 +325,16 @@ func check(pkg, imported string, test bool) string {
 
 // testFixture: tests of what sits on the queue or the store start real ones.
 func testFixture(pkg, ours string) bool {
-	sits := []string{"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs", "internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest", "internal/bridge", "client", "internal/executor/..."}
-	fixtures := []string{"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded", "internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest", "schemas"}
+	sits := []string{
+		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
+		"internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest",
+		"internal/bridge", "client", "internal/executor/...",
+	}
+	fixtures := []string{
+		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",
+		"internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest",
+		"schemas",
+	}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })
 	}

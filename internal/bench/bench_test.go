@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// options are those of a run whose files go to a directory of the test.
+// options returns options of a run that writes into a directory of the test.
 func options(t *testing.T) (o Options, temp string) {
 	t.Helper()
 	runsc := executortest.Runsc(t)
@@ -37,7 +37,9 @@ func options(t *testing.T) (o Options, temp string) {
 	return Options{
 		Settings: func(data string) (*config.Config, error) {
 			return config.Load(config.Source{Flags: []config.Flag{
-				{Key: "data", Value: data}, {Key: "execution.runsc", Value: runsc}, {Key: "logging.level", Value: "ERROR"},
+				{Key: "data", Value: data},
+				{Key: "execution.runsc", Value: runsc},
+				{Key: "logging.level", Value: "ERROR"},
 			}})
 		},
 		Program: filepath.Join(temp, "codefleet"),
@@ -77,7 +79,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// TestInterrupted: whatever was started ends, and nothing is left.
+// TestInterrupted checks that a cancelled run ends everything and leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)
 	o.Scenario = "warm"
@@ -97,7 +99,7 @@ func TestInterrupted(t *testing.T) {
 func TestUnknownScenario(t *testing.T) {
 	_, err := Run(t.Context(), Options{Scenario: "lukewarm"}, Scenarios())
 	if err == nil || !strings.Contains(err.Error(), `"lukewarm"`) || !strings.Contains(err.Error(), `"warm"`) {
-		t.Errorf("Run = %v, want the name and those there are", err)
+		t.Errorf("Run = %v, want the name and the known ones", err)
 	}
 }
 
@@ -129,7 +131,8 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("quantiles of a: %+v", q)
 	}
 	broken := Series{"c", "ms", func(context.Context) (Sample, error) { return Sample{}, errors.ErrUnsupported }}
-	if err := b.SideBySide(t.Context(), Plan{Samples: 1, InRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "c: ") {
+	if err := b.SideBySide(t.Context(), Plan{Samples: 1, InRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) ||
+		!strings.HasPrefix(err.Error(), "c: ") {
 		t.Errorf("a broken series: %v", err)
 	}
 }
@@ -190,8 +193,10 @@ func TestReportShape(t *testing.T) {
 	delete(got, "commit")
 	delete(got, "machine")
 	want := map[string]any{
-		"scenario":   "warm",
-		"numbers":    map[string]any{"N1": map[string]any{"value": 0.5, "target": 0.8, "unit": "×", "met": true, "what": "what"}},
+		"scenario": "warm",
+		"numbers": map[string]any{
+			"N1": map[string]any{"value": 0.5, "target": 0.8, "unit": "×", "met": true, "what": "what"},
+		},
 		"yardsticks": map[string]any{"task": map[string]any{"p50": 2.0, "p99": 3.0, "mean": 2.0, "unit": "ms"}},
 		"samples":    map[string]any{"task": []any{1.0, 2.0, 3.0}},
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// cold measures the first result of a fleet on empty data, and the making of a sandbox, each beside
-// the engine alone.
+// cold measures the first result of a fleet on empty data, and the creation of a box, each beside the
+// engine alone.
 func (b *Bench) cold(ctx context.Context) (err error) {
 	imports, err := runnerImports()
 	if err != nil {
@@ -22,7 +22,8 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 	}
 	oneByOne := Plan{Samples: b.N, InRow: 1}
 	up := Series{"up to first result", "ms", b.firstResult}
-	engine := Timed("runsc do python -c", func(ctx context.Context) error { return b.RunEngine(ctx, SmallestProgram, SmallestOutput) })
+	engine := Timed("runsc do python -c",
+		func(ctx context.Context) error { return b.RunEngine(ctx, SmallestProgram, SmallestOutput) })
 	if err := b.SideBySide(ctx, oneByOne, up, engine); err != nil {
 		return err
 	}
@@ -45,14 +46,17 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 		return errors.Join(err, driver.Close())
 	}
 	defer func() { err = errors.Join(err, first.Close(context.WithoutCancel(ctx)), driver.Close()) }()
-	box := Series{"box with runner", "ms", func(ctx context.Context) (Sample, error) { return makeBox(ctx, first, dir) }}
-	engine = Timed("runsc do python -c imports", func(ctx context.Context) error { return b.RunEngine(ctx, imports, "") })
+	box := Series{
+		"box with runner", "ms", func(ctx context.Context) (Sample, error) { return makeBox(ctx, first, dir) },
+	}
+	engine = Timed("runsc do python -c imports",
+		func(ctx context.Context) error { return b.RunEngine(ctx, imports, "") })
 	err = b.SideBySide(ctx, oneByOne, box, engine)
 	b.AtMost("N5", "box with runner ÷ runsc do python -c imports", b.Median(box.Name)/b.Median(engine.Name), 1.1, "×")
 	return err
 }
 
-// firstResult starts `up` on empty data and runs one task. What ends it again does not count.
+// firstResult starts `up` on empty data and runs one task. Stopping it is not measured.
 func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	data := b.NewDir()
 	defer os.RemoveAll(data)
@@ -76,7 +80,7 @@ func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	return Sample{Since(began), map[string]float64{"ready": ready}}, err
 }
 
-// makeBox makes a box with its runner ready, as a pool does that has made one. What ends it again does not count.
+// makeBox creates a box with its runner ready, as a pool does after its first. Stopping it is not measured.
 func makeBox(ctx context.Context, first *executor.Single, dir string) (Sample, error) {
 	workspace, err := os.MkdirTemp(dir, "ws")
 	if err != nil {

@@ -16,33 +16,57 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// An Example is a piece of work as an agent gives it, in one task or several.
+// An Example is a piece of work as an agent submits it, in one or several tasks.
 type Example struct {
 	Number, Title string
 
-	setup string   // a program that puts there what the example works on; run before it is measured
-	tasks []string // in words
-	check string   // a program that prints what they have left; empty: what the last one printed counts
-	want  string   // part of that
+	setup string   // a program that prepares the workspace; not measured
+	tasks []string // descriptions
+	check string   // a program that prints what to check; empty: the output of the last task is checked
+	want  string   // must be in that output
 }
 
-// Examples are those of the first version's documents, whose numbers people know.
+// Examples are those of the first version's documents; people know their numbers.
 func Examples() []Example {
 	return []Example{
-		{Number: "01", Title: "basic tool call", tasks: []string{"Calculate 5 + 3 and get weather for San Francisco"}, want: "8"},
-		{Number: "02", Title: "several tools, data from one to the next", tasks: []string{"Calculate 10 * 5, then get weather for that many cities starting with San Francisco"}, want: "50"},
-		{Number: "03", Title: "filtering data", setup: usersTable, tasks: []string{"Query database for users, filter for active users, and calculate statistics"}, want: "35"},
-		{Number: "04", Title: "control flow", tasks: []string{"Get weather for San Francisco, and if temperature is above 20, calculate how many days until summer"}, want: "temperature above 20"},
-		{Number: "05", Title: "state over two sessions", tasks: []string{
-			"Create /workspace/state.json with:\n- calculation: \"5 + 3\"\n- result: 8\n- step: 1\n- message: \"saved\"",
-			"Read /workspace/state.json, update step to 2 and save it back",
-		}, check: `import json; state = json.load(open("state.json")); print(state["result"], state["step"])`, want: "8 2\n"},
-		{Number: "06", Title: "a skill", setup: doubleSkill, tasks: []string{"Import the double_number skill and use it to double 15"}, want: "30"},
-		{Number: "07", Title: "files", tasks: []string{"Write a test file with content 'Hello World', then read it back and print the content"}, want: "Hello World"},
+		{Number: "01", Title: "basic tool call", tasks: []string{
+			"Calculate 5 + 3 and get weather for San Francisco",
+		}, want: "8"},
+		{Number: "02", Title: "several tools, data from one to the next", tasks: []string{
+			"Calculate 10 * 5, then get weather for that many cities starting with San Francisco",
+		}, want: "50"},
+		{Number: "03", Title: "filtering data", setup: usersTable, tasks: []string{
+			"Query database for users, filter for active users, and calculate statistics",
+		}, want: "35"},
+		{Number: "04", Title: "control flow", tasks: []string{
+			"Get weather for San Francisco, and if temperature is above 20, calculate how many days until summer",
+		}, want: "temperature above 20"},
+		{
+			Number: "05", Title: "state over two sessions", tasks: []string{
+				"Create /workspace/state.json with:\n- calculation: \"5 + 3\"\n- result: 8\n- step: 1\n" +
+					"- message: \"saved\"",
+				"Read /workspace/state.json, update step to 2 and save it back",
+			}, check: `import json; state = json.load(open("state.json")); print(state["result"], state["step"])`,
+			want: "8 2\n",
+		},
+		{Number: "06", Title: "a skill", setup: doubleSkill, tasks: []string{
+			"Import the double_number skill and use it to double 15",
+		}, want: "30"},
+		{Number: "07", Title: "files", tasks: []string{
+			"Write a test file with content 'Hello World', then read it back and print the content",
+		}, want: "Hello World"},
 		{Number: "08", Title: "a workflow over three sessions", tasks: []string{
-			"Initialize a calculation workflow:\n1. Create /workspace/workflow_state.json with:\n   - workflow_id: \"calc_001\"\n   - current_step: 1\n   - total_steps: 3\n   - results: []\n   - status: \"in_progress\"\n2. Calculate 10 * 5 and add the result to the results array\n3. Update current_step to 2",
-			"Continue the workflow from the previous session:\n1. Read /workspace/workflow_state.json\n2. Calculate 20 * 3 and add the result to the results array\n3. Update current_step to 3",
-			"Complete the workflow:\n1. Read /workspace/workflow_state.json\n2. Calculate 15 * 4 and add the result to the results array\n3. Calculate the sum of all results in the results array\n4. Update current_step to 4 (completed)\n5. Update status to \"completed\"\n6. Add a \"total\" field with the sum of all results\n7. Print a summary of the completed workflow",
+			"Initialize a calculation workflow:\n1. Create /workspace/workflow_state.json with:\n" +
+				"   - workflow_id: \"calc_001\"\n   - current_step: 1\n   - total_steps: 3\n   - results: []\n" +
+				"   - status: \"in_progress\"\n2. Calculate 10 * 5 and add the result to the results array\n" +
+				"3. Update current_step to 2",
+			"Continue the workflow from the previous session:\n1. Read /workspace/workflow_state.json\n" +
+				"2. Calculate 20 * 3 and add the result to the results array\n3. Update current_step to 3",
+			"Complete the workflow:\n1. Read /workspace/workflow_state.json\n" +
+				"2. Calculate 15 * 4 and add the result to the results array\n" +
+				"3. Calculate the sum of all results in the results array\n4. Update current_step to 4 (completed)\n" +
+				"5. Update status to \"completed\"\n6. Add a \"total\" field with the sum of all results\n" +
+				"7. Print a summary of the completed workflow",
 		}, want: "170"},
 	}
 }
@@ -66,7 +90,10 @@ func Sequence(numbers []string) ([]Example, error) {
 	var chosen []Example
 	for _, n := range numbers {
 		n = strings.TrimSpace(n)
-		i := slices.IndexFunc(all, func(e Example) bool { return e.Number == n || strings.TrimLeft(e.Number, "0") == n })
+		i := slices.IndexFunc(all, func(e Example) bool {
+			return e.Number == n ||
+				strings.TrimLeft(e.Number, "0") == n
+		})
 		if i < 0 {
 			var have []string
 			for _, e := range all {
@@ -80,8 +107,8 @@ func Sequence(numbers []string) ([]Example, error) {
 }
 
 // RunExamples runs a sequence of examples one after the other in a fleet that it starts for them, and
-// compares the first execution, the start of the fleet included, with those that come after: what
-// warm sandboxes are worth. Verbose adds the stages of each task and what it printed.
+// compares the first execution, with the start of the fleet, with the next ones, which find warm boxes.
+// Verbose adds the stages and the output of each task.
 func RunExamples(ctx context.Context, o Options, sequence []Example, verbose bool) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -107,7 +134,13 @@ func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) 
 	defer func() { err = errors.Join(err, stop()) }()
 	started := Since(began)
 	executions := Table{Title: "Executions", Columns: []string{"#", "example", "what", "tasks", "ms"}}
-	stages := Table{Title: "Tasks", Columns: []string{"#", "task", "written by", "boot", "queued", "select", "generate", "sandbox", "checkout", "run", "commit", "total ms", "output"}}
+	stages := Table{
+		Title: "Tasks",
+		Columns: []string{
+			"#", "task", "written by", "boot", "queued", "select", "generate", "sandbox", "checkout", "run",
+			"commit", "total ms", "output",
+		},
+	}
 	for i, e := range sequence {
 		b.Progress(fmt.Sprintf("example %s: %d of %d", e.Number, i+1, len(sequence)))
 		took, tasks, err := runExample(ctx, c, e)
@@ -121,7 +154,9 @@ func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) 
 		}
 		b.Add(name, "ms", took)
 		number := strconv.Itoa(i + 1)
-		executions.Rows = append(executions.Rows, []string{number, e.Number, e.Title, strconv.Itoa(len(tasks)), fmt.Sprintf("%.0f", took)})
+		executions.Rows = append(executions.Rows, []string{
+			number, e.Number, e.Title, strconv.Itoa(len(tasks)), fmt.Sprintf("%.0f", took),
+		})
 		for n, res := range tasks {
 			stages.Rows = append(stages.Rows, stageRow(number, n+1, res))
 		}
@@ -134,11 +169,13 @@ func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) 
 	return nil
 }
 
-// runExample runs the tasks of an example, and checks that it did its work.
+// runExample runs the tasks of an example and checks its result.
 func runExample(ctx context.Context, c *client.Client, e Example) (took float64, results []client.Result, err error) {
 	workspace := "example-" + e.Number
 	if e.setup != "" {
-		if _, err := succeed(ctx, c, client.Submission{Task: client.Task{Code: e.setup}, Workspace: workspace}); err != nil {
+		if _, err := succeed(ctx, c, client.Submission{
+			Task: client.Task{Code: e.setup}, Workspace: workspace,
+		}); err != nil {
 			return 0, nil, fmt.Errorf("prepare it: %w", err)
 		}
 	}
@@ -153,7 +190,9 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 	took = Since(began)
 	last := results[len(results)-1]
 	if e.check != "" {
-		if last, err = succeed(ctx, c, client.Submission{Task: client.Task{Code: e.check}, Workspace: workspace}); err != nil {
+		if last, err = succeed(ctx, c, client.Submission{
+			Task: client.Task{Code: e.check}, Workspace: workspace,
+		}); err != nil {
 			return 0, nil, fmt.Errorf("check it: %w", err)
 		}
 	}
@@ -163,7 +202,7 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 	return took, results, nil
 }
 
-// succeed runs a task and makes an error of every end but success.
+// succeed runs a task, and returns an error unless it succeeds.
 func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	switch {
@@ -187,18 +226,22 @@ func stageRow(execution string, task int, res client.Result) []string {
 	return append(row, string(output[:min(len(output), 60)]))
 }
 
-// compareFirst adds what the first execution and the others have in common, as the first version's
-// benchmark did: mean, least, most and deviation of the next ones, and how many times as fast they are.
+// compareFirst adds what the first version's benchmark reported: mean, minimum, maximum and deviation of the
+// next executions, and how many times as fast as the first one they are.
 func (b *Bench) compareFirst(started float64) {
 	b.Summarise()
 	first, next := b.Samples["first execution"], b.Samples["next executions"]
 	b.Note("the first execution includes the start of the fleet, %.0f ms: queue, object store, first sandbox", started)
 	if len(next) == 0 {
-		b.Note("one execution only: give -n 5, or a sequence, to see the next ones")
+		b.Note("one execution only: use -n 5, or a sequence, to measure the next ones")
 		return
 	}
-	b.Numbers["speedup"] = Number{Value: first[0] / mean(next), Target: 1, Unit: "×", Met: first[0] > mean(next), What: "first execution ÷ mean of the next ones"}
-	b.Note("next executions: mean %.1f ms, least %.1f, most %.1f, standard deviation %.1f", mean(next), slices.Min(next), slices.Max(next), deviation(next))
+	b.Numbers["speedup"] = Number{
+		Value: first[0] / mean(next), Target: 1, Unit: "×", Met: first[0] > mean(next),
+		What: "first execution ÷ mean of the next ones",
+	}
+	b.Note("next executions: mean %.1f ms, minimum %.1f, maximum %.1f, standard deviation %.1f", mean(next),
+		slices.Min(next), slices.Max(next), deviation(next))
 }
 
 func deviation(samples []float64) float64 {

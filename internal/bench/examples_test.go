@@ -17,12 +17,13 @@ func TestSequence(t *testing.T) {
 	if d := cmp.Diff([]string{"01", "03", "01"}, numbers); d != "" || err != nil {
 		t.Errorf("Sequence (-want +got):\n%s%v", d, err)
 	}
-	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(), `"99": there are 01, 02`) {
+	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(),
+		`"99": there are 01, 02`) {
 		t.Errorf("Sequence of an unknown one: %v", err)
 	}
 }
 
-// Every example does its work without a model, and the report says first and next.
+// TestRunExamples checks that examples work without a model, and that the report has first and next executions.
 func TestRunExamples(t *testing.T) {
 	o, temp := options(t)
 	sequence, err := Sequence([]string{"01", "03", "05", "01"})
@@ -45,7 +46,10 @@ func TestRunExamples(t *testing.T) {
 	for _, row := range r.Tables[0].Rows {
 		rows = append(rows, strings.Join(row[:4], " "))
 	}
-	if want := []string{"1 01 basic tool call 1", "2 03 filtering data 1", "3 05 state over two sessions 2", "4 01 basic tool call 1"}; !slices.Equal(rows, want) {
+	if want := []string{
+		"1 01 basic tool call 1", "2 03 filtering data 1", "3 05 state over two sessions 2",
+		"4 01 basic tool call 1",
+	}; !slices.Equal(rows, want) {
 		t.Errorf("executions: %q, want %q", rows, want)
 	}
 	if len(r.Tables) != 2 || len(r.Tables[1].Rows) != 5 {

@@ -29,9 +29,10 @@ const (
 	SmallestOutput  = "42\n"
 )
 
-// StartFleet starts a whole fleet in this process, on disk, with the user's settings as change
-// leaves them.
-func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet, stop func() error, err error) {
+// StartFleet starts a whole fleet in this process, with its data on disk. change modifies the user's settings.
+func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet,
+	stop func() error, err error,
+) {
 	c, err := b.Settings(b.NewDir())
 	if err != nil {
 		return nil, nil, err
@@ -54,7 +55,9 @@ func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run
 }
 
 // StartClient starts a fleet and a client of its first tenant; stop ends both.
-func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error, err error) {
+func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error,
+	err error,
+) {
 	f, end, err := b.StartFleet(ctx, change, process.RunWorker)
 	if err != nil {
 		return nil, nil, err
@@ -65,18 +68,19 @@ func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c
 	return c, func() error { return errors.Join(c.Close(), end()) }, nil
 }
 
-// producer is a client over NATS with the credentials of a tenant.
+// producer returns a client over NATS with the credentials of a tenant.
 func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, error) {
 	user, ok := f.File.NATS.Tenants[tenant]
 	if !ok {
 		return nil, fmt.Errorf("the fleet has no tenant %q", tenant)
 	}
 	return client.New(ctx, client.Options{
-		URL: f.File.NATS.URL, Tenant: tenant, Source: "codefleet/bench", NATSUser: user.User, NATSPassword: user.Password,
+		URL: f.File.NATS.URL, Tenant: tenant, Source: "codefleet/bench", NATSUser: user.User,
+		NATSPassword: user.Password,
 	})
 }
 
-// RunTask runs a task and makes an error of every end but success with the given output.
+// RunTask runs a task, and returns an error unless it succeeds with the given output.
 func RunTask(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	if err != nil {
@@ -91,8 +95,10 @@ func RunTask(ctx context.Context, c *client.Client, s client.Submission, output 
 	return client.Result{}, fmt.Errorf("task %s ended %s, with another output than %q", rec.TaskID, rec.Status, output)
 }
 
-// startPool starts a pool without queue and workspaces, whose boxes are made as a fleet's are.
-func (b *Bench) startPool(ctx context.Context, least, most int) (p *executor.Pool, stop func() error, err error) {
+// startPool starts a pool without a queue and workspaces. Its boxes are like those of a fleet.
+func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *executor.Pool, stop func() error,
+	err error,
+) {
 	c, err := b.Settings(b.NewDir())
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +108,8 @@ func (b *Bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 		return nil, nil, err
 	}
 	p, err = executor.NewPool(driver, executor.PoolOptions{
-		MinReady: least, Max: most, Dir: filepath.Join(c.Data, "boxes"), Owner: "b", DiskMB: c.Limits.WorkspaceMB,
+		MinReady: minReady, Max: maxBoxes, Dir: filepath.Join(c.Data, "boxes"), Owner: "b",
+		DiskMB: c.Limits.WorkspaceMB,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -126,7 +133,7 @@ func (b *Bench) startPool(ctx context.Context, least, most int) (p *executor.Poo
 	}
 }
 
-// runDirect runs the program in a box of a pool.
+// runDirect runs the smallest program in a box of a pool.
 func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
 	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: SmallestProgram}, executor.Hooks{})
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// readyBoxes are what a worker keeps warm unless told otherwise.
+// readyBoxes is how many boxes a worker keeps ready by default.
 const readyBoxes = 3
 
-// memory measures what is in use while nothing runs.
+// memory measures the memory of an idle fleet.
 func (b *Bench) memory(ctx context.Context) error {
 	workerPath, hasWorker := b.beside("worker")
 	for i := range b.N {
@@ -47,7 +47,7 @@ func (b *Bench) memory(ctx context.Context) error {
 	return nil
 }
 
-// boxMemory makes idle boxes and adds what each uses.
+// boxMemory creates idle boxes and adds the memory of each.
 func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	const boxes = 5
 	dir := b.NewDir()
@@ -82,7 +82,7 @@ func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	for _, box := range kept.boxes[1:] {
 		stater, ok := box.(executor.StatsReporter)
 		if !ok {
-			return fmt.Errorf("boxes of %T do not know what they use", driver)
+			return fmt.Errorf("boxes of %T do not report their memory", driver)
 		}
 		stats, err := stater.Stats(ctx)
 		if err != nil {
@@ -93,13 +93,13 @@ func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	return nil
 }
 
-// keeper is a driver that remembers its boxes.
+// keeper is a driver that keeps a list of its boxes.
 type keeper struct {
 	executor.Driver
 	boxes []executor.Box
 }
 
-// Create is the driver's.
+// Create implements executor.Driver.
 func (k *keeper) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	box, err := k.Driver.Create(ctx, spec)
 	if err == nil {
@@ -137,7 +137,7 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 	return nil
 }
 
-// awaitWorkers waits until so many workers of a fleet have their sandboxes ready.
+// awaitWorkers waits until a number of workers of a fleet have their boxes ready.
 func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 	o, err := client.ReadFleetFile(fleetFile)
 	if err != nil {
@@ -180,9 +180,8 @@ func Resident(pid int) float64 {
 	return Kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
 }
 
-// treeMemory is what a process and its descendants use together, in MB: what is charged to the
-// cgroups of sandboxes, and the proportional share of each process outside of one. What processes
-// share is so counted once.
+// treeMemory returns the memory of a process and its descendants, in MB: the charge of the control groups of
+// sandboxes, and the proportional share of each other process, so that shared pages count once.
 func treeMemory(root int) (float64, error) {
 	pids, err := tree(root)
 	if err != nil {
@@ -213,7 +212,7 @@ func treeMemory(root int) (float64, error) {
 	return total, nil
 }
 
-// sandboxUsage is the file with the memory of the sandbox's cgroup that a process is in, or empty.
+// sandboxUsage returns the file with the memory charge of the sandbox that a process is in, or an empty string.
 func sandboxUsage(proc string) string {
 	text, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {

@@ -69,7 +69,9 @@ type upChild struct {
 // startUp starts `codefleet up` on free ports and returns when it is ready.
 func (b *Bench) startUp(ctx context.Context, data string) (*upChild, error) {
 	const free = "127.0.0.1:0"
-	args := append([]string{"up", "-o", "json", "--data", data, "--http", free, "--nats", free, "--s3", free}, b.Args...)
+	args := append([]string{
+		"up", "-o", "json", "--data", data, "--http", free, "--nats", free, "--s3", free,
+	}, b.Args...)
 	c, err := StartChild(ctx, data, b.Program, args...)
 	if err != nil {
 		return nil, err

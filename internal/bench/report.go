@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
-// Report is what one scenario found: the shape of `codefleet bench -o json`.
+// Report is the result of one scenario: the shape of `codefleet bench -o json`.
 type Report struct {
 	Scenario   string               `json:"scenario"`
 	Commit     string               `json:"commit"`
@@ -27,17 +27,17 @@ type Report struct {
 	Yardsticks map[string]Quantiles `json:"yardsticks"` // every series, those of the fleet too
 	Samples    map[string][]float64 `json:"samples"`
 	Tables     []Table              `json:"tables,omitempty"`
-	Notes      []string             `json:"notes,omitempty"` // what was not measured, and what to know of the rest
+	Notes      []string             `json:"notes,omitempty"` // what was not measured, and remarks
 }
 
-// Table is figures that are no time series. The first column names the row.
+// Table has figures that are not series. The first column names the row.
 type Table struct {
 	Title   string     `json:"title"`
 	Columns []string   `json:"columns"`
 	Rows    [][]string `json:"rows"`
 }
 
-// Machine is where the numbers were taken.
+// Machine describes where the numbers were measured.
 type Machine struct {
 	Cores    int    `json:"cores"`
 	MemoryMB int    `json:"memory_mb"`
@@ -46,7 +46,7 @@ type Machine struct {
 	HugePages string `json:"huge_pages"`
 }
 
-// Number is one promise and what was found. Met says whether Value is within Target.
+// Number is a promise and its measured value. Met reports whether Value is within Target.
 type Number struct {
 	Value  float64 `json:"value"`
 	Target float64 `json:"target"`
@@ -80,7 +80,8 @@ func (r *Report) Add(name, unit string, samples ...float64) {
 func (r *Report) Summarise() {
 	for name, samples := range r.Samples {
 		r.Yardsticks[name] = Quantiles{
-			P50: Quantile(samples, 0.5), P99: Quantile(samples, 0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
+			P50: Quantile(samples, 0.5), P99: Quantile(samples,
+				0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
 		}
 	}
 }
@@ -106,7 +107,8 @@ func (r *Report) Note(format string, args ...any) {
 // Text writes the report for a person: numbers, then series, each with a bar of its spread.
 func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s, huge pages %s\n\n",
-		r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages, "none"))
+		r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages,
+			"none"))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, id := range slices.Sorted(maps.Keys(r.Numbers)) {
 		n := r.Numbers[id]
@@ -136,7 +138,8 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Yardsticks)) {
 		q := r.Yardsticks[name]
-		fmt.Fprintf(tw, "%s\tp50 %.2f\tp99 %.2f\tmean %.2f %s\tn=%d\t%s\n", name, q.P50, q.P99, q.Mean, q.Unit, len(r.Samples[name]), bar(q, top[q.Unit]))
+		fmt.Fprintf(tw, "%s\tp50 %.2f\tp99 %.2f\tmean %.2f %s\tn=%d\t%s\n", name, q.P50, q.P99, q.Mean, q.Unit,
+			len(r.Samples[name]), bar(q, top[q.Unit]))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -147,7 +150,7 @@ func (r *Report) Text(w io.Writer) error {
 	return nil
 }
 
-// bar draws the median as a solid line and the way to the 99th percentile as dots.
+// bar draws the median as a solid line, and dots from there to the 99th percentile.
 func bar(q Quantiles, top float64) string {
 	if top <= 0 {
 		return ""
@@ -174,7 +177,7 @@ func mean(samples []float64) float64 {
 	return sum / float64(max(1, len(samples)))
 }
 
-// commit is the one that this program was built from, or empty.
+// commit returns the commit that this program was built from, or an empty string.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -196,7 +199,7 @@ func thisMachine() Machine {
 	return m
 }
 
-// loadAverage is that of the last minute, or "unknown".
+// loadAverage returns the load average of the last minute, or "unknown".
 func loadAverage() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {
@@ -205,7 +208,7 @@ func loadAverage() string {
 	return "unknown"
 }
 
-// memoryField reads a line of /proc/meminfo, in MB. What is not there is 0.
+// memoryField returns a line of /proc/meminfo, in MB; 0 without one.
 func memoryField(name string) float64 { return Kilobytes("/proc/meminfo", name) / 1024 }
 
 // Kilobytes returns the value of a line "name: 123 kB" of a file; 0 without one.

@@ -22,8 +22,7 @@ const (
 	boxes   = 3 // for all of them
 )
 
-// throughput measures how many tasks a second come through when callers submit the next one as soon
-// as they have a result.
+// throughput measures tasks per second when each caller submits the next task as soon as it has a result.
 func (b *Bench) throughput(ctx context.Context) error {
 	if err := b.oneTenant(ctx); err != nil {
 		return err
@@ -31,19 +30,19 @@ func (b *Bench) throughput(ctx context.Context) error {
 	return b.manyTenants(ctx)
 }
 
-// oneTenant compares a fleet with its pool alone, of the same size and with as many tasks at a time.
+// oneTenant compares a fleet with a pool of the same size alone, which runs as many tasks at a time.
 func (b *Bench) oneTenant(ctx context.Context) (err error) {
-	var slots, most int
+	var slots, maxBoxes int
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		slots = c.Slots()
-		most = slots + readyBoxes
-		c.Execution.MaxBoxes = most
+		maxBoxes = slots + readyBoxes
+		c.Execution.MaxBoxes = maxBoxes
 	}, process.RunWorker)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	pool, stopPool, err := b.startPool(ctx, readyBoxes, most)
+	pool, stopPool, err := b.startPool(ctx, readyBoxes, maxBoxes)
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	return nil
 }
 
-// manyTenants compares many tenants on few boxes with one tenant on as many.
+// manyTenants compares many tenants on few boxes with one tenant on as many boxes.
 func (b *Bench) manyTenants(ctx context.Context) (err error) {
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = boxes, boxes, boxes
@@ -93,7 +92,8 @@ func (b *Bench) manyTenants(ctx context.Context) (err error) {
 	}
 	lone := clients[tenants]
 	one := Rate("one tenant", tenants, burst, func(ctx context.Context, _ int) error { return submit(ctx, lone) })
-	many := Rate("50 tenants", tenants, burst, func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
+	many := Rate("50 tenants", tenants, burst,
+		func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
 	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), InRow: 1}, one, many); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (b *Bench) manyTenants(ctx context.Context) (err error) {
 
 func tenantName(i int) string { return fmt.Sprintf("t%02d", i) }
 
-// producers are clients of all tenants; after an error, those that were made.
+// producers returns clients of all tenants; after an error, those that were created.
 func producers(ctx context.Context, f *up.Fleet) (list []*client.Client, err error) {
 	for i := range tenants + 1 {
 		c, err := producer(ctx, f, tenantName(i))
@@ -121,7 +121,7 @@ func submit(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// Rate is a series of how many calls a second some callers make, in bursts of so many together.
+// Rate is a series of calls per second, made by some callers in bursts of a number of calls together.
 func Rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) Series {
 	return Series{name, "tasks/s", func(ctx context.Context) (Sample, error) {
 		var made atomic.Int64

@@ -52,7 +52,7 @@ print(42)
 `
 )
 
-// brokered measures tool calls of programs against the same calls by a bare MCP client.
+// brokered measures tool calls of programs beside the same calls by a plain MCP client.
 func (b *Bench) brokered(ctx context.Context) (err error) {
 	url, stopServer, err := slowServer(ctx)
 	if err != nil {
@@ -79,7 +79,9 @@ func (b *Bench) brokered(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.Close()
-	sums, closeSums, err := bare(ctx, &sdk.CommandTransport{Command: exec.CommandContext(ctx, b.Program, "tool-server", "calculator")})
+	sums, closeSums, err := bare(ctx, &sdk.CommandTransport{
+		Command: exec.CommandContext(ctx, b.Program, "tool-server", "calculator"),
+	})
 	if err != nil {
 		return err
 	}
@@ -96,23 +98,29 @@ func (b *Bench) brokered(ctx context.Context) (err error) {
 		return err
 	}
 	b.Summarise()
-	b.AtMost("T1", "a call in a sandbox − the bare MCP call", b.Median("sums.add in a sandbox")-b.Median("sums.add bare"), 1.5, "ms")
-	b.AtMost("T2", "100 calls of a tool that takes 10 ms ÷ bare", b.Median("100 × slow.wait in a sandbox")/b.Median("100 × slow.wait bare"), 1.2, "×")
-	b.AtMost("T2n", "100 calls of a tool that takes no time ÷ bare", b.Median("100 × sums.add in a sandbox")/b.Median("100 × sums.add bare"), 1.2, "×")
+	b.AtMost("T1", "a call in a sandbox − the bare MCP call",
+		b.Median("sums.add in a sandbox")-b.Median("sums.add bare"), 1.5, "ms")
+	b.AtMost("T2", "100 calls of a tool that takes 10 ms ÷ bare",
+		b.Median("100 × slow.wait in a sandbox")/b.Median("100 × slow.wait bare"), 1.2, "×")
+	b.AtMost("T2n", "100 calls of a tool that takes no time ÷ bare",
+		b.Median("100 × sums.add in a sandbox")/b.Median("100 × sums.add bare"), 1.2, "×")
 	return b.table(ctx, c, slowly)
 }
 
-// loops lets a program in a sandbox make 100 calls, then a bare client, and again.
+// loops measures 100 calls by a program in a box, then by the bare client, in turns.
 func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string, call bareCall) error {
 	name := server + "." + tool
 	for i := -1; i < b.N; i++ {
 		b.Progress(fmt.Sprintf("tools: %s, %d of %d", name, max(i, 0), b.N))
-		res, err := RunTask(ctx, c, client.Submission{Task: client.Task{Code: fmt.Sprintf(loopOf, server, tool)}}, SmallestOutput)
+		res, err := RunTask(ctx, c, client.Submission{
+			Task: client.Task{Code: fmt.Sprintf(loopOf, server, tool)},
+		}, SmallestOutput)
 		if err != nil {
 			return err
 		}
 		var inside, outside []float64
-		if err := json.Unmarshal(res.Result, &inside); err != nil || len(inside) != loop || len(res.Tools.Calls) != loop {
+		if err := json.Unmarshal(res.Result, &inside); err != nil || len(inside) != loop ||
+			len(res.Tools.Calls) != loop {
 			return fmt.Errorf("%s: %d times of %d calls: %w", name, len(inside), len(res.Tools.Calls), err)
 		}
 		for n := range loop {
@@ -135,8 +143,7 @@ func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string
 	return nil
 }
 
-// table is what a model would read of a table of 10,000 rows, against what it reads of the five that
-// a program makes of it.
+// table compares the tokens of a table of 10,000 rows with those of a program that reduces it to five.
 func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) error {
 	answer, err := call(ctx, "orders", map[string]any{"rows": rows})
 	if err != nil {
@@ -152,13 +159,16 @@ func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) erro
 		return fmt.Errorf("the program made %d rows, not 5: %w", len(five), err)
 	}
 	read, direct := fiveOf+string(res.Result), answer
-	b.Note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d tokens by code (program %d, result %d); the task took %.0f ms",
-		len(direct), codegen.Tokens(direct), len(read), codegen.Tokens(read), codegen.Tokens(fiveOf), codegen.Tokens(string(res.Result)), res.TimingMS.Total)
-	b.AtLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model", 100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
+	b.Note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d "+
+		"tokens by code (program %d, result %d); the task took %.0f ms",
+		len(direct), codegen.Tokens(direct), len(read), codegen.Tokens(read), codegen.Tokens(fiveOf),
+		codegen.Tokens(string(res.Result)), res.TimingMS.Total)
+	b.AtLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model",
+		100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
 	return nil
 }
 
-// bareCall makes a call of a server and returns its answer as a model would get it.
+// bareCall calls a tool and returns its result as a model would get it.
 type bareCall func(ctx context.Context, tool string, args map[string]any) (string, error)
 
 func bare(ctx context.Context, transport sdk.Transport) (call bareCall, stop func(), err error) {
@@ -180,8 +190,7 @@ func bare(ctx context.Context, transport sdk.Transport) (call bareCall, stop fun
 	return call, func() { _ = session.Close() }, nil // the server ends with it
 }
 
-// slowServer is an MCP server on a free port, with a tool that takes its time and one that has much
-// to say.
+// slowServer starts an MCP server on a free port, with a slow tool and one with a large result.
 func slowServer(ctx context.Context) (url string, stop func(), err error) {
 	type pair struct {
 		A int `json:"a"`
@@ -198,31 +207,36 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "slow", Version: "1"}, nil)
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true}
-	sdk.AddTool(s, &sdk.Tool{Name: "wait", Annotations: reads}, func(ctx context.Context, _ *sdk.CallToolRequest, in pair) (*sdk.CallToolResult, pair, error) {
-		timer := time.NewTimer(slow)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		return nil, in, ctx.Err()
-	})
-	sdk.AddTool(s, &sdk.Tool{Name: "orders", Annotations: reads}, func(_ context.Context, _ *sdk.CallToolRequest, in struct {
-		Rows int `json:"rows"`
-	},
-	) (*sdk.CallToolResult, table, error) {
-		var t table
-		for n := range in.Rows {
-			t.Orders = append(t.Orders, order{n, fmt.Sprintf("customer %d", n%977), float64(n*7919%100_000) / 100, "shipped"})
-		}
-		return nil, t, nil
-	})
+	sdk.AddTool(s, &sdk.Tool{Name: "wait", Annotations: reads},
+		func(ctx context.Context, _ *sdk.CallToolRequest, in pair) (*sdk.CallToolResult, pair, error) {
+			timer := time.NewTimer(slow)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			return nil, in, ctx.Err()
+		})
+	sdk.AddTool(s, &sdk.Tool{Name: "orders", Annotations: reads},
+		func(_ context.Context, _ *sdk.CallToolRequest, in struct {
+			Rows int `json:"rows"`
+		},
+		) (*sdk.CallToolResult, table, error) {
+			var t table
+			for n := range in.Rows {
+				t.Orders = append(t.Orders, order{
+					n, fmt.Sprintf("customer %d", n%977), float64(n*7919%100_000) / 100, "shipped",
+				})
+			}
+			return nil, t, nil
+		})
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{Stateless: true})
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s },
+		&sdk.StreamableHTTPOptions{Stateless: true})
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	ended := make(chan struct{})
 	go func() {
@@ -232,7 +246,7 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 	return "http://" + l.Addr().String(), func() { _ = server.Close(); <-ended }, nil
 }
 
-// approveAll writes the modules of the settings' MCP servers and accepts them.
+// approveAll writes the modules of the settings' MCP servers and approves them.
 func approveAll(ctx context.Context, c *config.Config) error {
 	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 	if err != nil {

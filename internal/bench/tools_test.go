@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
-// serveTools makes the test binary a tool server, where it is started as one.
+// serveTools makes the test binary a tool server if it was started as one.
 func serveTools() {
 	if len(os.Args) == 3 && os.Args[1] == "tool-server" {
 		if err := builtin.Serve(context.Background(), os.Args[2], builtin.Options{}, os.Stdin, os.Stdout); err != nil {
@@ -19,7 +19,7 @@ func serveTools() {
 	}
 }
 
-// TestTools: the numbers are drawn from 100 calls of each tool, inside a sandbox and bare.
+// TestTools checks that the numbers are of 100 calls of each tool, inside a box and bare.
 func TestTools(t *testing.T) {
 	o, temp := options(t)
 	self, err := os.Executable()

@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// seed makes 1,000 files in a directory; oneFile changes one of them.
-	seeded  = 1000 + 1
-	seed    = "import os\nos.makedirs('data')\nfor n in range(1000):\n    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
+	// seed creates 1,000 files in a directory; oneFile changes one of them.
+	seeded = 1000 + 1
+	seed   = "import os\nos.makedirs('data')\nfor n in range(1000):\n" +
+		"    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
 	oneCall = "from servers.calculator import add\nprint(int(add(40, 2)))"
-	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n')\nprint(6*7)"
+	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n" +
+		"')\nprint(6*7)"
 )
 
 // warm measures single tasks of a fleet whose sandboxes are ready, as a caller sees them.
@@ -48,7 +50,7 @@ func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// callingTask measures a task that makes one call, of a tool within the worker, beside one that makes none.
+// callingTask measures a task with one call of a tool in the worker beside a task without one.
 func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	calls := 0
 	of := func(name, code string) Series {
@@ -66,7 +68,8 @@ func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	if calls < b.N {
 		return fmt.Errorf("%d tool calls were made, not %d", calls, b.N)
 	}
-	b.AtMost("N1t", "task with a tool call − task without one", b.Median("task with a tool call")-b.Median("task without one"), 2, "ms")
+	b.AtMost("N1t", "task with a tool call − task without one",
+		b.Median("task with a tool call")-b.Median("task without one"), 2, "ms")
 	return nil
 }
 
@@ -97,9 +100,11 @@ func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// ThroughFleet is a series of tasks, from submission to result, with the stages that the result
-// tells of, and what is left: the way to the caller and back.
-func ThroughFleet(name string, c *client.Client, next func() client.Submission, check func(client.Result) error) Series {
+// ThroughFleet is a series of tasks, from submission to result. Its parts are the stages in the result, and the
+// rest: the way from and to the caller.
+func ThroughFleet(name string, c *client.Client, next func() client.Submission,
+	check func(client.Result) error,
+) Series {
 	return Series{name, "ms", func(ctx context.Context) (Sample, error) {
 		s := next()
 		began := time.Now()
@@ -112,10 +117,11 @@ func ThroughFleet(name string, c *client.Client, next func() client.Submission, 
 	}}
 }
 
-// stages are the parts of a task's time.
+// stages returns the parts of a task's time.
 func stages(t schemas.Timing, took float64) map[string]float64 {
 	return map[string]float64{
-		"1 queued": t.Queued, "2 sandbox_wait": t.SandboxWait, "3 checkout": t.Checkout, "4 run": t.Run, "5 commit": t.Commit,
+		"1 queued": t.Queued, "2 sandbox_wait": t.SandboxWait, "3 checkout": t.Checkout, "4 run": t.Run,
+		"5 commit":           t.Commit,
 		"6 rest of total":    t.Total - t.Queued - t.SandboxWait - t.Checkout - t.Run - t.Commit,
 		"7 outside of total": took - t.Total,
 	}

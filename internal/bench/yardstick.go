@@ -18,7 +18,7 @@ import (
 // wrapper that takes ten times as long.
 func Python() string { return executor.DefaultGuest().Python }
 
-// runPython runs a program in the interpreter, on the host, without any sandbox.
+// runPython runs the smallest program in the host's interpreter, without a sandbox.
 func runPython(ctx context.Context) error {
 	return Expect(exec.CommandContext(ctx, Python(), "-c", SmallestProgram), SmallestOutput)
 }
@@ -46,7 +46,7 @@ func Expect(cmd *exec.Cmd, output string) error {
 
 var importLine = regexp.MustCompile(`(?m)^(?:import|from) (\w+)`)
 
-// runnerImports is a program that imports what the runner in a box imports, and does nothing.
+// runnerImports returns a program that imports what the runner in a box imports, and does nothing else.
 func runnerImports() (string, error) {
 	var sent struct {
 		Sources [][2]string `json:"sources"`

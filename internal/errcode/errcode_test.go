@@ -109,7 +109,8 @@ about. Where a code occurs:
 		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.Code, e.Meaning, strings.Join(e.Task, ", "))
 	}
 	for _, g := range errcode.Table {
-		fmt.Fprintf(&b, "\n## %s\n\n| code | where | exit code | meaning | what to do |\n|---|---|---|---|---|\n", g.Title)
+		fmt.Fprintf(&b, "\n## %s\n\n| code | where | exit code | meaning | what to do |\n|---|---|---|---|---|\n",
+			g.Title)
 		for _, e := range g.Errors {
 			where, exits := places(e)
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Code, where, exits, e.Meaning, e.Action)

@@ -78,9 +78,10 @@ var requests = []Error{
 		Action:  "Use `_INBOX.<tenant>.…` or `notify.<tenant>.reply.…`.",
 	},
 	{
-		Code:    BadSubject,
-		Meaning: "A message arrived on a subject that belongs to no pool, priority and tenant; it is in the dead-letter queue.",
-		Action:  "Publish to `tasks.<pool>.<priority>.<tenant>`.",
+		Code: BadSubject,
+		Meaning: "A message arrived on a subject that belongs to no pool, priority and tenant; it is in the " +
+			"dead-letter queue.",
+		Action: "Publish to `tasks.<pool>.<priority>.<tenant>`.",
 	},
 	{
 		Code: BodyTimeout, HTTP: http.StatusRequestTimeout,

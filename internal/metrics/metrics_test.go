@@ -104,7 +104,8 @@ with those of the Go runtime and of the process, and ` + "`codefleet_build_info`
 	for _, group := range []struct{ prefix, title string }{
 		{"codefleet.task", "Tasks"}, {"codefleet.pool", "Boxes"}, {"codefleet.tools", "Tools"},
 	} {
-		fmt.Fprintf(&b, "\n## %s\n\n| metric | instrument | unit | meaning | attributes |\n|---|---|---|---|---|\n", group.title)
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | instrument | unit | meaning | attributes |\n|---|---|---|---|---|\n",
+			group.title)
 		for _, m := range metrics.Table {
 			if strings.HasPrefix(m.Name, group.prefix) {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",

@@ -57,7 +57,8 @@ var (
 		Name: "codefleet.pool.waiting", Kind: Gauge, Unit: "{task}",
 		Help: "Tasks that wait for a box.",
 		Attributes: []Attribute{environment, {
-			Name: "for", Meaning: "what is missing: a box, or the memory for one", Values: []string{"sandbox", "memory"},
+			Name: "for", Meaning: "what is missing: a box, or the memory for one",
+			Values: []string{"sandbox", "memory"},
 		}},
 	}
 	PoolFailing = Metric{
@@ -66,8 +67,10 @@ var (
 		Attributes: []Attribute{environment, {
 			Name: "reason", Meaning: "why ([reasons](troubleshooting.md))",
 			Values: []string{
-				"engine_missing", "engine_old", "engine_crashed", "no_virtualisation", "image_missing", "image_too_large",
-				"image_without_python", "image_broken", "disk_full", "requirements_failed", "preload_failed", "boot_failed",
+				"engine_missing", "engine_old", "engine_crashed", "no_virtualisation", "image_missing",
+				"image_too_large",
+				"image_without_python", "image_broken", "disk_full", "requirements_failed", "preload_failed",
+				"boot_failed",
 			},
 		}},
 	}
@@ -82,7 +85,8 @@ var (
 		Name: "codefleet.pool.events", Kind: Counter, Unit: "{event}",
 		Help: "Events in the lives of boxes.",
 		Attributes: []Attribute{{
-			Name: "event", Meaning: "what happened to a box; `acquired_cold`: acquired after it had to be created first",
+			Name: "event", Meaning: "what happened to a box; `acquired_cold`: acquired after it had to be " +
+				"created first",
 			Values: []string{
 				"created", "restored", "create_error", "acquired", "acquired_cold", "discarded", "evicted", "died",
 			},

@@ -12,8 +12,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// delayed is the bucket behind a proxy that lets each request wait before it passes it on, as a store
-// that is far away does. Requests wait side by side.
+// delayed returns the bucket behind a proxy that delays each request, as a distant store does. Requests wait
+// concurrently.
 func delayed(ctx context.Context, remote bucket, delay time.Duration) (bucket, func() error, error) {
 	target, err := url.Parse(remote.Endpoint)
 	if err != nil {

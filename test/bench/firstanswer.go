@@ -17,36 +17,38 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// answerProgram is the one of the published comparisons of hosted sandboxes.
+// answerProgram is that of published comparisons of hosted sandboxes.
 const answerProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
 
 const answer = `{"x": 42}` + "\n"
 
-// bursts are how many callers come at once.
+// bursts are numbers of simultaneous callers.
 var bursts = []int{4, 8, 16, 24, 50}
 
 const (
-	sustainOther = time.Minute // at most, for each of the other ways, which keep nothing between programs
-	sustainShare = 0.8         // of what the pool can make
-	refillTasks  = 24          // that measure it
-	greenMS      = 500         // an answer within this is as good as at once
+	sustainOther = time.Minute // maximum for each of the other ways, which keep nothing between programs
+	sustainShare = 0.8         // of the rate at which boxes are created
+	refillTasks  = 24          // to measure that rate
+	greenMS      = 500         // an answer within this time feels immediate
 )
 
-// contender is one way to have a program run for one answer.
+// contender is a way to run a program for one answer.
 type contender struct {
 	name string
 	run  func(context.Context) error
 }
 
-// firstAnswer measures what an agent waits for: from the request to the program's output. One caller at
-// a time, many at once, and a stream of them, each beside other ways to run one program.
+// firstAnswer measures how long an agent waits from its request to the program's output: one caller at a
+// time, many at once, and a steady stream, each beside other ways to run a program.
 func (b *run) firstAnswer(ctx context.Context) (err error) {
 	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	all := append([]contender{{"codefleet", func(ctx context.Context) error { return b.answered(ctx, c) }}}, b.otherWays()...)
+	all := append([]contender{
+		{"codefleet", func(ctx context.Context) error { return b.answered(ctx, c) }},
+	}, b.otherWays()...)
 	if err := b.oneAfterTheOther(ctx, all); err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (b *run) firstAnswer(ctx context.Context) (err error) {
 	return b.plotAnswers(all)
 }
 
-// otherWays start a sandbox, or an interpreter, for each program.
+// otherWays returns ways that start a sandbox, or an interpreter, for each program.
 func (b *run) otherWays() []contender {
 	ways := []contender{
 		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, answerProgram, answer) }},
@@ -80,11 +82,12 @@ func (b *run) otherWays() []contender {
 				args = append(args, "--ro-bind", dir, dir)
 			}
 		}
-		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", answerProgram)...), answer)
+		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", answerProgram)...),
+			answer)
 	}})
 }
 
-// answered runs the program in the fleet. How warm the box was is counted beside it.
+// answered runs the program in the fleet.
 func (b *run) answered(ctx context.Context, c *client.Client) error {
 	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answer)
 	return err
@@ -98,11 +101,12 @@ func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
 	if err := b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: min(5, b.N)}, list...); err != nil {
 		return err
 	}
-	b.AtMost("F1", "sequential: codefleet ÷ python -c", b.Median("sequential · codefleet")/b.Median("sequential · python -c"), 0.8, "×")
+	b.AtMost("F1", "sequential: codefleet ÷ python -c",
+		b.Median("sequential · codefleet")/b.Median("sequential · python -c"), 0.8, "×")
 	return nil
 }
 
-// manyAtOnce takes each size of burst twice for each contender, in turns.
+// manyAtOnce measures each size of burst twice for each contender, in turns.
 func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 	for _, size := range bursts {
 		for range 2 {
@@ -121,20 +125,21 @@ func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 	}
 	b.Summarise()
 	most := fmt.Sprintf("burst %02d · ", bursts[len(bursts)-1])
-	b.AtMost("F2", "p99 of the largest burst: codefleet ÷ runsc do", b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
+	b.AtMost("F2", "p99 of the largest burst: codefleet ÷ runsc do",
+		b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
 	return nil
 }
 
-// answers has a program run for each arrival, as it comes, and adds the times from arrival to answer.
+// answers runs a program for each arrival, and adds the times from arrival to answer.
 func (b *run) answers(ctx context.Context, name string, w contender, arrivals <-chan time.Time) error {
 	var mu sync.Mutex
 	var failed error
 	var running sync.WaitGroup
 	for range arrivals {
-		came := time.Now()
+		arrived := time.Now()
 		running.Go(func() {
 			err := w.run(ctx)
-			took := bench.Since(came)
+			took := bench.Since(arrived)
 			mu.Lock()
 			defer mu.Unlock()
 			if failed = errors.Join(failed, err); err == nil {
@@ -149,8 +154,8 @@ func (b *run) answers(ctx context.Context, name string, w contender, arrivals <-
 	return ctx.Err()
 }
 
-// sustained has tasks come at a steady pace to a fleet whose boxes serve one task each: what counts is
-// how soon it has new ones. The other ways get the same pace, for a minute at most.
+// sustained submits tasks at a steady rate to a fleet whose boxes serve one task each, so that it must create
+// boxes fast enough. The other ways get the same rate, for a minute at most.
 func (b *run) sustained(ctx context.Context, others []contender) (err error) {
 	c, stop, err := b.StartClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {
@@ -184,19 +189,22 @@ func (b *run) sustained(ctx context.Context, others []contender) (err error) {
 			green++
 		}
 	}
-	b.AtLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS), 100*float64(green)/float64(max(1, len(times))), 99)
-	b.Note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s", refill, 100*sustainShare, lasting)
+	b.AtLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS),
+		100*float64(green)/float64(max(1, len(times))), 99)
+	b.Note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s",
+		refill, 100*sustainShare, lasting)
 	return nil
 }
 
-// refillRate is how many tasks a second a fleet runs that needs a new box for each.
+// refillRate returns the tasks per second of a fleet that needs a new box for each task.
 func (b *run) refillRate(ctx context.Context, fleet contender) (float64, error) {
 	b.Progress("first-answer: how fast boxes are made")
-	got, err := bench.Rate("", 4, refillTasks, func(ctx context.Context, _ int) error { return fleet.run(ctx) }).Measure(ctx)
+	got, err := bench.Rate("", 4, refillTasks,
+		func(ctx context.Context, _ int) error { return fleet.run(ctx) }).Measure(ctx)
 	return got.Value, err
 }
 
-// pace sends an arrival every so often, for so long, whether somebody is ready or not.
+// pace sends arrivals at an interval, for a time, whether or not they are received.
 func pace(ctx context.Context, every, lasting time.Duration) <-chan time.Time {
 	out := make(chan time.Time, lasting/every+1)
 	go func() {
@@ -224,7 +232,8 @@ func (b *run) answersTable(all []contender) {
 			return
 		}
 		t.Rows = append(t.Rows, []string{
-			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.5)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.95)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.99)),
+			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.5)), fmt.Sprintf("%.0f",
+				bench.Quantile(s, 0.95)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.99)),
 		})
 	}
 	modes := []string{"sequential"}
@@ -240,7 +249,7 @@ func (b *run) answersTable(all []contender) {
 	b.Tables = append(b.Tables, t)
 }
 
-// plotAnswers draws the medians and the 99th percentiles of the bursts.
+// plotAnswers draws the medians and 99th percentiles of the bursts.
 func (b *run) plotAnswers(all []contender) error {
 	if b.plots == "" {
 		return nil

@@ -14,20 +14,23 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// standardModules cost what a large library does, as far as Python comes with such: about 300 modules.
+// standardModules are modules of Python's library that cost as much as a large package: about 300 modules.
 var standardModules = []string{
-	"asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.mime.multipart", "fractions", "ftplib", "gzip",
-	"html.parser", "http.client", "http.cookiejar", "http.server", "imaplib", "importlib.metadata", "inspect", "logging.config", "lzma", "mailbox",
-	"multiprocessing.pool", "optparse", "pdb", "pickle", "pickletools", "platform", "plistlib", "pydoc", "sqlite3", "ssl", "statistics", "tarfile",
-	"tempfile", "unittest.mock", "urllib.request", "uuid", "wsgiref.simple_server", "xml.dom.minidom", "xml.etree.ElementTree", "xml.sax",
+	"asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.mime.multipart",
+	"fractions", "ftplib", "gzip",
+	"html.parser", "http.client", "http.cookiejar", "http.server", "imaplib", "importlib.metadata", "inspect",
+	"logging.config", "lzma", "mailbox",
+	"multiprocessing.pool", "optparse", "pdb", "pickle", "pickletools", "platform", "plistlib", "pydoc", "sqlite3",
+	"ssl", "statistics", "tarfile",
+	"tempfile", "unittest.mock", "urllib.request", "uuid", "wsgiref.simple_server", "xml.dom.minidom",
+	"xml.etree.ElementTree", "xml.sax",
 	"xmlrpc.client", "xmlrpc.server", "zipapp", "zoneinfo",
 }
 
-// used are programs that do something with a large library; others are imported, and no more.
+// used are programs that use a large package; other modules are only imported.
 var used = map[string]string{"pandas": "print(int(pandas.DataFrame({'x': [6, 7]}).x.prod()))"}
 
-// importsPool is the pool whose sandboxes import ahead: the first one of the settings that does, else
-// one that is added.
+// importsPool returns a pool whose boxes import modules ahead: the first of the settings, or else a new one.
 func importsPool(c *config.Config) (name string, modules []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		if p := c.Pools[name]; len(p.Preload) > 0 && name != config.DefaultPool {
@@ -43,8 +46,8 @@ func importsPool(c *config.Config) (name string, modules []string) {
 	return "imports", standardModules
 }
 
-// imports measures a task whose modules were imported ahead beside one that imports nothing, in a
-// fleet that has sandboxes of both kinds.
+// imports measures a task whose modules were imported ahead beside a task that imports nothing, in a fleet
+// with boxes of both kinds.
 func (b *run) imports(ctx context.Context) (err error) {
 	var pool string
 	var modules []string
@@ -54,9 +57,11 @@ func (b *run) imports(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	of := func(name string, task client.Task) bench.Series {
-		return bench.ThroughFleet(name, c, func() client.Submission { return client.Submission{Task: task} }, func(client.Result) error { return nil })
+		return bench.ThroughFleet(name, c, func() client.Submission { return client.Submission{Task: task} },
+			func(client.Result) error { return nil })
 	}
-	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none", client.Task{Code: bench.SmallestProgram})
+	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none",
+		client.Task{Code: bench.SmallestProgram})
 	if err := b.SideBySide(ctx, bench.Spaced(b.N), with, without); err != nil {
 		return err
 	}
@@ -65,7 +70,7 @@ func (b *run) imports(ctx context.Context) (err error) {
 	return nil
 }
 
-// importer is a program that imports modules, uses those it knows how to, and prints 42.
+// importer returns a program that imports modules, uses a known one, and prints 42.
 func importer(modules []string) string {
 	code := "import " + strings.Join(modules, ", ") + "\n"
 	for _, m := range modules {
@@ -76,7 +81,7 @@ func importer(modules []string) string {
 	return code + bench.SmallestProgram
 }
 
-// importTime says how long the host's Python takes for the imports, where it has the modules.
+// importTime describes how long the host's Python takes for the imports, if it has the modules.
 func (b *run) importTime(ctx context.Context, modules []string) string {
 	host := bench.Timed("python -c with the imports", func(ctx context.Context) error {
 		return exec.CommandContext(ctx, bench.Python(), "-c", "import "+strings.Join(modules, ", ")).Run()

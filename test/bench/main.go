@@ -45,7 +45,9 @@ type run struct {
 }
 
 func (o options) scenarios() []bench.Scenario {
-	scenario := func(name string, samples int, noSandbox bool, measure func(*run, context.Context) error) bench.Scenario {
+	scenario := func(name string, samples int, noSandbox bool,
+		measure func(*run, context.Context) error,
+	) bench.Scenario {
 		return bench.Scenario{
 			Name: name, Samples: samples, NoSandbox: noSandbox,
 			Measure: func(b *bench.Bench, ctx context.Context) error {

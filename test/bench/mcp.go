@@ -25,13 +25,13 @@ import (
 const (
 	idleClients   = 1000
 	activeClients = 200
-	// older clients keep a session and a stream at the bridge; the newer ones keep nothing.
+	// Clients of this version keep a session and a stream at the bridge; newer ones keep nothing.
 	sessionVersion = "2025-11-25"
-	// connectEvery keeps the clients of one tenant within its requests a second.
+	// connectEvery keeps the clients below the tenant's rate limit.
 	connectEvery = 10 * time.Millisecond
 )
 
-// mcp measures what the MCP bridge adds to a task, and what its clients cost it.
+// mcp measures what the MCP bridge adds to a task, and the memory of its clients.
 func (b *run) mcp(ctx context.Context) (err error) {
 	f, stop, err := b.StartFleet(ctx, func(*config.Config) {}, process.RunWorker)
 	if err != nil {
@@ -69,19 +69,23 @@ func (b *run) stdioTask(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = session.Close() }() // it has been measured
+	defer func() { _ = session.Close() }() // it is no longer needed
 	direct := bench.ThroughFleet("Go client", c, func() client.Submission {
 		return client.Submission{Task: client.Task{Code: bench.SmallestProgram}}
 	}, func(client.Result) error { return nil })
-	bridged := bench.Series{Name: "execute_task over stdio", Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
-		began := time.Now()
-		err := execute(ctx, session)
-		return bench.Sample{Value: bench.Since(began)}, err
-	}}
+	bridged := bench.Series{
+		Name: "execute_task over stdio", Unit: "ms",
+		Measure: func(ctx context.Context) (bench.Sample, error) {
+			began := time.Now()
+			err := execute(ctx, session)
+			return bench.Sample{Value: bench.Since(began)}, err
+		},
+	}
 	if err := b.SideBySide(ctx, bench.Spaced(b.N), direct, bridged); err != nil {
 		return err
 	}
-	b.AtMost("M1", "execute_task over stdio − Go client", b.Median("execute_task over stdio")-b.Median("Go client"), 3, "ms")
+	b.AtMost("M1", "execute_task over stdio − Go client", b.Median("execute_task over stdio")-b.Median("Go client"), 3,
+		"ms")
 	return nil
 }
 
@@ -92,7 +96,9 @@ func (b *run) connect(ctx context.Context, t sdk.Transport, version string) (*sd
 
 // execute runs the smallest program and checks that it ran.
 func execute(ctx context.Context, s *sdk.ClientSession) error {
-	r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": bench.SmallestProgram}})
+	r, err := s.CallTool(ctx, &sdk.CallToolParams{
+		Name: "execute_task", Arguments: map[string]any{"code": bench.SmallestProgram},
+	})
 	if err != nil {
 		return err
 	}
@@ -102,10 +108,10 @@ func execute(ctx context.Context, s *sdk.ClientSession) error {
 	return nil
 }
 
-// manyClients measures the memory of a bridge with idle clients, and how fast many clients at once
-// are served.
+// manyClients measures the memory of a bridge with idle clients, and the rate of many calls at once.
 func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
-	bridge, err := bench.StartChild(ctx, b.NewDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0", "--fleet", file)
+	bridge, err := bench.StartChild(ctx, b.NewDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0",
+		"--fleet", file)
 	if err != nil {
 		return err
 	}
@@ -116,7 +122,9 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	}
 	h := &http.Client{Transport: &authorized{token: token, next: &http.Transport{MaxIdleConnsPerHost: idleClients}}}
 	dial := func() (*sdk.ClientSession, error) {
-		return b.connect(ctx, &sdk.StreamableClientTransport{Endpoint: strings.TrimSpace(url), HTTPClient: h}, sessionVersion)
+		return b.connect(ctx, &sdk.StreamableClientTransport{
+			Endpoint: strings.TrimSpace(url), HTTPClient: h,
+		}, sessionVersion)
 	}
 	warm, err := dial()
 	if err == nil {
@@ -149,7 +157,8 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	}
 	b.Add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
 	b.Summarise()
-	b.AtMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients), b.Median("a client over HTTP, idle"), 100, "KB")
+	b.AtMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients),
+		b.Median("a client over HTTP, idle"), 100, "KB")
 	return nil
 }
 
@@ -181,7 +190,7 @@ func (b *run) dialMany(ctx context.Context, dial func() (*sdk.ClientSession, err
 	return sessions, err
 }
 
-// authorized sends a token.
+// authorized adds a bearer token to requests.
 type authorized struct {
 	token string
 	next  http.RoundTripper

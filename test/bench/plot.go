@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// plot is a few lines over the same places, with a logarithmic height.
+// plot is a chart of lines over the same places, with a logarithmic vertical axis.
 type plot struct {
 	Title string
 	X     []string // names of the places, from left to right
 	Lines []line
 }
 
-// line is one value for each place, and how far up it strays.
+// line has a value for each place, and the upper end of its spread.
 type line struct {
 	Name         string
 	Points, High []float64
@@ -34,13 +34,17 @@ type drawn struct{ Name, Colour, Line, Band, LabelY string }
 
 type mark struct{ At, Text string }
 
-// The template escapes what it is given; numbers and colours are ours.
-var plotTemplate = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="12">
+// The template escapes its input.
+var plotTemplate = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.org/2000/svg"
+ viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="white"/>
 <text x="{{.Left}}" y="22" font-size="14">{{.Title}}</text>
-{{range .Ys}}<line x1="{{$.Left}}" x2="{{$.End}}" y1="{{.At}}" y2="{{.At}}" stroke="#ddd"/><text x="52" y="{{.At}}" text-anchor="end" dominant-baseline="middle">{{.Text}}</text>
+{{range .Ys}}<line x1="{{$.Left}}" x2="{{$.End}}" y1="{{.At}}" y2="{{.At}}" stroke="#ddd"/>
+<text x="52" y="{{.At}}" text-anchor="end" dominant-baseline="middle">{{.Text}}</text>
 {{end}}{{range .Xs}}<text x="{{.At}}" y="{{$.Bottom}}" text-anchor="middle">{{.Text}}</text>
-{{end}}{{range .Drawn}}<polygon points="{{.Band}}" fill="{{.Colour}}" fill-opacity="0.12"/><polyline points="{{.Line}}" fill="none" stroke="{{.Colour}}" stroke-width="2"/><text x="{{$.Label}}" y="{{.LabelY}}" fill="{{.Colour}}" dominant-baseline="middle">{{.Name}}</text>
+{{end}}{{range .Drawn}}<polygon points="{{.Band}}" fill="{{.Colour}}" fill-opacity="0.12"/>
+<polyline points="{{.Line}}" fill="none" stroke="{{.Colour}}" stroke-width="2"/>
+<text x="{{$.Label}}" y="{{.LabelY}}" fill="{{.Colour}}" dominant-baseline="middle">{{.Name}}</text>
 {{end}}</svg>
 `))
 
@@ -60,7 +64,10 @@ func (p plot) write(w io.Writer) error {
 		Label                            int
 		Xs, Ys                           []mark
 		Drawn                            []drawn
-	}{Title: p.Title, Width: plotWidth, Height: plotHeight, Left: plotLeft, End: plotWidth - plotRight, Bottom: plotHeight - plotBelow + 22, Label: plotWidth - plotRight + 10}
+	}{
+		Title: p.Title, Width: plotWidth, Height: plotHeight, Left: plotLeft, End: plotWidth - plotRight,
+		Bottom: plotHeight - plotBelow + 22, Label: plotWidth - plotRight + 10,
+	}
 	for i, name := range p.X {
 		view.Xs = append(view.Xs, mark{number(x(i)), name})
 	}
@@ -80,13 +87,14 @@ func (p plot) write(w io.Writer) error {
 		}
 		taken[row] = true
 		view.Drawn = append(view.Drawn, drawn{
-			l.Name, plotColours[i%len(plotColours)], strings.Join(points, " "), strings.Join(append(points, back...), " "), number(float64(row*16 + 8)),
+			l.Name, plotColours[i%len(plotColours)], strings.Join(points, " "), strings.Join(append(points, back...),
+				" "), number(float64(row*16 + 8)),
 		})
 	}
 	return plotTemplate.Execute(w, view)
 }
 
-// bounds are the powers of ten around all values.
+// bounds returns the powers of ten around all values.
 func (p plot) bounds() (low, high float64) {
 	low, high = math.Inf(1), 0
 	for _, l := range p.Lines {

@@ -19,13 +19,14 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// npmTools is what six MCP servers from npm answer to tools/list, as recorded: everything, filesystem, git, memory,
-// sequential-thinking and sqlite, at the versions that internal/tools/toolstest/npm/install.sh pins (MIT and Apache-2.0).
+// npmTools are the recorded results of tools/list of six MCP servers from npm: everything, filesystem, git, memory,
+// sequential-thinking and sqlite, at the versions that internal/tools/toolstest/npm/install.sh pins (MIT
+// and Apache-2.0).
 //
 //go:embed npm_tools.json
 var npmTools []byte
 
-// contextTasks are what the share of the context is taken of.
+// contextTasks are the tasks whose share of the context is measured.
 var contextTasks = []string{
 	"Commit all staged changes with the message 'fix the parser'",
 	"Show the diff between the branches main and release",
@@ -41,7 +42,7 @@ var contextTasks = []string{
 	"Think step by step about how to split the work",
 }
 
-// prepare measures what comes before the model and how much the model is shown.
+// prepare measures the time before the model is called, and the size of its prompt.
 func (b *run) prepare(ctx context.Context) error {
 	six, err := b.npmCatalogue(ctx, 1)
 	if err != nil {
@@ -66,38 +67,41 @@ func (b *run) prepare(ctx context.Context) error {
 	prepare := preparer(many)
 	name := fmt.Sprintf("prepare with %d tools", len(many.Tools))
 	i := 0
-	err = b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: 10}, bench.Series{Name: name, Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
-		began := time.Now()
-		i++
-		request, err := prepare(contextTasks[i%len(contextTasks)])
-		selected := bench.Since(began)
-		if err != nil {
-			return bench.Sample{}, err
-		}
-		if _, err := writer.Write(ctx, request, codegen.Call{}); err != nil {
-			return bench.Sample{}, err
-		}
-		own := float64(model.took.Load()) / float64(time.Millisecond)
-		return bench.Sample{Value: bench.Since(began) - own, Parts: map[string]float64{"select": selected}}, nil
-	}})
+	err = b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: 10},
+		bench.Series{Name: name, Unit: "ms", Measure: func(ctx context.Context) (bench.Sample, error) {
+			began := time.Now()
+			i++
+			request, err := prepare(contextTasks[i%len(contextTasks)])
+			selected := bench.Since(began)
+			if err != nil {
+				return bench.Sample{}, err
+			}
+			if _, err := writer.Write(ctx, request, codegen.Call{}); err != nil {
+				return bench.Sample{}, err
+			}
+			own := float64(model.took.Load()) / float64(time.Millisecond)
+			return bench.Sample{Value: bench.Since(began) - own, Parts: map[string]float64{"select": selected}}, nil
+		}})
 	if err != nil {
 		return err
 	}
-	b.AtMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time", b.Median(name), 5, "ms")
+	b.AtMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time",
+		b.Median(name), 5, "ms")
 	return nil
 }
 
-// preparer returns what happens before a model is called: it selects the tools that a description needs
-// and makes the request to write its program.
+// preparer returns a function that selects the tools for a description and makes the request for its program.
 func preparer(snap *tools.Listing) func(description string) (codegen.Request, error) {
 	index := toolsearch.New(nil).Index(snap)
 	return func(description string) (codegen.Request, error) {
-		ids, _, err := index.Pick(context.Background(), toolsearch.Wanted{Description: description, Allow: []string{"*"}})
+		ids, _, err := index.Pick(context.Background(), toolsearch.Wanted{
+			Description: description, Allow: []string{"*"},
+		})
 		return codegen.Request{Task: description, Tools: index.Definitions(ids)}, err
 	}
 }
 
-// context compares what the model is shown with the whole of tools/list.
+// context compares the tools in the prompt with the whole of tools/list.
 func (b *run) context(six *tools.Listing) error {
 	list, err := json.Marshal(definitions(six))
 	if err != nil {
@@ -105,7 +109,8 @@ func (b *run) context(six *tools.Listing) error {
 	}
 	full := codegen.Tokens(string(list))
 	prepare := preparer(six)
-	table := bench.Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d tools, %d tokens)", len(six.Tools), full), Columns: []string{
+	table := bench.Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d "+
+		"tools, %d tokens)", len(six.Tools), full), Columns: []string{
 		"task", "tools", "of tools", "share %", "whole prompt",
 	}}
 	for _, task := range contextTasks {
@@ -120,16 +125,21 @@ func (b *run) context(six *tools.Listing) error {
 		share := 100 * float64(shown) / float64(full)
 		b.Add("context of tools", "%", share)
 		b.Add("context, whole prompt", "%", 100*float64(whole)/float64(full))
-		table.Rows = append(table.Rows, []string{task, strconv.Itoa(len(request.Tools)), strconv.Itoa(shown), fmt.Sprintf("%.2f", share), strconv.Itoa(whole)})
+		table.Rows = append(table.Rows, []string{
+			task, strconv.Itoa(len(request.Tools)), strconv.Itoa(shown), fmt.Sprintf("%.2f", share),
+			strconv.Itoa(whole),
+		})
 	}
 	b.Summarise()
 	b.Tables = append(b.Tables, table)
-	b.AtMost("context", "tokens of tools shown to the model ÷ those of tools/list, median", b.Median("context of tools"), 2, "%")
-	b.AtMost("context prompt", "the same for the whole prompt: rules, tools and task", b.Median("context, whole prompt"), 4, "%")
+	b.AtMost("context", "tokens of tools shown to the model ÷ those of tools/list, median",
+		b.Median("context of tools"), 2, "%")
+	b.AtMost("context prompt", "the same for the whole prompt: rules, tools and task",
+		b.Median("context, whole prompt"), 4, "%")
 	return nil
 }
 
-// promptTokens are those that the tools add to a prompt, and those of the whole prompt.
+// promptTokens returns the tokens that the tools add to a prompt, and those of the whole prompt.
 func promptTokens(r codegen.Request) (tools, whole int, err error) {
 	bare := r
 	bare.Tools = nil
@@ -156,8 +166,8 @@ func definitions(s *tools.Listing) (out []tools.Definition) {
 	return out
 }
 
-// npmCatalogue writes the modules of the six servers, approved, and reads them: repeated under other names until there
-// are at least so many tools.
+// npmCatalogue writes the approved modules of the six servers, repeated under other names until there are at
+// least as many tools as wanted, and reads them.
 func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, error) {
 	var servers []struct {
 		Server  string             `json:"server"`
@@ -173,7 +183,9 @@ func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, er
 			if round > 1 {
 				s.Server = fmt.Sprintf("%s-%d", s.Server, round)
 			}
-			p, err := pygen.Generate(pygen.Source{Server: s.Server, About: tools.About{Version: s.Version}, Tools: s.Tools})
+			p, err := pygen.Generate(pygen.Source{
+				Server: s.Server, About: tools.About{Version: s.Version}, Tools: s.Tools,
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -192,14 +204,17 @@ func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, er
 	return tools.OpenCatalogue(dir, tools.Options{}).Read(ctx)
 }
 
-// stub is a model on the real wire: it answers each request at once with the same program.
+// stub is a model over HTTP: it answers each request at once with the same program.
 type stub struct {
 	server *http.Server
 	base   string
 	took   atomic.Int64 // nanoseconds of the last answer
 }
 
-const stubAnswer = `data: {"choices":[{"index":0,"delta":{"content":"` + "```python\\nresult = 1\\n```" + `"},"finish_reason":"stop"}]}
+// stubProgram is in a JSON string.
+const stubProgram = "```python\\nresult = 1\\n```"
+
+const stubAnswer = `data: {"choices":[{"index":0,"delta":{"content":"` + stubProgram + `"},"finish_reason":"stop"}]}
 
 data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":10,"total_tokens":110}}
 
@@ -213,7 +228,9 @@ func startStub(ctx context.Context) (*stub, error) {
 		return nil, err
 	}
 	s := &stub{base: "http://" + listener.Addr().String() + "/v1"}
-	s.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request,
+	) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/test/selectioneval"
 )
 
-// goal is what a data set's local ranking, and the ranking with history, should reach. Zero: no goal.
+// goal is the target of a data set's local ranking, and of the ranking with history. Zero: no target.
 type goal struct {
 	metric         string
 	of             func(selectioneval.Metrics) float64
@@ -24,8 +24,8 @@ type goal struct {
 func recall5(m selectioneval.Metrics) float64  { return m.Recall5 }
 func recall10(m selectioneval.Metrics) float64 { return m.Recall10 }
 
-// goals by the name of the data set. They were set for the whole of each; a part of it, with few questions, has a wide
-// margin: 20 questions move by 5 points with each.
+// goals by the name of the data set. They are for the whole set; of a part with 20 questions, each question is
+// 5 points.
 var goals = map[string][]goal{
 	"livemcpbench":       {{"R@5", recall5, 41, 43}, {"R@10", recall10, 49, 54}},
 	"livemcpbench-steps": {{"R@5", recall5, 71, 0}},
@@ -39,13 +39,14 @@ var goals = map[string][]goal{
 	"ultratool":          {{"R@10", recall10, 85, 90}},
 }
 
-// The first sub-query of a task should find a right tool among the first three.
+// The first sub-query of a task should find one of its tools among the first three.
 const (
 	firstSet  = "livemcpbench-route"
 	firstGoal = 72
 )
 
-// selection measures what is found, and what finding and preparing cost. It starts no fleet.
+// selection measures the quality of selection, and the time that it and the preparation of prompts take. It
+// starts no fleet.
 func (b *run) selection(ctx context.Context) error {
 	if b.data == "" {
 		b.Note("the data sets and N11 are not measured: --data names no directory of data sets")
@@ -65,12 +66,16 @@ func (b *run) dataSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	table := bench.Table{Title: "Found, in percent: recall of the right tools among the first 5 and 10", Columns: []string{
-		"data set", "tools", "questions", "local @5", "@10", "with history @5", "@10", "hybrid (stand-in) @5", "@10",
-	}}
+	table := bench.Table{
+		Title: "Found, in percent: recall of the right tools among the first 5 and 10",
+		Columns: []string{
+			"data set", "tools", "questions", "local @5", "@10", "with history @5", "@10",
+			"hybrid (stand-in) @5", "@10",
+		},
+	}
 	for _, s := range report.Sets {
 		table.Rows = append(table.Rows, row(s.Name, strconv.Itoa(s.Tools), strconv.Itoa(s.Questions), s.Columns))
-		b.holdAgainst(s)
+		b.compare(s)
 	}
 	table.Rows = append(table.Rows, row("mean", "", "", report.Macro))
 	b.Tables = append(b.Tables, table)
@@ -78,16 +83,19 @@ func (b *run) dataSets(ctx context.Context) error {
 		b.Note("%s", n)
 	}
 	b.scales(report.Scale)
-	return b.shown()
+	return b.prompted()
 }
 
-// shown measures what a program's writer gets to see for each question: as for a task, so clause by clause and cut off.
-func (b *run) shown() error {
+// prompted measures which tools are in the prompt for each question, clause by clause and truncated, as for a task.
+func (b *run) prompted() error {
 	sets, err := selectioneval.LoadAll(b.data)
 	if err != nil {
 		return err
 	}
-	table := bench.Table{Title: "Shown to a program's writer: percent of the tools that the question needs, and how many tools", Columns: []string{"data set", "of the needed", "tools"}}
+	table := bench.Table{
+		Title:   "Shown to a program's writer: percent of the tools that the question needs, and how many tools",
+		Columns: []string{"data set", "of the needed", "tools"},
+	}
 	for _, set := range sets {
 		prepare := preparer(catalogueOf(set))
 		share, shown := 0.0, 0.0
@@ -103,13 +111,15 @@ func (b *run) shown() error {
 			share, shown = share+q.Share(ids), shown+float64(len(ids))
 		}
 		n := float64(max(1, len(set.Queries)))
-		table.Rows = append(table.Rows, []string{set.Name, fmt.Sprintf("%.1f", 100*share/n), fmt.Sprintf("%.1f", shown/n)})
+		table.Rows = append(table.Rows, []string{
+			set.Name, fmt.Sprintf("%.1f", 100*share/n), fmt.Sprintf("%.1f", shown/n),
+		})
 	}
 	b.Tables = append(b.Tables, table)
 	return nil
 }
 
-// catalogueOf is a data set's catalogue as a fleet would have it.
+// catalogueOf returns a data set's catalogue as a fleet would have it.
 func catalogueOf(set selectioneval.Set) *tools.Listing {
 	var list []tools.Tool
 	for _, t := range set.Tools {
@@ -142,8 +152,8 @@ func row(name, tools, questions string, c selectioneval.Columns) []string {
 	return out
 }
 
-// holdAgainst holds a set's figures against its goals.
-func (b *run) holdAgainst(s selectioneval.SetReport) {
+// compare adds the figures of a set beside its goals.
+func (b *run) compare(s selectioneval.SetReport) {
 	for _, g := range goals[s.Name] {
 		b.AtLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
 		if g.history > 0 {
@@ -151,7 +161,8 @@ func (b *run) holdAgainst(s selectioneval.SetReport) {
 		}
 	}
 	if s.Name == firstSet {
-		b.AtLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts), percent(s.FirstHit3), firstGoal)
+		b.AtLeast(s.Name+" Hit@3", fmt.Sprintf("local, the first sub-query of each of %d tasks", s.Firsts),
+			percent(s.FirstHit3), firstGoal)
 	}
 }
 
@@ -167,9 +178,11 @@ func (b *run) scales(all []selectioneval.Scale) {
 		b.Add(name+", no embeddings", "ms", s.Local...)
 		b.Add(fmt.Sprintf("index %d tools", s.Tools), "ms", s.BuildMS)
 		b.Summarise()
-		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+", words, vectors, history and embeddings (512 numbers)", b.Median(name), targets[i], "ms")
+		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+", words, vectors, history and embeddings (512 numbers)",
+			b.Median(name), targets[i], "ms")
 		if i == len(all)-1 {
-			b.AtMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools), s.BuildMS/float64(time.Second/time.Millisecond), 5, "s")
+			b.AtMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools),
+				s.BuildMS/float64(time.Second/time.Millisecond), 5, "s")
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/codefleet/codefleet/internal/bench"
 )
 
-// What is shown to the model does not depend on the machine, so it is held here: at most a fiftieth of tools/list.
+// TestSelectionPrepares checks that the tools in a prompt are at most a fiftieth of tools/list, on any machine.
 func TestSelectionPrepares(t *testing.T) {
 	reports, err := bench.Run(t.Context(), bench.Options{Scenario: "selection", Runs: 2}, options{}.scenarios())
 	if err != nil {

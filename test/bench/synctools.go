@@ -13,23 +13,25 @@ import (
 	"github.com/codefleet/codefleet/internal/bench"
 )
 
-// A syncTool keeps a directory in a bucket. Each of its methods returns the milliseconds that it
-// took, without preparations.
+// A syncTool keeps a directory in a bucket. Its methods return how many milliseconds they took, without
+// preparations.
 type syncTool interface {
 	name() string
-	// begin makes an empty place in a bucket, for pushes and pulls from now on.
+	// begin creates an empty place in a bucket, for the following pushes and pulls.
 	begin(ctx context.Context, remote bucket, place string) error
 	push(ctx context.Context, dir string) (float64, error)
-	// pull brings dir, which may be empty, to what was pushed last. Cold: nothing is remembered.
+	// pull makes dir, which may be empty, equal to the last push. Cold: with empty caches.
 	pull(ctx context.Context, dir string, cold bool) (float64, error)
-	// end forgets the place and returns the most memory, in MB, that any of it took.
+	// end releases the place and returns the peak memory, in MB.
 	end() (peak float64, err error)
 }
 
-// yardstick finds a program that others made: installed for this purpose, beside this one, or on PATH.
+// yardstick finds another program: in .cache/yardsticks, beside codefleet, or on PATH.
 func (b *run) yardstick(ctx context.Context, name string, versionArg string) (path string, ok bool) {
 	dir := filepath.Dir(b.Program)
-	for _, candidate := range []string{filepath.Join(dir, "..", ".cache", "yardsticks", name), filepath.Join(dir, name), name} {
+	for _, candidate := range []string{
+		filepath.Join(dir, "..", ".cache", "yardsticks", name), filepath.Join(dir, name), name,
+	} {
 		found, err := exec.LookPath(candidate)
 		if err != nil {
 			continue
@@ -46,7 +48,7 @@ func (b *run) yardstick(ctx context.Context, name string, versionArg string) (pa
 	return "", false
 }
 
-// outside is a program that others made, run as a process for each push and pull.
+// outside is another program, run as a process for each push and pull.
 type outside struct {
 	path string
 	env  []string
@@ -71,13 +73,13 @@ func (o *outside) run(ctx context.Context, dir string, args ...string) (float64,
 	return took, nil
 }
 
-func (o *outside) end() (float64, error) { //nolint:unparam // a process that has ended has nothing to say
+func (o *outside) end() (float64, error) { //nolint:unparam // its processes have ended
 	peak := o.peak
 	o.peak = 0
 	return peak, nil
 }
 
-// rclone mirrors each file to an object, in its fastest mode that is correct: contents compared by checksum.
+// rclone mirrors each file to an object, in its fastest correct mode: it compares contents by checksum.
 type rclone struct {
 	outside
 	place string
@@ -90,13 +92,15 @@ func (r *rclone) begin(_ context.Context, remote bucket, place string) error {
 	r.env = []string{
 		"RCLONE_CONFIG_B_TYPE=s3", "RCLONE_CONFIG_B_PROVIDER=Other", "RCLONE_CONFIG_B_ENDPOINT=" + remote.Endpoint,
 		"RCLONE_CONFIG_B_ACCESS_KEY_ID=" + remote.AccessKey, "RCLONE_CONFIG_B_SECRET_ACCESS_KEY=" + remote.SecretKey,
-		"RCLONE_CONFIG_B_REGION=us-east-1", "RCLONE_CONFIG_B_FORCE_PATH_STYLE=true", "RCLONE_CONFIG_B_NO_CHECK_BUCKET=true",
+		"RCLONE_CONFIG_B_REGION=us-east-1", "RCLONE_CONFIG_B_FORCE_PATH_STYLE=true",
+		"RCLONE_CONFIG_B_NO_CHECK_BUCKET=true",
 	}
 	return nil
 }
 
 func (r *rclone) sync(ctx context.Context, from, to string) (float64, error) {
-	return r.run(ctx, "", "sync", "--config=", from, to, "--checksum", "--fast-list", "--transfers", "32", "--checkers", "32", "--log-level", "ERROR")
+	return r.run(ctx, "", "sync", "--config=", from, to, "--checksum", "--fast-list", "--transfers", "32", "--checkers",
+		"32", "--log-level", "ERROR")
 }
 
 func (r *rclone) push(ctx context.Context, dir string) (float64, error) {
@@ -137,7 +141,7 @@ func (r *restic) pull(ctx context.Context, dir string, cold bool) (float64, erro
 	return r.run(ctx, "", args...)
 }
 
-// ours is the workspace engine, in a worker's process that runs already.
+// ours is the workspace engine, in a process that is already running, like a worker.
 type ours struct {
 	b      *run
 	remote bucket
@@ -194,7 +198,7 @@ func (o *ours) end() (float64, error) {
 	return o.peak, err
 }
 
-// yardsticks are those that are installed.
+// yardsticks returns the other programs that are installed.
 func (b *run) yardsticks(ctx context.Context) []syncTool {
 	var tools []syncTool
 	if path, ok := b.yardstick(ctx, "rclone", "version"); ok {

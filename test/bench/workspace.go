@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 )
 
-// What is pushed and pulled.
+// Sizes of what is pushed and pulled.
 const (
 	smallFiles = 10_000
 	smallSize  = 1 << 10
@@ -38,12 +38,12 @@ const (
 	engineOnly = "codefleet, without its program's file"
 )
 
-// workspace measures how a directory travels to the object store and back, beside two programs that
-// others made for it: the same tree, the same server, taking turns.
+// workspace measures pushes and pulls of a directory beside two other programs made for that: with the same
+// tree and the same server, in turns.
 func (b *run) workspace(ctx context.Context) (err error) {
 	server, err := embedded.StartS3(ctx, embedded.S3Options{
 		Dir: b.NewDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
-		NoSync: true, // a flush for each object would cost the tool with an object for each file most
+		NoSync: true, // a flush for each object would slow the tool down most that has an object for each file
 	})
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (b *run) workspace(ctx context.Context) (err error) {
 	return nil
 }
 
-// sizes are of what is pushed; tests take less.
+// sizes are those of the trees; tests use smaller ones.
 type sizes struct {
 	small int   // files
 	large int64 // bytes
@@ -91,8 +91,10 @@ type step struct {
 	then func() error // before the next step, not measured; may be nil
 }
 
-// turns lets the tools do each step one after the other, and each round begins with another tool.
-func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []syncTool, steps func(dir string) ([]step, error)) error {
+// turns measures each step with each tool in turn; each round begins with another tool.
+func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []syncTool,
+	steps func(dir string) ([]step, error),
+) error {
 	for round := range b.N {
 		dir := b.NewDir()
 		all, err := steps(dir)
@@ -142,7 +144,7 @@ func push(dir string) func(context.Context, syncTool) (float64, error) {
 	return func(ctx context.Context, t syncTool) (float64, error) { return t.push(ctx, dir) }
 }
 
-// pull fills a directory of each tool's own below dir.
+// pull fills a directory for each tool below dir.
 func pull(dir string, cold bool) func(context.Context, syncTool) (float64, error) {
 	return func(ctx context.Context, t syncTool) (float64, error) {
 		own := filepath.Join(dir, "pulled by "+t.name())
@@ -155,7 +157,7 @@ func pull(dir string, cold bool) func(context.Context, syncTool) (float64, error
 	}
 }
 
-// small are the steps with many small files.
+// small returns the steps with many small files.
 func (b *run) small(dir string) ([]step, error) {
 	tree := filepath.Join(dir, "tree")
 	edit := func() error {
@@ -170,7 +172,7 @@ func (b *run) small(dir string) ([]step, error) {
 	}, fillSmall(tree, b.sizes.small, smallSize)
 }
 
-// large are the steps with one large file.
+// large returns the steps with one large file.
 func (b *run) large(dir string) ([]step, error) {
 	tree := filepath.Join(dir, "tree")
 	return []step{
@@ -180,8 +182,8 @@ func (b *run) large(dir string) ([]step, error) {
 	}, fillLarge(tree, b.sizes.large)
 }
 
-// alone measures what has no yardstick: a task that changes nothing, and the bytes that one changed
-// file costs among very many.
+// alone measures what has no yardstick: a task that changes nothing, and the upload of one changed file of
+// 100,000.
 func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err error) {
 	dir := b.NewDir()
 	defer os.RemoveAll(dir)
@@ -209,7 +211,8 @@ func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err e
 	if _, err := e.call("push", "many", many); err != nil {
 		return 0, err
 	}
-	b.Note("codefleet: first push of %d files uploaded %d KiB in %d requests, at most %.0f MB resident", b.sizes.many, e.last.Up>>10, e.last.Requests, e.last.Peak)
+	b.Note("codefleet: first push of %d files uploaded %d KiB in %d requests, at most %.0f MB resident", b.sizes.many,
+		e.last.Up>>10, e.last.Requests, e.last.Peak)
 	if err := os.WriteFile(filepath.Join(many, "d42", "f00042"), []byte("changed"), 0o600); err != nil {
 		return 0, err
 	}
@@ -218,7 +221,7 @@ func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err e
 	return float64(e.last.Up) / 1024, err
 }
 
-// judge makes the numbers: each step against the faster of the yardsticks.
+// judge computes the numbers: each step divided by the faster yardstick.
 func (b *run) judge(tools []syncTool, uploaded float64) {
 	steps := []string{firstPush, samePush, onePush, coldPull, samePull}
 	for _, s := range steps {
@@ -232,14 +235,17 @@ func (b *run) judge(tools []syncTool, uploaded float64) {
 			}
 		}
 		if best != "" {
-			b.AtMost("N9"+string(rune('a'+i)), what+" ÷ "+best[len(what)+2:], b.Median(what+": codefleet")/b.Median(best), 1, "×")
+			b.AtMost("N9"+string(rune('a'+i)), what+" ÷ "+best[len(what)+2:],
+				b.Median(what+": codefleet")/b.Median(best), 1, "×")
 		}
 	}
 	if yardstick := b.Median(firstPush + ": rclone sync"); yardstick > 0 {
 		b.AtMost("N9r", firstPush+" ÷ rclone sync", b.Median(firstPush+": codefleet")/yardstick, 0.05, "×")
 	}
-	b.AtMost("N9s", "peak memory of the engine, 10,000 files", b.Median("peak memory of "+firstPush+" and after: "+engineOnly), 64, "MB")
-	b.AtMost("N9t", "peak memory of the engine, 256 MiB", b.Median("peak memory of "+largePush+" and after: "+engineOnly), 64, "MB")
+	b.AtMost("N9s", "peak memory of the engine, 10,000 files",
+		b.Median("peak memory of "+firstPush+" and after: "+engineOnly), 64, "MB")
+	b.AtMost("N9t", "peak memory of the engine, 256 MiB",
+		b.Median("peak memory of "+largePush+" and after: "+engineOnly), 64, "MB")
 	b.AtMost("N9u", "upload of 1 changed file of 100,000", uploaded, 64, "KiB")
 	b.AtMost("N9v", "no-change task: conditional GET and scan of 10,000 files", b.Median(idleSeries), 30, "ms")
 }

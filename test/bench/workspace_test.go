@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestWorkspace takes the scenario at a hundredth of its size, without yardsticks.
+// TestWorkspace runs the scenario with small trees, without yardsticks.
 func TestWorkspace(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,9 @@ func TestWorkspace(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("PATH", temp)
-	small := bench.Scenario{Name: "workspace", NoSandbox: true, Measure: func(b *bench.Bench, ctx context.Context) error {
+	small := bench.Scenario{Name: "workspace", NoSandbox: true, Measure: func(b *bench.Bench,
+		ctx context.Context,
+	) error {
 		return (&run{Bench: b, sizes: sizes{small: 200, large: 12 << 20, many: 1000}}).workspace(ctx)
 	}}
 	reports, err := bench.Run(t.Context(), bench.Options{Program: self, Runs: 2}, []bench.Scenario{small})
@@ -35,7 +37,10 @@ func TestWorkspace(t *testing.T) {
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	for _, what := range []string{firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + slowly, samePull + slowly} {
+	for _, what := range []string{
+		firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + slowly,
+		samePull + slowly,
+	} {
 		if n := len(b.Samples[what+": codefleet"]); n != 2 {
 			t.Errorf("%d samples of %q, want 2", n, what)
 		}

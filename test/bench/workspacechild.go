@@ -22,13 +22,13 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// The workspace engine is measured in a process of its own, which holds nothing else: what it has
-// resident is what the engine needs.
+// The workspace engine is measured in a separate process that does nothing else, so that its resident memory
+// is the engine's.
 
 // engineMarker is the environment variable that makes a process the engine.
 const engineMarker = "CODEFLEET_BENCH_ENGINE"
 
-// bucket is where a tool keeps what it pushes.
+// bucket is the destination of pushes.
 type bucket struct {
 	Endpoint  string `json:"endpoint"`
 	Name      string `json:"name"`
@@ -36,7 +36,7 @@ type bucket struct {
 	SecretKey string `json:"secret_key"`
 }
 
-// engineSetup is its first line of input.
+// engineSetup is the engine's first line of input.
 type engineSetup struct {
 	Bucket bucket `json:"bucket"`
 	Cache  string `json:"cache"`
@@ -53,13 +53,13 @@ type engineAnswer struct {
 	Micros   int64   `json:"micros"`
 	Requests int64   `json:"requests"`
 	Up       int64   `json:"up"`      // bytes of bodies sent
-	Peak     float64 `json:"peak"`    // MB resident, at most so far
-	Program  float64 `json:"program"` // MB of Peak that are pages of the program's file, which the kernel may drop
+	Peak     float64 `json:"peak"`    // peak of resident memory so far, in MB
+	Program  float64 `json:"program"` // part of Peak that are pages of the program's file, which the kernel may drop
 	Error    string  `json:"error,omitempty"`
 }
 
-// engineMain is the life of that process; in every other one it returns at once. A program that runs
-// the scenario `workspace` calls it first thing.
+// engineMain is the main function of the engine's process; in others it returns at once. A program that runs
+// the scenario `workspace` calls it first.
 func engineMain() {
 	if os.Getenv(engineMarker) == "" {
 		return
@@ -79,11 +79,15 @@ func serveEngine(in io.Reader, out io.Writer) error {
 	}
 	counted := &countingTransport{next: s3.NewTransport()}
 	b := setup.Bucket
-	objects, err := s3.Open(s3.Options{Endpoint: b.Endpoint, Bucket: b.Name, AccessKey: b.AccessKey, SecretKey: b.SecretKey, Transport: counted})
+	objects, err := s3.Open(s3.Options{
+		Endpoint: b.Endpoint, Bucket: b.Name, AccessKey: b.AccessKey, SecretKey: b.SecretKey, Transport: counted,
+	})
 	if err != nil {
 		return err
 	}
-	opts := state.Options{CacheDir: setup.Cache, Quota: state.Quota{Bytes: 10 << 30, Files: 1_000_000, Largest: 1 << 30}}
+	opts := state.Options{
+		CacheDir: setup.Cache, Quota: state.Quota{Bytes: 10 << 30, Files: 1_000_000, Largest: 1 << 30},
+	}
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as workers do
 		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
@@ -104,8 +108,10 @@ func serveEngine(in io.Reader, out io.Writer) error {
 		began := time.Now()
 		err := e.run(context.Background(), call)
 		a := engineAnswer{
-			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests, Up: counted.up.Load() - up,
-			Peak: bench.Kilobytes("/proc/self/status", "VmHWM") / 1024, Program: bench.Kilobytes("/proc/self/status", "RssFile") / 1024,
+			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests,
+			Up:   counted.up.Load() - up,
+			Peak: bench.Kilobytes("/proc/self/status", "VmHWM") / 1024, Program: bench.Kilobytes("/proc/self/status",
+				"RssFile") / 1024,
 		}
 		if err != nil {
 			a.Error = err.Error()
@@ -116,14 +122,14 @@ func serveEngine(in io.Reader, out io.Writer) error {
 	}
 }
 
-// pushEngine is a worker's store with the trees that it has seen.
+// pushEngine is a worker's store with its trees.
 type pushEngine struct {
 	store *state.Store
 	trees map[string]*state.Tree // by directory
 	tasks int
 }
 
-// run pulls or pushes a directory, asking the store what is the newest version in both cases.
+// run pulls or pushes a directory. Both ask the store for the newest version.
 func (e *pushEngine) run(ctx context.Context, c engineCall) error {
 	t := e.trees[c.Dir]
 	if t == nil {
@@ -153,14 +159,14 @@ type countingTransport struct {
 	requests, up atomic.Int64
 }
 
-// RoundTrip is the next one's.
+// RoundTrip implements http.RoundTripper.
 func (t *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	t.up.Add(max(0, r.ContentLength))
 	return t.next.RoundTrip(r)
 }
 
-// engineProcess is that process as seen from here.
+// engineProcess is a running engine.
 type engineProcess struct {
 	cmd     *exec.Cmd
 	stdin   io.Closer
@@ -171,7 +177,7 @@ type engineProcess struct {
 	last    engineAnswer
 }
 
-// startEngine starts a worker's engine with an empty cache. It ends with ctx, or by stop.
+// startEngine starts an engine with an empty cache. It ends with ctx, or by stop.
 func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
 	began := time.Now()
 	self, err := os.Executable()

@@ -41,11 +41,14 @@ func run(addr, user, password, tenant, code string) error {
 		return err
 	}
 	inbox := "_INBOX." + tenant + "." + rand.Text()
-	login, _ := json.Marshal(map[string]any{"user": user, "pass": password, "headers": true, "verbose": false, "pedantic": false})
+	login, _ := json.Marshal(map[string]any{
+		"user": user, "pass": password, "headers": true, "verbose": false, "pedantic": false,
+	})
 	data, _ := json.Marshal(map[string]any{"code": code})
 	header := strings.Join([]string{
 		"NATS/1.0",
-		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand", "ce-id: " + rand.Text(),
+		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand", "ce-id: " +
+			rand.Text(),
 		"ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", "",
 	}, "\r\n")
 	fmt.Fprintf(conn, "CONNECT %s\r\nSUB %s.> 1\r\nHPUB tasks.default.normal.%s %s.stored %d %d\r\n%s%s\r\n",

@@ -32,11 +32,13 @@ func TestEncodeFrame(t *testing.T) {
 				"6564736f667400646861726400",
 		},
 		{
-			100, 0, kindStdin, streamData{[]byte("in")},
+			100, 0, kindStdin,
+			streamData{[]byte("in")},
 			"000000270000006400a361760761746f636f72652e657865632e737464696e617049a1646461746142696e",
 		},
 		{
-			100, 0, kindStdin, streamData{},
+			100, 0, kindStdin,
+			streamData{},
 			"000000250000006400a361760761746f636f72652e657865632e737464696e617047a1646461746140",
 		},
 		{1, 0, kindPing, noPayload{}, "000000190000000100a3617607617469636f72652e70696e67617041a0"},
