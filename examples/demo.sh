@@ -1,6 +1,6 @@
 #!/bin/sh
-# make demo: a whole fleet in a fresh directory, a task by each of its doors, and a clean stop.
-# Needs Go and python3, nothing else.
+# make demo: a whole fleet in a fresh directory, a task through each interface, and a clean stop.
+# It needs Go and python3 only.
 set -eu
 cd "$(dirname "$0")/.."
 fleet=bin/codefleet
@@ -44,7 +44,7 @@ user=$(field nats tenants "$tenant" user)
 password=$(field nats tenants "$tenant" password)
 "$dir/producer" -tenant "$tenant" -code 'print(6*7)' -url "nats://$user:$password@$(field nats url | sed 's|.*://||')"
 
-say "3. A CloudEvent over HTTP, in binary mode; the answer is the record of the task"
+say "3. A CloudEvent over HTTP, in binary mode; the response is the record of the task"
 python3 - "$(field url)" "$(field token)" <<'PYTHON'
 import json, sys, urllib.request
 url, token = sys.argv[1:]
@@ -57,7 +57,7 @@ print(f"   {result['status']}: result {result['result']}, sandbox {result['sandb
 assert result["result"] == 6, result
 PYTHON
 
-say "4. codefleet run: live output, and where each millisecond went"
+say "4. codefleet run: live output, and the time of each step"
 "$fleet" run --code 'import time
 for i in range(3):
     print("working", i)
@@ -65,9 +65,9 @@ for i in range(3):
 open("hello.txt", "w").write("written by one task")
 {"answer": 6 * 7}'
 
-say "5. The next task finds the file of the one before, in whatever sandbox it runs"
+say "5. The next task finds the file of the one before, in any sandbox"
 "$fleet" run --code 'print(open("hello.txt").read())'
 
-say "6. What the fleet remembers"
+say "6. The tasks that the fleet keeps"
 "$fleet" tasks
 say "7. A clean stop"

@@ -1,11 +1,11 @@
-// Command plugin is a worker with a plugin: programs that import a module of its list are refused, and
-// every result says which rules it was held to.
+// Command plugin is a worker with a plugin that refuses programs which import forbidden modules, and labels
+// every result with the version of its rules.
 //
 //	codefleet up --data /tmp/fleet &
 //	CODEFLEET_DATA=/tmp/house CODEFLEET_WORKER_POOLS=house go run ./examples/plugin --fleet /tmp/fleet/fleet.json &
 //	codefleet --fleet /tmp/fleet/fleet.json run --pool house --code 'import ctypes'
 //
-// It has a pool of its own, for the worker within `up` has no plugins and takes tasks of the default one.
+// It serves a separate pool, because the worker of `codefleet up` serves the default pool without plugins.
 package main
 
 import (
@@ -20,14 +20,14 @@ import (
 
 var key = regexp.MustCompile(`\bsk-[A-Za-z0-9]{8,}`)
 
-// house are the rules of the house.
+// house is the plugin.
 type house struct {
-	forbidden []string // modules, with what is below them
+	forbidden []string // modules, with their submodules
 }
 
 func (house) Name() string { return "house" }
 
-// Validate refuses programs that import what is forbidden.
+// Validate refuses programs that import a forbidden module.
 func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) error {
 	for _, i := range p.Imports {
 		for _, module := range h.forbidden {
@@ -42,8 +42,8 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 	return nil
 }
 
-// Result adds a label, and hides what looks like the key of a service in what the program printed.
-func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // as the hook has it
+// Result adds a label, and redacts what looks like an API key in the output.
+func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // the interface has an error
 	r.Labels["house-rules"] = "2026-1"
 	r.Output = key.ReplaceAllString(r.Output, "[key]")
 	return nil

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Task events over HTTP, with curl: the three modes of CloudEvents, and plain JSON.
-# CODEFLEET_URL and CODEFLEET_TOKEN say where the fleet is; CODE is the program.
+# CODEFLEET_URL and CODEFLEET_TOKEN name the fleet; CODE is the program.
 set -eu
 url=${CODEFLEET_URL:-http://127.0.0.1:8787}
 code=${CODE:-print(6*7)}
 run=$(date +%s)-$$ # part of the ids, so that each run of this script sends new tasks
 
-post() { # path, then what curl takes
+post() { # path, then arguments of curl
 	path=$1
 	shift
 	curl --silent --show-error --fail-with-body -H "Authorization: Bearer ${CODEFLEET_TOKEN:-}" "$@" "$url$path"
@@ -21,7 +21,7 @@ echo "# structured: the event is the body"
 post '/v1/events?wait=30s' -H 'Content-Type: application/cloudevents+json' -d "{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
 	\"source\": \"/examples/curl\", \"id\": \"$run-2\", \"data\": {\"code\": \"$code\"}}"
 
-echo "# batch: an answer for each"
+echo "# batch: a response for each event"
 post /v1/events -H 'Content-Type: application/cloudevents-batch+json' -d "[{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
 	\"source\": \"/examples/curl\", \"id\": \"$run-3\", \"data\": {\"code\": \"$code\"}}]"
 

@@ -4,7 +4,7 @@
 //	go run ./examples/registertool &
 //	codefleet run --code 'from servers.crm import find_customer; print(find_customer("Ada")["email"])'
 //
-// Start it twice, and the two processes share the calls.
+// If it runs twice, the two processes share the calls.
 package main
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// Query is what find_customer takes.
+// Query is the argument of find_customer.
 type Query struct {
 	Name string `json:"name" jsonschema:"the customer's name, or the beginning of it"`
 }
 
-// Customer is what it answers.
+// Customer is its result.
 type Customer struct {
 	Name  string   `json:"name"`
 	Email string   `json:"email"`

@@ -1,6 +1,6 @@
-// Command byhand publishes a task over NATS with nothing but a TCP connection: a CloudEvent in binary
-// mode is a message whose headers are the event's attributes. It prints what the server sends back:
-// that the task is stored, then the result.
+// Command byhand publishes a task over NATS on a TCP connection, without a library: a CloudEvent in binary
+// mode is a message whose headers are the event's attributes. It prints the server's messages: the
+// acknowledgement that the task is stored, then the result.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:4222", "host and port of the NATS server")
 	user := flag.String("user", "", "user")
 	password := flag.String("password", "", "password")
-	tenant := flag.String("tenant", "default", "whose task it is")
+	tenant := flag.String("tenant", "default", "tenant of the task")
 	code := flag.String("code", "print(6*7)", "the program")
 	flag.Parse()
 	if err := run(*addr, *user, *password, *tenant, *code); err != nil {

@@ -1,6 +1,6 @@
 // Command cloudevents publishes a task with the CloudEvents SDK's event type and nats.go, and prints
-// the result event that comes back. It shows what a foreign producer does; Go programs that know the
-// fleet use package client.
+// the result event that comes back. It shows what a producer without our client does; other Go
+// programs use package client.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	url := flag.String("url", "nats://127.0.0.1:4222", "address, with user and password")
-	tenant := flag.String("tenant", "default", "whose task it is")
+	tenant := flag.String("tenant", "default", "tenant of the task")
 	code := flag.String("code", "print(6*7)", "the program")
 	flag.Parse()
 	if err := run(*url, *tenant, *code); err != nil {
