@@ -1,6 +1,6 @@
-// Command worker takes tasks from the queue and runs them in sandboxes, until SIGINT or SIGTERM. Then
-// it takes no more and lets running tasks end (worker.drain); a second signal ends it at once. It
-// keeps nothing: its tasks run elsewhere when it is killed.
+// Command worker claims tasks from the queue and runs them in sandboxes until SIGINT or SIGTERM. Then it
+// claims no more and lets running tasks finish (worker.drain); a second signal ends it at once. It keeps no
+// state: when it is killed, its tasks run elsewhere.
 package main
 
 import (
@@ -17,12 +17,12 @@ import (
 var version = "dev"
 
 func main() {
-	take, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(take, stop) // the second signal is the system's again
-	os.Exit(run(take, os.Args[1:], os.Environ(), os.Stderr))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends the process
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stderr))
 }
 
-func run(take context.Context, args, env []string, stderr io.Writer) int {
-	err := workermain.Run(take, workermain.Config{Args: args, Env: env, Stderr: stderr, Version: version})
-	return workermain.Exit(take, err, stderr)
+func run(ctx context.Context, args, env []string, stderr io.Writer) int {
+	err := workermain.Run(ctx, workermain.Config{Args: args, Env: env, Stderr: stderr, Version: version})
+	return workermain.Exit(ctx, err, stderr)
 }

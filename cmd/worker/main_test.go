@@ -22,11 +22,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A worker that joins a fleet takes its tasks, and lets the one that it has end when it is told to stop.
+// A worker that joins a fleet runs its tasks, and lets a running task finish after the stop signal.
 func TestJoinsAndDrains(t *testing.T) {
 	runsc := executortest.Runsc(t)
 	conf := uptest.Config(t)
-	conf.Queue.AckWait = 2 * time.Second // the worker is told too
+	conf.Queue.AckWait = 2 * time.Second // as in the environment of the worker
 	f, c := uptest.Start(t, up.Options{Config: conf})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package pluginhost calls the hooks of a worker's plugins: in order, each with a deadline, and so that
-// no panic and no error goes further than package plugin says. It knows the public types and no stage.
-// The key type is Set.
+// Package pluginhost invokes the hooks of a worker's plugins: in order, each with a deadline, and with
+// the effect of panics and errors that package plugin documents. The key type is Set.
 package pluginhost
 
 import (
@@ -18,14 +17,14 @@ import (
 	"github.com/codefleet/codefleet/plugin"
 )
 
-// Set is the plugins of a worker. A nil one has none. It is safe for concurrent use.
+// Set is the plugins of a worker. A nil *Set has none. It is safe for concurrent use.
 type Set struct {
 	log     *slog.Logger
 	members []*member
 }
 
-// New returns the set of the given plugins. A plugin that has no hook, or a method with the name of
-// one and another signature, is refused: it would be passed over in silence.
+// New returns the set of the given plugins. A plugin without a hook, or with a method that has the name of
+// a hook and another signature, is an error: it would be ignored silently.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
 	seen := map[string]bool{}
@@ -42,10 +41,10 @@ func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	return s, nil
 }
 
-// Hooks lists the hooks of each plugin, in order, for a log: "name: validate, result".
+// Hooks returns the hooks of each plugin, in order, for a log: "name: validate, result".
 func (s *Set) Hooks() (list []string) {
 	for _, m := range s.all() {
-		names, _ := hooks(m.plugin) // New has looked
+		names, _ := hooks(m.plugin) // New has checked the error
 		list = append(list, m.plugin.Name()+": "+strings.Join(names, ", "))
 	}
 	return list
@@ -87,22 +86,22 @@ func have[H any](s *Set) bool {
 	return slices.ContainsFunc(s.all(), func(m *member) bool { _, ok := m.plugin.(H); return ok })
 }
 
-// Selects reports whether Select would ask anybody. So do the others of their hooks.
+// Selects reports whether a plugin has the hook select.
 func (s *Set) Selects() bool { return have[plugin.Selector](s) }
 
-// Generates is Selects of generate.
+// Generates reports whether a plugin has the hook generate.
 func (s *Set) Generates() bool { return have[plugin.Generator](s) }
 
-// Validates is Selects of validate.
+// Validates reports whether a plugin has the hook validate.
 func (s *Set) Validates() bool { return have[plugin.Validator](s) }
 
-// Calls is Selects of call.
+// Calls reports whether a plugin has the hook call.
 func (s *Set) Calls() bool { return have[plugin.Caller](s) }
 
-// Results is Selects of result.
+// Results reports whether a plugin has the hook result.
 func (s *Set) Results() bool { return have[plugin.Resulter](s) }
 
-// Select returns the tools that the plugins leave selected, those that are not available left out.
+// Select returns the selection of the plugins, without tools that are not available.
 func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
 	available := make(map[string]bool, len(in.Available))
 	for _, tool := range in.Available {
@@ -114,15 +113,18 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 			continue
 		}
 		given := plugin.Selection{Available: slices.Clone(in.Available), Selected: slices.Clone(in.Selected)}
-		ids, err := run(ctx, s, m, "select", t, func(ctx context.Context) ([]string, error) { return p.Select(ctx, t, given) })
+		ids, err := run(ctx, s, m, "select", t, func(ctx context.Context) ([]string, error) {
+			return p.Select(ctx, t, given)
+		})
 		if err != nil {
-			continue // it is in the log, and the selection stays as it was
+			continue // run has logged it
 		}
 		in.Selected = []string{}
 		for _, id := range ids {
 			switch {
 			case !available[id]:
-				s.log.WarnContext(ctx, "plugin selected a tool that the task may not use", "plugin", m.plugin.Name(), "task_id", t.ID, "tool", id)
+				s.log.WarnContext(ctx, "plugin selected a tool that the task may not use",
+					"plugin", m.plugin.Name(), "task_id", t.ID, "tool", id)
 			case !slices.Contains(in.Selected, id):
 				in.Selected = append(in.Selected, id)
 			}
@@ -131,7 +133,7 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 	return in.Selected
 }
 
-// Generate returns the program that the plugins leave, and changed when it is another one.
+// Generate returns the program of the plugins, and whether they changed it.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Generator)
@@ -140,8 +142,10 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 		}
 		given := d
 		given.Tools = slices.Clone(d.Tools)
-		code, err := run(ctx, s, m, "generate", t, func(ctx context.Context) (string, error) { return p.Generate(ctx, t, given) })
-		if err == nil && code != "" && code != d.Code { // an error is in the log
+		code, err := run(ctx, s, m, "generate", t, func(ctx context.Context) (string, error) {
+			return p.Generate(ctx, t, given)
+		})
+		if err == nil && code != "" && code != d.Code { // run has logged an error
 			d.Code, d.By, changed = code, ByPlugin, true
 		}
 	}
@@ -158,7 +162,9 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 		if !ok {
 			continue
 		}
-		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Validate(ctx, t, in) })
+		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, p.Validate(ctx, t, in)
+		})
 		if r := refused(err); r != nil {
 			return r, nil
 		}
@@ -169,7 +175,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 	return nil, nil
 }
 
-// Call returns the arguments that the plugins leave, the first refusal, or the first error.
+// Call returns the arguments of the plugins, the first refusal, or the first error.
 func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, *plugin.Refusal, error) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Caller)
@@ -181,7 +187,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 		args, err := run(ctx, s, m, "call", t, func(ctx context.Context) (json.RawMessage, error) {
 			args, err := p.Call(ctx, t, given)
 			if err == nil && args != nil && !object(args) {
-				err = errors.New("the arguments are no JSON object")
+				err = errors.New("the arguments are not a JSON object")
 			}
 			return args, err
 		})
@@ -203,7 +209,7 @@ func object(args json.RawMessage) bool {
 	return json.Unmarshal(args, &members) == nil && members != nil
 }
 
-// Result returns what the plugins leave of a result. After an error nothing of it may be shown.
+// Result returns the result of the plugins. After an error nothing of it may be published.
 func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugin.Result, error) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Resulter)
@@ -233,7 +239,7 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 	return r, nil
 }
 
-// check finds what would break the result's schema.
+// check reports what would violate the schema of results.
 func check(left *plugin.Result, was plugin.Result) error {
 	left.Status = was.Status
 	left.Output, left.Stderr = strings.ToValidUTF8(left.Output, "�"), strings.ToValidUTF8(left.Stderr, "�")

@@ -78,7 +78,7 @@ func TestNew(t *testing.T) {
 		"twice":       {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
 		"nil":         {[]plugin.Plugin{nil}, "needs a name"},
 		"signature":   {[]plugin.Plugin{misspelt{}}, "plugin misspelt: its method Validate does not have the signature of the hook"},
-		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: plugins.hookless has none of the hooks"},
+		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: pluginhost.hookless has none of the hooks"},
 		"two of them": {[]plugin.Plugin{allow, second{allow}}, ""},
 	} {
 		_, err := New(slog.New(slog.DiscardHandler), c.list...)
@@ -96,8 +96,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in a hook is an error that says so, and nothing of the plugin's own words: those
-// are in the log.
+// The error of a hook says what went wrong, without the plugin's text, which is in the log.
 func TestGuards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -107,8 +106,8 @@ func TestGuards(t *testing.T) {
 		}{
 			"error":   {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
 			"panic":   {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
-			"exit":    {func(context.Context) error { runtime.Goexit(); return nil }, "its goroutine ended without an answer", "without an answer", 0},
-			"late":    {func(ctx context.Context) error { <-ctx.Done(); return nil }, "no answer in time", "no answer", plugin.Deadline},
+			"exit":    {func(context.Context) error { runtime.Goexit(); return nil }, "its goroutine ended before it returned", "before it returned", 0},
+			"late":    {func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit", "exceeded", plugin.Deadline},
 			"typed 0": {func(context.Context) error { var r *plugin.Refusal; return r }, "it failed", "", 0},
 		} {
 			var log bytes.Buffer
@@ -128,7 +127,7 @@ func TestGuards(t *testing.T) {
 	})
 }
 
-// A plugin that never returns holds a bounded number of goroutines, and loses its say when they are used up.
+// A plugin that never returns holds a bounded number of goroutines, and then it is not invoked any more.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})

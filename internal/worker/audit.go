@@ -10,9 +10,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// audit keeps who called what, how large it was and how it ended in the stream AUDIT, and in the log.
-// The program gets no answer before the line of its call is on disk. A call that may change something
-// has a line more, from before it was made: whatever dies afterwards, it is on record.
+// audit writes who called what, how large it was and how it ended to the stream AUDIT and to the log. The
+// program gets its result only after that is on disk. A mutating call is also written before it is made,
+// so that no crash can hide it.
 type audit struct {
 	queue *jobs.Client
 	log   *slog.Logger

@@ -10,18 +10,18 @@ import (
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
-// Cleaning is a worker's share in removing what workspaces no longer need. All workers of a fleet do
-// it and none leads: for each tenant, one of them collects in a turn.
+// Cleaning is a worker's part in the garbage collection of workspaces. All workers of a fleet take part,
+// without a leader: for each tenant and interval, one of them collects.
 type Cleaning struct {
 	Tenants []string
-	Every   time.Duration // from one turn to the next; 0: never
+	Every   time.Duration // interval; 0: never
 	Collect maintenance.GCOptions
 }
 
-// firstClean is how long a worker that starts waits at most before it looks whether it is its turn.
+// firstClean is the longest time before a new worker tries for the first time.
 const firstClean = time.Minute
 
-// run looks now and then, at times that differ from worker to worker, until ctx ends.
+// run collects when it is due, until ctx ends. Workers try at different times.
 func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger) {
 	if c.Every <= 0 || len(c.Tenants) == 0 {
 		return
@@ -42,18 +42,19 @@ func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger)
 }
 
 func spread(d time.Duration) time.Duration {
-	return rand.N(max(1, d)) //nolint:gosec // spreads workers, hides nothing
+	return rand.N(max(1, d)) //nolint:gosec // no secret
 }
 
-// clean never stops the worker: what one run leaves is the next one's.
+// clean logs errors: the next collection does what this one did not.
 func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, log *slog.Logger) {
 	out, ours, err := maintenance.CollectIfDue(ctx, store.Repo(), tenant, c.Every, c.Collect)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		log.WarnContext(ctx, "cleaning of workspaces broke off", "tenant", tenant, "error", err)
+		log.WarnContext(ctx, "garbage collection failed", "tenant", tenant, "error", err)
 	case ours:
-		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces, "inactive", out.Inactive, "purged", out.Purged,
+		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces,
+			"inactive", out.Inactive, "purged", out.Purged,
 			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "emptied", out.Emptied)
 	}
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Live is a directory of this host that is kept in step with a workspace: what changed there is
-// imported before a task of that workspace runs here, and what changed in the workspace comes there
-// after each task, and soon after anything else.
+// Live is a directory of this host that is kept in sync with a workspace. Its changes are imported before
+// a task of the workspace runs on this worker; changes of the workspace are exported after each task, and
+// soon after any other commit.
 type Live struct {
 	Dir    string
-	Memory string // file that remembers what both sides had when they last met
+	Memory string // file with the state of both sides at the last synchronisation
 	Ref    state.Ref
 }
 
-// liveEvery is how often the workspace is asked for changes that no task of this worker made.
-const liveEvery = 2 * time.Second
+// liveInterval is how often the worker looks for commits of others.
+const liveInterval = 2 * time.Second
 
 // live is an open Live.
 type live struct {
@@ -39,9 +39,9 @@ type live struct {
 	store *state.Store
 	log   *slog.Logger
 
-	mu     sync.Mutex // held while the directory is looked at or written
-	folder *dirsync.Folder
-	met    int64 // the newest generation that came here
+	mu       sync.Mutex // held while the directory is read or written
+	folder   *dirsync.Folder
+	exported int64 // the newest generation in the directory
 }
 
 func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger) (*live, error) {
@@ -50,12 +50,12 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	}
 	options := dirsync.Options{Memory: o.Memory, Workspace: o.Ref.String() + " " + o.Dir}
 	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
-		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // what comes is the person's whose directory it is
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // exported files belong to the owner of the directory
 			options.Owner = &dirsync.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOther) { // of another directory: it says nothing about this one
+	if errors.Is(err, dirsync.ErrOther) { // the memory is of another directory
 		if err = os.Remove(o.Memory); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -70,7 +70,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	return l, nil
 }
 
-// around imports before a task and exports after it.
+// around returns a handler that imports before a task and exports after it.
 func (l *live) around(next jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
@@ -87,8 +87,8 @@ func (l *live) around(next jobs.Handler) jobs.Handler {
 	}
 }
 
-// refusedImport ends a task whose folder can never be imported as it is: it would run on other files
-// than the person sees.
+// refusedImport ends a task whose folder cannot be imported until the user changes it: the task would run
+// on other files than the user sees.
 func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {
@@ -98,12 +98,12 @@ func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},
 		Error: &schemas.Error{
 			Code: errcode.FolderNotImported, Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
-			Hint: "mend or remove what it names, or list it in .workspaceignore",
+			Hint: "correct or remove what it names, or list it in .workspaceignore",
 		},
 	}, nil
 }
 
-// before imports what changed in the directory. With no change it asks nobody.
+// before imports the changes of the directory. Without a change it sends no request.
 func (l *live) before(ctx context.Context) error {
 	l.mu.Lock()
 	dirty, err := l.folder.Dirty()
@@ -118,36 +118,37 @@ func (l *live) sync(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, err := l.folder.Sync(ctx, "live folder")
-	l.said(ctx, r)
+	l.report(ctx, r)
 	return err
 }
 
-// follow brings what is new in the workspace into the directory.
+// follow exports the changes of the workspace.
 func (l *live) follow(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)
-	if err == nil && info.Generation != l.met {
+	if err == nil && info.Generation != l.exported {
 		var r dirsync.Report
 		r, err = l.folder.Pull(ctx, dirsync.KeepBoth)
-		l.said(ctx, r)
+		l.report(ctx, r)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.log.WarnContext(ctx, "live folder not up to date", "workspace", l.ref.String(), "error", err)
+		l.log.WarnContext(ctx, "export to the live folder failed", "workspace", l.ref.String(), "error", err)
 	}
 }
 
-// said remembers where both sides met, and names what a person should look at.
-func (l *live) said(ctx context.Context, r dirsync.Report) {
-	l.met = max(l.met, r.Generation)
+// report records the exported generation and logs conflicts.
+func (l *live) report(ctx context.Context, r dirsync.Report) {
+	l.exported = max(l.exported, r.Generation)
 	if len(r.Conflicts) > 0 {
-		l.log.WarnContext(ctx, "changed both in the live folder and by a task, both are kept", "workspace", l.ref.String(), "paths", r.Conflicts)
+		l.log.WarnContext(ctx, "live folder and workspace conflict, both versions are kept",
+			"workspace", l.ref.String(), "paths", r.Conflicts)
 	}
 }
 
-// run follows the workspace until ctx ends.
+// run exports the commits of others until ctx ends.
 func (l *live) run(ctx context.Context) {
-	tick := time.NewTicker(liveEvery)
+	tick := time.NewTicker(liveInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -161,7 +162,7 @@ func (l *live) run(ctx context.Context) {
 
 func (l *live) close() error { return l.folder.Close() }
 
-// remote is a workspace of the store as package folder wants it.
+// remote is a workspace as dirsync needs it.
 type remote struct {
 	store *state.Store
 	ref   state.Ref
@@ -169,7 +170,7 @@ type remote struct {
 
 func (r remote) Newest(ctx context.Context) (int64, error) {
 	info, err := history.ReadInfo(ctx, r.store.Repo(), r.ref)
-	if err != nil || info.Files == 0 { // never written to, empty, or deleted: there is nothing to list
+	if err != nil || info.Files == 0 { // never written to, empty, or deleted
 		return 0, err
 	}
 	return info.Generation, nil
@@ -203,7 +204,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
-	if base == 0 { // nobody has written to it, or it was deleted
+	if base == 0 { // never written to, or deleted
 		base = state.Newest
 	}
 	c, err := r.store.Edit(ctx, r.ref, state.EditOptions{Base: base, Message: message}, stateEdits(edits))

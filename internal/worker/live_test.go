@@ -20,7 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// watched calls put before it writes.
+// watched calls put before each write.
 type watched struct {
 	objects.Objects
 	put func()
@@ -31,7 +31,7 @@ func (w watched) Put(ctx context.Context, key string, data []byte, sum objects.D
 	return w.Objects.Put(ctx, key, data, sum)
 }
 
-// A worker is ready when its live folder is imported, however soon a sandbox is.
+// A worker is ready only after its live folder is imported, even when a box is ready earlier.
 func TestReadyAfterTheLiveFolder(t *testing.T) {
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Fleet: user, Log: quiet})
@@ -60,11 +60,11 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	var boxed, imported sync.Once
 	bucket := watched{mem.New(), func() {
 		imported.Do(func() {
-			<-box // a sandbox is there, and the import is under way
+			<-box // a box exists, and the import is running
 			select {
 			case <-ready:
 				t.Error("ready before the folder is imported")
-			case <-time.After(100 * time.Millisecond): // how long a mistake may take to show
+			case <-time.After(100 * time.Millisecond): // enough for a bug to show
 			}
 		})
 	}}

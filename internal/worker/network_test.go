@@ -34,8 +34,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// fleet is a queue and one worker, whose programs are plain processes of this machine and whose
-// internet is what network says.
+// fleet is a queue and one worker. Its programs are processes of this host, and network replaces the
+// internet.
 type fleet struct {
 	*jobs.Client
 	events chan executor.PoolEvent
@@ -89,7 +89,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 	return f
 }
 
-// run runs a program that may reach the hosts.
+// run runs a program with access to the hosts.
 func (f *fleet) run(t *testing.T, id, code string, allow ...string) *schemas.Result {
 	t.Helper()
 	task := schemas.Task{Code: code}
@@ -113,8 +113,8 @@ func (f *fleet) run(t *testing.T, id, code string, allow ...string) *schemas.Res
 	return rec.Result
 }
 
-// TestNetwork: a program reaches the hosts that its task names, with what Python has for it, and the
-// result says what was tried. Every name is resolved, and every connection made, on the host's side.
+// TestNetwork: a program reaches the hosts that its task names, with Python's own modules, and the result
+// lists the attempts. The host resolves every name and opens every connection.
 func TestNetwork(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {

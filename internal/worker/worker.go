@@ -36,7 +36,7 @@ type Parts struct {
 
 	DailyTokens func(tenant string) int // limit of model tokens in a day of UTC; nil, and 0: none
 	Join        Join
-	Live        *Live    // a directory in sync with a workspace; nil: none
+	Live        *Live    // a live folder; nil: none
 	Cleaning    Cleaning // the worker's part in garbage collection; zero: none
 	Meter       metric.MeterProvider
 	Ready       func() // called once, when a task would run at once; may be nil
@@ -89,7 +89,7 @@ func Run(accept, work context.Context, p Parts) error {
 	})
 	fleet, err := p.Join(accept)
 	if err == nil {
-		claiming := make(chan struct{}) // closed once tasks are claimed; a live directory is imported by then
+		claiming := make(chan struct{}) // closed once tasks are claimed; a live folder is imported by then
 		running.Go(func() {
 			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
 				select {
@@ -159,7 +159,7 @@ func (p Parts) joined(fleet Fleet) pipeline.Parts {
 	return out
 }
 
-// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live directory is
+// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live folder is
 // imported into that one after the claim, so a prefetched HEAD would be outdated.
 func prefetchExcept(
 	live state.Ref, p *pipeline.Pipeline,

@@ -1,5 +1,5 @@
-// Package workermain runs a worker of one's own: the project's, with plugins. It has the same settings,
-// sandboxes and guarantees, and joins the same fleets.
+// Package workermain runs a worker with plugins. It has the settings, sandboxes and guarantees of
+// bin/worker, and joins the same fleets.
 package workermain
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/codefleet/codefleet/plugin"
 )
 
-// Config is where a worker has its settings from.
+// Config says where a worker gets its settings.
 type Config struct {
 	Args    []string  // as of bin/worker: --config FILE, --fleet FILE, --nats URL; without the program's name
 	Env     []string  // "CODEFLEET_…=value"; os.Environ() for those of the process
@@ -29,24 +29,24 @@ type Config struct {
 	Version string    // shown in the fleet's lists; empty: "dev"
 }
 
-// Main is the main of such a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or SIGTERM,
-// lets running tasks end, and returns the exit code: 0 when it was asked to end, 2 for usage and
-// configuration, 1 for the rest. The second signal ends the process at once.
+// Main is the main function of a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or
+// SIGTERM, lets running tasks finish, and returns the exit code: 0 after a signal, 2 for usage and
+// configuration, 1 for other errors. A second signal ends the process at once.
 func Main(plugins ...plugin.Plugin) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal is the system's again
-	env := os.Environ()          //nolint:forbidigo // it is a main for others
+	context.AfterFunc(ctx, stop) // the second signal ends the process
+	env := os.Environ()          //nolint:forbidigo // Main is a program's main function
 	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
 }
 
-// Exit prints what Run ended with and returns the exit code for it, as Main does.
+// Exit prints the error of Run and returns its exit code, as Main does.
 func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	return process.Exit(ctx, "worker", err, stderr)
 }
 
-// Run runs a worker until ctx ends; then it takes no more tasks, and lets those that it has end within
-// worker.drain of the settings. The plugins are asked in the order given. One without a hook, or
-// without a name of its own, is an error before anything is begun.
+// Run runs a worker until ctx ends; then it claims no more tasks and lets running tasks finish within
+// worker.drain. Plugins are invoked in the given order. A plugin without a hook or without a unique name is
+// an error before the worker starts.
 func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if c.Stderr == nil {
 		c.Stderr = io.Discard
@@ -54,7 +54,9 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if c.Version == "" {
 		c.Version = "dev"
 	}
-	p, err := process.Open(ctx, process.Program{Name: "worker", Version: c.Version, Args: c.Args, Env: c.Env, Stderr: c.Stderr})
+	p, err := process.Open(ctx, process.Program{
+		Name: "worker", Version: c.Version, Args: c.Args, Env: c.Env, Stderr: c.Stderr,
+	})
 	if err != nil {
 		return err
 	}
@@ -64,14 +66,14 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	return errors.Join(serve(ctx, work, p, c.Version, list), p.Close())
 }
 
-func serve(take, work context.Context, p *process.Process, version string, list []plugin.Plugin) error {
+func serve(accept, work context.Context, p *process.Process, version string, list []plugin.Plugin) error {
 	log := p.Telemetry.Logger
 	set, err := pluginhost.New(log, list...)
 	if err != nil {
 		return err
 	}
 	if len(list) > 0 {
-		log.InfoContext(take, "plugins", "hooks", set.Hooks())
+		log.InfoContext(accept, "plugins loaded", "hooks", set.Hooks())
 	}
 	if err := p.ServeHealth(work); err != nil {
 		return err
@@ -85,13 +87,15 @@ func serve(take, work context.Context, p *process.Process, version string, list 
 		if err != nil {
 			return nil, err
 		}
-		log.InfoContext(ctx, "object store answers", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
+		log.InfoContext(ctx, "object store probed", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
 		err = p.Connect(ctx)
 		return p.Queue, err
 	}
-	ready := func() { log.InfoContext(take, "ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots()) }
-	p.Config.Execution.WorkspaceDir = "" // `codefleet up` alone keeps a folder of a person's
-	return process.RunWorker(take, work, assembly.WorkerOptions{
+	ready := func() {
+		log.InfoContext(accept, "worker ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots())
+	}
+	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
+	return process.RunWorker(accept, work, assembly.WorkerOptions{
 		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
 	})
 }
