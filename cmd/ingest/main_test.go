@@ -24,7 +24,8 @@ var environment = []string{"HOME=/nonexistent"}
 
 func startNATS(t *testing.T) *embedded.NATS {
 	t.Helper()
-	n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func TestServesWithSettings(t *testing.T) {
 	t.Chdir(dir)
 	sum := sha256.Sum256([]byte("secret"))
 	conf := "nats: {url: '" + n.URL() + "', user: " + n.Fleet().User + ", password: '" + n.Fleet().Password + "'}\n" +
-		"http: {addr: '127.0.0.1:0'}\ntenants: {acme: {tokens: [{name: ci, sha256: " + hex.EncodeToString(sum[:]) + "}]}}\n"
+		"http: {addr: '127.0.0.1:0'}\ntenants: {acme: {tokens: [{name: ci, sha256: " + hex.EncodeToString(sum[:]) +
+		"}]}}\n"
 	if err := os.WriteFile("config.yaml", []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,8 @@ func TestServesWithSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(6*7)"}}); err != nil || r.Tenant != "acme" || r.Status != client.Queued {
+	if r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(6*7)"}}); err != nil ||
+		r.Tenant != "acme" || r.Status != client.Queued {
 		t.Errorf("Submit = %+v, %v", r, err)
 	}
 	resp, err := http.Get(url + "/metrics")
@@ -115,7 +118,8 @@ func TestRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if err := os.WriteFile("open.yaml", []byte("auth: {enabled: false}\nnats: {url: 'nats://127.0.0.1:1'}\n"), 0o600); err != nil {
+	if err := os.WriteFile("open.yaml", []byte("auth: {enabled: false}\nnats: {url: 'nats://127.0.0.1:1'}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
@@ -133,8 +137,10 @@ func TestRefusesToStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, log bytes.Buffer
-			if code := run(t.Context(), tt.args, environment, &out, &log); code != tt.code || !strings.Contains(log.String(), tt.says) || out.Len() > 0 {
-				t.Errorf("exit code %d, output %q, log %q; want %d and a log that says %q", code, out.String(), log.String(), tt.code, tt.says)
+			if code := run(t.Context(), tt.args, environment, &out, &log); code != tt.code ||
+				!strings.Contains(log.String(), tt.says) || out.Len() > 0 {
+				t.Errorf("exit code %d, output %q, log %q; want %d and a log that says %q", code, out.String(),
+					log.String(), tt.code, tt.says)
 			}
 		})
 	}
@@ -142,14 +148,16 @@ func TestRefusesToStart(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	var log bytes.Buffer
-	if code := run(t.Context(), []string{"-h"}, environment, io.Discard, &log); code != 0 || !strings.Contains(log.String(), "-fleet") {
+	if code := run(t.Context(), []string{"-h"}, environment, io.Discard, &log); code != 0 ||
+		!strings.Contains(log.String(), "-fleet") {
 		t.Errorf("help = %d %q", code, log.String())
 	}
 }
 
 func TestWaitsForItsQueueUntilAskedToEnd(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"), 0o600); err != nil {
+	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -48,7 +48,8 @@ func run(
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&fleet, "fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
 			f.StringVar(&b.Transport, "transport", b.Transport, "http, sse or stdio")
-			f.BoolVar(&conformance, "conformance-fixtures", false, "add what the protocol's conformance suite looks for")
+			f.BoolVar(&conformance, "conformance-fixtures", false,
+				"add what the protocol's conformance suite looks for")
 		},
 	})
 	if err != nil {

@@ -95,12 +95,14 @@ func TestKilledBridge(t *testing.T) {
 	first, killed := start(t, f.URL)
 	second, _ := start(t, f.URL)
 	over := func(url string) *mcp.StreamableClientTransport {
-		return &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1}
+		return &mcp.StreamableClientTransport{Endpoint: url,
+			HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1}
 	}
 	cs := dial(t.Context(), t, over(first))
 	broken := make(chan error, 1)
 	go func() {
-		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": "k"}})
+		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task",
+			Arguments: map[string]any{"code": "block", "idempotency_key": "k"}})
 		broken <- err
 	}()
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
@@ -126,13 +128,16 @@ func TestKilledBridge(t *testing.T) {
 	}
 
 	next := dial(t.Context(), t, over(second))
-	if got := call(t, next, "get_task", map[string]any{"task_id": task.TaskID, "wait_ms": 0}); got["status"] != "running" || got["output"] != "blocking\n" {
+	if got := call(t, next, "get_task", map[string]any{"task_id": task.TaskID,
+		"wait_ms": 0}); got["status"] != "running" || got["output"] != "blocking\n" {
 		t.Errorf("at the second bridge: %v", got)
 	}
-	if got := call(t, next, "submit_task", map[string]any{"code": "block", "idempotency_key": "k"}); got["task_id"] != task.TaskID {
+	if got := call(t, next, "submit_task", map[string]any{"code": "block",
+		"idempotency_key": "k"}); got["task_id"] != task.TaskID {
 		t.Errorf("the same call again is the task %v, want %s", got["task_id"], task.TaskID)
 	}
-	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport", "stdio")})
+	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport",
+		"stdio")})
 	if got := call(t, stdio, "cancel_task", map[string]any{"task_id": task.TaskID}); got["cancelled"] != true {
 		t.Errorf("cancel over stdio: %v", got)
 	}
@@ -151,7 +156,8 @@ func TestUsage(t *testing.T) {
 		cmd := command("http://127.0.0.1:1", "", args...)
 		cmd.Stderr = nil
 		var e *exec.ExitError
-		if _, err := cmd.Output(); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(e.Stderr), want) {
+		if _, err := cmd.Output(); !errors.As(err, &e) || e.ExitCode() != 2 ||
+			!strings.Contains(string(e.Stderr), want) {
 			t.Errorf("%v: %v, want exit code 2 and %q", args, err, want)
 		}
 	}
@@ -160,7 +166,8 @@ func TestUsage(t *testing.T) {
 	if !strings.HasSuffix(url, "/sse") {
 		t.Errorf("address %s, want that of SSE", url)
 	}
-	cs := dial(t.Context(), t, &mcp.SSEClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}})
+	cs := dial(t.Context(), t, &mcp.SSEClientTransport{Endpoint: url,
+		HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}})
 	if got := call(t, cs, "list_tasks", nil); got["tasks"] == nil {
 		t.Errorf("list_tasks over SSE: %v", got)
 	}
@@ -188,7 +195,8 @@ func TestIntegrationConformance(t *testing.T) {
 	bin := filepath.Join(npm, "node_modules/.bin")
 	suite := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"), append([]string{filepath.Join(bin, "conformance"), "server", "--url", url}, args...)...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"),
+			append([]string{filepath.Join(bin, "conformance"), "server", "--url", url}, args...)...)
 		cmd.Dir = t.TempDir()
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -196,7 +204,8 @@ func TestIntegrationConformance(t *testing.T) {
 		}
 		return string(out)
 	}
-	for revision, least := range map[string]string{"2025-11-25": "84 passed, 0 failed", "2026-07-28": "153 passed, 0 failed"} {
+	for revision, least := range map[string]string{"2025-11-25": "84 passed, 0 failed",
+		"2026-07-28": "153 passed, 0 failed"} {
 		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, least) {
 			t.Errorf("%s: want %s:\n%s", revision, least, out)
 		}

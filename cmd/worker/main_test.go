@@ -28,7 +28,7 @@ func TestJoinsAndDrains(t *testing.T) {
 	conf := uptest.Config(t)
 	conf.Queue.AckWait = 2 * time.Second // as in the environment of the worker
 	f, c := uptest.Start(t, up.Options{Config: conf})
-	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
+	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because sockets are created below
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +38,15 @@ func TestJoinsAndDrains(t *testing.T) {
 	code := make(chan int, 1)
 	go func() {
 		env := []string{
-			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_WORKER_NAME=second",
+			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc,
+			"CODEFLEET_WORKER_NAME=second",
 			"CODEFLEET_QUEUE_ACK_WAIT=2s",
 		}
 		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, &log)
 	}()
-	rec, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n6*7"}})
+	rec, err := c.Submit(t.Context(), client.Submission{
+		Task: client.Task{Code: "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n6*7"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +82,8 @@ func TestUsage(t *testing.T) {
 		"unknown setting": {nil, []string{"CODEFLEET_WORKER_SLOT=1"}, "CODEFLEET_WORKER_SLOTS"},
 	} {
 		var out strings.Builder
-		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 || !strings.Contains(out.String(), c.want) {
+		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 ||
+			!strings.Contains(out.String(), c.want) {
 			t.Errorf("%s: exit code %d, %q; want 2 and %q", name, code, out.String(), c.want)
 		}
 	}

@@ -15,7 +15,9 @@ import (
 func Telemetry(c *config.Config, program, version string, stderr io.Writer) telemetry.Options {
 	return telemetry.Options{
 		Service: cmp.Or(c.Telemetry.ServiceName, "codefleet-"+program), Instance: c.Worker.Name, Version: version,
-		Log:      telemetry.LogOptions{Level: c.Logging.Level, Format: c.Logging.Format, File: c.Logging.File, Output: stderr},
+		Log: telemetry.LogOptions{
+			Level: c.Logging.Level, Format: c.Logging.Format, File: c.Logging.File, Output: stderr,
+		},
 		Endpoint: c.Telemetry.Endpoint, Sample: c.Telemetry.Sample, Metrics: c.Telemetry.Metrics,
 	}
 }

@@ -22,7 +22,9 @@ func settings(tenants map[string]config.Tenant) *config.Config {
 func TestTokens(t *testing.T) {
 	sum := sha256.Sum256([]byte("secret"))
 	hash := config.Secret(hex.EncodeToString(sum[:]))
-	c := settings(map[string]config.Tenant{"acme": {Tokens: []config.Token{{Name: "ci", SHA256: hash}, {Name: "ro", SHA256: hash, Scopes: []string{"read"}}}}})
+	c := settings(map[string]config.Tenant{"acme": {Tokens: []config.Token{
+		{Name: "ci", SHA256: hash}, {Name: "ro", SHA256: hash, Scopes: []string{"read"}},
+	}}})
 	c.Auth.Operators = []config.Token{{Name: "ops", SHA256: hash}}
 	got, err := assembly.Tokens(c)
 	want := []ingest.Token{

@@ -100,8 +100,8 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 		Version: o.Version,
 		Queue: jobs.WorkerOptions{
 			Name: c.Worker.Name, Pools: c.WorkerPools(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
-			AckWait: c.Queue.AckWait, Policy: queue.Policy(c), Tenants: jobs.Tenants{Accept: serves(c, driver.Info.Tier)},
-			Log: t.Logger,
+			AckWait: c.Queue.AckWait, Policy: queue.Policy(c),
+			Tenants: jobs.Tenants{Accept: serves(c, driver.Info.Tier)}, Log: t.Logger,
 		},
 		Pipeline: pipeline.Parts{
 			Pool: pool, Tools: tools.Parts,
@@ -141,12 +141,12 @@ func poolOptions(
 func tenantsFit(ctx context.Context, o WorkerOptions, info executor.Info, shared []string) error {
 	c := o.Config
 	if len(shared) > 0 && len(c.Tenants) > 1 {
-		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) may serve one only: "+
-			"run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
+		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) "+
+			"may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(shared, ", "))
 	}
 	if left := unserved(c, info.Tier); len(left) > 0 {
-		o.Telemetry.Logger.WarnContext(ctx, "tasks of these tenants are left to other workers: they demand a stronger sandbox",
+		o.Telemetry.Logger.WarnContext(ctx, "tenants left to other workers: they demand a stronger sandbox",
 			"tenants", left, "tier", info.Tier)
 	}
 	return nil

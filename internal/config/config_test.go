@@ -328,7 +328,8 @@ workflows: []
 	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute ||
 		c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
 		t.Errorf("workspace %q, time %v, ready %d, skills %q",
-			c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime, c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
+			c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime,
+			c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
 	}
 	if !c.LLM.Enabled || c.LLM.Provider != "azure_openai" || c.Origin("llm.enabled").Where != "AZURE_OPENAI_ENDPOINT" {
 		t.Errorf("llm %v by %q from %v", c.LLM.Enabled, c.LLM.Provider, c.Origin("llm.enabled"))

@@ -66,14 +66,17 @@ func TestMirrorSetting(t *testing.T) {
 		"workspaces: {mirror: s3://codefleet/_mirror}": "",
 		"workspaces: {mirror: s3://other/mirror}":      "",
 		"workspaces: {mirror: s3://other}":             "",
-		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: a prefix in the bucket of s3 must begin with _: " +
+		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: a prefix in the bucket of s3 must begin " +
+			"with _: " +
 			"s3://codefleet/_mirror",
 		"workspaces: {mirror: /tmp/x}": "workspaces.mirror: \"/tmp/x\" is not of the form s3://BUCKET/PREFIX",
 		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}": "workspaces.mirror: " +
 			"needs a store with conditional writes",
-		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}": "would store encrypted workspaces " +
+		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret +
+			"}}": "would store encrypted workspaces " +
 			"unencrypted (tenant default)",
-		"tenants: {a: {}, b: {encryption: {key_file: " + secret + "}}}\nworkspaces: {mirror: s3://other/x}": "would store " +
+		"tenants: {a: {}, b: {encryption: {key_file: " + secret +
+			"}}}\nworkspaces: {mirror: s3://other/x}": "would store " +
 			"encrypted workspaces unencrypted (tenant b)",
 	} {
 		file := filepath.Join(dir, "config.yaml")

@@ -173,8 +173,9 @@ func imageError(key string, err error) error {
 	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
 	switch {
 	case errors.Is(err, image.ErrMissing):
-		host.Reason, host.Fix = executor.ReasonImageMissing, "put an archive (skopeo copy docker://IMAGE oci-archive:FILE, "+
-			"or docker save) or a root file system there: gVisor takes images of this host"
+		host.Reason, host.Fix = executor.ReasonImageMissing, "put an archive "+
+			"(skopeo copy docker://IMAGE oci-archive:FILE, or docker save) or a root file system there: "+
+			"gVisor uses images of this host"
 	case errors.Is(err, image.ErrTooLarge):
 		host.Reason = executor.ReasonImageTooLarge
 		host.Fix = "use a smaller one (python:3.12-slim has 150 MB), or raise execution.max_image_mb"

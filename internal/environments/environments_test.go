@@ -25,7 +25,8 @@ type imaged struct {
 func (d *imaged) Interpreter(_ context.Context, image string) (executor.Python, error) {
 	d.asked = append(d.asked, image)
 	if image == "python:none" {
-		return executor.Python{}, &executor.HostError{Reason: executor.ReasonImageMissing, Err: errors.New("there is no such image")}
+		return executor.Python{}, &executor.HostError{Reason: executor.ReasonImageMissing,
+			Err: errors.New("there is no such image")}
 	}
 	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
 }
@@ -51,10 +52,12 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	}
 	driver := &imaged{}
 	root := map[string]executor.Root{}
-	for _, e := range New(Options{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"}, Log: slog.New(slog.DiscardHandler)}).List() {
+	for _, e := range New(Options{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"},
+		Log: slog.New(slog.DiscardHandler)}).List() {
 		got, err := e.Prepare(t.Context())
 		if e.Name == "none" {
-			if executor.ReasonOf(err) != executor.ReasonImageMissing || !strings.HasPrefix(err.Error(), "pools.none.image: ") {
+			if executor.ReasonOf(err) != executor.ReasonImageMissing ||
+				!strings.HasPrefix(err.Error(), "pools.none.image: ") {
 				t.Errorf("Prepare(none) = %v", err)
 			}
 			continue
@@ -65,7 +68,8 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		root[e.Name] = got
 	}
 	both := root["both"]
-	if both.Image != "python:other" || both.Description != "image python:other" || len(both.Mounts) != 1 || both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
+	if both.Image != "python:other" || both.Description != "image python:other" || len(both.Mounts) != 1 ||
+		both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
 		t.Fatalf("Prepare(both) = %+v", both)
 	}
 	if diff := cmp.Diff([]string{"fast 1.0"}, both.Modules); diff != "" {
@@ -91,8 +95,10 @@ func TestPackagesWithoutAPlace(t *testing.T) {
 	c.Data = t.TempDir()
 	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
 	c.Pools = map[string]config.Pool{"both": {Image: "/", Requirements: "r.txt"}, "one": {Requirements: "r.txt"}}
-	for _, e := range New(Options{Config: c, Info: executor.Info{Driver: "gvisor"}, Log: slog.New(slog.DiscardHandler)}).List() {
-		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements || !strings.Contains(err.Error(), "requirements") {
+	for _, e := range New(Options{Config: c, Info: executor.Info{Driver: "gvisor"},
+		Log: slog.New(slog.DiscardHandler)}).List() {
+		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements ||
+			!strings.Contains(err.Error(), "requirements") {
 			t.Errorf("Prepare(%s) = %v", e.Name, err)
 		}
 	}
@@ -109,8 +115,9 @@ func wheel(t *testing.T, dir, tag string) {
 	for path, text := range map[string]string{
 		"fast-" + tag:                 "",
 		"fast-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: fast\nVersion: 1.0\n",
-		"fast-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: " + tag + "\n",
-		"fast-1.0.dist-info/RECORD":   "fast-" + tag + ",,\n",
+		"fast-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: " + tag +
+			"\n",
+		"fast-1.0.dist-info/RECORD": "fast-" + tag + ",,\n",
 	} {
 		w, err := z.Create(path)
 		if err == nil {

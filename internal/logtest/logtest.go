@@ -1,4 +1,4 @@
-// Package logtest is what tests give to loggers.
+// Package logtest captures logs in tests.
 package logtest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Log is what was logged, to be read while more is. The zero value is empty.
+// Log is an io.Writer that can be read while it is written to. The zero value is empty.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

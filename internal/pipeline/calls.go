@@ -87,7 +87,9 @@ func (p *Pipeline) callHook(
 	t task, calls *broker.Execution,
 ) func(context.Context, executor.Call) (json.RawMessage, error) {
 	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
-		call := broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c)}
+		call := broker.Call{
+			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c),
+		}
 		r, err := calls.Call(ctx, p.reviewCall(ctx, t, call))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
 			err = &executor.CallError{Code: e.Code, Err: e}

@@ -30,8 +30,8 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
 			return &schemas.Error{
 				Code: errcode.WorkspaceLimit,
-				Message: fmt.Sprintf("the workspace and the files of the task do not fit on the sandbox's disk of %d MiB",
-					box.DiskMB()),
+				Message: fmt.Sprintf("the workspace and the files of the task do not fit on "+
+					"the sandbox's disk of %d MiB", box.DiskMB()),
 				Hint: "remove files (codefleet workspace ls -r, codefleet workspace rm), or raise limits.workspace_mb",
 			}
 		}

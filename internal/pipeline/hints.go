@@ -72,7 +72,8 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 	for _, e := range all {
 		if e.Name != name {
 			if i := slices.IndexFunc(e.Modules, func(m string) bool { return provides(m, module) }); i >= 0 {
-				elsewhere = append(elsewhere, fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Modules[i], e.Name))
+				elsewhere = append(elsewhere,
+					fmt.Sprintf("the pool %s, which has %s (--pool %s)", e.Name, e.Modules[i], e.Name))
 			}
 			continue
 		}

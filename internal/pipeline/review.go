@@ -54,7 +54,8 @@ func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) fun
 			return nil
 		}
 		return &executor.Failure{
-			Code: cmp.Or(refusal.Code, errcode.Refused), Message: refusal.Message, Hint: refusal.Hint, Line: refusal.Line,
+			Code: cmp.Or(refusal.Code, errcode.Refused), Message: refusal.Message,
+			Hint: refusal.Hint, Line: refusal.Line,
 		}
 	}
 }
@@ -73,7 +74,8 @@ func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker
 		}
 	case err != nil:
 		c.Refused = &broker.Error{
-			Server: c.Server, Tool: c.Tool, Code: errcode.Internal, Message: fmt.Sprintf("the call was not made: %v", err),
+			Server: c.Server, Tool: c.Tool, Code: errcode.Internal,
+			Message: fmt.Sprintf("the call was not made: %v", err),
 		}
 	default:
 		c.Args = args

@@ -84,9 +84,12 @@ func TestFailureTellsWhatWasDone(t *testing.T) {
 		entries []broker.AuditRecord
 		want    []string
 	}{
-		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true), entry("read", "", true), entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
-		{[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
-		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)}, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true), entry("read", "", true),
+			entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)},
+			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)},
+			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
 		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
 	} {
 		s = s.with(attempt{execution: execution{calls: run.entries}})
@@ -112,7 +115,8 @@ func TestCodeRequired(t *testing.T) {
 		t.Errorf("%s: %s", got.Code, got.Message)
 	}
 	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +
-		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  model_timeout: no whole answer"
+		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  " +
+		"model_timeout: no whole answer"
 	if d := cmp.Diff(want, got.Cause); d != "" {
 		t.Errorf("cause (-want +got):\n%s", d)
 	}

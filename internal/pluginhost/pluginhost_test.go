@@ -75,9 +75,10 @@ func TestNew(t *testing.T) {
 		list []plugin.Plugin
 		want string
 	}{
-		"twice":       {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
-		"nil":         {[]plugin.Plugin{nil}, "needs a name"},
-		"signature":   {[]plugin.Plugin{misspelt{}}, "plugin misspelt: its method Validate does not have the signature of the hook"},
+		"twice": {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
+		"nil":   {[]plugin.Plugin{nil}, "needs a name"},
+		"signature": {[]plugin.Plugin{misspelt{}},
+			"plugin misspelt: its method Validate does not have the signature of the hook"},
 		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: pluginhost.hookless has none of the hooks"},
 		"two of them": {[]plugin.Plugin{allow, second{allow}}, ""},
 	} {
@@ -104,17 +105,20 @@ func TestGuards(t *testing.T) {
 			want, logged string
 			after        time.Duration
 		}{
-			"error":   {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
-			"panic":   {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
-			"exit":    {func(context.Context) error { runtime.Goexit(); return nil }, "its goroutine ended before it returned", "before it returned", 0},
-			"late":    {func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit", "exceeded", plugin.Deadline},
+			"error": {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
+			"panic": {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
+			"exit": {func(context.Context) error { runtime.Goexit(); return nil },
+				"its goroutine ended before it returned", "before it returned", 0},
+			"late": {func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit",
+				"exceeded", plugin.Deadline},
 			"typed 0": {func(context.Context) error { var r *plugin.Refusal; return r }, "it failed", "", 0},
 		} {
 			var log bytes.Buffer
 			s := set(t, &log, c.hook)
 			began := time.Now()
 			refusal, err := s.Validate(t.Context(), plugin.Task{ID: "t1"}, plugin.Program{})
-			if refusal != nil || err == nil || !strings.Contains(err.Error(), "plugin validator: validate: "+c.want) || strings.Contains(err.Error(), "4711") {
+			if refusal != nil || err == nil || !strings.Contains(err.Error(), "plugin validator: validate: "+c.want) ||
+				strings.Contains(err.Error(), "4711") {
 				t.Errorf("%s: Validate = %v, %v, want %q", name, refusal, err, c.want)
 			}
 			if !strings.Contains(log.String(), c.logged) || !strings.Contains(log.String(), "task_id=t1") {
@@ -139,7 +143,8 @@ func TestStuck(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errFull) || time.Since(began) != 0 {
+		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errFull) ||
+			time.Since(began) != 0 {
 			t.Errorf("Validate = %v after %v, want %v at once", err, time.Since(began), errFull)
 		}
 		close(free)
@@ -164,14 +169,19 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	in := plugin.Selection{Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}}, Selected: []string{"a/x"}}
+	in := plugin.Selection{Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}},
+		Selected: []string{"a/x"}}
 	for name, c := range map[string]struct {
 		hook selector
 		want []string
 	}{
-		"another":     {func(context.Context, plugin.Selection) ([]string, error) { return []string{"a/y", "a/x", "a/y"}, nil }, []string{"a/y", "a/x"}},
-		"not allowed": {func(context.Context, plugin.Selection) ([]string, error) { return []string{"b/z", "a/y"}, nil }, []string{"a/y"}},
-		"none":        {func(context.Context, plugin.Selection) ([]string, error) { return nil, nil }, []string{}},
+		"another": {func(context.Context, plugin.Selection) ([]string, error) {
+			return []string{"a/y", "a/x", "a/y"}, nil
+		}, []string{"a/y", "a/x"}},
+		"not allowed": {func(context.Context, plugin.Selection) ([]string, error) {
+			return []string{"b/z", "a/y"}, nil
+		}, []string{"a/y"}},
+		"none": {func(context.Context, plugin.Selection) ([]string, error) { return nil, nil }, []string{}},
 		"error": {func(_ context.Context, s plugin.Selection) ([]string, error) {
 			s.Selected[0] = "changed"
 			return nil, errors.New("no")
@@ -191,13 +201,15 @@ func TestGenerate(t *testing.T) {
 		want    string
 		changed bool
 	}{
-		"another": {func(_ context.Context, d plugin.Draft) (string, error) { return "# ours\n" + d.Code, nil }, "# ours\n1", true},
-		"left":    {func(context.Context, plugin.Draft) (string, error) { return "", nil }, "1", false},
-		"error":   {func(context.Context, plugin.Draft) (string, error) { return "2", errors.New("no") }, "1", false},
-		"panic":   {func(context.Context, plugin.Draft) (string, error) { panic("no") }, "1", false},
+		"another": {func(_ context.Context, d plugin.Draft) (string, error) { return "# ours\n" + d.Code, nil },
+			"# ours\n1", true},
+		"left":  {func(context.Context, plugin.Draft) (string, error) { return "", nil }, "1", false},
+		"error": {func(context.Context, plugin.Draft) (string, error) { return "2", errors.New("no") }, "1", false},
+		"panic": {func(context.Context, plugin.Draft) (string, error) { panic("no") }, "1", false},
 	} {
 		var log bytes.Buffer
-		if code, changed := set(t, &log, c.hook).Generate(t.Context(), plugin.Task{}, plugin.Draft{Code: "1", By: "rules"}); code != c.want || changed != c.changed {
+		if code, changed := set(t, &log, c.hook).Generate(t.Context(), plugin.Task{},
+			plugin.Draft{Code: "1", By: "rules"}); code != c.want || changed != c.changed {
 			t.Errorf("%s: Generate = %q, %v, want %q, %v", name, code, changed, c.want, c.changed)
 		}
 	}
@@ -210,18 +222,30 @@ func TestCall(t *testing.T) {
 		refused string
 		failed  string
 	}{
-		"changed":  {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`{"a":2}`), nil }, want: `{"a":2}`},
-		"left":     {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return nil, nil }, want: `{"a":1}`},
-		"in place": {hook: func(_ context.Context, c plugin.Call) (json.RawMessage, error) { c.Args[5] = '7'; return nil, nil }, want: `{"a":1}`},
+		"changed": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
+			return json.RawMessage(`{"a":2}`), nil
+		}, want: `{"a":2}`},
+		"left": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return nil, nil },
+			want: `{"a":1}`},
+		"in place": {hook: func(_ context.Context, c plugin.Call) (json.RawMessage, error) {
+			c.Args[5] = '7'
+			return nil, nil
+		}, want: `{"a":1}`},
 		"refused": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
 			return nil, &plugin.Refusal{Message: "no"}
 		}, refused: "no"},
-		"no object": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`null`), nil }, failed: "it failed"},
-		"no JSON":   {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return json.RawMessage(`{`), nil }, failed: "it failed"},
-		"panic":     {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") }, failed: "it panicked"},
+		"no object": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
+			return json.RawMessage(`null`), nil
+		}, failed: "it failed"},
+		"no JSON": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
+			return json.RawMessage(`{`), nil
+		}, failed: "it failed"},
+		"panic": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") },
+			failed: "it panicked"},
 	} {
 		var log bytes.Buffer
-		args, refusal, err := set(t, &log, c.hook).Call(t.Context(), plugin.Task{}, plugin.Call{Args: json.RawMessage(`{"a":1}`)})
+		args, refusal, err := set(t, &log, c.hook).Call(t.Context(), plugin.Task{},
+			plugin.Call{Args: json.RawMessage(`{"a":1}`)})
 		if string(args) != c.want || (refusal != nil) != (c.refused != "") || (err != nil) != (c.failed != "") {
 			t.Errorf("%s: Call = %s, %v, %v", name, args, refusal, err)
 		}
@@ -232,7 +256,8 @@ func TestCall(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	was := plugin.Result{Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret", Error: &schemas.Error{Code: "exception", Message: "secret"}}
+	was := plugin.Result{Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
+		Error: &schemas.Error{Code: "exception", Message: "secret"}}
 	for name, c := range map[string]struct {
 		hook resulter
 		want plugin.Result
@@ -246,14 +271,17 @@ func TestResult(t *testing.T) {
 			Status: schemas.Failed, Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
 			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
 		}, true},
-		"no JSON":  {func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil }, plugin.Result{}, false},
-		"no error": {func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil }, plugin.Result{}, false},
+		"no JSON": {func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil },
+			plugin.Result{}, false},
+		"no error": {func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil }, plugin.Result{},
+			false},
 		"other level": {func(_ context.Context, r *plugin.Result) error {
 			r.Notes = []schemas.Finding{{Level: "refused"}}
 			return nil
 		}, plugin.Result{}, false},
 		"error": {func(context.Context, *plugin.Result) error { return errors.New("no") }, plugin.Result{}, false},
-		"panic": {func(_ context.Context, r *plugin.Result) error { r.Error.Message = "half"; panic("no") }, plugin.Result{}, false},
+		"panic": {func(_ context.Context, r *plugin.Result) error { r.Error.Message = "half"; panic("no") },
+			plugin.Result{}, false},
 	} {
 		var log bytes.Buffer
 		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, was)

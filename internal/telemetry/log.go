@@ -13,15 +13,15 @@ import (
 	"golang.org/x/term"
 )
 
-// LogOptions say where the log goes, and how.
+// LogOptions configure the log.
 type LogOptions struct {
 	Level  string    // DEBUG, INFO (also empty), WARNING, ERROR, in either case
 	Format string    // text, json; auto or empty: text on a terminal, else json
-	Output io.Writer // nil: nowhere
-	File   string    // appended to instead of Output; made with its directory, mode 0600
+	Output io.Writer // nil: the log is discarded
+	File   string    // to append to, instead of Output; created with its directory, mode 0600
 }
 
-// handler makes the handler, and the file to close at the end if there is one.
+// handler returns the handler, and the file to close at the end; nil without one.
 func (o LogOptions) handler() (slog.Handler, *os.File, error) {
 	level, err := parseLevel(o.Level)
 	if err != nil {
@@ -58,7 +58,7 @@ func parseLevel(s string) (slog.Level, error) {
 	case "ERROR", "CRITICAL":
 		return slog.LevelError, nil
 	}
-	return 0, fmt.Errorf("log level %q: none of DEBUG, INFO, WARNING, ERROR", s)
+	return 0, fmt.Errorf("log level %q is not one of DEBUG, INFO, WARNING, ERROR", s)
 }
 
 func isTerminal(w io.Writer) bool {
@@ -66,8 +66,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Traced wraps a handler so that every record logged with a context that carries a span has its
-// trace_id and span_id.
+// Traced wraps a handler: records that are logged with the context of a span get its trace_id and span_id.
 func Traced(h slog.Handler) slog.Handler { return traced{h} }
 
 type traced struct{ next slog.Handler }
@@ -82,7 +81,7 @@ func (h traced) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// WithAttrs and WithGroup wrap again: without that, a logger made by With would lose the ids.
+// WithAttrs and WithGroup wrap the result, so that loggers from With add the ids too.
 func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.next.WithAttrs(attrs)} }
 
 func (h traced) WithGroup(name string) slog.Handler { return traced{h.next.WithGroup(name)} }

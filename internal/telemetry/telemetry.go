@@ -1,6 +1,6 @@
-// Package telemetry makes the logger, the trace exporter and the metrics of one process. It is the
-// only package that imports the OpenTelemetry SDK; the others take a *slog.Logger and, at most, the
-// API's TracerProvider and MeterProvider as plain values. Nothing here is reached through globals.
+// Package telemetry sets up the logger, the trace exporter and the metrics of one process. Only this package
+// imports the OpenTelemetry SDK; others take a *slog.Logger and the API's TracerProvider and MeterProvider.
+// Nothing is registered globally, except the SDK's handler of errors. The key type is Telemetry.
 package telemetry
 
 import (
@@ -28,32 +28,33 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 )
 
-// Options say what one process logs, traces and counts. The zero value logs text or JSON at level
-// INFO to nowhere, traces nothing and counts nothing.
+// Options configure what a process logs, traces and measures. The zero value discards logs and has neither
+// traces nor metrics.
 type Options struct {
 	Service  string // name of the program, in traces and metrics
-	Instance string // name of this process, as a worker's
+	Instance string // name of this process, as a worker's name
 	Version  string
 
 	Log LogOptions
 
 	Endpoint string  // OTLP over HTTP, as http://host:4318; empty: no traces
-	Sample   float64 // share of traces kept when the caller has not decided, 0 to 1
+	Sample   float64 // share of traces to record when the caller has not decided, 0 to 1
 	Metrics  bool    // collect metrics for MetricsHandler
 }
 
-// Telemetry is what Setup made. Providers are never nil; those that are off cost nothing.
+// Telemetry is the logger and the providers of a process. Providers are never nil; disabled ones cost
+// nothing.
 type Telemetry struct {
 	Logger         *slog.Logger
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	MetricsHandler http.Handler // the text format of Prometheus; answers 404 when metrics are off
+	MetricsHandler http.Handler // the text format of Prometheus; 404 when metrics are disabled
 
 	closers []func(context.Context) error
 }
 
-// Setup makes the telemetry of a process. Call Shutdown at its end, or the last spans are lost. An
-// endpoint that cannot be reached is logged when spans are sent, and never holds anything up.
+// Setup sets up the telemetry of a process. Without a call of Shutdown at the end, the last spans are lost.
+// An endpoint that cannot be reached is logged when spans are sent, and blocks nothing.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{
 		TracerProvider: nooptrace.NewTracerProvider(),
@@ -94,15 +95,15 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resource) error {
 	endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
 	if err != nil {
-		return fmt.Errorf("endpoint of traces: %w", err)
+		return fmt.Errorf("parse the endpoint of traces: %w", err)
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
 	if err != nil {
-		return fmt.Errorf("exporter of traces: %w", err)
+		return fmt.Errorf("create the exporter of traces: %w", err)
 	}
-	// The SDK has one handler of errors for the process.
+	// The SDK has one error handler per process.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		t.Logger.Warn("telemetry", "error", err) //nolint:sloglint // the SDK gives no context
+		t.Logger.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK gives no context
 	}))
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
@@ -121,10 +122,11 @@ func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
 		ConstLabels: prometheus.Labels{"version": o.Version, "service": o.Service},
 	})
 	build.Set(1)
-	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
-		return fmt.Errorf("exporter of metrics: %w", err)
+		return fmt.Errorf("create the exporter of metrics: %w", err)
 	}
 	p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
 	t.MeterProvider = p
@@ -135,8 +137,8 @@ func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
 
 func (t *Telemetry) onShutdown(f func(context.Context) error) { t.closers = append(t.closers, f) }
 
-// Shutdown sends what is left and closes everything, the log file last. It is called once; give it
-// a context that still lives, with a timeout.
+// Shutdown sends pending spans and closes everything, the log file last. Call it once, with a context that
+// has not ended and has a timeout.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
 	for _, closer := range slices.Backward(t.closers) {

@@ -41,7 +41,8 @@ func TestTraced(t *testing.T) {
 		var out bytes.Buffer
 		log := derive(setup(t, telemetry.Options{Log: telemetry.LogOptions{Output: &out}}).Logger)
 		log.InfoContext(ctx, "hello")
-		if !strings.Contains(out.String(), `"trace_id":"01000000000000000000000000000000","span_id":"0200000000000000"`) {
+		ids := `"trace_id":"01000000000000000000000000000000","span_id":"0200000000000000"`
+		if !strings.Contains(out.String(), ids) {
 			t.Errorf("%s: no ids in %s", name, out.String())
 		}
 		out.Reset()
@@ -111,7 +112,9 @@ func TestMetrics(t *testing.T) {
 	counter.Add(t.Context(), 3)
 	w := httptest.NewRecorder()
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{"codefleet_tasks_total 3\n", `codefleet_build_info{service="worker",version="v1.2.3"} 1`, "go_goroutines "} {
+	for _, want := range []string{
+		"codefleet_tasks_total 3\n", `codefleet_build_info{service="worker",version="v1.2.3"} 1`, "go_goroutines ",
+	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
 		}
@@ -133,14 +136,16 @@ func TestTraces(t *testing.T) {
 	}))
 	defer server.Close()
 	var out bytes.Buffer
-	tel := setup(t, telemetry.Options{Service: "worker", Endpoint: server.URL, Sample: 1, Log: telemetry.LogOptions{Output: &out}})
+	tel := setup(t, telemetry.Options{Service: "worker", Endpoint: server.URL, Sample: 1,
+		Log: telemetry.LogOptions{Output: &out}})
 	ctx, span := tel.TracerProvider.Tracer("x").Start(t.Context(), "a task")
 	tel.Logger.InfoContext(ctx, "hello")
 	span.End()
 	if err := tel.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if sent := <-got; !strings.HasPrefix(sent, "/v1/traces ") || !strings.Contains(sent, "a task") || !strings.Contains(sent, "worker") {
+	if sent := <-got; !strings.HasPrefix(sent, "/v1/traces ") || !strings.Contains(sent, "a task") ||
+		!strings.Contains(sent, "worker") {
 		t.Errorf("sent %q", sent)
 	}
 	var line struct {
@@ -208,7 +213,10 @@ func TestMetricNames(t *testing.T) {
 			m.Histogram(row).Record(t.Context(), 1)
 		case row.Unit == metrics.Seconds:
 			g := m.TimeGauge(row)
-			_, err = m.Observe(func(_ context.Context, o metric.Observer) error { o.ObserveFloat64(g, 1); return nil }, g)
+			_, err = m.Observe(func(_ context.Context, o metric.Observer) error {
+				o.ObserveFloat64(g, 1)
+				return nil
+			}, g)
 		default:
 			g := m.Gauge(row)
 			_, err = m.Observe(func(_ context.Context, o metric.Observer) error { o.ObserveInt64(g, 1); return nil }, g)

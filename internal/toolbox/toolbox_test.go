@@ -76,7 +76,8 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 		if servers = slices.Compact(servers); len(list.Tools) != c.tools || !slices.Equal(servers, c.servers) {
 			t.Errorf("%s: %d tools of %v, want %d of %v", name, len(list.Tools), servers, c.tools, c.servers)
 		}
-		found, err := c.client.SearchTools(ctx, client.SearchToolsOptions{Detail: client.DetailName}, "weather forecast", "read a file")
+		found, err := c.client.SearchTools(ctx, client.SearchToolsOptions{Detail: client.DetailName},
+			"weather forecast", "read a file")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,10 +96,12 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 			}
 		}
 		if seen != c.query || found.Available != c.tools {
-			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, seen, c.query, c.tools)
+			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, seen, c.query,
+				c.tools)
 		}
 		_, err = c.client.ReadTool(ctx, "database", "query")
-		if e, refused := errors.AsType[*client.APIError](err); name == "some" && (!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
+		if e, refused := errors.AsType[*client.APIError](err); name == "some" &&
+			(!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
 			t.Errorf("%s: database/query = %v", name, err)
 		}
 	}
@@ -115,16 +118,19 @@ func TestTenantsShareWhatTheySee(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 || len(seen["d"].Tools) != 11 || len(seen["nobody"].Tools) != 0 {
+	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 ||
+		len(seen["d"].Tools) != 11 || len(seen["nobody"].Tools) != 0 {
 		t.Errorf("a and b see the same: %v; a, c, d and nobody see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
-			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools), len(seen["d"].Tools), len(seen["nobody"].Tools))
+			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools),
+			len(seen["d"].Tools), len(seen["nobody"].Tools))
 	}
 }
 
 // TestSearchKnowsTheTenantsPast: a tenant's own tasks change what it finds, and nobody else's.
 func TestSearchKnowsTheTenantsPast(t *testing.T) {
 	f, ours, theirs := toolFleet(t, []string{"*"})
-	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board", []string{"weather/get_forecast"}))
+	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board",
+		[]string{"weather/get_forecast"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +148,8 @@ func TestSearchKnowsTheTenantsPast(t *testing.T) {
 	}
 	got := map[string]string{}
 	for name, c := range map[string]*client.Client{"default": ours, "other": theirs} {
-		found, err := c.SearchTools(t.Context(), client.SearchToolsOptions{Explain: true}, "prepare the numbers of friday for our board")
+		found, err := c.SearchTools(t.Context(), client.SearchToolsOptions{Explain: true},
+			"prepare the numbers of friday for our board")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +162,9 @@ func TestSearchKnowsTheTenantsPast(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]string{"default": "weather/get_forecast first, from the past weather/get_forecast", "other": "nothing from the past"}
+	want := map[string]string{
+		"default": "weather/get_forecast first, from the past weather/get_forecast", "other": "nothing from the past",
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("found (-want +got):\n%s", d)
 	}

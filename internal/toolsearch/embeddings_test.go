@@ -62,14 +62,17 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 		<-time.After(minRetryDelay + time.Second) // of the bubble's clock
 		synctest.Wait()
 		ids, degraded := pick()
-		if degraded != "" || !slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(id, "weather/") }) {
+		ofWeather := func(id string) bool { return strings.HasPrefix(id, "weather/") }
+		if degraded != "" || !slices.ContainsFunc(ids, ofWeather) {
 			t.Errorf("with embeddings: %v, degraded %q, want the weather", ids, degraded)
 		}
-		if words, _, _ := shipped(t).Pick(t.Context(), wanted("Open the parasol", nil)); slices.ContainsFunc(words, func(id string) bool { return strings.HasPrefix(id, "weather/") }) {
+		words, _, _ := shipped(t).Pick(t.Context(), wanted("Open the parasol", nil))
+		if slices.ContainsFunc(words, ofWeather) {
 			t.Errorf("words alone find %v: the test proves nothing", words)
 		}
 		model.down.Store(true)
-		if ids, _, err := s.Pick(t.Context(), wanted("Calculate 5 + 3", nil)); err != nil || ids[0] != "calculator/calculate" {
+		if ids, _, err := s.Pick(t.Context(), wanted("Calculate 5 + 3", nil)); err != nil ||
+			ids[0] != "calculator/calculate" {
 			t.Errorf("with an endpoint that fails: %v, %v, want what the words find", ids, err)
 		}
 	})
@@ -147,7 +150,9 @@ func TestPickAddsWhatThePastUsed(t *testing.T) {
 	if err != nil || !slices.Contains(with, "database/query") || slices.Contains(with, "gone/tool") {
 		t.Errorf("pick = %v, %v, want database/query and no tool that is gone", with, err)
 	}
-	denied, _, err := s.Pick(t.Context(), Wanted{Description: "prepare the friday numbers for the board", Allow: []string{"calculator/*"}, History: past})
+	denied, _, err := s.Pick(t.Context(), Wanted{
+		Description: "prepare the friday numbers for the board", Allow: []string{"calculator/*"}, History: past,
+	})
 	if err != nil || slices.Contains(denied, "database/query") {
 		t.Errorf("pick = %v, %v, want no tool that the tenant may not use", denied, err)
 	}

@@ -30,9 +30,11 @@ func (a audit) Decided(ctx context.Context, e broker.AuditRecord) error {
 }
 
 func (a audit) End(ctx context.Context, e broker.AuditRecord) error {
-	a.log.InfoContext(ctx, "tool call", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session, "attempt", e.Run,
-		"server", e.Server, "tool", e.Tool, "args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
-		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS, "approval", e.Approval, "approved_by", e.ApprovedBy)
+	a.log.InfoContext(ctx, "tool called", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session,
+		"attempt", e.Run, "server", e.Server, "tool", e.Tool,
+		"args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
+		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS,
+		"approval", e.Approval, "approved_by", e.ApprovedBy)
 	return a.write(ctx, schemas.AuditEnd, e.Started.Add(time.Duration(e.MS*float64(time.Millisecond))), e)
 }
 

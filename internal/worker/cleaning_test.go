@@ -39,10 +39,11 @@ func TestCleaning(t *testing.T) {
 		}
 		cancel()
 		workers.Wait()
-		if log, err := history.Log(t.Context(), store.Repo(), state.Ref{Tenant: "acme", Workspace: "main"}, 0); err != nil || len(log) == 0 || len(log) > 20 {
+		ref := state.Ref{Tenant: "acme", Workspace: "main"}
+		if log, err := history.Log(t.Context(), store.Repo(), ref, 0); err != nil || len(log) == 0 || len(log) > 20 {
 			t.Errorf("%d of 40 versions are left, %v", len(log), err)
 		}
-		if files, err := store.List(t.Context(), state.Ref{Tenant: "acme", Workspace: "main"}, 0, ""); err != nil || len(files) != 1 {
+		if files, err := store.List(t.Context(), ref, 0, ""); err != nil || len(files) != 1 {
 			t.Errorf("main has %v, %v, want its file", files, err)
 		}
 		for info, err := range objects.List(t.Context(), "acme/w/old/", "") {

@@ -97,8 +97,9 @@ func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 	return &schemas.Result{
 		Status: schemas.Blocked, Workspace: schemas.WorkspaceChange{Name: ref.Workspace},
 		Error: &schemas.Error{
-			Code: errcode.FolderNotImported, Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
-			Hint: "correct or remove what it names, or list it in .workspaceignore",
+			Code:    errcode.FolderNotImported,
+			Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
+			Hint:    "correct or remove what it names, or list it in .workspaceignore",
 		},
 	}, nil
 }
@@ -186,7 +187,9 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, e
 	}
 	out := make([]dirsync.Entry, len(list))
 	for i, f := range list {
-		out[i] = dirsync.Entry{Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag}
+		out[i] = dirsync.Entry{
+			Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag,
+		}
 		for _, p := range f.Parts {
 			out[i].Parts = append(out[i].Parts, dirsync.Part{SHA256: p.SHA256.String(), Bytes: p.Bytes})
 		}
@@ -200,7 +203,8 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 		wanted[p] = true
 	}
 	want := func(f state.FileInfo) bool { return f.Kind == state.File && wanted[f.Path] }
-	return history.Read(ctx, r.store.Repo(), r.ref, generation, want, func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
+	return history.Read(ctx, r.store.Repo(), r.ref, generation, want,
+		func(f state.FileInfo, content io.Reader) error { return fn(f.Path, content) })
 }
 
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {

@@ -90,14 +90,17 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			Pipeline: pipeline.Parts{Pool: pool, Log: quiet},
 			Ready:    func() { close(ready) },
 			Live:     &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
-			Join:     func(context.Context) (worker.Fleet, error) { return worker.Fleet{Queue: queue, Store: store}, nil },
+			Join: func(context.Context) (worker.Fleet, error) {
+				return worker.Fleet{Queue: queue, Store: store}, nil
+			},
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
 	<-ready
-	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 1 || info.Files != 1 {
+	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 1 ||
+		info.Files != 1 {
 		t.Errorf("the workspace when the worker is ready: %+v, %v; want the file", info, err)
 	}
 }

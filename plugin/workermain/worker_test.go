@@ -42,13 +42,14 @@ func startFleet(t *testing.T) fleet {
 	t.Helper()
 	runsc := executortest.Runsc(t)
 	f, c := uptest.Start(t, up.Options{Config: uptest.Config(t)})
-	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it, and sockets lie below
+	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because sockets are created below
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(data) })
 	return fleet{c, uptest.File(t, f), []string{
-		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
+		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data,
+		"CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
 	}}
 }
 
@@ -85,7 +86,8 @@ func (*trial) Validate(_ context.Context, t plugin.Task, p plugin.Program) error
 	case "panic":
 		panic("validate")
 	case "refuse":
-		return &plugin.Refusal{Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name, Hint: "do without", Line: p.Calls[0].Line}
+		return &plugin.Refusal{Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name,
+			Hint: "do without", Line: p.Calls[0].Line}
 	}
 	return nil
 }
@@ -120,7 +122,8 @@ func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error
 	return nil
 }
 
-const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\ntry:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
+const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\n" +
+	"try:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
 
 // Each hook through a whole fleet: what it may do, and what its panic or error does to the task, and to
 // no other.
@@ -154,7 +157,8 @@ func TestHooks(t *testing.T) {
 		}},
 		{"validate", "panic", client.Task{Code: "1"}, func(r client.Result) string {
 			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
-				unless(r.Error != nil && strings.Contains(r.Error.Message+r.Error.Cause, "plugin trial: validate: it panicked"), "want the plugin named")
+				unless(r.Error != nil && strings.Contains(r.Error.Message+r.Error.Cause,
+					"plugin trial: validate: it panicked"), "want the plugin named")
 		}},
 		{"call", "change", client.Task{Code: sum}, called("42", true)},
 		{"call", "bad", client.Task{Code: sum}, called("/a: got string, want number", false)},
@@ -165,23 +169,29 @@ func TestHooks(t *testing.T) {
 				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
 				cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails)
 		}},
-		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"}, func(r client.Result) string {
-			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
-				unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
-		}},
-		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}}, func(r client.Result) string {
-			return called("42", true)(r) + unless(r.Attempt == 2 && len(r.Tools.Calls) == 1 && r.Tools.Calls[0].Replayed, "want the changed call replayed in run 2")
-		}},
+		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"},
+			func(r client.Result) string {
+				return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
+					unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
+			}},
+		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}},
+			func(r client.Result) string {
+				return called("42", true)(r) + unless(r.Attempt == 2 && len(r.Tools.Calls) == 1 &&
+					r.Tools.Calls[0].Replayed, "want the changed call replayed in run 2")
+			}},
 		{"select", "add", client.Task{Description: describe}, func(r client.Result) string {
 			return cmp.Diff([]string{"calculator/add"}, r.Tools.Selected)
 		}},
 		{"select", "panic", client.Task{Description: describe}, func(r client.Result) string {
-			return unless(len(r.Tools.Selected) > 0 && r.Status == schemas.Succeeded, "want success with the fleet's own tools")
+			return unless(len(r.Tools.Selected) > 0 && r.Status == schemas.Succeeded,
+				"want success with the fleet's own tools")
 		}},
 		{"generate", "41", client.Task{Description: describe}, func(r client.Result) string {
-			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"), "want the draft of the rules known")
+			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"),
+				"want the draft of the rules known")
 		}},
-		{"generate", "41", client.Task{Description: "frobnicate the quux"}, written("41", "plugin")}, // the rules have none
+		{"generate", "41", client.Task{Description: "frobnicate the quux"},
+			written("41", "plugin")}, // the rules have none
 		{"generate", "error", client.Task{Description: describe}, written("8", "rules")},
 	} {
 		t.Run(c.hook+" "+c.how, func(t *testing.T) {
@@ -192,7 +202,8 @@ func TestHooks(t *testing.T) {
 			c.task.Retry = &schemas.Retry{BackoffS: 0.01}
 			r := ask(t, f.client, c.task)
 			if problem := c.problem(r); problem != "" {
-				t.Errorf("%s\nrun %d: %s with %s by %s, calls %+v: %+v", problem, r.Attempt, r.Status, r.Result, r.GeneratedBy, r.Tools.Calls, r.Error)
+				t.Errorf("%s\nrun %d: %s with %s by %s, calls %+v: %+v", problem, r.Attempt, r.Status, r.Result,
+					r.GeneratedBy, r.Tools.Calls, r.Error)
 			}
 		})
 	}
@@ -251,7 +262,8 @@ func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
 func TestExample(t *testing.T) {
 	f := startFleet(t)
 	program := filepath.Join(t.TempDir(), "plugin")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/plugin").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/plugin")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	var log bytes.Buffer
@@ -278,7 +290,9 @@ func TestExample(t *testing.T) {
 
 // A plugin that would be passed over in silence is an error before anything begins.
 func TestHookless(t *testing.T) {
-	err := workermain.Run(t.Context(), workermain.Config{Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()}}, nameless{})
+	err := workermain.Run(t.Context(), workermain.Config{
+		Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()},
+	}, nameless{})
 	if err == nil || !strings.Contains(err.Error(), "it needs a name") {
 		t.Errorf("Run = %v, want that it needs a name", err)
 	}

@@ -69,7 +69,8 @@ func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 		o.BaseURL, o.APIKey = address, cmp.Or(o.APIKey, key)
 	}
 	if provider == azure {
-		o.Deployment, o.APIVersion = cmp.Or(p.Model, l.AzureDeploymentName, l.Model), cmp.Or(p.APIVersion, l.AzureAPIVersion)
+		o.Deployment = cmp.Or(p.Model, l.AzureDeploymentName, l.Model)
+		o.APIVersion = cmp.Or(p.APIVersion, l.AzureAPIVersion)
 	}
 	return chatModel{o, cmp.Or(p.MaxTokens, l.MaxTokens)}
 }

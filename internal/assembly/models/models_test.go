@@ -11,21 +11,27 @@ import (
 func TestProfilesKeepKeysApart(t *testing.T) {
 	zero := 0.0
 	c := config.Default()
-	c.LLM.Provider, c.LLM.APIKey, c.LLM.AzureAPIKey, c.LLM.BaseURL, c.LLM.AzureEndpoint = "openai", "main", "azure", "https://main.example/v1", "https://r.example"
+	c.LLM.Provider, c.LLM.APIKey, c.LLM.AzureAPIKey = "openai", "main", "azure"
+	c.LLM.BaseURL, c.LLM.AzureEndpoint = "https://main.example/v1", "https://r.example"
 	for _, p := range []struct {
 		name                  string
 		profile               config.LLMProfile
 		url, key, model, depl string
 	}{
 		{"all of llm", config.LLMProfile{}, "https://main.example/v1", "main", "gpt-4o-mini", ""},
-		{"another model", config.LLMProfile{Model: "m", Temperature: &zero}, "https://main.example/v1", "main", "m", ""},
-		{"another address", config.LLMProfile{Model: "m", BaseURL: "https://other.example/v1"}, "https://other.example/v1", "", "m", ""},
-		{"another address and its key", config.LLMProfile{BaseURL: "https://other.example/v1", APIKey: "k"}, "https://other.example/v1", "k", "gpt-4o-mini", ""},
-		{"another provider", config.LLMProfile{Provider: "azure_openai", Model: "d"}, "https://r.example", "azure", "d", "d"},
+		{"another model", config.LLMProfile{Model: "m", Temperature: &zero}, "https://main.example/v1", "main", "m",
+			""},
+		{"another address", config.LLMProfile{Model: "m", BaseURL: "https://other.example/v1"},
+			"https://other.example/v1", "", "m", ""},
+		{"another address and its key", config.LLMProfile{BaseURL: "https://other.example/v1", APIKey: "k"},
+			"https://other.example/v1", "k", "gpt-4o-mini", ""},
+		{"another provider", config.LLMProfile{Provider: "azure_openai", Model: "d"}, "https://r.example", "azure",
+			"d", "d"},
 	} {
 		got := profileOf(c, p.profile)
 		if got.BaseURL != p.url || got.APIKey != p.key || got.Model != p.model || got.Deployment != p.depl {
-			t.Errorf("%s: %s with key %q, model %s, deployment %q", p.name, got.BaseURL, got.APIKey, got.Model, got.Deployment)
+			t.Errorf("%s: %s with key %q, model %s, deployment %q", p.name, got.BaseURL, got.APIKey, got.Model,
+				got.Deployment)
 		}
 		if want := c.LLM.Temperature; p.profile.Temperature == nil && *got.Temperature != want {
 			t.Errorf("%s: temperature %v, want that of llm", p.name, got.Temperature)

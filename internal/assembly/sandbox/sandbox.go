@@ -47,7 +47,8 @@ func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log
 		}
 		if executor.ReasonOf(err) != executor.ReasonEngineMissing || c.Execution.Msb != "" {
 			rejected = err
-			log.WarnContext(ctx, "microsandbox does not work on this host, gVisor chosen", "reason", executor.ReasonOf(err), "error", err)
+			log.WarnContext(ctx, "microsandbox does not work on this host, gVisor chosen",
+				"reason", executor.ReasonOf(err), "error", err)
 		}
 	}
 	driver, err := GVisor(c, gvisorDir, log)

@@ -26,7 +26,8 @@ func TestChoose(t *testing.T) {
 		return path
 	}
 	old, crashing := script("echo msb 0.3.1"), script("kill -SEGV $$")
-	useless := script(`[ "$1" = --version ] && echo msb ` + microsandbox.Version + ` || { echo "error: CPU virtualization is not available" >&2; exit 1; }`)
+	useless := script(`[ "$1" = --version ] && echo msb ` + microsandbox.Version +
+		` || { echo "error: CPU virtualization is not available" >&2; exit 1; }`)
 	runsc := script("echo runsc version release-20990101.0")
 	for name, test := range map[string]struct {
 		kind, msb string
@@ -54,7 +55,8 @@ func TestChoose(t *testing.T) {
 				return
 			}
 			if err != nil || got.Info.Tier != test.tier || executor.ReasonOf(got.Rejected) != test.reason {
-				t.Fatalf("Choose = tier %s, rejected %v, %v; want %s, %s", got.Info.Tier, got.Rejected, err, test.tier, test.reason)
+				t.Fatalf("Choose = tier %s, rejected %v, %v; want %s, %s", got.Info.Tier, got.Rejected, err,
+					test.tier, test.reason)
 			}
 			if err := got.Close(); err != nil {
 				t.Error(err)
@@ -67,7 +69,8 @@ func TestChooseNothing(t *testing.T) {
 	c := config.Default()
 	c.Execution.Msb, c.Execution.Runsc = "/no/such/msb", "/no/such/runsc"
 	_, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
-	if executor.ReasonOf(err) != executor.ReasonEngineMissing || !strings.Contains(err.Error(), "make build") || !strings.Contains(err.Error(), "npm install") {
+	if executor.ReasonOf(err) != executor.ReasonEngineMissing || !strings.Contains(err.Error(), "make build") ||
+		!strings.Contains(err.Error(), "npm install") {
 		t.Errorf("Choose = %v, want both fixes", err)
 	}
 }

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 func lackingStore(t *testing.T, create bool) *config.Config {
 	t.Helper()
 	s3, err := embedded.StartS3(t.Context(), embedded.S3Options{
-		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet", NoSync: true,
+		Dir: t.TempDir(), Addr: "127.0.0.1:0", Bucket: "fleet", NoSync: true,
+		AccessKey: "access", SecretKey: "secret-secret",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +41,8 @@ func lackingStore(t *testing.T, create bool) *config.Config {
 		r.Out.Host = r.In.Host // is signed
 	}}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "" && !create) {
+		conditional := r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "" && !create
+		if r.Method == http.MethodPut && conditional {
 			w.WriteHeader(http.StatusNotImplemented)
 			return
 		}
@@ -83,7 +85,8 @@ func TestHeads(t *testing.T) {
 			}
 			check := func() error { return storage.Check(t.Context(), c, state.New(open(t), state.Options{})) }
 			if err := check(); !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(err.Error(), m.advice) {
-				t.Errorf("CheckStore with s3.heads %s = %v, want %v that says %q", c.S3.Heads, err, objects.ErrUnsafe, m.advice)
+				t.Errorf("Check with s3.heads %s = %v, want %v that says %q", c.S3.Heads, err, objects.ErrUnsafe,
+					m.advice)
 			}
 			c.S3.Heads = m.heads
 			if err := check(); err != nil {
@@ -98,8 +101,10 @@ func TestHeads(t *testing.T) {
 			if m.heads == config.HeadsNATS {
 				c.S3.Heads = config.HeadsSingleWriter
 			}
-			if err := check(); !errors.Is(err, state.ErrConflict) || !strings.Contains(err.Error(), "kept by "+m.heads) {
-				t.Errorf("CheckStore with s3.heads %s = %v, want %v that names %s", c.S3.Heads, err, state.ErrConflict, m.heads)
+			if err := check(); !errors.Is(err, state.ErrConflict) ||
+				!strings.Contains(err.Error(), "kept by "+m.heads) {
+				t.Errorf("Check with s3.heads %s = %v, want %v that names %s", c.S3.Heads, err,
+					state.ErrConflict, m.heads)
 			}
 		})
 	}

@@ -34,14 +34,16 @@ func TestUpstreamsInMetrics(t *testing.T) {
 	if _, err := servers.Call(t.Context(), tools.Request{Server: "gone", Tool: "x"}); err == nil {
 		t.Error("a server that is not there answered")
 	}
-	if _, err := servers.Call(t.Context(), tools.Request{Server: "calculator", Tool: "add", Args: []byte(`{"a":1,"b":2}`)}); err != nil {
+	if _, err := servers.Call(t.Context(), tools.Request{Server: "calculator", Tool: "add",
+		Args: []byte(`{"a":1,"b":2}`)}); err != nil {
 		t.Error(err)
 	}
 	w := httptest.NewRecorder()
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		`codefleet_tools_upstream{server="gone",state="down"} 1`, `codefleet_tools_upstream_failures{server="gone"} 1`,
-		`codefleet_tools_upstream{server="calculator",state="up"} 1`, `codefleet_tools_upstream_failures{server="calculator"} 0`,
+		`codefleet_tools_upstream{server="calculator",state="up"} 1`,
+		`codefleet_tools_upstream_failures{server="calculator"} 0`,
 		`codefleet_tools_upstream{server="weather",state="idle"} 1`,
 	} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
