@@ -47,19 +47,22 @@ func TestEnvironments(t *testing.T) {
 			t.Errorf("ready boxes by environment (-want +got):\n%s", d)
 		}
 		a := tp.acquireFrom("science", "a")
-		if got := a.Info().Environment; got != "image science + packages" || a.Boot() != "warm" || a.Environment() != "science" {
+		if got := a.Info().Environment; got != "image science + packages" || a.Boot() != "warm" ||
+			a.Environment() != "science" {
 			t.Errorf("box of science: %q, %s, %s", got, a.Boot(), a.Environment())
 		}
 		first := a.BoxID()
 		a.Release()
 		other := tp.acquireFrom("default", "a")
-		if other.BoxID() == first || other.Environment() != "default" || strings.Contains(other.Info().Environment, "image") {
+		if other.BoxID() == first || other.Environment() != "default" ||
+			strings.Contains(other.Info().Environment, "image") {
 			t.Errorf("box of default: %s of %q", other.BoxID(), other.Info().Environment)
 		}
 		other.Release()
 		unnamed := tp.acquireFrom("no such", "a")
 		if unnamed.BoxID() != other.BoxID() {
-			t.Errorf("Acquire with an unknown environment got box %s, want %s of the first environment", unnamed.BoxID(), other.BoxID())
+			t.Errorf("Acquire with an unknown environment got box %s, want %s of the first environment",
+				unnamed.BoxID(), other.BoxID())
 		}
 		unnamed.Release()
 		again := tp.acquireFrom("science", "a")
@@ -222,13 +225,16 @@ func TestRequiredEnvironment(t *testing.T) {
 func TestPrepareOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, peak, calls atomic.Int32
-		tp := runPool(t, newFakeHost(), PoolOptions{Max: 6, Environments: []Environment{{MinReady: 4, Prepare: func(context.Context) (Root, error) {
+		prepare := func(context.Context) (Root, error) {
 			peak.Store(max(peak.Load(), now.Add(1)))
 			defer now.Add(-1)
 			calls.Add(1)
 			<-time.After(2 * createTimeout) // longer than the creation of a box may take
 			return Root{}, nil
-		}}}})
+		}
+		tp := runPool(t, newFakeHost(), PoolOptions{
+			Max: 6, Environments: []Environment{{MinReady: 4, Prepare: prepare}},
+		})
 		tp.warm()
 		if calls.Load() != 1 || peak.Load() != 1 {
 			t.Errorf("Prepare was called %d times, %d at once", calls.Load(), peak.Load())

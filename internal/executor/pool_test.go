@@ -257,7 +257,8 @@ func TestOnWait(t *testing.T) {
 			waits := make(chan Wait, 8)
 			second := make(chan error, 1)
 			go func() {
-				box, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500}, func(w Wait) { waits <- w })
+				box, err := tp.Acquire(t.Context(), Key{Tenant: "a"}, Limits{MemoryMB: 500},
+					func(w Wait) { waits <- w })
 				if err == nil {
 					box.Release()
 				}
@@ -399,7 +400,9 @@ func TestRunOutcomes(t *testing.T) {
 				host := newFakeHost()
 				tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 				tp.warm()
-				host.boxes["w0"].play = func(context.Context, Program) (Verdict, error) { return test.verdict, test.err }
+				host.boxes["w0"].play = func(context.Context, Program) (Verdict, error) {
+					return test.verdict, test.err
+				}
 				box := tp.acquire("a")
 				if _, err := box.Run(t.Context(), Program{}, Hooks{}); !errors.Is(err, test.err) {
 					t.Errorf("Run = %v, want %v", err, test.err)
@@ -489,7 +492,8 @@ func TestAcquiredLimitsApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := box.Run(t.Context(), Program{Limits: Limits{MemoryMB: 9000, Timeout: time.Second}}, Hooks{}); err != nil {
+		if _, err := box.Run(t.Context(), Program{Limits: Limits{MemoryMB: 9000, Timeout: time.Second}},
+			Hooks{}); err != nil {
 			t.Fatal(err)
 		}
 		want := Limits{MemoryMB: 100, CPUs: 0.5, WorkspaceMB: 10, Timeout: time.Second}.OrDefaults()
@@ -598,7 +602,8 @@ func TestRunNeedsItsDriver(t *testing.T) {
 	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "install runsc") {
 		t.Errorf("Run = %v, want the driver's advice", err)
 	}
-	if _, err := p.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) || !strings.Contains(err.Error(), "install runsc") {
+	if _, err := p.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) ||
+		!strings.Contains(err.Error(), "install runsc") {
 		t.Errorf("Acquire = %v, want ErrPoolClosed and the reason", err)
 	}
 }

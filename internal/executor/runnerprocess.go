@@ -169,7 +169,8 @@ func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *t
 			switch {
 			case !ok:
 				<-r.done
-				return f, fmt.Errorf("runner ended with code %d before it was ready (%w)", r.code, cmp.Or(r.err, io.EOF))
+				return f, fmt.Errorf("runner ended with code %d before it was ready (%w)",
+					r.code, cmp.Or(r.err, io.EOF))
 			case f.Type == "preload" && r.imported < len(r.preload):
 				r.imported, r.importing = r.imported+1, r.preload[r.imported]
 				continue

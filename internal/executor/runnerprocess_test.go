@@ -72,11 +72,18 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 func TestRunnerThatImports(t *testing.T) {
 	const preload = "send({'t': 'preload'})\n"
 	for _, c := range []struct{ name, script, want string }{
-		{"ends in the second", preload + preload + "sys.exit('cannot')", "preload of b: runner ended with code 1 before it was ready (EOF): cannot; correct "},
-		{"imports too many", preload + preload + preload + "while True: read()", `preload of b: runner sent "preload" before hello; correct `},
+		{
+			"ends in the second", preload + preload + "sys.exit('cannot')",
+			"preload of b: runner ended with code 1 before it was ready (EOF): cannot; correct ",
+		},
+		{
+			"imports too many", preload + preload + preload + "while True: read()",
+			`preload of b: runner sent "preload" before hello; correct `,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := executor.NewPreloaded(t.Context(), impostor{script: c.script}, executor.Spec{Workspace: t.TempDir()}, []string{"a", "b"}, "")
+			_, err := executor.NewPreloaded(t.Context(), impostor{script: c.script},
+				executor.Spec{Workspace: t.TempDir()}, []string{"a", "b"}, "")
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("NewPreloaded() = %v, want %q", err, c.want)
 			}
@@ -95,14 +102,24 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 		{"hello again", "send({'t': 'hello', 'version': 1})" + wait, errcode.ChannelBroken},
 		{"ready too early", "send({'t': 'ready'})" + wait, errcode.ChannelBroken},
 		{"unrequested facts", "send({'t': 'checked'}, b'{}')" + wait, errcode.ChannelBroken},
-		{"the same call twice", "for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
-		{"too many calls", "for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait, errcode.ChannelBroken},
+		{
+			"the same call twice",
+			"for _ in 1, 2: send({'t': 'call', 'id': 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" + wait,
+			errcode.ChannelBroken,
+		},
+		{
+			"too many calls",
+			"for i in range(65): send({'t': 'call', 'id': i + 1, 'server': 's', 'tool': 't', 'hash': ''}, b'{}')" +
+				wait,
+			errcode.ChannelBroken,
+		},
 		{"an unrequested cancellation", "send({'t': 'done', 'how': 'cancelled'})" + wait, errcode.ChannelBroken},
 		{"the end of the runner", "sys.exit('gone')", errcode.SandboxDied},
 		{"half a frame", "os.write(1, b'\\x00\\x00')", errcode.SandboxDied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			single, err := executor.NewSingle(t.Context(), impostor{script: "hello()\nread()\n" + c.script}, executor.Spec{Workspace: t.TempDir()})
+			single, err := executor.NewSingle(t.Context(), impostor{script: "hello()\nread()\n" + c.script},
+				executor.Spec{Workspace: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +130,8 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 				},
 			})
 			if err != nil || v.Status != executor.Failed || v.Error.Code != c.code || !v.Dirty || single.Alive() {
-				t.Errorf("Run() = %+v, %+v, %v, alive %v, want a failed, dirty verdict %s", v, v.Error, err, single.Alive(), c.code)
+				t.Errorf("Run() = %+v, %+v, %v, alive %v, want a failed, dirty verdict %s",
+					v, v.Error, err, single.Alive(), c.code)
 			}
 			if err := single.Close(t.Context()); err != nil {
 				t.Errorf("Close() = %v", err)
@@ -170,7 +188,8 @@ while True: signal.pause()
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("enough"))
 	defer cancel()
-	if _, err := single.Run(ctx, p, executor.Hooks{}); err == nil || err.Error() != "run program: enough" || single.Alive() {
+	if _, err := single.Run(ctx, p, executor.Hooks{}); err == nil || err.Error() != "run program: enough" ||
+		single.Alive() {
 		t.Errorf("Run() = %v, alive %v, want the cause of the context's end and no box", err, single.Alive())
 	}
 	if err := single.Close(t.Context()); err != nil {

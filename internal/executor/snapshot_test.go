@@ -65,7 +65,8 @@ func TestSnapshot(t *testing.T) {
 					t.Errorf("take = %#v, want a *snapshotError unless the pool stops", err)
 				}
 				if got := snap.bootMode(c.box, preload); got != c.then || c.box.taken != c.taken {
-					t.Errorf("boot mode of the next box = %v after %d snapshots, want %v after %d", got, c.box.taken, c.then, c.taken)
+					t.Errorf("boot mode of the next box = %v after %d snapshots, want %v after %d",
+						got, c.box.taken, c.then, c.taken)
 				}
 				if err := snap.take(ctx, &snapshotBox{err: broken}); err != nil {
 					t.Errorf("take of a box that was not first = %v", err)

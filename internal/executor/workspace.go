@@ -71,7 +71,8 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 		if err == nil || mode == disksOn || ctx.Err() != nil {
 			return err
 		}
-		p.log.WarnContext(ctx, "boxes get no disks of their own; the size of workspaces is watched instead", "error", err)
+		p.log.WarnContext(ctx, "boxes get no disks of their own; the size of workspaces is watched instead", "error",
+			err)
 		p.setDiskMode(disksOff)
 		if err := hostdir.Remove(parent); err != nil {
 			return err

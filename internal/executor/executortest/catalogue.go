@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// testCompiled imports modules of two versions of a catalogue, which the runner compiles for the
-// programs that follow. Whatever a program does, the next one gets its version's.
+// testCompiled imports modules of two catalogue versions, which the runner compiles for later programs. No
+// program can change the modules of the next one.
 func testCompiled(t *testing.T, b *box, catalogue string) {
 	for _, version := range []string{"v2", "v3"} {
 		put(t, filepath.Join(catalogue, version, "servers"), map[string]string{
@@ -21,9 +21,10 @@ func testCompiled(t *testing.T, b *box, catalogue string) {
 			"letters/which.py":    fmt.Sprintf("def which():\n    return %q\n", version),
 		})
 	}
-	// The module's word, whether it was compiled before, and whether its source is to be seen.
+	// The result of the module, whether it was compiled ahead, and whether its source can be read.
 	const which = "import inspect\nfrom servers.letters import which\n" +
-		"[which.which(), type(which.__loader__).__module__ == 'codefleet.catalogue', 'def which' in inspect.getsource(which)]"
+		"[which.which(), type(which.__loader__).__module__ == 'codefleet.catalogue', 'def which' in " +
+		"inspect.getsource(which)]"
 	run := func(version, code, result string) {
 		t.Helper()
 		v := b.must(t, executor.Program{Catalogue: version, Code: code}, executor.Hooks{})
@@ -35,13 +36,15 @@ func testCompiled(t *testing.T, b *box, catalogue string) {
 	run("v3", which, `["v3",true,true]`)
 	run("v2", which, `["v2",false,true]`)
 
-	// What a program leaves, in memory and in files, is nobody's tool.
+	// Modules that a program leaves in memory or in files are not used as tools.
 	run("v2", `
 import os, py_compile, sys, types
 from servers.letters import which
 which.which = lambda: "changed"
 os.makedirs("servers/letters/__pycache__", exist_ok=True)
-for path in "servers/__init__.py", "servers/letters/__init__.py", "servers/letters/which.py", "servers/evil.py", "servers/letters/evil.py":
+letters = "servers/letters/"
+names = ["__init__.py", "which.py", "evil.py"]
+for path in ["servers/__init__.py", "servers/evil.py"] + [letters + name for name in names]:
     with open(path, "w") as f: f.write("def which(): return 'evil'")
     py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 for name in "servers.evil", "servers.letters.evil", "servers.letters.../evil", "servers." + "x" * 300, 7:
@@ -53,9 +56,12 @@ which.which()`, `"changed"`)
 	first := "import sys\nsys.path.insert(0, '/workspace')\n"
 	run("v3", first+which, `["v3",false,true]`)
 	run("v3", first+which, `["v3",true,true]`)
-	run("", "import servers\nservers.which()", `"evil"`) // without tools the name is the workspace's
+	run("", "import servers\nservers.which()", `"evil"`) // without tools, servers is a module of the workspace
 
-	for _, lie := range []string{"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']", "['servers'] * 300"} {
+	for _, lie := range []string{
+		"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']",
+		"['servers'] * 300",
+	} {
 		v := b.must(t, executor.Program{Catalogue: "v2", Code: `
 import json, os, time
 line = json.dumps({"t": "end", "modules": ` + lie + `}).encode() + b"\n"
@@ -72,7 +78,8 @@ func put(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

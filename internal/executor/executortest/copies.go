@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// stateful stands for a library that keeps state from its import: what is drawn there is the same in
-// all copies. Its numbers are drawn anew for each program when it is called numpy.random.
+// stateful is a library with random state from its import, which is the same in all restored boxes. Under the
+// name numpy.random it is seeded again for each program.
 const stateful = `
 import os, ssl, random, tempfile, time, uuid
 drawn = [ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, random.random(), next(tempfile._get_candidate_names())]
@@ -24,7 +24,7 @@ def seed():
     state = os.urandom(8).hex()
 `
 
-// draws is a program that tells what a program may draw, what it shares with others, and the time.
+// draws is a program that returns random values, values that it shares with other boxes, and the time.
 const draws = `
 import numpy.random as lib, os, random, secrets, ssl, tempfile, time, uuid
 fresh = [os.urandom(8).hex(), ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, str(uuid.uuid1()), secrets.token_hex(8),
@@ -38,11 +38,14 @@ type drawn struct {
 	Now, Since    float64
 }
 
-// testCopies runs two programs in each of two copies of a box and compares what they draw.
+// testCopies runs two programs in each of two restored boxes, and compares their random values.
 func testCopies(t *testing.T, newDriver newDriver) {
 	packages := workspace(t)
 	put(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
-	spec := executor.Spec{Owner: "executortest", Name: "copies", Mounts: []executor.Mount{{Source: packages, Target: executor.PackagesDir, ReadOnly: true}}}
+	spec := executor.Spec{
+		Owner: "executortest", Name: "copies",
+		Mounts: []executor.Mount{{Source: packages, Target: executor.PackagesDir, ReadOnly: true}},
+	}
 	first := template(t, newDriver(t), spec, "numpy.random")
 	seen := map[string]string{}
 	var shared []string

@@ -19,8 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// TestDriver is the contract of drivers. newDriver is called once for each test and may skip it. What
-// a host or a driver cannot do is skipped, with the reason.
+// TestDriver is the contract of drivers. It calls newDriver once for each test, which may skip it. Tests of what
+// a host or a driver cannot do are skipped, with the reason.
 func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, newDriver) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
@@ -36,8 +36,8 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
 }
 
-// TestRestored is the part of the contract that is about programs, in boxes that are restored from the
-// state of another one with modules imported ahead.
+// TestRestored is the part of the contract that concerns programs, in boxes that are restored from a snapshot of
+// a box with modules imported ahead.
 func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	restored := func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} }
 	t.Run("programs", func(t *testing.T) { testPrograms(t, restored) })
@@ -51,12 +51,12 @@ func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("copies", func(t *testing.T) { testCopies(t, newDriver) })
 }
 
-// restoring marks a driver whose boxes are to be restored.
+// restoring marks a driver whose boxes must be restored.
 type restoring struct{ executor.Driver }
 
 type newDriver = func(t *testing.T) executor.Driver
 
-// box is one box for the programs of one test. It is replaced when it was destroyed.
+// box is a box for the programs of one test. It is replaced after it was destroyed.
 type box struct {
 	driver executor.Driver
 	spec   executor.Spec
@@ -89,7 +89,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	}
 	b.start(t)
 	if restored && !b.single.Restored() {
-		t.Error("Restored() = false of a box like one that was saved")
+		t.Error("Restored() = false")
 	}
 	t.Cleanup(func() {
 		if err := b.single.Close(t.Context()); err != nil && t.Context().Err() == nil {
@@ -99,7 +99,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	return b
 }
 
-// template makes a box with modules imported ahead, whose Another restores it. The box itself is gone.
+// template creates and closes a box with modules imported ahead. Its Another restores boxes from the snapshot.
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)
@@ -118,19 +118,20 @@ func (b *box) start(t *testing.T) {
 	start := func(ctx context.Context, spec executor.Spec) (*executor.Single, error) {
 		return executor.NewSingle(ctx, b.driver, spec)
 	}
-	if b.single != nil { // as a pool makes its later boxes
+	if b.single != nil { // as a pool creates its later boxes
 		start = b.single.Another
 	}
 	single, err := start(t.Context(), b.spec)
 	if err != nil {
-		t.Fatalf("make a box = %v", err)
+		t.Fatalf("create a box: %v", err)
 	}
 	b.single = single
-	v := b.must(t, executor.Program{TaskID: "whoami", Code: "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid"}, executor.Hooks{})
+	v := b.must(t, executor.Program{TaskID: "whoami", Code: "import os; os.getuid() != os.stat('/proc/%d' % " +
+		"os.getppid()).st_uid"}, executor.Hooks{})
 	b.split = string(v.Result) == "true"
 }
 
-// workspace is a directory that a program of any user may write to.
+// workspace returns a directory that programs of any user can write to.
 func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,7 +141,7 @@ func workspace(t *testing.T) string {
 	return dir
 }
 
-// must runs a program in the box, or in a new one when that is gone.
+// must runs a program in the box, or in a new one if that is gone.
 func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
 	t.Helper()
 	p.TaskID = cmp.Or(p.TaskID, "task")
@@ -158,13 +159,14 @@ func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) execu
 // check fails the test unless the next program runs normally.
 func (b *box) check(t *testing.T) {
 	t.Helper()
-	v := b.must(t, executor.Program{Code: "print('next')\nsorted(__import__('os').listdir(__import__('os').environ['TMPDIR']))"}, executor.Hooks{})
+	code := "print('next')\nsorted(__import__('os').listdir(__import__('os').environ['TMPDIR']))"
+	v := b.must(t, executor.Program{Code: code}, executor.Hooks{})
 	if v.Status != executor.Succeeded || v.Output != "next\n" || string(v.Result) != "[]" || v.Dirty {
 		t.Errorf("the next program: %s, want success with nothing in TMPDIR", show(v))
 	}
 }
 
-// slow is how many times slower than an ordinary machine this one is: CODEFLEET_TEST_SLOW, or 1.
+// slow is a factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
 func slow(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("CODEFLEET_TEST_SLOW")
@@ -236,9 +238,10 @@ func testLifecycle(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 		var closing error
-		v, err := single.Run(t.Context(), executor.Program{TaskID: "cut", Code: "print('on')\nwhile True: pass"}, executor.Hooks{
-			Output: func(string, []byte) { closing = single.Close(t.Context()) },
-		})
+		v, err := single.Run(t.Context(), executor.Program{TaskID: "cut", Code: "print('on')\nwhile True: pass"},
+			executor.Hooks{
+				Output: func(string, []byte) { closing = single.Close(t.Context()) },
+			})
 		if !errors.Is(err, executor.ErrSandboxDied) || closing != nil {
 			t.Errorf("Run() = %s, %v; Close() = %v; want %v", show(v), err, closing, executor.ErrSandboxDied)
 		}
@@ -256,7 +259,7 @@ func spec(t *testing.T, name string) executor.Spec {
 	return executor.Spec{Name: name, Owner: "executortest", Workspace: workspace(t), Env: runner.Env()}
 }
 
-// testStreams enters a box without the runner.
+// testStreams runs a process in a box without the runner.
 func testStreams(t *testing.T, newDriver newDriver) {
 	made, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
 	if err != nil {
@@ -283,7 +286,7 @@ sys.exit(7)`
 	if err != nil {
 		t.Fatalf("Exec() = %v", err)
 	}
-	for i := range 200 { // in order, nothing held back
+	for i := range 200 { // in order and without buffering
 		line := bytes.Repeat([]byte{byte(i)}, i+1)
 		got := make([]byte, len(line))
 		if _, err := session.Stdin().Write(line); err != nil {
@@ -293,7 +296,7 @@ sys.exit(7)`
 			t.Fatalf("round trip %d = %x, %v, want %x", i, got, err, line)
 		}
 	}
-	sent := bytes.Repeat([]byte{0, 10, 13, 26, 255}, 6<<20/5) // 6 MiB of what terminals would change
+	sent := bytes.Repeat([]byte{0, 10, 13, 26, 255}, 6<<20/5) // 6 MiB with bytes that terminals would change
 	var group sync.WaitGroup
 	group.Go(func() {
 		if _, err := session.Stdin().Write(sent); err != nil {

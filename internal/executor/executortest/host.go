@@ -1,5 +1,5 @@
-// Package executortest has the contract that every driver of package executor passes, and Host, a
-// driver without isolation for tests of what is above drivers.
+// Package executortest has the contract tests for drivers of package executor, and Host, a driver without
+// isolation for other tests.
 package executortest
 
 import (
@@ -20,17 +20,16 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// Host runs programs as plain processes of this machine: no isolation, for tests only. As root it
-// gives the program of each box a user of its own, so that the runner's privileges are as in a real
-// box.
+// Host runs programs as processes of this machine, without isolation, for tests only. As root it gives the
+// programs of each box their own user, so that the runner's privileges are as in a real box.
 type Host struct {
 	Python string // empty: /usr/bin/python3
 }
 
-// users counts the users given to boxes; the process id keeps those of concurrent tests apart.
+// users counts the users of boxes. The process id distinguishes those of concurrent test processes.
 var users atomic.Int64
 
-// Probe says that there is no tier.
+// Probe returns no tier.
 func (h Host) Probe(ctx context.Context) (executor.Info, error) {
 	return executor.Info{Driver: "host", Limits: "rlimit", Environment: "host"}, nil
 }
@@ -71,7 +70,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 	return &hostBox{guest: guest, env: spec.Env}, nil
 }
 
-// scratchPrefix begins the names of this process's scratch directories.
+// scratchPrefix is the prefix of this process's scratch directories.
 func scratchPrefix() string { return fmt.Sprintf("executortest-%d-", os.Getpid()) }
 
 func chownTree(dir string, uid int) error {
@@ -83,7 +82,7 @@ func chownTree(dir string, uid int) error {
 	})
 }
 
-// letThrough lets everybody reach dir, which testing has put below a directory of its own user.
+// letThrough lets all users reach dir: package testing makes its parent accessible to one user only.
 func letThrough(dir string) error {
 	temp := filepath.Clean(os.TempDir())
 	for dir = filepath.Dir(dir); strings.HasPrefix(dir, temp+"/"); dir = filepath.Dir(dir) {
@@ -107,10 +106,10 @@ type hostBox struct {
 	destroyed bool
 }
 
-// Guest says where this box has its directories.
+// Guest describes the directories of the box.
 func (b *hostBox) Guest() executor.Guest { return b.guest }
 
-// OutOfMemory is never so: there is no outer limit.
+// OutOfMemory returns false: there is no outer limit.
 func (b *hostBox) OutOfMemory() bool { return false }
 
 func (b *hostBox) Exec(ctx context.Context, argv []string) (executor.Session, error) {
@@ -136,7 +135,7 @@ func (b *hostBox) Exec(ctx context.Context, argv []string) (executor.Session, er
 	return s, nil
 }
 
-// Destroy kills the box's processes and all that descend from them.
+// Destroy kills the box's processes and all their descendants.
 func (b *hostBox) Destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +161,8 @@ func (s *hostSession) Stdout() io.Reader     { return s.stdout }
 func (s *hostSession) Stderr() io.Reader     { return s.stderr }
 
 func (s *hostSession) Wait() (int, error) {
-	// Reaped under the lock, so that kill never meets the process id of somebody else. Whoever waits
-	// has seen the ends of both streams: it does not take long.
+	// Reaped under the lock, so that kill cannot hit another process with the same id. Both streams have ended
+	// by now, so this does not take long.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.cmd.Wait()
@@ -185,7 +184,7 @@ func (s *hostSession) kill() {
 		return
 	}
 	pid := s.cmd.Process.Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more processes
 	for {
 		below := descendants(pid)
 		if len(below) == 0 {
@@ -198,7 +197,7 @@ func (s *hostSession) kill() {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// descendants are the living processes below pid.
+// descendants returns the running descendants of pid.
 func descendants(pid int) []int {
 	children := map[int][]int{}
 	for _, p := range processes() {

@@ -33,11 +33,12 @@ func testStops(t *testing.T, newDriver newDriver) {
 	})
 	t.Run("cancelled in a call", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: "from client.mcp_client import call_mcp_tool\ncall_mcp_tool('s', 't', {})"}, executor.Hooks{
+		code := "from client.mcp_client import call_mcp_tool\ncall_mcp_tool('s', 't', {})"
+		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: code}, executor.Hooks{
 			Call: func(calling context.Context, _ executor.Call) (json.RawMessage, error) {
 				cancel(executor.ErrCancelled)
 				<-calling.Done()
-				return nil, calling.Err() // which is no error of the program's
+				return nil, calling.Err() // must not become an error of the program
 			},
 		})
 		if err != nil {
@@ -74,11 +75,11 @@ func testStops(t *testing.T, newDriver newDriver) {
 	})
 }
 
-// hostile programs and what becomes of them. After each the next program runs normally.
+// hostile are programs that attack the runner or the box. After each the next program runs normally.
 var hostile = []struct {
 	name, code string
 	limits     executor.Limits
-	split      bool // only where runner and program are of two users
+	split      bool // needs different users for runner and program
 	want       want
 	truncated  bool
 }{
@@ -87,11 +88,12 @@ var hostile = []struct {
 		want: want{status: "timeout", code: "timeout", message: "300ms"},
 	},
 	{
-		name: "stops itself", code: "import os\nos.kill(os.getpid(), 19)", limits: executor.Limits{Timeout: 300 * time.Millisecond},
-		want: want{status: "timeout", code: "timeout"},
+		name: "stops itself", code: "import os\nos.kill(os.getpid(), 19)",
+		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
-		name: "does not end its thread", code: "import threading\nthreading.Thread(target=threading.Event().wait).start()",
+		name:   "does not end its thread",
+		code:   "import threading\nthreading.Thread(target=threading.Event().wait).start()",
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
@@ -99,28 +101,39 @@ var hostile = []struct {
 		limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
-		name: "forks away", code: "import os\nwhile True:\n  try:\n    if os.fork(): os._exit(0) if os.getsid(0) != os.getpid() else None\n    else: os.setsid()\n  except OSError: pass",
-		split: true, limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"},
+		name: "forks away", code: "import os\nwhile True:\n  try:\n" +
+			"    if os.fork(): os._exit(0) if os.getsid(0) != os.getpid() else None\n    else: os.setsid()\n" +
+			"  except OSError: pass",
+		split: true, limits: executor.Limits{Timeout: time.Second, Processes: 30},
+		want: want{status: "timeout", code: "timeout"},
 	},
 	{
 		name: "allocates", code: "x = []\nwhile True: x.append(bytearray(10_000_000))",
 		want: want{status: "failed", code: "memory_limit", message: "512 MB", line: 2},
 	},
-	{name: "allocates at once", code: "x = bytearray(10**12)", want: want{status: "failed", code: "memory_limit", line: 1}},
 	{
-		name: "fills the disk", code: "f = open('big', 'wb')\nwhile True: f.write(bytes(1 << 20))", limits: executor.Limits{WorkspaceMB: 8},
-		want: want{status: "failed", code: "exception", message: "File too large", line: 2},
+		name: "allocates at once", code: "x = bytearray(10**12)",
+		want: want{status: "failed", code: "memory_limit", line: 1},
 	},
 	{
-		name: "prints 1 GiB", code: "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024):\n  n = 0\n  while n < len(x): n += os.write(1, x[n:])",
+		name: "fills the disk", code: "f = open('big', 'wb')\nwhile True: f.write(bytes(1 << 20))",
+		limits: executor.Limits{WorkspaceMB: 8},
+		want:   want{status: "failed", code: "exception", message: "File too large", line: 2},
+	},
+	{
+		name: "prints 1 GiB", code: "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024):\n  n = 0\n" +
+			"  while n < len(x): n += os.write(1, x[n:])",
 		want: want{output: strings.Repeat("x", 1<<20)}, truncated: true,
 	},
 	{
-		name: "prints for ever", code: "while True: print('x' * 100)", limits: executor.Limits{Timeout: 500 * time.Millisecond, OutputBytes: 202},
-		want: want{status: "timeout", code: "timeout", output: strings.Repeat(strings.Repeat("x", 100)+"\n", 2)}, truncated: true,
+		name: "prints for ever", code: "while True: print('x' * 100)",
+		limits:    executor.Limits{Timeout: 500 * time.Millisecond, OutputBytes: 202},
+		want:      want{status: "timeout", code: "timeout", output: strings.Repeat(strings.Repeat("x", 100)+"\n", 2)},
+		truncated: true,
 	},
 	{
-		name: "floods both streams", code: "import os, threading\nfor fd in (1, 2): threading.Thread(target=lambda fd=fd: os.write(fd, b'y' * 10_000_000)).start()",
+		name: "floods both streams", code: "import os, threading\n" +
+			"for fd in (1, 2): threading.Thread(target=lambda fd=fd: os.write(fd, b'y' * 10_000_000)).start()",
 		limits: executor.Limits{OutputBytes: 3}, want: want{output: "yyy", stderr: "yyy"}, truncated: true,
 	},
 	{
@@ -144,7 +157,10 @@ var hostile = []struct {
 		name: "sends half a frame", code: "import os\nos.write(3, b'\\x00\\x00\\x10\\x00{')\nos._exit(4)",
 		want: want{status: "failed", code: "exit_code", message: "4"},
 	},
-	{name: "sends deep JSON", code: send + `send(b'[' * 100_000)` + "\nwhile True: pass", want: want{status: "failed", code: "channel_broken"}},
+	{
+		name: "sends deep JSON", code: send + `send(b'[' * 100_000)` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
 	{
 		name: "sends what the runner sends", code: send + `send(b'{"t":"done","how":"end"}\n1')` + "\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
@@ -158,17 +174,25 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
-		name: "sends a bad end", code: send + `send(b'{"t":"end","error":{"code":"made_up","message":"x"}}\n')` + "\nwhile True: pass",
+		name: "sends a bad end", code: send + `send(b'{"t":"end","error":{"code":"made_up","message":"x"}}\n')` +
+			"\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
 		name: "sends an end that is not JSON", code: send + `send(b'{"t":"end"}\n{"a"')` + "\nwhile True: pass",
 		want: want{status: "failed", code: "channel_broken"},
 	},
-	{name: "sends an end and goes on", code: send + `send(b'{"t":"end"}\n[1]')` + "\nwhile True: pass", want: want{result: "[1]"}},
-	{name: "prints into the channel", code: "import os\nos.dup2(3, 1)\nprint('x' * 100)\nwhile True: pass", want: want{status: "failed", code: "channel_broken"}},
 	{
-		name: "writes frames to standard output", code: "import os\nos.write(1, b'\\x00\\x00\\x00\\x18{\"t\":\"done\",\"how\":\"end\"}\\n1')\nNone",
+		name: "sends an end and goes on", code: send + `send(b'{"t":"end"}\n[1]')` + "\nwhile True: pass",
+		want: want{result: "[1]"},
+	},
+	{
+		name: "prints into the channel", code: "import os\nos.dup2(3, 1)\nprint('x' * 100)\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
+		name: "writes frames to standard output", code: "import os\nos.write(1, " +
+			"b'\\x00\\x00\\x00\\x18{\"t\":\"done\",\"how\":\"end\"}\\n1')\nNone",
 		want: want{output: "\x00\x00\x00\x18{\"t\":\"done\",\"how\":\"end\"}\n1"},
 	},
 	{
@@ -183,35 +207,60 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		want: want{result: "[1]"},
 	},
 	{
-		name: "has its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\nos.kill(os.getpid(), 10)",
+		name: "has its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\n" +
+			"os.kill(os.getpid(), 10)",
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
 		name: "kills its parent", code: "import os\nos.kill(os.getppid(), 9)", split: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
-	{name: "kills all", code: "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\n'alive'", split: true, want: want{result: `"alive"`}},
 	{
-		name: "looks for the runner's descriptors", code: "import os\nos.listdir('/proc/%d/fd' % os.getppid())", split: true,
-		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+		name: "kills all", code: "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\n'alive'", split: true,
+		want: want{result: `"alive"`},
 	},
 	{
-		name: "opens the runner's descriptors", code: "import os\nopen('/proc/%d/fd/1' % os.getppid(), 'wb')", split: true,
-		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+		name: "looks for the runner's descriptors", code: "import os\nos.listdir('/proc/%d/fd' % os.getppid())",
+		split: true,
+		want:  want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+	},
+	{
+		name: "opens the runner's descriptors", code: "import os\nopen('/proc/%d/fd/1' % os.getppid(), 'wb')",
+		split: true,
+		want:  want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
 		name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')", split: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
-	{name: "becomes root", code: "import os\nos.setuid(0)", split: true, want: want{status: "failed", code: "exception", message: "PermissionError", line: 2}},
 	{
-		name: "raises its limits", code: "import resource as r\nr.setrlimit(r.RLIMIT_NOFILE, (5000, 5000))", split: true,
-		want: want{status: "failed", code: "exception", message: "ValueError", line: 2},
+		name: "becomes root", code: "import os\nos.setuid(0)", split: true,
+		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
-	{name: "prints a long exception", code: "raise ValueError('x' * 10_000_000)", want: want{status: "failed", code: "exception", message: "ValueError: xxx", line: 1}},
-	{name: "breaks our modules", code: "import sys\nfor m in list(sys.modules): sys.modules[m] = None\nimport_gone = 1\n3", want: want{result: "3"}},
-	{name: "exits from atexit", code: "import atexit, os\natexit.register(os._exit, 9)\n3", want: want{status: "failed", code: "exit_code", message: "9"}},
-	{name: "leaves files", code: "import os, tempfile\nd = os.environ['TMPDIR']\nos.makedirs(d + '/a/b')\nopen(d + '/a/b/c', 'w')\nos.symlink('/', d + '/l')\nos.chmod(d + '/a', 0)\nNone", want: want{}},
+	{
+		name: "raises its limits", code: "import resource as r\nr.setrlimit(r.RLIMIT_NOFILE, (5000, 5000))",
+		split: true,
+		want:  want{status: "failed", code: "exception", message: "ValueError", line: 2},
+	},
+	{
+		name: "prints a long exception", code: "raise ValueError('x' * 10_000_000)",
+		want: want{status: "failed", code: "exception", message: "ValueError: xxx", line: 1},
+	},
+	{
+		name: "breaks our modules",
+		code: "import sys\nfor m in list(sys.modules): sys.modules[m] = None\nimport_gone = 1\n3",
+		want: want{result: "3"},
+	},
+	{
+		name: "exits from atexit", code: "import atexit, os\natexit.register(os._exit, 9)\n3",
+		want: want{status: "failed", code: "exit_code", message: "9"},
+	},
+	{
+		name: "leaves files",
+		code: "import os, tempfile\nd = os.environ['TMPDIR']\nos.makedirs(d + '/a/b')\nopen(d + '/a/b/c', 'w')\n" +
+			"os.symlink('/', d + '/l')\nos.chmod(d + '/a', 0)\nNone",
+		want: want{},
+	},
 }
 
 // send is the start of a program that writes a frame to the runner.
@@ -222,12 +271,13 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	for _, h := range hostile {
 		t.Run(h.name, func(t *testing.T) {
 			if h.split && !b.split {
-				t.Skip("runner and program are of one user on this host")
+				t.Skip("runner and program have the same user on this host")
 			}
 			v := b.must(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
 			h.want.check(t, v)
 			if v.Truncated != h.truncated || v.Dirty || !b.single.Alive() {
-				t.Errorf("truncated %v, dirty %v, alive %v, want truncated %v and a living box", v.Truncated, v.Dirty, b.single.Alive(), h.truncated)
+				t.Errorf("truncated %v, dirty %v, alive %v, want truncated %v and a living box",
+					v.Truncated, v.Dirty, b.single.Alive(), h.truncated)
 			}
 			empty(t, b.spec.Workspace)
 			b.check(t)
@@ -238,9 +288,10 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	t.Run("writes asynchronously", func(t *testing.T) { testAsynchronous(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
 		if b.split {
-			t.Skip("it has no right to")
+			t.Skip("it is not permitted to")
 		}
-		v := b.must(t, executor.Program{Code: "import os\nos.kill(os.getppid(), 9)\nwhile True: pass"}, executor.Hooks{})
+		v := b.must(t, executor.Program{Code: "import os\nos.kill(os.getppid(), 9)\nwhile True: pass"},
+			executor.Hooks{})
 		if v.Status != executor.Failed || !v.Dirty {
 			t.Errorf("verdict %s, want failed and dirty", show(v))
 		}
@@ -248,21 +299,25 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	})
 }
 
-// testContinues runs programs that report their end and have timers of their own continue them, again and
-// again, to write files: nothing of them may do so once there is a verdict.
+// testContinues runs programs that report their end and are continued again and again by their timers, to write
+// files. They must not write after the verdict.
 func testContinues(t *testing.T, b *box) {
 	const code = `
 import ctypes, os, signal
 class Event(ctypes.Structure):
-    _fields_ = [("value", ctypes.c_void_p), ("signo", ctypes.c_int), ("notify", ctypes.c_int), ("rest", ctypes.c_byte * 48)]
+    _fields_ = [
+        ("value", ctypes.c_void_p), ("signo", ctypes.c_int), ("notify", ctypes.c_int), ("rest", ctypes.c_byte * 48)]
 libc, timer, written = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p(), open("written", "ab", 0)
-if libc.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)): raise OSError(ctypes.get_errno(), "timer_create")
+def check(failed):
+    if failed: raise OSError(ctypes.get_errno(), "timer")
+check(libc.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)))
 signal.signal(signal.SIGCONT, lambda *_: written.write(b"x"))
 every = %d * 1000
-if libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None): raise OSError(ctypes.get_errno(), "timer_settime")
+check(libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None))
 1`
 	for micros := 20; micros <= 640; micros *= 2 {
-		want{result: "1"}.check(t, b.must(t, executor.Program{Code: fmt.Sprintf(code, micros*int(slow(t)))}, executor.Hooks{}))
+		want{result: "1"}.check(t, b.must(t, executor.Program{Code: fmt.Sprintf(code, micros*int(slow(t)))},
+			executor.Hooks{}))
 		path := filepath.Join(b.spec.Workspace, "written")
 		atOnce, err := os.ReadFile(path)
 		if err != nil {
@@ -280,8 +335,8 @@ if libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None): 
 	}
 }
 
-// testAsynchronous runs programs that have the kernel write for them, where it does, and end: nothing of
-// that may reach the workspace once there is a verdict.
+// testAsynchronous runs programs that start asynchronous writes of the kernel, if it supports them, and end. No
+// write may reach the workspace after the verdict.
 func testAsynchronous(t *testing.T, b *box) {
 	const code = `
 import ctypes, os, struct
@@ -290,7 +345,8 @@ context, size, calls = ctypes.c_ulong(), 1 << 20, 64
 data, blocks = ctypes.create_string_buffer(size), []
 for number in range(calls):
     file = os.open(str(number), os.O_CREAT | os.O_WRONLY)
-    blocks.append(ctypes.create_string_buffer(struct.pack("QIIHhIQQqQII", 0, 0, 0, 1, 0, file, ctypes.addressof(data), size, 0, 0, 0, 0)))
+    block = struct.pack("QIIHhIQQqQII", 0, 0, 0, 1, 0, file, ctypes.addressof(data), size, 0, 0, 0, 0)
+    blocks.append(ctypes.create_string_buffer(block))
 libc.syscall(setup, calls, ctypes.byref(context))
 libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*map(ctypes.addressof, blocks)))
 1`
@@ -305,7 +361,7 @@ libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*m
 	}
 }
 
-// written is how many bytes the files of a directory have.
+// written returns the total size of the files in a directory.
 func written(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -322,7 +378,7 @@ func written(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// testDaemons leaves processes that left the session, hold the output open, and write files.
+// testDaemons leaves processes in other sessions that hold the output open and write files.
 func testDaemons(t *testing.T, b *box) {
 	const leave = `
 import os, signal
@@ -350,5 +406,6 @@ pids = [p for p in os.listdir('/proc') if p.isdigit() and p != str(os.getpid())]
 os.remove('written')
 [p for p in pids if user(p) == os.getuid() and parent(p) in ('1', str(os.getppid())) and os.getuid()]`
 	want{result: "[]"}.check(t, b.must(t, executor.Program{Code: count}, executor.Hooks{}))
-	want{result: "false"}.check(t, b.must(t, executor.Program{Code: "import os\nos.path.exists('written')"}, executor.Hooks{}))
+	want{result: "false"}.check(t, b.must(t, executor.Program{Code: "import os\nos.path.exists('written')"},
+		executor.Hooks{}))
 }

@@ -13,39 +13,56 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// limited programs cross one limit each, or come close.
+// limited are programs that exceed one limit each, or stay just below.
 var limited = []struct {
 	name, code string
 	limits     executor.Limits
 	split      bool
 	want       want
 }{
-	{name: "memory, within", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 200}, want: want{result: "157286400"}},
+	{
+		name: "memory, within", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 200},
+		want: want{result: "157286400"},
+	},
 	{
 		name: "memory, above", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 100},
 		want: want{status: "failed", code: "memory_limit", message: "100 MB", line: 1},
 	},
 	{
-		name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'", limits: executor.Limits{MemoryMB: 100},
-		want: want{result: `"small"`},
+		name: "memory, caught", code: "try: bytearray(150 << 20)\nexcept MemoryError: result = 'small'",
+		limits: executor.Limits{MemoryMB: 100},
+		want:   want{result: `"small"`},
 	},
-	{name: "files, within", code: "x = [open('/dev/null') for _ in range(80)]\nNone", limits: executor.Limits{OpenFiles: 100}},
 	{
-		name: "files, above", code: "x = [open('/dev/null') for _ in range(100)]\nNone", limits: executor.Limits{OpenFiles: 100},
-		want: want{status: "failed", code: "exception", message: "Too many open files", line: 1},
+		name: "files, within", code: "x = [open('/dev/null') for _ in range(80)]\nNone",
+		limits: executor.Limits{OpenFiles: 100},
 	},
-	{name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, split: true, want: want{result: "15"}},
+	{
+		name: "files, above", code: "x = [open('/dev/null') for _ in range(100)]\nNone",
+		limits: executor.Limits{OpenFiles: 100},
+		want:   want{status: "failed", code: "exception", message: "Too many open files", line: 1},
+	},
+	{
+		name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, split: true,
+		want: want{result: "15"},
+	},
 	{
 		name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, split: true,
 		want: want{status: "failed", code: "exception", message: "BlockingIOError", line: 5},
 	},
-	{name: "file size, within", code: "open('f', 'wb').write(bytes(1 << 20))", limits: executor.Limits{WorkspaceMB: 1}, want: want{result: "1048576"}},
 	{
-		name: "file size, above", code: "f = open('f', 'wb', 0)\nwhile True: f.write(bytes(700_000))", limits: executor.Limits{WorkspaceMB: 1},
-		want: want{status: "failed", code: "exception", message: "File too large", line: 2},
+		name: "file size, within", code: "open('f', 'wb').write(bytes(1 << 20))",
+		limits: executor.Limits{WorkspaceMB: 1}, want: want{result: "1048576"},
 	},
 	{
-		name: "processor time", code: "while True: pass", limits: executor.Limits{Timeout: 20 * time.Second, CPUs: 0.01},
+		name: "file size, above", code: "f = open('f', 'wb', 0)\nwhile True: f.write(bytes(700_000))",
+		limits: executor.Limits{WorkspaceMB: 1},
+		want:   want{status: "failed", code: "exception", message: "File too large", line: 2},
+	},
+	{
+		name: "processor time", code: "while True: pass", limits: executor.Limits{
+			Timeout: 20 * time.Second, CPUs: 0.01,
+		},
 		want: want{status: "failed", code: "cpu_limit"},
 	},
 }
@@ -121,33 +138,40 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 		{"passwords", "open('/etc/shadow')"},
 		{"the root is written to", "open('/made', 'w')"},
 		{"the interpreter is written to", "import os\nopen(os.__file__, 'a')"},
-		{"a mount", "import ctypes, os\nif ctypes.CDLL(None, use_errno=True).mount(b'none', b'/tmp', b'tmpfs', 0, None): raise OSError"},
+		{
+			"a mount",
+			"import ctypes, os\nif ctypes.CDLL(None, use_errno=True).mount(b'none', b'/tmp', b'tmpfs', 0, None): " +
+				"raise OSError",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{})
-			if v.Status != executor.Failed || v.Error.Code != errcode.Exception || !strings.Contains(v.Error.Message, "Error") {
+			if v.Status != executor.Failed || v.Error.Code != errcode.Exception ||
+				!strings.Contains(v.Error.Message, "Error") {
 				t.Errorf("verdict %s, want an error", show(v))
 			}
 		})
 	}
 	t.Run("places to write", func(t *testing.T) {
-		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t, b.must(t, executor.Program{Code: placesToWrite}, executor.Hooks{}))
+		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t,
+			b.must(t, executor.Program{Code: placesToWrite}, executor.Hooks{}))
 		b.check(t)
 	})
 	t.Run("capabilities", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]"}, executor.Hooks{})
+		v := b.must(t, executor.Program{Code: "[l.split()[1] for l in open('/proc/self/status') if " +
+			"l.startswith('CapEff')]"}, executor.Hooks{})
 		if b.split {
 			want{result: `["0000000000000000"]`}.check(t, v)
 		}
 	})
 }
 
-// placesToWrite finds the directories, three deep, in which a program can make a file: one that is not
-// emptied after a program would be a way to the next.
+// placesToWrite finds the directories, up to three levels deep, in which a program can create a file: one that
+// is not emptied after a program would be a channel to the next.
 const placesToWrite = `
 import os
 found = []
-def look(path, depth):
+def search(path, depth):
     try:
         os.close(os.open(path + "/made", os.O_CREAT | os.O_WRONLY))
         os.remove(path + "/made")
@@ -160,11 +184,11 @@ def look(path, depth):
         entries = []
     for entry in entries:
         if entry not in ("/proc", "/sys"):
-            look(entry, depth - 1)
-look("/", 3)
+            search(entry, depth - 1)
+search("/", 3)
 sorted(found)`
 
-// listener is a port of the host that nobody may reach.
+// listener opens a port of the host that no program may reach.
 func listener(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -195,7 +219,8 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 		for range runs {
-			if _, err := single.Run(t.Context(), executor.Program{TaskID: name, Code: "import os\nos.fork()"}, executor.Hooks{}); err != nil {
+			if _, err := single.Run(t.Context(), executor.Program{TaskID: name, Code: "import os\nos.fork()"},
+				executor.Hooks{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,13 +228,14 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 	}
-	cycle("first", 1) // what is kept for good is there from now on
+	cycle("first", 1) // creates what is kept for good
 	before := usage(t)
 	for i := range 5 {
 		cycle(fmt.Sprint("again", i), 20)
 	}
 	after := usage(t)
-	if after.descriptors > before.descriptors || after.processes > before.processes || after.temporary > before.temporary {
+	if after.descriptors > before.descriptors || after.processes > before.processes ||
+		after.temporary > before.temporary {
 		t.Errorf("after 5 boxes and 100 programs: %+v, before: %+v", after, before)
 	}
 }
@@ -222,7 +248,8 @@ func usage(t *testing.T) used {
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix()+"*")) //nolint:usetesting // where runners leave things
+	temporary, err := filepath.Glob(filepath.Join(os.TempDir(),
+		scratchPrefix()+"*")) //nolint:usetesting // the directory of scratchPrefix
 	if err != nil {
 		t.Fatal(err)
 	}

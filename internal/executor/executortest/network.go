@@ -18,8 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// proxy answers each request as a proxy might: CONNECT with an echo, the rest with the address that
-// was asked for.
+// proxy is a fake proxy: it echoes data after CONNECT, and answers other requests with their address.
 func proxy(_ context.Context, conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -64,13 +63,15 @@ var networked = []struct {
 		want{result: `"GET http://example.org/a?b 0"`},
 	},
 	{
-		"a large request", "import urllib.request\nurllib.request.urlopen('http://example.org/', b'x' * 3_000_000).read().decode()",
+		"a large request", "import urllib.request\nurllib.request.urlopen('http://example.org/', b'x' * " +
+			"3_000_000).read().decode()",
 		want{result: `"POST http://example.org/ 3000000"`},
 	},
 	{
 		"from a process of the program", `
 import subprocess
-subprocess.run([__import__('sys').executable, '-c', "import urllib.request as u; print(u.urlopen('http://example.org/').read().decode())"], capture_output=True, text=True).stdout.strip()`,
+code = "import urllib.request as u; print(u.urlopen('http://example.org/').read().decode())"
+subprocess.run([__import__('sys').executable, '-c', code], capture_output=True, text=True).stdout.strip()`,
 		want{result: `"GET http://example.org/ 0"`},
 	},
 	{"a tunnel, both ways at once", tunnel + `
@@ -85,11 +86,12 @@ while True:
     if not data: break
     got += data
 got == sent`, want{result: "true"}},
-	{"more connections than are answered at once", `
+	{"more connections than the limit", `
 import urllib.request
 from client.mcp_client import parallel
-len(set(parallel([lambda i=i: urllib.request.urlopen('http://h%d.org/' % i).read() for i in range(120)], limit=40)))`, want{result: "120"}},
-	{"connections that nobody uses", tunnel + `
+def get(i): return urllib.request.urlopen('http://h%d.org/' % i).read()
+len(set(parallel([lambda i=i: get(i) for i in range(120)], limit=40)))`, want{result: "120"}},
+	{"idle connections", tunnel + `
 kept = [tunnel() for _ in range(20)]
 s = tunnel()
 s.sendall(b'x')
@@ -109,7 +111,12 @@ for i in range(20):
     print(call_mcp_tool('s', 't', {'i': i})['i'])
 stop.append(1)
 t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n"}},
-	{"an end in the middle", tunnel + "import threading\ns = tunnel()\nthreading.Thread(target=s.sendall, args=(b'x' * 50_000_000,), daemon=True).start()\ns.recv(1)\nNone", want{}},
+	{
+		"an end in the middle",
+		tunnel + "import threading\ns = tunnel()\nthreading.Thread(target=s.sendall, args=(b'x' * 50_000_000,), " +
+			"daemon=True).start()\ns.recv(1)\nNone",
+		want{},
+	},
 }
 
 func testNetwork(t *testing.T, newDriver newDriver) {
@@ -121,8 +128,9 @@ func testNetwork(t *testing.T, newDriver newDriver) {
 			b.check(t)
 		})
 	}
-	t.Run("none without being asked", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"}, executor.Hooks{Network: proxy})
+	t.Run("no network unless requested", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"},
+			executor.Hooks{Network: proxy})
 		address := ""
 		if err := json.Unmarshal(v.Result, &address); err != nil {
 			t.Fatal(show(v))
@@ -132,18 +140,21 @@ func testNetwork(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 		v = b.must(t, executor.Program{Code: "import os, socket\n" +
-			"[[k for k in os.environ if 'proxy' in k.lower()], socket.socket().connect_ex(('127.0.0.1', " + port + "))]"}, executor.Hooks{})
+			"[[k for k in os.environ if 'proxy' in k.lower()], socket.socket().connect_ex(('127.0.0.1', " + port +
+			"))]"}, executor.Hooks{})
 		want{result: "[[],111]"}.check(t, v)
 	})
-	t.Run("a server that ends at once", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "import os, socket\ns = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))\ns.recv(9).decode()"},
+	t.Run("a server that closes at once", func(t *testing.T) {
+		v := b.must(t, executor.Program{Code: "import os, socket\n" +
+			"s = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))\n" +
+			"s.recv(9).decode()"},
 			executor.Hooks{Network: func(_ context.Context, conn net.Conn) {
 				_, _ = io.WriteString(conn, "bye")
 				_ = conn.Close()
 			}})
 		want{result: `"bye"`}.check(t, v)
 	})
-	t.Run("both ends end it at once", func(t *testing.T) {
+	t.Run("both ends close at once", func(t *testing.T) {
 		v := b.must(t, executor.Program{Code: `
 import os, socket
 address = ('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2]))
@@ -157,26 +168,27 @@ for i in range(30):
 		}})
 		want{result: `"done"`}.check(t, v)
 	})
-	t.Run("ends with the run", func(t *testing.T) { testNetworkEnds(t, b) })
+	t.Run("ends with the execution", func(t *testing.T) { testNetworkEnds(t, b) })
 	t.Run("a fast server waits", func(t *testing.T) { testFastServer(t, b) })
 	t.Run("a fast program waits", func(t *testing.T) { testFastProgram(t, b) })
 }
 
-// testNetworkEnds has a program end while its connections are being answered.
+// testNetworkEnds ends a program with open connections.
 func testNetworkEnds(t *testing.T, b *box) {
 	var answered atomic.Int64
 	v := b.must(t, executor.Program{
-		Code: tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass", Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
+		Code:   tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass",
+		Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
 	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
 		proxy(ctx, conn)
 		if ctx.Err() == nil {
-			t.Error("a connection ended before the run")
+			t.Error("a connection ended before the execution")
 		}
 		answered.Add(1)
 	}})
 	want{status: executor.Timeout, code: "timeout"}.check(t, v)
 	if n := answered.Load(); n != 2 {
-		t.Errorf("%d connections had ended with the run, want 2", n)
+		t.Errorf("%d connections ended with the execution, want 2", n)
 	}
 	b.check(t)
 }
@@ -217,15 +229,15 @@ while True:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-			settled := still(ctx, &sent)
-			return json.RawMessage(`{"sent": ` + strconv.FormatInt(settled, 10) + `}`), nil
+			total := stable(ctx, &sent)
+			return json.RawMessage(`{"sent": ` + strconv.FormatInt(total, 10) + `}`), nil
 		},
 	})
 	want{result: "[true," + strconv.Itoa(total) + "]"}.check(t, v)
 }
 
-// still waits until a count has not changed for a moment, and returns it.
-func still(ctx context.Context, n *atomic.Int64) int64 {
+// stable waits until a count does not change for a moment, and returns it.
+func stable(ctx context.Context, n *atomic.Int64) int64 {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for last := int64(-1); ; {
@@ -241,7 +253,7 @@ func still(ctx context.Context, n *atomic.Int64) int64 {
 	}
 }
 
-// testFastProgram sends to a server that does not read before the program says so.
+// testFastProgram sends to a server that does not read until the program makes a call.
 func testFastProgram(t *testing.T, b *box) {
 	read := make(chan struct{})
 	allow := sync.OnceFunc(func() { close(read) })
@@ -275,7 +287,7 @@ s.recv(1)
 	})
 	var result []any
 	if err := json.Unmarshal(v.Result, &result); err != nil || len(result) != 2 || result[0] != true {
-		t.Fatalf("the program was not held up: %s", show(v))
+		t.Fatalf("the program was not blocked: %s", show(v))
 	}
 	if result[1] != float64(got.Load()) {
 		t.Errorf("the program sent %v bytes, %d arrived", result[1], got.Load())

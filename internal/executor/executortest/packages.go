@@ -8,21 +8,31 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// testPackages shows a directory of packages of the host in a box, where every program finds it.
+// testPackages mounts a package layer in a box.
 func testPackages(t *testing.T, newDriver newDriver) {
 	layer := workspace(t)
-	put(t, layer, map[string]string{"greeting/__init__.py": "WORD = 'hello'\n", "json/__init__.py": "WORD = 'not ours'\n"})
+	put(t, layer, map[string]string{"greeting/__init__.py": "WORD = 'hello'\n", "json/__init__.py": "WORD = 'not " +
+		"ours'\n"})
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
-		t.Skip("plain processes of the host have no directories of their own")
+		t.Skip("processes of the host have no mounts of their own")
 	}
-	b := open(t, driver, executor.Spec{Mounts: []executor.Mount{{Source: layer, Target: executor.PackagesDir, ReadOnly: true}}})
+	mount := executor.Mount{Source: layer, Target: executor.PackagesDir, ReadOnly: true}
+	b := open(t, driver, executor.Spec{Mounts: []executor.Mount{mount}})
 	for _, c := range []struct {
 		name, code string
 		want       want
 	}{
-		{"one is imported", "import greeting\n[greeting.WORD, greeting.__file__]", want{result: `["hello","/opt/packages/greeting/__init__.py"]`}},
-		{"a process of the program finds it", "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import greeting; print(greeting.WORD)'], check=True) and None", want{output: "hello\n"}},
+		{
+			"one is imported", "import greeting\n[greeting.WORD, greeting.__file__]",
+			want{result: `["hello","/opt/packages/greeting/__init__.py"]`},
+		},
+		{
+			"a process of the program finds it",
+			"import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import greeting; " +
+				"print(greeting.WORD)'], check=True) and None",
+			want{output: "hello\n"},
+		},
 		{"Python's own come first", "import json\njson.dumps(1)", want{result: `"1"`}},
 		{
 			"one is written to", "open('/opt/packages/greeting/__init__.py', 'a')",
@@ -40,11 +50,11 @@ func testPackages(t *testing.T, newDriver newDriver) {
 	}
 }
 
-// testPreload makes boxes that import modules of a directory of the host, of all kinds.
+// testPreload creates boxes that import modules ahead, including badly behaved ones.
 func testPreload(t *testing.T, newDriver newDriver) {
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
-		t.Skip("plain processes of the host have no directories of their own")
+		t.Skip("processes of the host have no mounts of their own")
 	}
 	layer := workspace(t)
 	put(t, layer, map[string]string{
@@ -56,7 +66,10 @@ func testPreload(t *testing.T, newDriver newDriver) {
 		"exits.py":   "raise SystemExit('no display')",
 		"crashes.py": "import os\nos._exit(9)",
 	})
-	spec := executor.Spec{Owner: "executortest", Name: "preload", Mounts: []executor.Mount{{Source: layer, Target: executor.PackagesDir, ReadOnly: true}}}
+	spec := executor.Spec{
+		Owner: "executortest", Name: "preload",
+		Mounts: []executor.Mount{{Source: layer, Target: executor.PackagesDir, ReadOnly: true}},
+	}
 	for _, name := range []string{"prints", "reads", "leaves", "threads"} {
 		t.Run(name, func(t *testing.T) {
 			first := template(t, driver, spec, name)
@@ -65,7 +78,10 @@ func testPreload(t *testing.T, newDriver newDriver) {
 			if err != nil {
 				t.Fatalf("Another() = %v", err)
 			}
-			v, err := single.Run(t.Context(), executor.Program{TaskID: "t", Code: "import os, sys\n['" + name + "' in sys.modules, os.listdir('/tmp')]"}, executor.Hooks{})
+			v, err := single.Run(t.Context(),
+				executor.Program{
+					TaskID: "t", Code: "import os, sys\n['" + name + "' in sys.modules, os.listdir('/tmp')]",
+				}, executor.Hooks{})
 			if err != nil {
 				t.Fatalf("Run() = %v", err)
 			}
@@ -85,7 +101,8 @@ func testPreload(t *testing.T, newDriver newDriver) {
 			spec.Workspace = workspace(t)
 			_, err := executor.NewPreloaded(t.Context(), driver, spec, []string{"json", name}, "")
 			host, ok := errors.AsType[*executor.HostError](err)
-			if !ok || host.Reason != executor.ReasonPreload || host.Fix == "" || !strings.Contains(err.Error(), "preload of "+name+": ") || !strings.Contains(err.Error(), text) {
+			if !ok || host.Reason != executor.ReasonPreload || host.Fix == "" ||
+				!strings.Contains(err.Error(), "preload of "+name+": ") || !strings.Contains(err.Error(), text) {
 				t.Errorf("NewPreloaded() = %v, want it to name the module, and %q", err, text)
 			}
 		})

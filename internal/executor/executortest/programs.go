@@ -14,13 +14,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// want is what a verdict must be. An empty message or cause is not looked at.
+// want is the expected verdict. An empty message or cause matches any.
 type want struct {
 	status         string // empty: succeeded
 	result         string // empty: null
 	output, stderr string
 	code           string
-	message, cause string // contained in the failure's
+	message, cause string // parts of those of the failure
 	line           int
 }
 
@@ -78,7 +78,8 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 	{
 		"what has no JSON", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
-		want{result: `[{"$type":"__main__.A","$repr":"an A"},{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`},
+		want{result: `[{"$type":"__main__.A","$repr":"an A"},` +
+			`{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`},
 	},
 	{
 		"a repr that raises", "class A:\n  def __repr__(self): 1/0\nA()",
@@ -86,8 +87,14 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
 	{"too large a result", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
-	{"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na", want{status: "failed", code: "result_too_large"}},
-	{"a syntax error", "x = 1\ny = = 2", want{status: "failed", code: "syntax_error", message: "SyntaxError", cause: "y = = 2", line: 2}},
+	{
+		"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na",
+		want{status: "failed", code: "result_too_large"},
+	},
+	{
+		"a syntax error", "x = 1\ny = = 2",
+		want{status: "failed", code: "syntax_error", message: "SyntaxError", cause: "y = = 2", line: 2},
+	},
 	{"a null byte", "x = 1\x00", want{status: "failed", code: "syntax_error", message: "null bytes"}},
 	{
 		"an exception", "def f(x):\n  return 1 / x\n\nf(0)\n",
@@ -108,28 +115,75 @@ Pair = collections.namedtuple('Pair', 'a b')
 	{"nesting", strings.Repeat("-", 100_000) + "1", want{status: "failed", code: "syntax_error"}},
 	{"SystemExit(0)", "result = 5\nraise SystemExit(0)", want{result: "5"}},
 	{"SystemExit(3)", "import sys\nsys.exit(3)", want{status: "failed", code: "exit_code", message: "exit code 3"}},
-	{"SystemExit(text)", "exit('no more')", want{status: "failed", code: "exit_code", message: "exit code 1", stderr: "no more\n"}},
+	{
+		"SystemExit(text)", "exit('no more')",
+		want{status: "failed", code: "exit_code", message: "exit code 1", stderr: "no more\n"},
+	},
 	{"os._exit(7)", "import os\nos._exit(7)", want{status: "failed", code: "exit_code", message: "exit code 7"}},
 	{"os._exit(0)", "import os\nos._exit(0)", want{}},
-	{"a segmentation fault", "import ctypes\nctypes.string_at(0)", want{status: "failed", code: "signal", message: "SIGSEGV"}},
-	{"abort", "import os\nprint('x')\nos.abort()", want{status: "failed", code: "signal", message: "SIGABRT", output: "x\n"}},
-	{"kill of itself", "import os\nos.kill(os.getpid(), 9)", want{status: "failed", code: "signal", message: "SIGKILL"}},
-	{"streams", "import sys\nprint('a', end='')\nprint('b', file=sys.stderr)\nsys.stdout.write('c')\nNone", want{output: "ac", stderr: "b\n"}},
+	{
+		"a segmentation fault", "import ctypes\nctypes.string_at(0)",
+		want{status: "failed", code: "signal", message: "SIGSEGV"},
+	},
+	{
+		"abort", "import os\nprint('x')\nos.abort()",
+		want{status: "failed", code: "signal", message: "SIGABRT", output: "x\n"},
+	},
+	{
+		"kill of itself", "import os\nos.kill(os.getpid(), 9)",
+		want{status: "failed", code: "signal", message: "SIGKILL"},
+	},
+	{
+		"streams", "import sys\nprint('a', end='')\nprint('b', file=sys.stderr)\nsys.stdout.write('c')\nNone",
+		want{output: "ac", stderr: "b\n"},
+	},
 	{"bytes that are no text", "import os\nos.write(1, b'a\\xffb')\nNone", want{output: "a\uFFFDb"}},
 	{"surrogates", "print('\\udcff')", want{output: "\\udcff\n"}},
 	{"standard input", "input()", want{status: "failed", code: "exception", message: "EOFError", line: 1}},
-	{"main", "__name__ == '__main__' and __import__('sys').modules['__main__'].__dict__ is globals()", want{result: "true"}},
-	{"threads are waited for", "import threading\nresult = []\nthreading.Thread(target=lambda: (threading.Event().wait(.05), result.append(1))).start()", want{result: "[1]"}},
+	{
+		"main", "__name__ == '__main__' and __import__('sys').modules['__main__'].__dict__ is globals()",
+		want{result: "true"},
+	},
+	{
+		"threads are waited for",
+		"import threading\nresult = []\nthreading.Thread(target=lambda: (threading.Event().wait(.05), " +
+			"result.append(1))).start()",
+		want{result: "[1]"},
+	},
 	{"atexit", "import atexit\natexit.register(print, 'bye')\nNone", want{output: "bye\n"}},
-	{"a fork", "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('twice')\npid > 0", want{output: "twice\ntwice\n", result: "true"}},
-	{"a process of its own", "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'echo out; echo err >&2; exit 3']).returncode", want{result: "3", output: "out\n", stderr: "err\n"}},
+	{
+		"a fork", "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('twice')\npid > 0",
+		want{output: "twice\ntwice\n", result: "true"},
+	},
+	{
+		"a process of its own",
+		"import subprocess\nsubprocess.run(['/bin/sh', '-c', 'echo out; echo err >&2; exit 3']).returncode",
+		want{result: "3", output: "out\n", stderr: "err\n"},
+	},
 	{"futures", "from __future__ import annotations\ndef f(x: nothing): pass\nf(1)", want{}},
-	{"the working directory", "import os\nopen('made.txt', 'w').write('x')\nos.listdir()", want{result: `["made.txt"]`}},
-	{"modules of the workspace", "open('mine.py', 'w').write('x = 3')\nopen('json.py', 'w').write('1/0')\nimport mine, json\nmine.x", want{result: "3"}},
-	{"descriptors", "import os\nsorted(int(n) for n in os.listdir('/proc/self/fd'))[:4], len(os.listdir('/proc/self/fd'))", want{result: "[[0,1,2,3],5]"}},
-	{"environment", "import os\n[os.environ.get('GREETING'), os.environ.get('SECRET_OF_THE_HOST')]", want{result: `["hello",null]`}},
+	{
+		"the working directory", "import os\nopen('made.txt', 'w').write('x')\nos.listdir()",
+		want{result: `["made.txt"]`},
+	},
+	{
+		"modules of the workspace",
+		"open('mine.py', 'w').write('x = 3')\nopen('json.py', 'w').write('1/0')\nimport mine, json\nmine.x",
+		want{result: "3"},
+	},
+	{
+		"descriptors",
+		"import os\nsorted(int(n) for n in os.listdir('/proc/self/fd'))[:4], len(os.listdir('/proc/self/fd'))",
+		want{result: "[[0,1,2,3],5]"},
+	},
+	{
+		"environment", "import os\n[os.environ.get('GREETING'), os.environ.get('SECRET_OF_THE_HOST')]",
+		want{result: `["hello",null]`},
+	},
 	{"a session of its own", "import os\nos.getsid(0) == os.getpid() == os.getpgid(0)", want{result: "true"}},
-	{"privileges", "[l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')][0].split()[1]", want{result: `"1"`}},
+	{
+		"privileges", "[l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')][0].split()[1]",
+		want{result: `"1"`},
+	},
 }
 
 func testPrograms(t *testing.T, newDriver newDriver) {
@@ -151,17 +205,20 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	}
 	t.Run("randomness", func(t *testing.T) { testRandomness(t, b) })
 	t.Run("resources", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass"}, executor.Hooks{})
+		v := b.must(t, executor.Program{Code: "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass"},
+			executor.Hooks{})
 		if v.CPUMS < 10 || v.CPUMS > 20_000 || v.PeakMemoryMB < 48 || v.PeakMemoryMB > 500 {
 			t.Errorf("%v ms and %v MB, want a busy program with 50 MB", v.CPUMS, v.PeakMemoryMB)
 		}
 	})
 	t.Run("mapped", func(t *testing.T) {
-		const code = "import mmap\nf = open('mapped', 'wb+')\nf.truncate(4 << 20)\nm = mmap.mmap(f.fileno(), 4 << 20)\nm[:] = b'x' * (4 << 20)\n1"
+		const code = "import mmap\nf = open('mapped', 'wb+')\nf.truncate(4 << 20)\n" +
+			"m = mmap.mmap(f.fileno(), 4 << 20)\nm[:] = b'x' * (4 << 20)\n1"
 		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
 		got, err := os.ReadFile(filepath.Join(b.spec.Workspace, "mapped"))
 		if err != nil || string(got) != strings.Repeat("x", 4<<20) {
-			t.Errorf("%d of %d bytes written through a mapping are there (%v)", strings.Count(string(got), "x"), len(got), err)
+			t.Errorf("%d of %d bytes written through a mapping are there (%v)",
+				strings.Count(string(got), "x"), len(got), err)
 		}
 		empty(t, b.spec.Workspace)
 	})
@@ -177,7 +234,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
 }
 
-// empty removes what a program left in its workspace.
+// empty removes the files of a program from its workspace.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

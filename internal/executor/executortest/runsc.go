@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FindRunsc returns the absolute path of the gVisor engine: what CODEFLEET_RUNSC names, else
-// bin/runsc of this checkout, else the one on PATH. "" when there is none, which is a failure when
+// FindRunsc returns the absolute path of the gVisor engine: CODEFLEET_RUNSC, else bin/runsc of this checkout,
+// else the one on PATH. If there is none it returns an empty string, or fails the test if
 // CODEFLEET_REQUIRE_GVISOR is 1.
 func FindRunsc(tb testing.TB) string {
 	tb.Helper()
@@ -25,7 +25,7 @@ func FindRunsc(tb testing.TB) string {
 	return ""
 }
 
-// Runsc is FindRunsc for a test that is skipped without an engine.
+// Runsc is FindRunsc, and skips the test if there is no engine.
 func Runsc(tb testing.TB) string {
 	tb.Helper()
 	path := FindRunsc(tb)

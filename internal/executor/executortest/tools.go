@@ -27,7 +27,8 @@ func testTools(t *testing.T, newDriver newDriver) {
 	module := filepath.Join(catalogue, "v1", "servers", "calculator")
 	const add = "from client.mcp_client import call_mcp_tool\n" +
 		"def add(a, b):\n    return call_mcp_tool('calculator', 'add', {'a': a, 'b': b}, hash='abc')\n"
-	if err := errors.Join(os.MkdirAll(module, 0o755), os.WriteFile(filepath.Join(module, "__init__.py"), []byte(add), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(module, 0o755),
+		os.WriteFile(filepath.Join(module, "__init__.py"), []byte(add), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	b := open(t, newDriver(t), executor.Spec{Mounts: []executor.Mount{{
@@ -36,29 +37,32 @@ func testTools(t *testing.T, newDriver newDriver) {
 
 	t.Run("a module of the catalogue", func(t *testing.T) {
 		var call executor.Call
-		v := b.must(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"}, executor.Hooks{
-			Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
-				call = c
-				return json.RawMessage(`{"sum": 3}`), nil
-			},
-		})
+		v := b.must(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"},
+			executor.Hooks{
+				Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
+					call = c
+					return json.RawMessage(`{"sum": 3}`), nil
+				},
+			})
 		want{result: `{"sum":3}`}.check(t, v)
-		if call.Server != "calculator" || call.Tool != "add" || call.Hash != "abc" || string(call.Args) != `{"a":1,"b":2}` {
+		if call.Server != "calculator" || call.Tool != "add" || call.Hash != "abc" ||
+			string(call.Args) != `{"a":1,"b":2}` {
 			t.Errorf("Call(%+v), arguments %s", call, call.Args)
 		}
 	})
 	t.Run("modules compiled ahead", func(t *testing.T) { testCompiled(t, b, catalogue) })
 	for _, c := range toolCalls {
 		t.Run(c.name, func(t *testing.T) {
-			v := b.must(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code}, executor.Hooks{Call: c.call})
+			v := b.must(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code},
+				executor.Hooks{Call: c.call})
 			c.want.check(t, v)
 			b.check(t)
 		})
 	}
-	t.Run("calls in the box", func(t *testing.T) { testLocal(t, b) })
+	t.Run("local calls", func(t *testing.T) { testLocal(t, b) })
 	t.Run("calls overlap", func(t *testing.T) { testOverlap(t, b) })
 	t.Run("output while it runs", func(t *testing.T) { testLive(t, b) })
-	t.Run("a call is cut off", func(t *testing.T) {
+	t.Run("a call that times out", func(t *testing.T) {
 		v := b.must(t, executor.Program{
 			Code:   "from client.mcp_client import *\ncall_mcp_tool('s', 't')",
 			Limits: executor.Limits{Timeout: 200 * time.Millisecond},
@@ -81,9 +85,10 @@ var toolCalls = []struct {
 		want{status: "failed", code: "exception", message: "ToolError: s.t: this task has no tools", line: 2},
 	},
 	{
-		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n  result = [e.server, e.tool, e.message, e.code]",
+		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n" +
+			"  result = [e.server, e.tool, e.message, e.code]",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // tools say what they like
+			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // the text of a tool
 		},
 		want{result: `["s","t","out of \"order\"\n","internal"]`},
 	},
@@ -97,7 +102,8 @@ import pickle
 codes.append(pickle.loads(pickle.dumps(e := ToolError("s", "t", "m", "timeout"))).code)
 result = codes`,
 		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, fmt.Errorf("wrapped: %w", &executor.CallError{Code: "over_budget", Err: errors.New("nine calls")})
+			return nil, fmt.Errorf("wrapped: %w",
+				&executor.CallError{Code: "over_budget", Err: errors.New("nine calls")})
 		},
 		want{result: `["over_budget","bad_arguments","bad_arguments","timeout"]`},
 	},
@@ -113,7 +119,10 @@ result = codes`,
 	{"large arguments", "len(call_mcp_tool('s', 't', {'a': 'x' * 900_000})['a'])", echo, want{result: "900000"}},
 	{
 		"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
-		want{status: "failed", code: "exception", message: "arguments have 1100008 bytes as JSON; the limit is 1048576: send a part at a time", line: 2},
+		want{
+			status: "failed", code: "exception",
+			message: "arguments have 1100008 bytes as JSON; the limit is 1048576: send a part at a time", line: 2,
+		},
 	},
 	{
 		"names that are too long", `
@@ -128,15 +137,22 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		want{status: "failed", code: "exception", message: "ToolError: s.t: arguments: Circular reference", line: 4},
 	},
 	{
-		"arguments that are nested deep", "a = []\nfor i in range(5000): a = [a]\ncall_mcp_tool('s', 't', {'a': a})", echo,
-		want{status: "failed", code: "exception", message: "ToolError: s.t: arguments: maximum recursion depth", line: 4},
+		"arguments that are nested deep", "a = []\nfor i in range(5000): a = [a]\n" +
+			"call_mcp_tool('s', 't', {'a': a})", echo,
+		want{
+			status: "failed", code: "exception", message: "ToolError: s.t: arguments: maximum recursion depth",
+			line: 4,
+		},
 	},
 	{
 		"an answer that is nested deep", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), nil
 		},
-		want{status: "failed", code: "exception", message: "ToolError: s.t: the result cannot be decoded: maximum recursion depth", line: 2},
+		want{
+			status: "failed", code: "exception",
+			message: "ToolError: s.t: the result cannot be decoded: maximum recursion depth", line: 2,
+		},
 	},
 	{
 		"an answer that is a long number", "len(str(call_mcp_tool('s', 't')))",
@@ -146,7 +162,7 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		want{result: "4000"},
 	},
 	{
-		"calls in threads, and one that nobody waits for", `
+		"calls in threads, some of which the program does not wait for", `
 import threading
 def spin():
     while True: call_mcp_tool("s", "t", {"x": "y" * 10000})
@@ -169,11 +185,13 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		want{status: "failed", code: "exception", message: "more than", line: 2},
 	},
 	{
-		"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], limit=40))", echo,
+		"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], " +
+			"limit=40))", echo,
 		want{result: "44850"},
 	},
 	{
-		"more at once than there may be threads", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(2000)], limit=1000))", echo,
+		"more at once than there may be threads", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] " +
+			"for i in range(2000)], limit=1000))", echo,
 		want{result: "1999000"},
 	},
 	{
@@ -196,7 +214,8 @@ def said(twice):
         os.write(theirs, text.encode())
     os._exit(0)
 texts = [said(False), said(True)]
-[text.startswith("s.t: only the main process of the program") for text in texts] + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
+refused = [text.startswith("s.t: only the main process of the program") for text in texts]
+refused + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
 		want{result: `[true,true,1]`},
 	},
 	{"frames by hand", `
@@ -218,7 +237,7 @@ os.write(3, len(line).to_bytes(4, "big") + line)
 b'are not JSON' in os.read(3, 65536)`, echo, want{result: "true"}},
 }
 
-// testOverlap answers no call before all have come.
+// testOverlap answers no call before all have been made.
 func testOverlap(t *testing.T, b *box) {
 	var all sync.WaitGroup
 	all.Add(8)
@@ -236,17 +255,19 @@ func testOverlap(t *testing.T, b *box) {
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
 }
 
-// testLocal reports calls that the program made by itself, as many as are wanted and as they may be.
+// testLocal reports calls inside the program's process: up to the limit, and malformed ones.
 func testLocal(t *testing.T, b *box) {
 	const code = "from client.mcp_client import report_call\nimport os\n" +
 		"report_call('s', 't', 1.5, True)\nreport_call('s', 'u', 0, False)\n" +
 		"if not os.fork():\n    report_call('s', 'fork', 0, True)\n    os._exit(0)\nos.wait() and None\n"
 	run := func(code string) (v executor.Verdict, got []executor.LocalCall) {
-		return b.must(t, executor.Program{Code: code}, executor.Hooks{Called: func(c executor.LocalCall) { got = append(got, c) }}), got
+		return b.must(t, executor.Program{Code: code},
+			executor.Hooks{Called: func(c executor.LocalCall) { got = append(got, c) }}), got
 	}
 	v, got := run(code)
 	want{result: "null"}.check(t, v)
-	if diff := cmp.Diff([]executor.LocalCall{{Server: "s", Tool: "t", MS: 1.5, OK: true}, {Server: "s", Tool: "u"}}, got); diff != "" {
+	if diff := cmp.Diff([]executor.LocalCall{{Server: "s", Tool: "t", MS: 1.5, OK: true}, {Server: "s", Tool: "u"}},
+		got); diff != "" {
 		t.Errorf("Called (-want +got):\n%s", diff)
 	}
 	v, got = run(code + "for i in range(3000): report_call('s', str(i), 1, True)\n'done'")
@@ -254,26 +275,29 @@ func testLocal(t *testing.T, b *box) {
 	if len(got) != 1000 || got[999].Tool != "997" {
 		t.Errorf("%d calls were reported, want the first 1,000", len(got))
 	}
-	const byHand = "import json, os\ndef send(**header):\n    line = json.dumps(dict(header, t='called')).encode() + b'\\n'\n    os.write(3, len(line).to_bytes(4, 'big') + line)\n"
+	const byHand = "import json, os\ndef send(**header):\n    line = json.dumps(dict(header, t='called')).encode() " +
+		"+ b'\\n'\n    os.write(3, len(line).to_bytes(4, 'big') + line)\n"
 	v, got = run(byHand + "for i in range(3000): send(server='s', tool='t', ms=1, ok=True)\n'done'")
 	want{result: `"done"`}.check(t, v)
 	if len(got) != 1000 {
 		t.Errorf("%d calls were reported by hand, want the first 1,000", len(got))
 	}
 	for _, lie := range []string{
-		"server='s', tool='t', ms=-1, ok=True", "server='s', tool='t', ms=1e300, ok=True", "server='s', tool='t', ms=True, ok=True",
-		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' * 600, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
+		"server='s', tool='t', ms=-1, ok=True", "server='s', tool='t', ms=1e300, ok=True", "server='s', tool='t', " +
+			"ms=True, ok=True",
+		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' " +
+			"* 600, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
 	} {
 		v, got = run(byHand + "send(" + lie + ")\nimport time\ntime.sleep(60)")
 		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 		if len(got) != 0 {
-			t.Errorf("send(%s) was believed: %v", lie, got)
+			t.Errorf("send(%s) was accepted: %v", lie, got)
 		}
 	}
 	b.check(t)
 }
 
-// testLive answers a call only after what was printed before it has been seen.
+// testLive answers a call only after the output that precedes it was received.
 func testLive(t *testing.T, b *box) {
 	printed := make(chan struct{})
 	var seen strings.Builder

@@ -18,16 +18,17 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// runnerModules are what the runner imports, for the yardstick of a cold start.
-const runnerModules = "import ast, atexit, ctypes, gc, json, linecache, math, os, random, resource, select, signal, site, socket, sys, threading, traceback, types"
+// runnerModules are the imports of the runner, as a yardstick for a cold start.
+const runnerModules = "import ast, atexit, ctypes, gc, json, linecache, math, os, random, resource, select, signal, " +
+	"site, socket, sys, threading, traceback, types"
 
 func median(samples []time.Duration) float64 {
 	slices.Sort(samples)
 	return float64(samples[len(samples)/2].Microseconds()) / 1000
 }
 
-// BenchmarkColdBox makes a box with its runner ready, and beside it lets the engine run
-// Python with the same imports once: N5 is the ratio.
+// BenchmarkColdBox creates a box with its runner, and runs Python with the same imports under the engine. N5 is
+// the ratio of both times.
 func BenchmarkColdBox(b *testing.B) {
 	d := newDriver(b)
 	runsc, ws := engine(b), workspace(b)
@@ -43,7 +44,8 @@ func BenchmarkColdBox(b *testing.B) {
 			b.Fatal(err)
 		}
 		began = time.Now()
-		cmd := exec.CommandContext(b.Context(), runsc, "--network=none", "--ignore-cgroups", "do", "/usr/bin/python3", "-c", runnerModules)
+		cmd := exec.CommandContext(b.Context(), runsc, "--network=none", "--ignore-cgroups", "do", "/usr/bin/python3",
+			"-c", runnerModules)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
@@ -55,13 +57,15 @@ func BenchmarkColdBox(b *testing.B) {
 	b.ReportMetric(box/yardstick, "N5")
 }
 
-// BenchmarkPreloadedBox makes boxes with modules imported ahead, in turns by a boot, by a boot that saves
-// a checkpoint, and from that, and asks each for the first answer of a program that uses one. CODEFLEET_BENCH_PRELOAD
-// names the modules, CODEFLEET_BENCH_IMAGE a root file system that has them.
+// BenchmarkPreloadedBox creates boxes with modules imported ahead, in turns by a boot, by a boot that takes a
+// snapshot, and from that snapshot, and runs a program that uses the modules in each. CODEFLEET_BENCH_PRELOAD has
+// the names of the modules, CODEFLEET_BENCH_IMAGE a root file system with them.
 func BenchmarkPreloadedBox(b *testing.B) {
 	preload := benchPreload()
 	spy := &boxSpy{Driver: newDriver(b)}
-	spec := executor.Spec{Name: "w0", Owner: "bench", Workspace: workspace(b), Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
+	spec := executor.Spec{
+		Name: "w0", Owner: "bench", Workspace: workspace(b), Image: os.Getenv("CODEFLEET_BENCH_IMAGE"),
+	}
 	code := "import " + strings.Join(preload, ",") + "\nprint(6*7)"
 	dir := shortDir(b)
 	var boots, saves, restores []sample
@@ -70,7 +74,8 @@ func BenchmarkPreloadedBox(b *testing.B) {
 		box, err := executor.NewPreloaded(b.Context(), spy, spec, preload, "")
 		boots = append(boots, measureBox(b, spy, box, err, began, code))
 		began = time.Now()
-		saved, err := executor.NewPreloaded(b.Context(), spy, spec, preload, filepath.Join(dir, strconv.Itoa(len(saves))))
+		saved, err := executor.NewPreloaded(b.Context(), spy, spec, preload,
+			filepath.Join(dir, strconv.Itoa(len(saves))))
 		saves = append(saves, measureBox(b, spy, saved, err, began, code))
 		began = time.Now()
 		box, err = saved.Another(b.Context(), spec)
@@ -89,8 +94,8 @@ func BenchmarkPreloadedBox(b *testing.B) {
 	}
 }
 
-// sample is one box: made, its first answer and the next one in ms since it was begun or asked, charged
-// memory in MB before and after that, processor time in ms until it was made.
+// sample is one box: the time until it was created, until its first and for its next result in ms; its memory in
+// MB before and after them; and the processor time in ms until it was created.
 type sample struct{ made, answered, next, idle, used, cpu float64 }
 
 func medianOf(samples []sample, of func(sample) float64) float64 {
@@ -120,7 +125,8 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 	m.idle, m.cpu = before.MemoryMB, before.CPUMS
 	for _, took := range []*float64{&m.answered, &m.next} {
 		began := time.Now()
-		if v, err := s.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil || v.Output != "42\n" {
+		if v, err := s.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil ||
+			v.Output != "42\n" {
 			b.Fatalf("%+v, %v", v, err)
 		}
 		*took = ms(began)
@@ -135,17 +141,18 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 
 func ms(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
 
-// BenchmarkChangeOfTenants has tasks of 12 tenants on 3 boxes with modules imported ahead, so that each
-// needs a new box, by turns in a pool that boots them and in one that restores them.
+// BenchmarkChangeOfTenants runs tasks of 12 tenants in 3 boxes with modules imported ahead, so that each task
+// needs a new box, in turns in a pool that boots boxes and in one that restores them.
 func BenchmarkChangeOfTenants(b *testing.B) {
 	preload := benchPreload()
 	root := executor.Root{Preload: preload, Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
 	rates := map[string][]float64{}
 	pools := map[string]*executor.Pool{}
 	for name, d := range map[string]executor.Driver{"boot": bootOnly{newDriver(b)}, "restore": newDriver(b)} {
-		pools[name] = startPool(b, d, executor.PoolOptions{MinReady: 1, Max: 3, DiskMB: 32, Environments: []executor.Environment{{
-			Prepare: func(context.Context) (executor.Root, error) { return root, nil },
-		}}})
+		prepare := func(context.Context) (executor.Root, error) { return root, nil }
+		pools[name] = startPool(b, d, executor.PoolOptions{
+			MinReady: 1, Max: 3, DiskMB: 32, Environments: []executor.Environment{{Prepare: prepare}},
+		})
 	}
 	for b.Loop() {
 		for name, p := range pools {
@@ -159,7 +166,8 @@ func BenchmarkChangeOfTenants(b *testing.B) {
 						return err
 					}
 					defer l.Release()
-					_, err = l.Run(b.Context(), executor.Program{TaskID: "t", Code: "import " + strings.Join(preload, ",")}, executor.Hooks{})
+					_, err = l.Run(b.Context(),
+						executor.Program{TaskID: "t", Code: "import " + strings.Join(preload, ",")}, executor.Hooks{})
 					return err
 				})
 			}
@@ -175,7 +183,7 @@ func BenchmarkChangeOfTenants(b *testing.B) {
 	}
 }
 
-// bootOnly is a driver whose boxes cannot be saved or restored.
+// bootOnly is a driver without snapshots.
 type bootOnly struct{ executor.Driver }
 
 func (d bootOnly) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
@@ -190,18 +198,19 @@ func (d bootOnly) Create(ctx context.Context, spec executor.Spec) (executor.Box,
 	}{box, box.(executor.Limiter), box.(executor.GuestReporter)}, nil
 }
 
-// benchPreload are the modules of CODEFLEET_BENCH_PRELOAD, or some of Python's own that take long.
+// benchPreload returns the modules of CODEFLEET_BENCH_PRELOAD, or slow ones of the standard library.
 func benchPreload() []string {
-	return strings.Split(cmp.Or(os.Getenv("CODEFLEET_BENCH_PRELOAD"), "asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
+	return strings.Split(cmp.Or(os.Getenv("CODEFLEET_BENCH_PRELOAD"),
+		"asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
 }
 
-// BenchmarkWarmRun runs a program in a warm box of a pool, 5 ms apart and back to back,
-// beside the interpreter on the host.
+// BenchmarkWarmRun runs a program in a warm box of a pool, 5 ms apart and back to back, and in the host's
+// interpreter for comparison.
 func BenchmarkWarmRun(b *testing.B) {
 	for name, gap := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
 		b.Run(name, func(b *testing.B) {
 			p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
-			var leased, python []time.Duration
+			var tasks, python []time.Duration
 			i := 0
 			for b.Loop() {
 				<-time.After(gap)
@@ -211,16 +220,17 @@ func BenchmarkWarmRun(b *testing.B) {
 					b.Fatalf("%+v", v)
 				}
 				l.Release()
-				leased = append(leased, time.Since(began))
+				tasks = append(tasks, time.Since(began))
 				if i++; i%4 == 0 {
 					began = time.Now()
-					if err := exec.CommandContext(b.Context(), "/usr/bin/python3", "-c", "print(6*7)").Run(); err != nil {
+					if err := exec.CommandContext(b.Context(), "/usr/bin/python3", "-c",
+						"print(6*7)").Run(); err != nil {
 						b.Fatal(err)
 					}
 					python = append(python, time.Since(began))
 				}
 			}
-			b.ReportMetric(median(leased), "ms-task")
+			b.ReportMetric(median(tasks), "ms-task")
 			if len(python) > 0 {
 				b.ReportMetric(median(python), "ms-python")
 			}
@@ -228,8 +238,7 @@ func BenchmarkWarmRun(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleMemory reports what an idle box uses: of its cgroup, and of the memory
-// that the host has left. It is N6 and has nothing to do with time.
+// BenchmarkIdleMemory reports the memory of an idle box (N6): that of its cgroup, and what the host has less.
 func BenchmarkIdleMemory(b *testing.B) {
 	const boxes = 10
 	d := newDriver(b)
@@ -241,7 +250,8 @@ func BenchmarkIdleMemory(b *testing.B) {
 		spy := &boxSpy{Driver: d}
 		var singles []*executor.Single
 		for i := range boxes {
-			s, err := executor.NewSingle(b.Context(), spy, executor.Spec{Name: "w" + string(rune('0'+i)), Owner: "bench", Workspace: workspace(b)})
+			s, err := executor.NewSingle(b.Context(), spy,
+				executor.Spec{Name: "w" + string(rune('0'+i)), Owner: "bench", Workspace: workspace(b)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -265,7 +275,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 	}
 }
 
-// available is the memory that the host could still give, in MB.
+// available returns the available memory of the host, in MB.
 func available(b *testing.B) float64 {
 	b.Helper()
 	info, err := os.ReadFile("/proc/meminfo")
@@ -282,7 +292,7 @@ func available(b *testing.B) float64 {
 	return 0
 }
 
-// boxSpy keeps the boxes that its driver makes.
+// boxSpy keeps the boxes that its driver creates.
 type boxSpy struct {
 	executor.Driver
 	boxes []executor.Box

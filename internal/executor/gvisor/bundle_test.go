@@ -26,7 +26,10 @@ func TestBundle(t *testing.T) {
 	}
 	args := []string{"/usr/bin/python3", "-I"}
 	for name, b := range map[string]bundle{
-		"root":     {spec: spec, root: "/state/root", mounts: []executor.Mount{{Source: "/usr/lib", Target: "/usr/lib", ReadOnly: true}}, args: args},
+		"root": {
+			spec: spec, root: "/state/root",
+			mounts: []executor.Mount{{Source: "/usr/lib", Target: "/usr/lib", ReadOnly: true}}, args: args,
+		},
 		"rootless": {spec: spec, root: "/images/python", rootless: true, args: args},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +54,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// fill makes files below dir; a value that begins with "-> " makes a link.
+// fill makes files below dir. A value that begins with "-> " makes a symbolic link.
 func fill(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -77,10 +80,11 @@ func TestRootOfAMergedHost(t *testing.T) {
 	fill(t, host, map[string]string{
 		"usr/bin/python3": "x", "usr/lib/libc.so": "x", "usr/local/bin/own": "x", "home/me/secret": "x",
 		"bin": "-> usr/bin", "lib": "-> usr/lib",
-		"etc/shadow": "secret", "etc/ld.so.cache": "cache", "etc/alternatives/awk": "-> /usr/bin/mawk", "etc/alternatives/mt": "-> /bin/mt-gnu",
-		"etc/alternatives/awk.1.gz": "-> /usr/share/man/man1/mawk.1.gz", // boxes see no manuals
+		"etc/shadow": "secret", "etc/ld.so.cache": "cache",
+		"etc/alternatives/awk": "-> /usr/bin/mawk", "etc/alternatives/mt": "-> /bin/mt-gnu",
+		"etc/alternatives/awk.1.gz": "-> /usr/share/man/man1/mawk.1.gz", // boxes see no manual pages
 	})
-	for range 2 { // a second box of the same owner finds it made
+	for range 2 { // a second call finds everything in place
 		if err := buildRoot(root, host); err != nil {
 			t.Fatal(err)
 		}
@@ -91,11 +95,14 @@ func TestRootOfAMergedHost(t *testing.T) {
 			got = append(got, strings.TrimPrefix(path, root))
 		}
 		if err == nil && info.Mode().Perm()&0o044 != 0o044 {
-			t.Errorf("%s has mode %v, which not everybody can read", path, info.Mode())
+			t.Errorf("%s has mode %v, want it readable by all users", path, info.Mode())
 		}
 		return err
 	})
-	want := []string{"/bin", "/etc/alternatives/awk", "/etc/alternatives/mt", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/passwd", "/lib"}
+	want := []string{
+		"/bin", "/etc/alternatives/awk", "/etc/alternatives/mt", "/etc/group", "/etc/hosts", "/etc/ld.so.cache",
+		"/etc/passwd", "/lib",
+	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("files of the root (-want +got):\n%s%v", diff, err)
 	}
@@ -113,14 +120,18 @@ func TestFindPython(t *testing.T) {
 		files map[string]string
 		want  string // part of the error
 	}{
-		"real":          {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
-		"absolute":      {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
-		"missing":       {nil, "install python3 in the root file system"},
-		"dangling":      {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
-		"shim":          {map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "not an interpreter but a script"},
+		"real": {
+			map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, "",
+		},
+		"absolute": {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
+		"missing":  {nil, "install python3 in the root file system"},
+		"dangling": {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
+		"shim": {
+			map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "a script or a wrapper, not an interpreter",
+		},
 		"empty":         {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
 		"beside a shim": {map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, ""},
-		"loop":          {map[string]string{"usr/bin/python3": "-> python3"}, "too many links"},
+		"loop":          {map[string]string{"usr/bin/python3": "-> python3"}, "too many symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -186,13 +197,19 @@ func TestDateOf(t *testing.T) {
 func TestSettings(t *testing.T) {
 	for name, test := range map[string]struct{ got, want []setting }{
 		"v1": {settings(false, 300, 1.5), []setting{
-			{"memory.swappiness", "0", true}, {"memory.limit_in_bytes", "314572800", false}, {"cpu.cfs_quota_us", "150000", true},
+			{"memory.swappiness", "0", true}, {
+				"memory.limit_in_bytes", "314572800", false,
+			}, {"cpu.cfs_quota_us", "150000", true},
 		}},
 		"v2": {settings(true, 300, 0.5), []setting{
-			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "314572800", false}, {"cpu.max", "50000 100000", false},
+			{"memory.oom.group", "1", true}, {
+				"memory.swap.max", "0", true,
+			}, {"memory.max", "314572800", false}, {"cpu.max", "50000 100000", false},
 		}},
-		"v2 without walls": {settings(true, 0, 0), []setting{
-			{"memory.oom.group", "1", true}, {"memory.swap.max", "0", true}, {"memory.max", "max", false}, {"cpu.max", "max", false},
+		"v2 without limits": {settings(true, 0, 0), []setting{
+			{"memory.oom.group", "1", true}, {
+				"memory.swap.max", "0", true,
+			}, {"memory.max", "max", false}, {"cpu.max", "max", false},
 		}},
 	} {
 		if diff := cmp.Diff(test.want, test.got, cmp.AllowUnexported(setting{})); diff != "" {
@@ -201,7 +218,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A version 2 hierarchy is made of plain files here: what is written is what counts.
+// The hierarchy consists of regular files here: the test checks what is written to them.
 func TestCgroupsVersion2(t *testing.T) {
 	mount := t.TempDir()
 	fill(t, mount, map[string]string{"cgroup.controllers": "cpu io memory pids"})
@@ -221,7 +238,8 @@ func TestCgroupsVersion2(t *testing.T) {
 		t.Errorf("subtree_control = %q, %v", control, err)
 	}
 	fill(t, g.dirs[0], map[string]string{
-		"memory.events": "low 0\noom 2\noom_kill 1\n", "memory.current": "31457280\n", "cpu.stat": "usage_usec 1500\nuser_usec 900\n",
+		"memory.events": "low 0\noom 2\noom_kill 1\n", "memory.current": "31457280\n", "cpu.stat": "usage_usec " +
+			"1500\nuser_usec 900\n",
 		"memory.max": "", "cpu.max": "",
 	})
 	if err := g.apply(settings(true, 1, 1)); err != nil {
@@ -241,7 +259,8 @@ func TestCgroupsVersion2(t *testing.T) {
 func TestFindCgroups(t *testing.T) {
 	bare, hybrid := t.TempDir(), t.TempDir()
 	fill(t, hybrid, map[string]string{
-		"memory/memory.limit_in_bytes": "", "cpu,cpuacct/cpu.shares": "", "cpu": "-> cpu,cpuacct", "cpuacct": "-> cpu,cpuacct",
+		"memory/memory.limit_in_bytes": "", "cpu,cpuacct/cpu.shares": "",
+		"cpu": "-> cpu,cpuacct", "cpuacct": "-> cpu,cpuacct",
 	})
 	if c := findCgroups(bare); c.enabled() {
 		t.Errorf("findCgroups without any = %+v", c)
@@ -252,7 +271,7 @@ func TestFindCgroups(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNoFileNames(t *testing.T) {
+func TestValidName(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "a b", "a:b", "a,b", "a\x00"} {
 		if validName(name) {
 			t.Errorf("validName(%q) = true", name)

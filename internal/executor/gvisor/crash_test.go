@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// TestMain lets this binary be a worker that owns boxes and can be killed.
+// TestMain lets this binary run as a worker with boxes, to be killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TEST_OWN_BOXES_IN"); dir != "" {
 		if err := ownBoxes(dir); err != nil {
@@ -31,15 +31,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownBoxes runs a pool with one idle bound box, one busy box and ready ones, of which root's are restored
-// but for the first, says so, and goes on until it is killed.
+// ownBoxes runs a pool with a bound box, a busy one and ready ones, which are restored if this process is root,
+// except the first. It prints "ready" and continues until it is killed.
 func ownBoxes(dir string) error {
 	d, err := gvisor.New(gvisor.Options{Runsc: os.Getenv("CODEFLEET_RUNSC"), Dir: filepath.Join(dir, "gv")})
 	if err != nil {
 		return err
 	}
-	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Max: 4, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32, Environments: []executor.Environment{{
-		Prepare: func(context.Context) (executor.Root, error) { return executor.Root{Preload: []string{"decimal"}}, nil },
+	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 2, Max: 4, Dir: filepath.Join(dir,
+		"pool"), Owner: "victim", DiskMB: 32, Environments: []executor.Environment{{
+		Prepare: func(context.Context) (executor.Root, error) {
+			return executor.Root{Preload: []string{"decimal"}}, nil
+		},
 	}}})
 	if err != nil {
 		return err
@@ -52,16 +55,18 @@ func ownBoxes(dir string) error {
 			return err
 		}
 		if code == "print(1)" {
-			if _, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil {
+			if _, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: code},
+				executor.Hooks{}); err != nil {
 				return err
 			}
 			l.Release()
 			continue
 		}
 		go func() {
-			_, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: "print('busy', flush=True)\n" + code}, executor.Hooks{
-				Output: func(string, []byte) { fmt.Println("ready") },
-			})
+			_, err := l.Run(context.Background(),
+				executor.Program{TaskID: "t", Code: "print('busy', flush=True)\n" + code}, executor.Hooks{
+					Output: func(string, []byte) { fmt.Println("ready") },
+				})
 			failed <- err
 		}()
 	}
@@ -82,7 +87,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	}
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() || lines.Text() != "ready" {
-		t.Fatalf("worker says %q", lines.Text())
+		t.Fatalf("worker printed %q", lines.Text())
 	}
 	if n := len(processesBelow(t, dir)); n < 6 {
 		t.Fatalf("%d processes of boxes before the kill, want 2 boxes at least", n)
@@ -100,12 +105,13 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if killed in its probe
+	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if killed during a probe
 	if err := os.MkdirAll(probe, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: filepath.Join(dir, "pool"), Owner: "victim", DiskMB: 32})
+	p, err := executor.NewPool(d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: filepath.Join(dir,
+		"pool"), Owner: "victim", DiskMB: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func nothingLeft(t *testing.T, dir string) {
 	}
 }
 
-// processesBelow lists the command lines of processes that name dir.
+// processesBelow lists the command lines of processes of boxes below dir.
 func processesBelow(t testing.TB, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -184,7 +190,7 @@ func loopsBelow(t testing.TB, dir string) []string {
 	return found
 }
 
-// rootless runs the named test of this binary as an ordinary user.
+// TestRootless runs tests of this binary as an ordinary user.
 func TestRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("every test is rootless here")
@@ -205,9 +211,14 @@ func TestRootless(t *testing.T) {
 	if err := os.Chown(home, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, filepath.Base(os.Args[0])), "-test.v", "-test.run=^(TestProbe|TestPool.*|TestExitCodes|TestScratchIsBounded|TestSweepAfterAKilledWorker|TestDestroyAtAnyTime|TestWorkspaceLimit)$")
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, filepath.Base(os.Args[0])), "-test.v",
+		"-test.run=^(TestProbe|TestPool.*|TestExitCodes|TestScratchIsBounded|"+
+			"TestSweepAfterAKilledWorker|TestDestroyAtAnyTime|TestWorkspaceLimit)$")
 	cmd.Dir = home
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "TMPDIR=" + home, "CODEFLEET_REQUIRE_GVISOR=1", "CODEFLEET_RUNSC=" + filepath.Join(dir, "runsc")}
+	cmd.Env = []string{
+		"PATH=/usr/bin:/bin", "TMPDIR=" + home, "CODEFLEET_REQUIRE_GVISOR=1",
+		"CODEFLEET_RUNSC=" + filepath.Join(dir, "runsc"),
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -229,10 +240,10 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// A sandbox that is killed from the host is no end of its program: the fleet runs that again.
+// If a sandbox is killed from the host, Run returns ErrSandboxDied: the fleet runs the program again.
 func TestSandboxKilledFromOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("an ordinary user's box has one user inside: its program may have killed it")
+		t.Skip("without root the program could have killed the sandbox itself")
 	}
 	dir := shortDir(t)
 	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
@@ -243,9 +254,10 @@ func TestSandboxKilledFromOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.Run(t.Context(), executor.Program{TaskID: "t", Code: "print('on', flush=True)\nwhile True: pass"}, executor.Hooks{
-		Output: func(string, []byte) { killBelow(t, dir) },
-	})
+	v, err := s.Run(t.Context(), executor.Program{TaskID: "t", Code: "print('on', flush=True)\nwhile True: pass"},
+		executor.Hooks{
+			Output: func(string, []byte) { killBelow(t, dir) },
+		})
 	if !errors.Is(err, executor.ErrSandboxDied) {
 		t.Errorf("Run = %+v, %v, want %v", v, err, executor.ErrSandboxDied)
 	}
@@ -268,7 +280,7 @@ func killBelow(t *testing.T, dir string) {
 		args, err := os.ReadFile(file)
 		pid, isPid := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err == nil && isPid == nil && strings.Contains(string(args), "--root="+dir+"/") {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
+			_ = syscall.Kill(pid, syscall.SIGKILL) // fails if it has ended
 		}
 	}
 }

@@ -23,7 +23,8 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Driver != "gvisor" || info.Tier != "gvisor" || info.EngineVersion == "" || info.Environment != "host /usr" || info.MultiTenant {
+	if info.Driver != "gvisor" || info.Tier != "gvisor" || info.EngineVersion == "" ||
+		info.Environment != "host /usr" || info.MultiTenant {
 		t.Errorf("Probe = %+v", info)
 	}
 	if os.Geteuid() == 0 && info.Limits != "cgroup" {
@@ -34,11 +35,12 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhatToDo(t *testing.T) {
+func TestProbeErrors(t *testing.T) {
 	engine := engine(t)
 	empty := t.TempDir()
 	notRunsc := filepath.Join(t.TempDir(), "runsc")
-	if err := os.WriteFile(notRunsc, []byte("#!/bin/sh\necho 'runsc version release-20990101.0'\n[ \"$1\" = --version ] || { echo broken >&2; exit 3; }\n"), 0o755); err != nil {
+	if err := os.WriteFile(notRunsc, []byte("#!/bin/sh\necho 'runsc version release-20990101.0'\n"+
+		"[ \"$1\" = --version ] || { echo broken >&2; exit 3; }\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -83,8 +85,8 @@ func TestLongStateDirectory(t *testing.T) {
 	}
 }
 
-// look prints what a program can see and do; one line for each question.
-const look = `
+// explore prints what a program can see and do.
+const explore = `
 import os, socket, sys
 def can(f):
     try: return f() or "yes"
@@ -96,19 +98,22 @@ status = dict(l.rstrip("\n").split(":\t") for l in open("/proc/self/status") if 
 print("caps", status["CapEff"], status["CapBnd"], status["CapInh"])
 print("env", sorted(os.environ.items()))
 print("uid", os.getuid(), os.getgid(), "host", socket.gethostname())
-print("usr", can(lambda: write("/usr/bin/x")), "root", can(lambda: write("/x")), "etc", can(lambda: write("/etc/passwd")))
+print("usr", can(lambda: write("/usr/bin/x")), "root", can(lambda: write("/x")))
+print("etc", can(lambda: write("/etc/passwd")))
 print("catalogue", can(lambda: write("/opt/codefleet/x")), open("/opt/codefleet/hello").read())
-print("shadow", can(lambda: open("/etc/shadow").read()), "home", can(lambda: os.listdir("/home")), "local", can(lambda: os.listdir("/usr/local")))
+print("shadow", can(lambda: open("/etc/shadow").read()), "home", can(lambda: os.listdir("/home")))
+print("local", can(lambda: os.listdir("/usr/local")))
 print("metadata", can(lambda: connect("169.254.169.254")))
 print("devices", can(lambda: os.mknod("/tmp/dev", 0o600 | 0o020000, os.makedev(1, 8))))
 print("mount", can(lambda: os.chroot("/tmp")))
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print("task tmp", can(lambda: write("/tmp/x")), "shm", can(lambda: write("/dev/shm/x")), "workspace", can(lambda: write("/workspace/x")))
+print("task tmp", can(lambda: write("/tmp/x")), "shm", can(lambda: write("/dev/shm/x")))
+print("workspace", can(lambda: write("/workspace/x")))
 `
 
 func TestInsideOfABox(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("asks for what root's boxes have")
+		t.Skip("describes boxes of root")
 	}
 	d := newDriver(t)
 	catalogue, ws := shortDir(t), workspace(t)
@@ -116,18 +121,24 @@ func TestInsideOfABox(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SECRET_OF_THE_WORKER", "1")
-	box := newBox(t, d, executor.Spec{Workspace: ws, Env: []string{"HOME=/tmp", "LC_ALL=C.UTF-8"}, Mounts: []executor.Mount{{Source: catalogue, Target: "/opt/codefleet", ReadOnly: true}}})
-	stdout, stderr, exit := python(t, box, look)
+	box := newBox(t, d, executor.Spec{
+		Workspace: ws, Env: []string{"HOME=/tmp", "LC_ALL=C.UTF-8"},
+		Mounts: []executor.Mount{{Source: catalogue, Target: "/opt/codefleet", ReadOnly: true}},
+	})
+	stdout, stderr, exit := python(t, box, explore)
 	want := `caps 00000000000800e0 00000000000800e0 0000000000000000
 env [('HOME', '/tmp'), ('LC_ALL', 'C.UTF-8')]
 uid 0 0 host box
-usr Read-only file system root Read-only file system etc Read-only file system
+usr Read-only file system root Read-only file system
+etc Read-only file system
 catalogue Read-only file system world
-shadow No such file or directory home No such file or directory local No such file or directory
+shadow No such file or directory home No such file or directory
+local No such file or directory
 metadata Network is unreachable
 devices Operation not permitted
 mount Operation not permitted
-task tmp yes shm yes workspace yes`
+task tmp yes shm yes
+workspace yes`
 	if diff := cmp.Diff(want, stdout); diff != "" || exit != 0 {
 		t.Errorf("inside (-want +got):\n%s\nexit %d, stderr %s", diff, exit, stderr)
 	}
@@ -154,7 +165,8 @@ for path in "/tmp/f", "/dev/shm/f":
 
 func TestSecondProcessInABox(t *testing.T) {
 	box := newBox(t, newDriver(t), executor.Spec{})
-	first, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; open('/tmp/f','w').write('shared'); os.write(1, b'x'); os.read(0, 1)"})
+	first, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; " +
+		"open('/tmp/f','w').write('shared'); os.write(1, b'x'); os.read(0, 1)"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +180,8 @@ func TestSecondProcessInABox(t *testing.T) {
 	if code, err := first.Wait(); err != nil || code != 0 {
 		t.Errorf("first process = %d, %v, want 0", code, err)
 	}
-	if stdout, stderr, exit := python(t, box, "import os; print(os.path.exists('/tmp/f'))"); stdout != "False" || exit != 0 {
+	if stdout, stderr, exit := python(t, box, "import os; print(os.path.exists('/tmp/f'))"); stdout != "False" ||
+		exit != 0 {
 		t.Errorf("process in the box booted again = %q, %q, %d", stdout, stderr, exit)
 	}
 }
@@ -192,16 +205,16 @@ func TestMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Limits != "cgroup" {
-		t.Skip("this host has no cgroups for us")
+		t.Skip("no usable cgroups on this host")
 	}
 	box := newBox(t, d, executor.Spec{})
 	if err := box.(executor.Limiter).Limit(t.Context(), executor.Limits{MemoryMB: 64}); err != nil {
 		t.Fatal(err)
 	}
-	// 320 MB fit neither beside the program's 64 nor in the overhead.
+	// The limit of the box is 64 MB and the overhead of 256 MB.
 	_, stderr, exit := python(t, box, "x = bytearray(600 << 20); print('allocated')")
 	if exit != 137 {
-		t.Errorf("exit code of a memory hog = %d, want 137 (%s)", exit, stderr)
+		t.Errorf("exit code = %d, want 137 (%s)", exit, stderr)
 	}
 	if !box.(executor.OOMReporter).OutOfMemory() {
 		t.Error("OutOfMemory = false after the box was killed for its memory")
@@ -211,7 +224,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestCPULimit(t *testing.T) {
 	d := newDriver(t)
 	if info, err := d.Probe(t.Context()); err != nil || info.Limits != "cgroup" {
-		t.Skipf("this host has no cgroups for us: %v", err)
+		t.Skipf("no usable cgroups on this host: %v", err)
 	}
 	box := newBox(t, d, executor.Spec{})
 	if err := box.(executor.Limiter).Limit(t.Context(), executor.Limits{CPUs: 0.25}); err != nil {
@@ -241,7 +254,7 @@ func TestDestroyAtAnyTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-time.After(delay * time.Millisecond) // somewhere in the boot
+			<-time.After(delay * time.Millisecond) // during the boot
 			for range 2 {
 				if err := box.Destroy(t.Context()); err != nil {
 					t.Fatal(err)
@@ -264,10 +277,10 @@ func TestCreateRefuses(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d, executor.Spec{Name: "w0"})
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "test"}); !errors.Is(err, os.ErrExist) {
-		t.Errorf("Create of a second box of one name = %v, want ErrExist", err)
+		t.Errorf("Create with a name in use = %v, want ErrExist", err)
 	}
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "../w1", Owner: "test"}); err == nil {
-		t.Error("Create took a name that is a path")
+		t.Error("Create accepted a path as a name")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -276,7 +289,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestTwoLivingOwnersOfOneName(t *testing.T) {
+func TestTwoOwnersOfOneName(t *testing.T) {
 	dir := shortDir(t)
 	open := func() *gvisor.Driver {
 		d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
@@ -288,18 +301,19 @@ func TestTwoLivingOwnersOfOneName(t *testing.T) {
 	}
 	first, second := open(), open()
 	box := newBox(t, first, executor.Spec{Owner: "same"})
-	s, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; os.write(1, b'x'); os.read(0, 1)"})
+	s, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; os.write(1, b'x'); " +
+		"os.read(0, 1)"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Sweep(t.Context(), "same"); !errors.Is(err, filelock.ErrLocked) {
-		t.Errorf("Sweep of a living owner = %v, want ErrLocked", err)
+		t.Errorf("Sweep of a locked owner = %v, want ErrLocked", err)
 	}
 	if err := second.Sweep(t.Context(), "other"); err != nil {
 		t.Errorf("Sweep of another owner = %v", err)
 	}
 	if err := first.Sweep(t.Context(), "same"); err != nil {
-		t.Errorf("Sweep beside one's own boxes = %v", err)
+		t.Errorf("Sweep by the owner of running boxes = %v", err)
 	}
 	if _, err := io.ReadFull(s.Stdout(), make([]byte, 1)); err != nil {
 		t.Errorf("box after the sweeps: %v", err)

@@ -18,46 +18,48 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-var long = flag.Bool("long", os.Getenv("CODEFLEET_LONG_TESTS") == "1", "make 200 boxes instead of 20 in the leak test")
+var long = flag.Bool("long", os.Getenv("CODEFLEET_LONG_TESTS") == "1", "200 boxes instead of 20 in the leak test")
 
 func TestPoolRunsPrograms(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 2, Max: 3, DiskMB: 64})
 	if info := p.Info(); info.Driver != "gvisor" {
 		t.Errorf("Info = %+v", info)
 	}
-	l := acquire(t, p, "a", executor.Limits{})
-	first := l.BoxID()
-	if l.Boot() != "warm" {
-		t.Errorf("Boot = %q, want warm", l.Boot())
+	box := acquire(t, p, "a", executor.Limits{})
+	first := box.BoxID()
+	if box.Boot() != "warm" {
+		t.Errorf("Boot = %q, want warm", box.Boot())
 	}
-	if entries, err := os.ReadDir(l.Dir()); err != nil || len(entries) > 0 {
+	if entries, err := os.ReadDir(box.Dir()); err != nil || len(entries) > 0 {
 		t.Errorf("workspace of a new box = %v, %v, want none", entries, err)
 	}
-	if got := run(t, l, "open('f', 'w').write('kept'); print(6*7)"); got.Output != "42\n" || got.Status != executor.Succeeded {
+	if got := run(t, box, "open('f', 'w').write('kept'); print(6*7)"); got.Output != "42\n" ||
+		got.Status != executor.Succeeded {
 		t.Errorf("run = %+v, want 42", got)
 	}
-	if data, err := os.ReadFile(filepath.Join(l.Dir(), "f")); err != nil || string(data) != "kept" {
+	if data, err := os.ReadFile(filepath.Join(box.Dir(), "f")); err != nil || string(data) != "kept" {
 		t.Errorf("file of the program on the host = %q, %v", data, err)
 	}
-	l.Release()
-	l = acquire(t, p, "a", executor.Limits{})
-	if got := run(t, l, "print(open('f').read())"); l.BoxID() != first || got.Output != "kept\n" {
-		t.Errorf("second task of the tenant: box %s, %+v; want box %s and its file", l.BoxID(), got, first)
+	box.Release()
+	box = acquire(t, p, "a", executor.Limits{})
+	if got := run(t, box, "print(open('f').read())"); box.BoxID() != first || got.Output != "kept\n" {
+		t.Errorf("second task of the tenant: box %s, %+v; want box %s and its file", box.BoxID(), got, first)
 	}
-	l.Release()
-	l = acquire(t, p, "b", executor.Limits{})
-	if got := run(t, l, "import os; print(os.listdir())"); l.BoxID() == first || got.Output != "[]\n" {
-		t.Errorf("task of another tenant: box %s, %+v; want a new box and an empty workspace", l.BoxID(), got)
+	box.Release()
+	box = acquire(t, p, "b", executor.Limits{})
+	if got := run(t, box, "import os; print(os.listdir())"); box.BoxID() == first || got.Output != "[]\n" {
+		t.Errorf("task of another tenant: box %s, %+v; want a new box and an empty workspace", box.BoxID(), got)
 	}
-	run(t, l, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); os.chmod('locked', 0)")
-	l.Discard() // removes that too, or the pool would end with an error
-	l.Release()
+	run(t, box, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); "+
+		"os.chmod('locked', 0)")
+	box.Discard() // also removes the locked directory; otherwise the pool would end with an error
+	box.Release()
 }
 
 func TestWorkspaceLimit(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 2, DiskMB: 32})
-	l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
-	v := run(t, l, `
+	box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
+	v := run(t, box, `
 import errno
 try:
     for i in range(100):
@@ -71,75 +73,77 @@ except OSError as e: print(errno.errorcode[e.errno])
 	if os.Geteuid() != 0 && (v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit) {
 		t.Errorf("filling the workspace = %+v, want %s", v, errcode.WorkspaceLimit)
 	}
-	l.Release()
-	l = acquire(t, p, "b", executor.Limits{})
-	if v := run(t, l, "print(1)"); v.Output != "1\n" {
+	box.Release()
+	box = acquire(t, p, "b", executor.Limits{})
+	if v := run(t, box, "print(1)"); v.Output != "1\n" {
 		t.Errorf("next task = %+v", v)
 	}
-	l.Release()
+	box.Release()
 }
 
-// A program that takes its workspace's permissions away does not take the next one's.
+// If a program removes the permissions of its workspace, the next one has them again.
 func TestLockedWorkspaceIsUnlocked(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
-	l := acquire(t, p, "a", executor.Limits{})
-	box := l.BoxID()
-	if v := run(t, l, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
-		t.Errorf("locking itself out = %+v", v)
+	box := acquire(t, p, "a", executor.Limits{})
+	id := box.BoxID()
+	if v := run(t, box, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
+		t.Errorf("removing the permissions = %+v", v)
 	}
-	l.Release()
-	l = acquire(t, p, "a", executor.Limits{})
-	if v := run(t, l, "open('f', 'w').write('x')\nprint('in')"); v.Output != "in\n" || l.BoxID() != box {
-		t.Errorf("next task in box %s = %+v, want it to run in %s", l.BoxID(), v, box)
+	box.Release()
+	box = acquire(t, p, "a", executor.Limits{})
+	if v := run(t, box, "open('f', 'w').write('x')\nprint('in')"); v.Output != "in\n" || box.BoxID() != id {
+		t.Errorf("next task in box %s = %+v, want it to run in %s", box.BoxID(), v, id)
 	}
-	l.Release()
+	box.Release()
 }
 
-// What a task wrote and the host deleted after it takes no space from the box's next task.
+// Files that the host deletes between two tasks free their disk space.
 func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("boxes have no disks of their own without root")
+		t.Skip("boxes have disks only if this process is root")
 	}
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
-	const fill = "for i in range(20):\n    with open(f'%d-{i}', 'wb', 0) as f: f.write(bytes(1 << 20))\nprint('written')"
-	box := ""
+	const fill = "for i in range(20):\n    with open(f'%d-{i}', 'wb', 0) as f: f.write(bytes(1 << 20))\n" +
+		"print('written')"
+	id := ""
 	for i := range 3 {
-		l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
-		if i > 0 && l.BoxID() != box {
-			t.Fatalf("task %d is in box %s, want %s", i, l.BoxID(), box)
+		box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
+		if i > 0 && box.BoxID() != id {
+			t.Fatalf("task %d is in box %s, want %s", i, box.BoxID(), id)
 		}
-		box = l.BoxID()
-		if v := run(t, l, fmt.Sprintf(fill, i)); v.Output != "written\n" {
+		id = box.BoxID()
+		if v := run(t, box, fmt.Sprintf(fill, i)); v.Output != "written\n" {
 			t.Errorf("task %d = %+v, want room for its files", i, v)
 		}
 		for n := range 20 {
-			if err := os.Remove(filepath.Join(l.Dir(), fmt.Sprintf("%d-%d", i, n))); err != nil {
+			if err := os.Remove(filepath.Join(box.Dir(), fmt.Sprintf("%d-%d", i, n))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		l.Release()
+		box.Release()
 	}
 }
 
-// A smaller limit than the box's disk is watched.
+// A limit below the size of the box's disk is enforced by watching.
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
-	l := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
-	v := run(t, l, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
+	box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
+	v := run(t, box, "import time\nfor i in range(20): open(f'f{i}', 'wb', 0).write(bytes(1 << 20))\ntime.sleep(60)")
 	if v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit || !v.Dirty {
 		t.Errorf("verdict = %+v, want %s", v, errcode.WorkspaceLimit)
 	}
-	l.Release()
+	box.Release()
 }
 
-// killBox kills the sandbox of the pool's slot, as the kernel would.
+// killBox kills the sandbox process of a slot of the pool.
 func killBox(t *testing.T, slot string) {
 	t.Helper()
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	killed := 0
 	for _, file := range files {
 		args, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(args), "/b/"+slot+"\x00") || !strings.Contains(string(args), "\x00boot\x00") {
+		if err != nil || !strings.Contains(string(args), "/b/"+slot+"\x00") ||
+			!strings.Contains(string(args), "\x00boot\x00") {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -154,7 +158,9 @@ func killBox(t *testing.T, slot string) {
 
 func TestBoxDies(t *testing.T) {
 	events := make(chan executor.PoolEvent, 100)
-	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32, Trace: func(e executor.PoolEvent) { events <- e }})
+	p := startPool(t, newDriver(t), executor.PoolOptions{
+		MinReady: 1, Max: 1, DiskMB: 32, Trace: func(e executor.PoolEvent) { events <- e },
+	})
 	await := func(what string) {
 		t.Helper()
 		for e := range events {
@@ -167,31 +173,32 @@ func TestBoxDies(t *testing.T) {
 	killBox(t, "w0") // idle
 	await("destroyed")
 	await("created")
-	l := acquire(t, p, "a", executor.Limits{})
-	if v := run(t, l, "print(1)"); v.Output != "1\n" {
+	box := acquire(t, p, "a", executor.Limits{})
+	if v := run(t, box, "print(1)"); v.Output != "1\n" {
 		t.Errorf("after the death of an idle box: %+v", v)
 	}
 	running := make(chan struct{})
 	var once sync.Once
 	go func() { <-running; killBox(t, "w0") }()
-	v, err := l.Run(t.Context(), executor.Program{TaskID: "t", Code: "print(1, flush=True)\nwhile True: pass"}, executor.Hooks{
-		Output: func(string, []byte) { once.Do(func() { close(running) }) },
-	})
+	v, err := box.Run(t.Context(), executor.Program{TaskID: "t", Code: "print(1, flush=True)\nwhile True: pass"},
+		executor.Hooks{
+			Output: func(string, []byte) { once.Do(func() { close(running) }) },
+		})
 	if err == nil && (v.Status != executor.Failed || !v.Dirty) {
-		t.Errorf("death of a leased box = %+v, want a failure and a dirty box", v)
+		t.Errorf("death of an acquired box = %+v, want a failure and a dirty box", v)
 	}
-	l.Release()
+	box.Release()
 	await("discarded")
-	l = acquire(t, p, "a", executor.Limits{})
-	if v := run(t, l, "print(2)"); v.Output != "2\n" {
-		t.Errorf("after the death of a leased box: %+v", v)
+	box = acquire(t, p, "a", executor.Limits{})
+	if v := run(t, box, "print(2)"); v.Output != "2\n" {
+		t.Errorf("after the death of an acquired box: %+v", v)
 	}
-	l.Release()
+	box.Release()
 }
 
-// A pool that is stopped while it makes boxes leaves none.
-func TestStopWhileMaking(t *testing.T) {
-	d := newDriver(t) // checks what is left
+// A pool that is stopped while it creates boxes leaves none.
+func TestStopWhileCreating(t *testing.T) {
+	d := newDriver(t) // checks at the end that nothing is left
 	if _, err := d.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,13 +212,14 @@ func TestStopWhileMaking(t *testing.T) {
 			t.Errorf("Run stopped after %v = %v", delay, err)
 		}
 		stop()
-		if _, err := p.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{}, nil); !errors.Is(err, executor.ErrPoolClosed) {
-			t.Errorf("Lease of a stopped pool = %v, want ErrPoolClosed", err)
+		if _, err := p.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{},
+			nil); !errors.Is(err, executor.ErrPoolClosed) {
+			t.Errorf("Acquire of a stopped pool = %v, want ErrPoolClosed", err)
 		}
 	}
 }
 
-// usage counts what a pool must give back.
+// usage counts resources that a pool must free.
 type usage struct{ processes, mounts, loops, fds int }
 
 func measure(t *testing.T, dir string) usage {
@@ -237,27 +245,27 @@ func TestNothingLeaks(t *testing.T) {
 	p := startPool(t, d, executor.PoolOptions{MinReady: 1, Max: 2, Dir: dir, DiskMB: 32})
 	var before usage
 	for i := range boxes {
-		l := acquire(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
+		box := acquire(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
 		for range 200 / boxes {
-			if v := run(t, l, "print(1)"); v.Output != "1\n" {
+			if v := run(t, box, "print(1)"); v.Output != "1\n" {
 				t.Fatalf("run %d = %+v", i, v)
 			}
 		}
-		l.Discard()
+		box.Discard()
 		if i == 1 {
-			before = settled(t, p, dir)
+			before = usageAtRest(t, p, dir)
 		}
 	}
-	if after := settled(t, p, dir); after != before {
+	if after := usageAtRest(t, p, dir); after != before {
 		t.Errorf("after %d boxes in use %+v, want %+v as after the first", boxes, after, before)
 	}
 	if s := p.Stats(); s.Discarded != uint64(boxes) || s.Died != 0 {
-		t.Errorf("Stats = %+v, want %d burned and none died", s, boxes)
+		t.Errorf("Stats = %+v, want %d discarded and none died", s, boxes)
 	}
 }
 
-// settled waits until the pool has nothing but its ready box, and measures.
-func settled(t *testing.T, p *executor.Pool, dir string) usage {
+// usageAtRest waits until the pool has only its ready box, and returns its usage.
+func usageAtRest(t *testing.T, p *executor.Pool, dir string) usage {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -268,7 +276,7 @@ func settled(t *testing.T, p *executor.Pool, dir string) usage {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
-			t.Fatal("the pool does not settle")
+			t.Fatal("the pool does not come to rest")
 		}
 	}
 }

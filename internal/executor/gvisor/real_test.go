@@ -14,8 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
-// engine finds runsc, or skips the test and says why. CODEFLEET_REQUIRE_GVISOR=1
-// makes that a failure.
+// engine returns the path of runsc. Without one it skips the test, or fails it if CODEFLEET_REQUIRE_GVISOR=1.
 func engine(tb testing.TB) string {
 	tb.Helper()
 	candidates := []string{os.Getenv("CODEFLEET_RUNSC")}
@@ -40,7 +39,7 @@ func engine(tb testing.TB) string {
 	return ""
 }
 
-// newDriver returns a driver that leaves nothing behind, or the test fails.
+// newDriver returns a driver, and checks at the end of the test that it leaves nothing.
 func newDriver(tb testing.TB) *gvisor.Driver {
 	tb.Helper()
 	dir := shortDir(tb)
@@ -59,10 +58,10 @@ func newDriver(tb testing.TB) *gvisor.Driver {
 	return d
 }
 
-// shortDir is a temporary directory whose path leaves room for a socket's name.
+// shortDir returns a temporary directory with a path that is short enough for sockets.
 func shortDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "cf") //nolint:usetesting // TempDir has the name of the test in it
+	dir, err := os.MkdirTemp("", "cf") //nolint:usetesting // the path of TempDir contains the name of the test
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func newBox(tb testing.TB, d *gvisor.Driver, spec executor.Spec) executor.Box {
 	return box
 }
 
-// workspace is a directory that the programs of a box may write to.
+// workspace returns a directory that the programs of a box can write to.
 func workspace(tb testing.TB) string {
 	tb.Helper()
 	dir := shortDir(tb)
@@ -108,7 +107,7 @@ func workspace(tb testing.TB) string {
 	return dir
 }
 
-// python runs code in the box and returns what it printed and its exit code.
+// python runs code in the box and returns its output and exit code.
 func python(tb testing.TB, box executor.Box, code string) (stdout, stderr string, exit int) {
 	tb.Helper()
 	s, err := box.Exec(tb.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", code})
@@ -161,16 +160,16 @@ func startPool(tb testing.TB, d executor.Driver, opts executor.PoolOptions) *exe
 
 func acquire(tb testing.TB, p *executor.Pool, tenant string, limits executor.Limits) *executor.AcquiredBox {
 	tb.Helper()
-	l, err := p.Acquire(tb.Context(), executor.Key{Tenant: tenant}, limits, nil)
+	box, err := p.Acquire(tb.Context(), executor.Key{Tenant: tenant}, limits, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return l
+	return box
 }
 
-func run(tb testing.TB, l *executor.AcquiredBox, code string) executor.Verdict {
+func run(tb testing.TB, box *executor.AcquiredBox, code string) executor.Verdict {
 	tb.Helper()
-	v, err := l.Run(tb.Context(), executor.Program{TaskID: "task", Code: code}, executor.Hooks{})
+	v, err := box.Run(tb.Context(), executor.Program{TaskID: "task", Code: code}, executor.Hooks{})
 	if err != nil {
 		tb.Fatal(err)
 	}

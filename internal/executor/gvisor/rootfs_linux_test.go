@@ -11,10 +11,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// A configured root file system gets the mount points that it lacks, and nothing else.
+// A configured root file system gets the missing mount points, and nothing else.
 func TestConfiguredRootfs(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("makes a root file system with a mount")
+		t.Skip("mounting needs root")
 	}
 	root := shortDir(t)
 	t.Cleanup(func() {
@@ -46,9 +46,13 @@ func TestConfiguredRootfs(t *testing.T) {
 	if err != nil || info.Environment != root || !info.MultiTenant {
 		t.Fatalf("Probe = %+v, %v", info, err)
 	}
-	box := newBox(t, d, executor.Spec{Mounts: []executor.Mount{{Source: shortDir(t), Target: "/opt/codefleet", ReadOnly: true}}})
-	stdout, stderr, exit := python(t, box, "import os; os.setgid(65534); os.setuid(65534); print(sorted(os.listdir('/')), os.listdir('/workspace'), os.path.exists('/usr/local'))")
-	if want := "['bin', 'dev', 'lib', 'lib64', 'opt', 'proc', 'sys', 'tmp', 'usr', 'workspace'] [] True"; stdout != want || exit != 0 {
+	catalogue := executor.Mount{Source: shortDir(t), Target: "/opt/codefleet", ReadOnly: true}
+	box := newBox(t, d, executor.Spec{Mounts: []executor.Mount{catalogue}})
+	stdout, stderr, exit := python(t, box,
+		"import os; os.setgid(65534); os.setuid(65534); print(sorted(os.listdir('/')), os.listdir('/workspace'), "+
+			"os.path.exists('/usr/local'))")
+	want := "['bin', 'dev', 'lib', 'lib64', 'opt', 'proc', 'sys', 'tmp', 'usr', 'workspace'] [] True"
+	if stdout != want || exit != 0 {
 		t.Errorf("inside: %d, %q, %q; want %q", exit, stdout, stderr, want)
 	}
 	entries, err := os.ReadDir(root)

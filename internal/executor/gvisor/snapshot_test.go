@@ -15,11 +15,12 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// greeting is a library of the host that boxes import ahead.
+// greeting is a package layer with a module that boxes import ahead.
 func greeting(t *testing.T) executor.Mount {
 	t.Helper()
 	dir := shortDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "greeting.py"), []byte("import os\nimported = os.urandom(8).hex()\n"), 0o644); err != nil {
+	const module = "import os\nimported = os.urandom(8).hex()\n"
+	if err := os.WriteFile(filepath.Join(dir, "greeting.py"), []byte(module), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -28,29 +29,30 @@ func greeting(t *testing.T) executor.Mount {
 	return executor.Mount{Source: dir, Target: executor.PackagesDir, ReadOnly: true}
 }
 
-// startPreloaded runs a pool of one box at a time, whose boxes have imported greeting.
+// startPreloaded runs a pool of one box at a time, with greeting imported ahead.
 func startPreloaded(t *testing.T, d executor.Driver, opts executor.PoolOptions) *executor.Pool {
 	t.Helper()
 	needsRoot(t)
 	root := executor.Root{Preload: []string{"greeting"}, Mounts: []executor.Mount{greeting(t)}}
 	opts.MinReady, opts.Max, opts.DiskMB = 1, 1, 32
-	opts.Environments = []executor.Environment{{Prepare: func(context.Context) (executor.Root, error) { return root, nil }}}
+	prepare := func(context.Context) (executor.Root, error) { return root, nil }
+	opts.Environments = []executor.Environment{{Prepare: prepare}}
 	return startPool(t, d, opts)
 }
 
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("the engine restores for root only")
+		t.Skip("the engine can restore as root only")
 	}
 }
 
-// once leases a box for a tenant, runs code in it and gives it back.
+// once acquires a box for a tenant, runs code in it and releases it.
 func once(t *testing.T, p *executor.Pool, tenant, code string) executor.Verdict {
 	t.Helper()
-	l := acquire(t, p, tenant, executor.Limits{})
-	defer l.Release()
-	return run(t, l, code)
+	box := acquire(t, p, tenant, executor.Limits{})
+	defer box.Release()
+	return run(t, box, code)
 }
 
 const imported = "import sys\nearly = 'greeting' in sys.modules\nimport greeting\nprint(early, greeting.imported)"
@@ -59,10 +61,10 @@ func TestPoolRestoresBoxes(t *testing.T) {
 	needsRoot(t)
 	dir := shortDir(t)
 	left := filepath.Join(dir, "test", "saved", "0")
-	if err := os.MkdirAll(left, 0o755); err != nil { // of a killed worker
+	if err := os.MkdirAll(left, 0o755); err != nil { // as left by a killed worker
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after the pool's end
+	t.Cleanup(func() { // after the pool has stopped
 		if _, err := os.Stat(filepath.Join(dir, "test")); !os.IsNotExist(err) {
 			t.Errorf("the pool left its directory: %v", err)
 		}
@@ -75,9 +77,10 @@ func TestPoolRestoresBoxes(t *testing.T) {
 		t.Errorf("first box: %+v, want the module imported", first)
 	}
 	for _, tenant := range []string{"b", "c"} {
-		v := once(t, p, tenant, imported+"\nimport os\nprint(os.listdir('/workspace'), os.listdir('/tmp'), hasattr(greeting, 'of_a'))")
+		const traces = "\nimport os\nprint(os.listdir('/workspace'), os.listdir('/tmp'), hasattr(greeting, 'of_a'))"
+		v := once(t, p, tenant, imported+traces)
 		if v.Output != want+"[] [] False\n" {
-			t.Errorf("box of %s: %+v, want a copy of the first before it served anybody: %s", tenant, v, want)
+			t.Errorf("box of %s: %+v, want the state of the first box before its first program: %s", tenant, v, want)
 		}
 	}
 	if s := p.Stats(); s.Created != 3 || s.Restored != 2 {
@@ -87,11 +90,11 @@ func TestPoolRestoresBoxes(t *testing.T) {
 		t.Errorf("Environments = %+v, want the last box restored", e)
 	}
 	if after := savedFiles(t, filepath.Dir(left)); after != before {
-		t.Errorf("what was saved before the first lease: %s, after three: %s", before, after)
+		t.Errorf("snapshot before the first program: %s, after three: %s", before, after)
 	}
 }
 
-// savedFiles describes what lies below a directory: modes, sizes, times, and whose it is.
+// savedFiles lists the files below a directory with sizes and times, and checks their modes.
 func savedFiles(t *testing.T, dir string) string {
 	t.Helper()
 	var list []string
@@ -111,8 +114,8 @@ func savedFiles(t *testing.T, dir string) string {
 	return strings.Join(list, ", ")
 }
 
-// complaints are the warnings so far.
-func complaints(log *logtest.Log) []string {
+// warnings returns the warnings so far.
+func warnings(log *logtest.Log) []string {
 	var found []string
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=WARN") {
@@ -122,15 +125,17 @@ func complaints(log *logtest.Log) []string {
 	return found
 }
 
-// Whatever becomes of what was saved, tasks run, and one line of the log says why they wait longer.
+// If a snapshot is damaged boxes are booted, and the log has one warning.
 func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
-	for name, spoil := range map[string]func(saved, packages string) error{
+	for name, damage := range map[string]func(saved, packages string) error{
 		"gone": func(saved, _ string) error { return os.RemoveAll(saved) },
 		"cut":  func(saved, _ string) error { return os.Truncate(filepath.Join(saved, "pages.img"), 1<<20) },
 		"nonsense": func(saved, _ string) error {
 			return os.WriteFile(filepath.Join(saved, "checkpoint.img"), []byte("x"), 0o600)
 		},
-		"other box": func(_, packages string) error { return os.WriteFile(filepath.Join(packages, "new.py"), nil, 0o644) },
+		"other box": func(_, packages string) error {
+			return os.WriteFile(filepath.Join(packages, "new.py"), nil, 0o644)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, l := shortDir(t), &logtest.Log{}
@@ -141,7 +146,7 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 				t.Fatalf("first box: %+v", v)
 			}
 			saved := filepath.Join(dir, "test", "saved", "0")
-			if err := spoil(saved, packages); err != nil {
+			if err := damage(saved, packages); err != nil {
 				t.Fatal(err)
 			}
 			for _, tenant := range []string{"b", "c"} {
@@ -149,37 +154,39 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 					t.Errorf("box of %s: %+v", tenant, v)
 				}
 			}
-			if got := complaints(l); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
+			if got := warnings(l); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
 				t.Errorf("warnings: %q, want one", got)
 			}
 			if s := p.Stats(); s.Created != 3 || s.Restored != 0 || s.CreateErrors != 0 {
 				t.Errorf("Stats = %+v, want 3 boxes created and none restored", s)
 			}
 			if _, err := os.Stat(saved); !os.IsNotExist(err) {
-				t.Errorf("what cannot be restored is still there: %v", err)
+				t.Errorf("the damaged snapshot is still there: %v", err)
 			}
 		})
 	}
 }
 
-// spying tells of the boxes that a driver is asked to make.
+// spying observes the boxes that a driver creates.
 type spying struct {
 	executor.Driver
-	tell func(executor.Spec)
+	observe func(executor.Spec)
 }
 
 func (s spying) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
-	s.tell(spec)
+	s.observe(spec)
 	return s.Driver.Create(ctx, spec)
 }
 
-// An engine that cannot save, or not restore, makes boxes all the same.
+// If the engine cannot take or restore snapshots, boxes are booted.
 func TestEngineThatCannotSnapshot(t *testing.T) {
 	for _, command := range []string{"checkpoint", "restore"} {
 		t.Run(command, func(t *testing.T) {
 			dir, l := shortDir(t), &logtest.Log{}
 			wrapper := filepath.Join(dir, "runsc")
-			script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = %s ] && { echo no such luck >&2; exit 9; }; done\nexec %s \"$@\"\n", command, engine(t))
+			const text = "#!/bin/sh\nfor a; do [ \"$a\" = %s ] && { echo not supported >&2; exit 9; }; done\n" +
+				"exec %s \"$@\"\n"
+			script := fmt.Sprintf(text, command, engine(t))
 			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -194,26 +201,32 @@ func TestEngineThatCannotSnapshot(t *testing.T) {
 					t.Errorf("box of %s: %+v", tenant, v)
 				}
 			}
-			if got := complaints(l); len(got) != 1 || !strings.Contains(got[0], "no such luck") {
-				t.Errorf("warnings: %q, want one with the engine's words", got)
+			if got := warnings(l); len(got) != 1 || !strings.Contains(got[0], "not supported") {
+				t.Errorf("warnings: %q, want one with the output of the engine", got)
 			}
 		})
 	}
 }
 
-// A restored box has walls of its own, and those that come after it are not touched.
+// A restored box has its own limits, which do not affect later boxes.
 func TestLimitsOfARestoredBox(t *testing.T) {
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{})
 	if p.Info().Limits != "cgroup" {
 		t.Skip("this host has no cgroups for us")
 	}
 	once(t, p, "a", "print(1)")
-	l := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
-	v := run(t, l, "import os, time\nfor _ in range(12):\n  if not os.fork():\n    x = bytearray(50 << 20); time.sleep(60)\ntime.sleep(60)")
+	box := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
+	v := run(t, box, `
+import os, time
+for _ in range(12):
+    if not os.fork():
+        x = bytearray(50 << 20)
+        time.sleep(60)
+time.sleep(60)`)
 	if v.Error == nil || v.Error.Code != errcode.MemoryLimit {
 		t.Errorf("twelve times 50 MB: %+v, want %s", v, errcode.MemoryLimit)
 	}
-	l.Release()
+	box.Release()
 	if v := once(t, p, "c", imported); !strings.HasPrefix(v.Output, "True ") {
 		t.Errorf("next box: %+v", v)
 	}
@@ -229,10 +242,10 @@ func TestRestoredBoxesLeakNothing(t *testing.T) {
 	for i := range 10 {
 		once(t, p, fmt.Sprint("tenant-", i), "print(1)")
 		if i == 1 {
-			before = settled(t, p, dir)
+			before = usageAtRest(t, p, dir)
 		}
 	}
-	if after := settled(t, p, dir); after != before {
+	if after := usageAtRest(t, p, dir); after != before {
 		t.Errorf("after ten boxes in use %+v, want %+v as after the second", after, before)
 	}
 	if s := p.Stats(); s.Restored != 10 {

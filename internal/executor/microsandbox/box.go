@@ -128,8 +128,9 @@ func (b *box) Limit(_ context.Context, limits executor.Limits) error {
 	if has := b.memoryMB(); limits.MemoryMB > has {
 		return &executor.HostError{
 			Reason: executor.ReasonBootFailed,
-			Err:    fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d", has, limits.MemoryMB),
-			Fix:    "raise guardrails.max_memory_mb, which determines the size of boxes",
+			Err: fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d",
+				has, limits.MemoryMB),
+			Fix: "raise guardrails.max_memory_mb, which determines the size of boxes",
 		}
 	}
 	return nil

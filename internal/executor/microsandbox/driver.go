@@ -93,7 +93,8 @@ func New(opts Options) (*Driver, error) {
 	opts.CPUs = cmp.Or(opts.CPUs, 1)
 	opts.Timeout = cmp.Or(opts.Timeout, time.Minute)
 	if socket := agentSocket(dir, ""); len(socket) > maxSocket {
-		return nil, fmt.Errorf("microsandbox: the path %s has %d bytes; the limit is %d: choose a shorter state directory",
+		return nil, fmt.Errorf("microsandbox: the path %s has %d bytes; the limit is %d: choose a shorter state "+
+			"directory",
 			socket, len(socket), maxSocket)
 	}
 	d := &Driver{

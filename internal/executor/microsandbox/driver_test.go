@@ -70,7 +70,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-func TestSessionsAreApart(t *testing.T) {
+func TestSessionsAreIndependent(t *testing.T) {
 	box := create(t, fake(t), "w0")
 	idle := start(t, box, "/bin/cat")
 	if s := start(t, box, "/bin/sh", "-c", "kill -9 $$"); true {
@@ -79,7 +79,8 @@ func TestSessionsAreApart(t *testing.T) {
 			t.Errorf("Wait = %d, %v, want 137", code, err)
 		}
 	}
-	if _, err := box.Exec(t.Context(), []string{"/no/such/program"}); err == nil || !strings.Contains(err.Error(), "not_found") {
+	if _, err := box.Exec(t.Context(), []string{"/no/such/program"}); err == nil ||
+		!strings.Contains(err.Error(), "not_found") {
 		t.Errorf("Exec of nothing = %v", err)
 	}
 	if _, err := idle.Stdin().Write([]byte("still here")); err != nil {
@@ -111,12 +112,12 @@ func TestDestroyEndsSessions(t *testing.T) {
 		t.Errorf("Wait = %d, %v, want 137", code, err)
 	}
 	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Exec = %v, want that it is closed", err)
+		t.Errorf("Exec = %v, want ErrClosed", err)
 	}
-	create(t, d, "w0") // its name is free
+	create(t, d, "w0") // the name is free again
 }
 
-// The machine is killed behind our back.
+// The machine is killed from outside.
 func TestBoxDies(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -143,10 +144,12 @@ func TestBoxDies(t *testing.T) {
 func TestCreateThatFails(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
-	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "boot failed") {
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil ||
+		!strings.Contains(err.Error(), "boot failed") {
 		t.Errorf("Create = %v", err)
 	}
-	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil || !strings.Contains(err.Error(), "connect to the agent") {
+	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil ||
+		!strings.Contains(err.Error(), "connect to the agent") {
 		t.Errorf("Create of a box that dies at once = %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
@@ -156,14 +159,17 @@ func TestCreateThatFails(t *testing.T) {
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("Create of a name in use = %v", err)
 	}
-	for _, spec := range []executor.Spec{{Name: "a/b", Owner: "o"}, {Name: "a", Owner: "../o"}, {Name: "a", Owner: ""}, {Name: "a", Owner: "o", Workspace: "/a:b"}} {
+	for _, spec := range []executor.Spec{
+		{Name: "a/b", Owner: "o"}, {Name: "a", Owner: "../o"}, {Name: "a", Owner: ""},
+		{Name: "a", Owner: "o", Workspace: "/a:b"},
+	} {
 		if _, err := d.Create(t.Context(), spec); err == nil {
 			t.Errorf("Create(%+v) succeeded", spec)
 		}
 	}
 }
 
-// A successor finds what a killed worker left, and nothing of those that live.
+// Sweep removes what a dead worker left, and nothing of running ones.
 func TestSweep(t *testing.T) {
 	home := ""
 	first := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -175,7 +181,7 @@ func TestSweep(t *testing.T) {
 	}
 	create(t, first, "w0")
 	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, filelock.ErrLocked) {
-		t.Errorf("Sweep of the living = %v", err)
+		t.Errorf("Sweep of a locked owner = %v", err)
 	}
 	third := fake(t, sameMsb)
 	mine, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"})
@@ -183,12 +189,12 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.Sweep(t.Context(), "dead"); err != nil {
-		t.Errorf("Sweep of its own = %v", err)
+		t.Errorf("Sweep by the owner = %v", err)
 	}
 	if fakePID(home, "dead.w0") == 0 {
-		t.Error("Sweep removed a box that this driver has made")
+		t.Error("Sweep removed a box of its own driver")
 	}
-	if err := first.Close(); err != nil { // as if it were dead: its boxes run on
+	if err := first.Close(); err != nil { // as if it were dead; its boxes continue
 		t.Fatal(err)
 	}
 	if err := second.Sweep(t.Context(), "dead"); err != nil {
@@ -196,7 +202,7 @@ func TestSweep(t *testing.T) {
 	}
 	names, err := os.ReadDir(filepath.Join(home, "fake"))
 	if err != nil || fmt.Sprint(names) != "[d mine.w1/ d o.w0/]" {
-		t.Errorf("left: %v, %v, want those of others", names, err)
+		t.Errorf("left: %v, %v, want the boxes of other owners", names, err)
 	}
 	if err := left.Destroy(t.Context()); err != nil {
 		t.Errorf("Destroy of what was swept = %v", err)
@@ -206,7 +212,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// Each way in which a host may lack something has its word, and says what to do.
+// Every problem of a host has its reason and a fix.
 func TestReasons(t *testing.T) {
 	script := func(text string) string {
 		path := filepath.Join(shortDir(t), "msb")
@@ -236,18 +242,42 @@ func TestReasons(t *testing.T) {
 		reason executor.Reason
 		want   string
 	}{
-		"not there":                   {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
-		"not on PATH":                 {microsandbox.Options{Msb: "msb-that-nobody-has"}, executor.ReasonEngineMissing, "npm install"},
-		"not a program":               {microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "permission denied"},
-		"old":                         {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
-		"something else":              {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
-		"crashes":                     {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},
-		"panics":                      {microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed, "thread panicked"},
-		"crashes later":               {microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed"},
-		"no image":                    {microsandbox.Options{Msb: good, Image: "nobody/has:this"}, executor.ReasonImageMissing, "not found: nobody/has:this"},
-		"no file of it":               {microsandbox.Options{Msb: good, Image: "/no/such/image.tar"}, executor.ReasonImageMissing, "no such file"},
-		"one of 10 GB from elsewhere": {microsandbox.Options{Msb: good, Image: "python:large"}, executor.ReasonImageTooLarge, "10240 MB"},
-		"an image of 10 GB":           {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
+		"not there": {
+			microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install",
+		},
+		"not on PATH": {
+			microsandbox.Options{Msb: "no-such-msb"}, executor.ReasonEngineMissing, "npm install",
+		},
+		"not a program": {
+			microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "permission denied",
+		},
+		"old": {
+			microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2",
+		},
+		"something else": {
+			microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello",
+		},
+		"crashes": {
+			microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation",
+		},
+		"panics": {
+			microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed,
+			"thread panicked",
+		},
+		"crashes later": {
+			microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed",
+		},
+		"no image": {
+			microsandbox.Options{Msb: good, Image: "no/such:image"}, executor.ReasonImageMissing,
+			"not found: no/such:image",
+		},
+		"no image file": {
+			microsandbox.Options{Msb: good, Image: "/no/such/image.tar"}, executor.ReasonImageMissing, "no such file",
+		},
+		"a fetched image of 10 GB": {
+			microsandbox.Options{Msb: good, Image: "python:large"}, executor.ReasonImageTooLarge, "10240 MB",
+		},
+		"an image of 10 GB": {microsandbox.Options{Msb: good, Image: large}, executor.ReasonImageTooLarge, "10240 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.opts.Dir = shortDir(t)
@@ -266,21 +296,22 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A call that hangs does not hang the worker.
+// A call of msb that hangs times out.
 func TestHangingMsb(t *testing.T) {
 	path := filepath.Join(shortDir(t), "msb")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 1000"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	d := newDriver(t, microsandbox.Options{Msb: path, Dir: shortDir(t), Timeout: 50 * time.Millisecond})
-	if _, _, err := d.EngineVersion(t.Context()); err == nil || !strings.Contains(err.Error(), "did not end within 50ms") {
+	if _, _, err := d.EngineVersion(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "did not end within 50ms") {
 		t.Errorf("EngineVersion = %v", err)
 	}
 }
 
-// Few calls run at a time, whoever waits for a turn may give up, and an image that takes long to fetch
-// holds up nobody.
-func TestCallsTakeTurns(t *testing.T) {
+// Few calls of msb run at a time. A call that waits for others ends with its context. A slow fetch of an image
+// does not block other calls.
+func TestConcurrentCalls(t *testing.T) {
 	const script = `#!/bin/sh
 cd "$MSB_HOME"
 case $1 in
@@ -297,7 +328,7 @@ esac
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
-	for i := range 3 { // of images
+	for i := range 3 { // fetch images
 		calls.Go(func() { _, _ = d.Interpreter(t.Context(), fmt.Sprint("slow:", i)) })
 	}
 	await(t, dir, "pulling", 1)
@@ -313,7 +344,7 @@ esac
 	waiting, giveUp := context.WithCancelCause(t.Context())
 	giveUp(os.ErrDeadlineExceeded)
 	if _, _, err := d.EngineVersion(waiting); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("EngineVersion without a turn = %v", err)
+		t.Errorf("EngineVersion with an ended context = %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -323,19 +354,19 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
-	var most, n int
+	var peak, n int
 	for line := range strings.FieldsSeq(string(text)) {
 		if _, err := fmt.Sscan(line, &n); err != nil {
 			t.Fatal(err)
 		}
-		most = max(most, n)
+		peak = max(peak, n)
 	}
-	if most != atOnce {
-		t.Errorf("%d calls ran at once, want %d", most, atOnce)
+	if peak != atOnce {
+		t.Errorf("%d calls ran at once, want %d", peak, atOnce)
 	}
 }
 
-// await waits until so many files are there.
+// await waits until count files match.
 func await(t *testing.T, dir, pattern string, count int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -126,7 +126,8 @@ func (d *Driver) load(ctx context.Context, ref, archive string) error {
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
 		return err
 	}
-	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "load", "--quiet", "--input", archive, "--tag", ref); err != nil {
+	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "load", "--quiet", "--input", archive, "--tag",
+		ref); err != nil {
 		if host := (*executor.HostError)(nil); errors.As(err, &host) {
 			return err
 		}

@@ -40,30 +40,36 @@ func TestInterpreter(t *testing.T) {
 }
 
 func TestParsePython(t *testing.T) {
-	for said, want := range map[string]executor.Python{
-		`{"version": "3.11.2", "machine": "x86_64", "library": "glibc", "library_version": "2.12"}`: {Version: "3.11.2", Platforms: []string{
-			"manylinux_2_12_x86_64", "manylinux2010_x86_64", "manylinux_2_11_x86_64", "manylinux_2_10_x86_64", "manylinux_2_9_x86_64", "manylinux_2_8_x86_64",
-			"manylinux_2_7_x86_64", "manylinux_2_6_x86_64", "manylinux_2_5_x86_64", "manylinux1_x86_64", "linux_x86_64",
-		}},
-		`{"version": "3.12.1", "machine": "aarch64", "library": "", "library_version": ""}`: {Version: "3.12.1", Platforms: []string{
-			"musllinux_1_2_aarch64", "musllinux_1_1_aarch64", "linux_aarch64",
-		}},
+	for output, want := range map[string]executor.Python{
+		`{"version": "3.11.2", "machine": "x86_64", "library": "glibc", "library_version": "2.12"}`: {
+			Version: "3.11.2",
+			Platforms: []string{
+				"manylinux_2_12_x86_64", "manylinux2010_x86_64", "manylinux_2_11_x86_64", "manylinux_2_10_x86_64",
+				"manylinux_2_9_x86_64", "manylinux_2_8_x86_64", "manylinux_2_7_x86_64", "manylinux_2_6_x86_64",
+				"manylinux_2_5_x86_64", "manylinux1_x86_64", "linux_x86_64",
+			},
+		},
+		`{"version": "3.12.1", "machine": "aarch64", "library": "", "library_version": ""}`: {
+			Version:   "3.12.1",
+			Platforms: []string{"musllinux_1_2_aarch64", "musllinux_1_1_aarch64", "linux_aarch64"},
+		},
 	} {
-		got, err := microsandbox.ParsePython(said)
+		got, err := microsandbox.ParsePython(output)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("ParsePython(%s) (-want +got):\n%s%v", said, diff, err)
+			t.Errorf("ParsePython(%s) (-want +got):\n%s%v", output, diff, err)
 		}
 	}
-	for _, said := range []string{"", "python 3", "{}", `{"version": 3}`} {
-		if got, err := microsandbox.ParsePython(said); err == nil {
-			t.Errorf("ParsePython(%q) = %v", said, got)
+	for _, output := range []string{"", "python 3", "{}", `{"version": 3}`} {
+		if got, err := microsandbox.ParsePython(output); err == nil {
+			t.Errorf("ParsePython(%q) = %v", output, got)
 		}
 	}
 }
 
-// What the first box of an image says of itself is the image's word.
+// The output of the first box of an image is validated.
 func TestPrepared(t *testing.T) {
-	if got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "closed": ["/var/tmp", "/run/a b"]}`); got != `["/var/tmp", "/run/a b"]` || err != nil {
+	got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "closed": ["/var/tmp", "/run/a b"]}`)
+	if got != `["/var/tmp", "/run/a b"]` || err != nil {
 		t.Errorf("Prepared = %s, %v", got, err)
 	}
 	for out, want := range map[string]executor.Reason{
@@ -81,7 +87,10 @@ func TestPrepared(t *testing.T) {
 }
 
 func TestShown(t *testing.T) {
-	for name, want := range map[string]string{"/srv/secret/image.tar": "image image.tar", "./dir": "image dir", "docker.io/library/python:3.12-slim": "image docker.io/library/python:3.12-slim"} {
+	for name, want := range map[string]string{
+		"/srv/secret/image.tar": "image image.tar", "./dir": "image dir",
+		"docker.io/library/python:3.12-slim": "image docker.io/library/python:3.12-slim",
+	} {
 		if got := microsandbox.DisplayName(name); got != want {
 			t.Errorf("DisplayName(%q) = %q, want %q", name, got, want)
 		}

@@ -87,7 +87,8 @@ func must[T any](mode T, err error) T {
 // decode decodes one CBOR map into a struct. It ignores fields that the struct does not have.
 func decode(data []byte, into any) error {
 	if err := decMode.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%v: %w", err, errProtocol) //nolint:errorlint // io.EOF in a frame is not the end of the stream
+		//nolint:errorlint // io.EOF in a frame must not look like the end of the stream
+		return fmt.Errorf("%v: %w", err, errProtocol)
 	}
 	return nil
 }

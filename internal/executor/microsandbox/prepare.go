@@ -78,7 +78,8 @@ func (i *image) prepare(ctx context.Context, b *box) error {
 		i.python = path
 		return nil
 	}
-	return imageError(executor.ReasonImageNoPython, "the image %s has no Python at %s", i.ref, strings.Join(pythons, " or "))
+	return imageError(executor.ReasonImageNoPython, "the image %s has no Python at %s", i.ref,
+		strings.Join(pythons, " or "))
 }
 
 // parsePrepared reads the output of prepareBox in the first box, and returns the list of files.

@@ -66,16 +66,16 @@ func TestDecode(t *testing.T) {
 		{"a201020304", &fields{}}, // {1: 2, 3: 4}
 		{"a26161016162820203", &fields{A: 1, B: []int64{2, 3}}},     // {"a": 1, "b": [2, 3]}
 		{"bf61610161629f0203ffff", &fields{A: 1, B: []int64{2, 3}}}, // of indefinite length
-		{"a1616120", &fields{A: -1}},                                //
-		{"a1616142", nil},                                           // a truncated string
-		{"a16178f97e00", &fields{}},                                 // an unknown field: NaN
-		{"a16178fb3ff199999999999a", &fields{}},                     // an unknown field: 1.1
-		{"a1614101", &fields{}},                                     // "A" is not "a"
-		{"a16173c074323031332d30332d32315432303a30343a30305a", &fields{S: "2013-03-21T20:04:00Z"}}, // a tag
-		{"a161645f42010243030405ff", &fields{D: []byte{1, 2, 3, 4, 5}}},                            // bytes in chunks
-		{"a161611bffffffffffffffff", nil},                                                          // exceeds an int64
-		{"a1616101616102", nil},                                                                    // data after the map
-		{"a2616101616102", nil},                                                                    // a duplicate key
+		{"a1616120", &fields{A: -1}},
+		{"a1616142", nil},                       // a truncated string
+		{"a16178f97e00", &fields{}},             // an unknown field: NaN
+		{"a16178fb3ff199999999999a", &fields{}}, // an unknown field: 1.1
+		{"a1614101", &fields{}},                 // "A" is not "a"
+		{"a16173c074323031332d30332d32315432303a30343a30305a", &fields{S: "2013-03-21T20:04:00Z"}},
+		{"a161645f42010243030405ff", &fields{D: []byte{1, 2, 3, 4, 5}}}, // in chunks
+		{"a161611bffffffffffffffff", nil},                               // exceeds an int64
+		{"a1616101616102", nil},                                         // data after the map
+		{"a2616101616102", nil},                                         // a duplicate key
 		{"a1616161", nil},
 		{"a16161ff", nil},
 		{"a1616158", nil},

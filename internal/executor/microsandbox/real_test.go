@@ -16,9 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// engine finds msb and an image for boxes, or skips the test and says why. They are named by
-// CODEFLEET_MSB and CODEFLEET_MSB_IMAGE, which `make test-microsandbox` sets in its machine;
-// CODEFLEET_REQUIRE_MICROSANDBOX=1 makes their lack a failure.
+// engine returns CODEFLEET_MSB and CODEFLEET_MSB_IMAGE, which `make test-microsandbox` sets in its machine. Without
+// them it skips the test, or fails it if CODEFLEET_REQUIRE_MICROSANDBOX=1.
 func engine(tb testing.TB) (msb, image string) {
 	tb.Helper()
 	msb, image = os.Getenv("CODEFLEET_MSB"), os.Getenv("CODEFLEET_MSB_IMAGE")
@@ -26,13 +25,13 @@ func engine(tb testing.TB) (msb, image string) {
 		if os.Getenv("CODEFLEET_REQUIRE_MICROSANDBOX") == "1" {
 			tb.Fatal("CODEFLEET_MSB and CODEFLEET_MSB_IMAGE are not set")
 		}
-		tb.Skip("CODEFLEET_MSB and CODEFLEET_MSB_IMAGE are not set: make test-microsandbox runs this in an emulated machine")
+		tb.Skip("CODEFLEET_MSB and CODEFLEET_MSB_IMAGE are not set: see make test-microsandbox")
 	}
 	return msb, image
 }
 
-// realDir is shared by all tests, one after the other: an image is loaded once.
-var realDir = filepath.Join(os.TempDir(), "cf-msb") //nolint:gochecknoglobals // its path must be short, and the same for all
+// realDir is shared by all tests, so that the image is loaded once. Its path is short because of sockets.
+var realDir = filepath.Join(os.TempDir(), "cf-msb")
 
 func newReal(tb testing.TB) *microsandbox.Driver {
 	tb.Helper()
@@ -54,7 +53,7 @@ func newReal(tb testing.TB) *microsandbox.Driver {
 	return d
 }
 
-// slow is how many times slower than an ordinary machine this one is.
+// slow is a factor for timeouts on slow machines.
 func slow(tb testing.TB) int {
 	tb.Helper()
 	text := os.Getenv("CODEFLEET_TEST_SLOW")
@@ -81,25 +80,26 @@ func TestRealProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v in %s", info, time.Since(begun).Round(time.Millisecond))
-	if info.Driver != "microsandbox" || info.Tier != "microsandbox" || info.EngineVersion != microsandbox.Version || !info.MultiTenant {
+	if info.Driver != "microsandbox" || info.Tier != "microsandbox" || info.EngineVersion != microsandbox.Version ||
+		!info.MultiTenant {
 		t.Errorf("Probe = %+v", info)
 	}
 }
 
-// run runs a program in a box as root and returns what it prints, or fails the test.
+// run runs a program in a box as root and returns its output.
 func run(t *testing.T, box executor.Box, code string) string {
 	t.Helper()
 	s, err := box.Exec(t.Context(), []string{box.(executor.GuestReporter).Guest().Python, "-I", "-S", "-c", code})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out, complaints []byte
+	var out, errs []byte
 	var reading sync.WaitGroup
-	reading.Go(func() { complaints, _ = io.ReadAll(s.Stderr()) })
+	reading.Go(func() { errs, _ = io.ReadAll(s.Stderr()) })
 	reading.Go(func() { out, _ = io.ReadAll(s.Stdout()) })
 	reading.Wait()
 	if code, err := s.Wait(); code != 0 || err != nil {
-		t.Fatalf("exit code %d, %v: %s", code, err, complaints)
+		t.Fatalf("exit code %d, %v: %s", code, err, errs)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -119,7 +119,7 @@ func newRealBox(t *testing.T, d *microsandbox.Driver, spec executor.Spec) execut
 	return box
 }
 
-// What a program and its host see of one another's files, while the box runs.
+// The program and the host see each other's changes of files while the box runs.
 func TestRealFiles(t *testing.T) {
 	d := newReal(t)
 	ws, modules := t.TempDir(), t.TempDir()
@@ -131,9 +131,14 @@ func TestRealFiles(t *testing.T) {
 	}
 	write(filepath.Join(modules, "a.py"), "1")
 	write(filepath.Join(ws, "old"), "old")
-	box := newRealBox(t, d, executor.Spec{Name: "files", Workspace: ws, Mounts: []executor.Mount{{Source: modules, Target: "/workspace/servers", ReadOnly: true}}})
-	if got := run(t, box, "import os; print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), os.path.exists('/workspace/new'), os.stat('/workspace/old').st_uid)"); got != "['old', 'servers'] old False 65534" {
-		t.Errorf("before = %s", got)
+	box := newRealBox(t, d, executor.Spec{
+		Name: "files", Workspace: ws,
+		Mounts: []executor.Mount{{Source: modules, Target: "/workspace/servers", ReadOnly: true}},
+	})
+	got := run(t, box, "import os; print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), "+
+		"os.path.exists('/workspace/new'), os.stat('/workspace/old').st_uid)")
+	if want := "['old', 'servers'] old False 65534"; got != want {
+		t.Errorf("before = %s, want %s", got, want)
 	}
 	write(filepath.Join(ws, "old"), "changed")
 	write(filepath.Join(ws, "new"), "new")
@@ -141,13 +146,15 @@ func TestRealFiles(t *testing.T) {
 	if err := os.Symlink("new", filepath.Join(ws, "link")); err != nil {
 		t.Fatal(err)
 	}
-	const forget = "import os; f = os.open('/proc/sys/vm/drop_caches', os.O_WRONLY); os.pwrite(f, b'2', 0); "
-	if got := run(t, box, forget+"print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), open('/workspace/link').read(), sorted(os.listdir('/workspace/servers')))"); got != "['link', 'new', 'old', 'servers'] changed new ['a.py', 'b.py']" {
-		t.Errorf("after the host has changed files = %s", got)
+	const dropCaches = "import os; f = os.open('/proc/sys/vm/drop_caches', os.O_WRONLY); os.pwrite(f, b'2', 0); "
+	got = run(t, box, dropCaches+"print(sorted(os.listdir('/workspace')), open('/workspace/old').read(), "+
+		"open('/workspace/link').read(), sorted(os.listdir('/workspace/servers')))")
+	if want := "['link', 'new', 'old', 'servers'] changed new ['a.py', 'b.py']"; got != want {
+		t.Errorf("after the host has changed files = %s, want %s", got, want)
 	}
 	run(t, box, `
 import os
-try: open('/workspace/servers/x', 'w'); raise SystemExit('written to')
+try: open('/workspace/servers/x', 'w'); raise SystemExit('writable')
 except OSError: pass
 os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0o022)
 open('/workspace/made', 'w').write('made'); os.chmod('/workspace/made', 0o750)
@@ -168,7 +175,7 @@ open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
 	}
 }
 
-// A machine that is killed is noticed at once by who speaks with it, and its name can be used again.
+// The end of a killed machine shows at once in its sessions, and its name can be used again.
 func TestRealCrash(t *testing.T) {
 	d := newReal(t)
 	box := newRealBox(t, d, executor.Spec{Name: "crash"})

@@ -23,17 +23,30 @@ func TestRead(t *testing.T) {
 		want     Frame
 		err      error
 	}{
-		{"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""), Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil},
+		{
+			"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""),
+			Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil,
+		},
 		{"warm", frame(`{"t":"warm","version":1}`, "code"), Frame{Type: "warm", Version: 1, Body: []byte("code")}, nil},
-		{"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"), Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil},
-		{"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"), Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil},
-		{"called", frame(`{"t":"called","server":"s","tool":"t","ms":1.5,"ok":true}`, ""), Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true}, nil},
+		{
+			"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"),
+			Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil,
+		},
+		{
+			"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"),
+			Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil,
+		},
+		{
+			"called", frame(`{"t":"called","server":"s","tool":"t","ms":1.5,"ok":true}`, ""),
+			Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true}, nil,
+		},
 		{"called nothing", frame(`{"t":"called","server":"s","ms":1}`, ""), Frame{}, ErrFrame},
 		{"called with a body", frame(`{"t":"called","server":"s","tool":"t"}`, "x"), Frame{}, ErrFrame},
 		{"called in no time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
 		{"called in NaN", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
 		{
-			"done of one killed for want of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`, ""),
+			"done of one killed for want of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`,
+				""),
 			Frame{Type: "done", How: "exit", Signal: "SIGKILL", OOM: true},
 			nil,
 		},
@@ -49,7 +62,10 @@ func TestRead(t *testing.T) {
 		},
 		{"too large", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-29)), Frame{}, ErrFrame},
 		{"a length without frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
-		{"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""), Frame{}, ErrFrame},
+		{
+			"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""),
+			Frame{}, ErrFrame,
+		},
 		{"no header", "\x00\x00\x00\x02{}", Frame{}, ErrFrame},
 		{"an unknown type", frame(`{"t":"bye"}`, ""), Frame{}, ErrFrame},
 		{"an unknown field", frame(`{"t":"ready","x":1}`, ""), Frame{}, ErrFrame},

@@ -62,7 +62,7 @@ type Boot struct {
 	Catalogue     string   `json:"catalogue"`
 	Scratch       []string `json:"scratch"`        // the first one is TMPDIR
 	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's caches of names and attributes before a program
-	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the box's kernel; may be empty
+	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the kernel; may be empty
 	CountsThreads bool     `json:"counts_threads"` // sysinfo(2) counts exactly the threads of runner and programs
 	SeparateUser  bool     `json:"separate_user"`  // programs run as UID, else as the runner's user
 	UID           int      `json:"uid"`
