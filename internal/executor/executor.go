@@ -15,8 +15,9 @@
 // Snapshotters. Besides, a driver has
 //
 //   - a name in package drivers, from which the settings check sandbox_type and min_tier,
-//   - its name in the enum of min_tier in schemas/task.v1.json (a test of package assembly compares them),
-//   - its construction in internal/assembly/driver.go, which chooses the sandbox,
+//   - its name in the enum of min_tier in schemas/task.v1.json (internal/assembly/sandbox tests that),
+//   - its construction in internal/assembly/sandbox/sandbox.go, which chooses the sandbox, and its state
+//     directory in internal/worker/dir.go,
 //   - its settings in internal/config/task.go,
 //   - its checks in cmd/codefleet/doctor.go,
 //   - its row in internal/arch/arch_test.go and its section in docs/security.md.
