@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// fleetStore is the object store of the fleet that a script has started.
+// fleetStore returns the object store of the script's fleet.
 func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	f, err := config.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)
@@ -29,8 +29,8 @@ func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	return bucket
 }
 
-// later N: so many generations of the workspace main, and then collections that keep as little as there
-// can be. With expired, promises to keep versions have run out.
+// later N: commit N generations of the workspace main, then collect garbage with the shortest retention. With
+// a second argument, let promises to retain versions expire before.
 func later(ts *testscript.TestScript, _ bool, args []string) {
 	bucket := fleetStore(ts)
 	store, ctx := state.New(bucket, state.Options{}), context.Background()
@@ -53,7 +53,7 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// expire lets the promises of a workspace have ended in 1970.
+// expire changes the time until which versions of a workspace are retained to 1970.
 func expire(ts *testscript.TestScript, bucket objects.Objects, ref state.Ref) {
 	ctx := context.Background()
 	for info, err := range bucket.List(ctx, ref.Tenant+"/w/"+ref.Workspace+"/k/", "") {
@@ -65,7 +65,7 @@ func expire(ts *testscript.TestScript, bucket objects.Objects, ref state.Ref) {
 	}
 }
 
-// download URL: a path of the fleet's HTTP interface to standard output, after a line with its status.
+// download URL: print the status of a request to the fleet's HTTP interface, and its body in hexadecimal.
 func download(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)

@@ -29,7 +29,7 @@ func exitText(err error) string {
 	return "0"
 }
 
-// TestExitCodes: every state of a task, and every way in which a command fails.
+// TestExitCodes checks the exit code for every status of a task, and for every way in which a command fails.
 func TestExitCodes(t *testing.T) {
 	want := map[client.Status]int{
 		client.Queued: 0, client.Running: 0, client.RetryWait: 0, client.Succeeded: 0,
@@ -66,11 +66,11 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestTakes(t *testing.T) {
+func TestServes(t *testing.T) {
 	workers := []client.Worker{{Pools: []string{"default", "gpu"}}, {Pools: nil}}
 	for pool, want := range map[string]bool{"gpu": true, "default": true, "g": false, "": false} {
-		if got := takes(workers, pool); got != want {
-			t.Errorf("takes(%q) = %v, want %v", pool, got, want)
+		if got := serves(workers, pool); got != want {
+			t.Errorf("serves(%q) = %v, want %v", pool, got, want)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestParseAt(t *testing.T) {
 	}
 }
 
-// TestPrinted: what is printed live and what is printed at the end are the whole output, once.
+// TestPrinted checks that the live output and the rest at the end are the whole output, once.
 func TestPrinted(t *testing.T) {
 	for _, c := range []struct {
 		live        []string

@@ -26,7 +26,7 @@ var comingCommands = map[string]string{}
 var notCommands = []string{"does", "heads", "packages", "probe", "wants", "workspaces"}
 
 // TestCommandsInDocuments checks every `codefleet …` of the documents against the real commands: it
-// exists, has the flags, and accepts so many words.
+// exists, and has the flags and arguments.
 func TestCommandsInDocuments(t *testing.T) {
 	root := sourcetest.Root(t)
 	checked := 0

@@ -127,15 +127,15 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 
 // memory compares the memory for tasks with what the tasks of all slots may request.
 func (p *examination) memory(context.Context) finding {
-	total, most, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
+	total, perTask, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
 		return finding{"memory", good, "not limited", ""}
 	}
 	f := finding{
 		"memory", good,
-		fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/most, most, slots), "",
+		fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/perTask, perTask, slots), "",
 	}
-	if total/most < slots {
+	if total/perTask < slots {
 		f.Status, f.Fix = warning, "tasks will wait for memory: execution.memory_mb_total, "+
 			"guardrails.max_memory_mb or worker.slots"
 	}

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// doctor warns of every setting of the kernel by which gVisor has no huge pages.
+// TestDoctorHugePages checks that doctor warns of every kernel setting without huge pages for gVisor.
 func TestDoctorHugePages(t *testing.T) {
 	for _, c := range []struct{ sandboxType, state, status, fix string }{
 		{"microsandbox", "deny", good, ""},

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// doctor says what is encrypted, and warns of secrets that others can read.
+// TestDoctorEncryption checks that doctor reports what is encrypted, and warns of secrets that others can read.
 func TestDoctorEncryption(t *testing.T) {
 	file := func(name string, mode os.FileMode) string {
 		path := filepath.Join(t.TempDir(), name)

@@ -13,11 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// embedderKey is what startEmbedder's endpoint wants to be shown, and repeats in its errors as real ones do.
+// embedderKey is the key that startEmbedder's endpoint expects, and repeats in its errors, as real ones do.
 const embedderKey = "sk-embedder-of-the-test"
 
-// startEmbedder serves the protocol of embeddings, on the wire that a real model uses, and writes the settings for
-// it. Its texts are appended to the file embedded, one a line. With a file mode it is down, or hangs.
+// startEmbedder serves embeddings in the protocol of a real model, and writes the settings for it. It appends the
+// texts to the file embedded, one per line. The file mode makes it fail or hang.
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex
@@ -62,10 +62,10 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 
 const embedderNumbers = 64
 
-// bagOfWords is a vector of which words a text has. A parasol is weather.
+// bagOfWords returns a vector of the words of a text. A parasol counts as weather.
 func bagOfWords(text string) []float64 {
 	vector := make([]float64, embedderNumbers)
-	vector[0] = 0.1 // no text is nothing
+	vector[0] = 0.1 // never the zero vector
 	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
 		if word == "parasol" {
 			word = "weather"

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/process"
 )
 
-// farWorker is a worker on a host of its own, as cmd/worker is one, until SIGINT.
+// farWorker is a worker as on another host, like cmd/worker, until SIGINT.
 func farWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the commands as a user does, each script in a directory and a home of its own.
+// TestScripts runs the commands as a user does, each script in its own working and home directory.
 // Beside testscript's own commands there are:
 //
 //	code N program args...    run a program and check its exit code
@@ -51,9 +51,9 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("XDG_DATA_HOME", e.WorkDir) // short: sockets lie below
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
-			// Boxes that nobody uses are most of what a script would cost.
+			// Unused boxes would take most of a script's time.
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
-			// Else each program waits a second before it ends.
+			// Otherwise each program waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
@@ -113,7 +113,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	f.cmd = cmd
 	ts.Defer(func() {
-		if f.cmd != nil { // killed outright it would leave the disks of its boxes mounted
+		if f.cmd != nil { // SIGKILL would leave the disks of its boxes mounted
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			defer time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 			_ = cmd.Wait()

@@ -19,8 +19,8 @@ import (
 //
 //	mcp stdio|http|sse|compact TOOL|list ARGUMENTS    call a tool as an MCP client does
 //
-// It prints the structure of the answer, the text, and the links, a line each. With list it prints the
-// names of the tools.
+// It prints the structured result, the text and the links, a line each. With list it prints the names of the
+// tools.
 func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -82,7 +82,7 @@ func transport(ts *testscript.TestScript, kind string) mcp.Transport {
 	}
 }
 
-// bearer is a transport that sends a token.
+// bearer is a transport that adds a token.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {

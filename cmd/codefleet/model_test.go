@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// startModel serves what the protocol of chat completions needs, on the wire that a real model uses.
-// The requests are appended to the file prompts; after the last answer it is overloaded.
+// startModel serves chat completions in the protocol of a real model. It appends the requests to the file
+// prompts; after the last answer it reports overload.
 func startModel(ts *testscript.TestScript, _ bool, files []string) {
 	var answers []string
 	for _, f := range files {

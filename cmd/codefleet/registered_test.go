@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// crmProcess is a program of a tenant's that serves tools, until SIGINT. Its argument is the server.
+// crmProcess is a tenant's program that serves tools until SIGINT. Its argument is the server's name.
 func crmProcess() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -36,7 +36,7 @@ type note struct {
 	Text string `json:"text"`
 }
 
-// addNote changes something: each call adds a line, and its answer is how many bytes there are.
+// addNote has an effect: each call adds a line, and returns the size of the file.
 func addNote(_ context.Context, n note) (int64, error) {
 	f, err := os.OpenFile("notes", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

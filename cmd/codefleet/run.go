@@ -223,15 +223,15 @@ func (r *run) explainWait(ctx context.Context, pool string) {
 	fleet, err := r.client.Fleet(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil || r.begun || takes(fleet.Workers, pool) {
+	if err != nil || r.begun || serves(fleet.Workers, pool) {
 		return
 	}
 	r.line.clear()
 	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker serves the pool %q (codefleet workers)\n", pool)
 }
 
-// takes reports whether one of the workers serves a pool.
-func takes(workers []client.Worker, pool string) bool {
+// serves reports whether one of the workers serves a pool.
+func serves(workers []client.Worker, pool string) bool {
 	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 

@@ -38,8 +38,9 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var said lastWords
-			upstreams, err := tooling.Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: said.hear})
+			var last lastLines
+			upstreams, err := tooling.Upstreams(c,
+				mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: last.record})
 			if err != nil {
 				return err
 			}
@@ -51,7 +52,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			var errs []error
 			for _, name := range names {
 				if err := a.generate(ctx, upstreams, dir, name); err != nil {
-					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, said.of(name)))
+					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, last.of(name)))
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
@@ -65,13 +66,13 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 	}
 }
 
-// lastWords keeps the last line that each server wrote to standard error, which often says why it fails.
-type lastWords struct {
+// lastLines keeps the last lines that each server wrote to standard error, which often say why it fails.
+type lastLines struct {
 	mu    sync.Mutex
 	lines map[string][]string
 }
 
-func (w *lastWords) hear(server, line string) {
+func (w *lastLines) record(server, line string) {
 	const kept = 5
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +83,7 @@ func (w *lastWords) hear(server, line string) {
 	w.lines[server] = all[max(0, len(all)-kept):]
 }
 
-func (w *lastWords) of(server string) string {
+func (w *lastLines) of(server string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder

@@ -123,7 +123,7 @@ func (a *app) loadFleet() (*config.Config, error) {
 		}
 		path = filepath.Join(c.Data, config.FleetFileName)
 		if _, err := os.Stat(path); err != nil {
-			return c, nil //nolint:nilerr // there is none
+			return c, nil //nolint:nilerr // there is no fleet.json
 		}
 	}
 	f, err := config.ReadFleetFile(path)

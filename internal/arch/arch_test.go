@@ -233,7 +233,7 @@ var base = []string{
 	"internal/metrics",
 }
 
-// testOnly may be imported by tests of anybody, and by no program.
+// testOnly may be imported by all tests, and by no program.
 var testOnly = []string{
 	"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest",
 	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
@@ -350,7 +350,7 @@ func home(pkg, imported string) string {
 	for m, allowed := range homes {
 		if under(imported, m) && !slices.Contains(allowed, pkg) {
 			if len(allowed) == 0 {
-				return "nobody may"
+				return "no package may"
 			}
 			return "only " + strings.Join(allowed, ", ") + " may"
 		}

@@ -28,7 +28,7 @@ type Options struct {
 	// Settings returns the user's settings, for a fleet whose data is in the given directory. It is
 	// called for each fleet, which then changes them.
 	Settings func(data string) (*config.Config, error)
-	Program  string   // path of codefleet, for fleets that are processes of their own
+	Program  string   // path of codefleet, for fleets in separate processes
 	Args     []string // of `codefleet up`, beside its addresses and its data
 	Version  string   // of codefleet, for builds that do not know their commit
 
@@ -137,7 +137,7 @@ type Series struct {
 	Measure    func(context.Context) (Sample, error) // once
 }
 
-// A Sample is one measurement. Its parts are added up by name, as series of their own.
+// A Sample is one measurement. Its parts are series, too, by their names.
 type Sample struct {
 	Value float64
 	Parts map[string]float64

@@ -105,11 +105,11 @@ func TestUnknownScenario(t *testing.T) {
 
 func TestSideBySide(t *testing.T) {
 	b := &Bench{Options: Options{Progress: func(string) {}}, Report: newReport("x", "")}
-	var taken []string
+	var order []string
 	count := func(name string) Series {
 		n := 0.0
 		return Series{name, "ms", func(context.Context) (Sample, error) {
-			taken = append(taken, name)
+			order = append(order, name)
 			n++
 			return Sample{n, map[string]float64{"half": n / 2}}, nil
 		}}
@@ -117,8 +117,8 @@ func TestSideBySide(t *testing.T) {
 	if err := b.SideBySide(t.Context(), Plan{Samples: 3, InRow: 2}, count("a"), count("b")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(taken, ""), "aabb"+"aabb"+"ab"; got != want {
-		t.Errorf("taken in the order %s, want %s", got, want)
+	if got, want := strings.Join(order, ""), "aabb"+"aabb"+"ab"; got != want {
+		t.Errorf("measured in the order %s, want %s", got, want)
 	}
 	want := map[string][]float64{
 		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two do not count

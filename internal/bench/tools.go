@@ -52,7 +52,7 @@ print(42)
 `
 )
 
-// brokered measures tool calls of programs beside the same calls by a plain MCP client.
+// brokered measures tool calls of programs beside the same calls by a bare MCP client.
 func (b *Bench) brokered(ctx context.Context) (err error) {
 	url, stopServer, err := slowServer(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // foreign are the codes of other systems, by the file that knows them.
 var foreign = map[string][]string{
-	"examples/plugin/main.go":       {"import_refused"}, // plugins have codes of their own
+	"examples/plugin/main.go":       {"import_refused"}, // plugins define their codes
 	"internal/codegen/openai.go":    {"content_filter", "context_length_exceeded", "insufficient_quota"},
 	"internal/tools/broker/span.go": {"cut"}, // the value of a span's attribute: the program ended first
 }

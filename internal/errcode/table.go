@@ -267,7 +267,7 @@ var refusals = []Error{
 	},
 	{
 		Code: Refused, Task: blocked,
-		Meaning: "A plugin refused the task, its program or its result. Plugins may use codes of their own.",
+		Meaning: "A plugin refused the task, its program or its result. Plugins may use other codes.",
 		Action:  "Read the message and the hint, which are the plugin's.",
 	},
 	{

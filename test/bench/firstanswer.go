@@ -124,9 +124,9 @@ func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 		}
 	}
 	b.Summarise()
-	most := fmt.Sprintf("burst %02d · ", bursts[len(bursts)-1])
+	largest := fmt.Sprintf("burst %02d · ", bursts[len(bursts)-1])
 	b.AtMost("F2", "p99 of the largest burst: codefleet ÷ runsc do",
-		b.Yardsticks[most+"codefleet"].P99/b.Yardsticks[most+"runsc do"].P99, 1, "×")
+		b.Yardsticks[largest+"codefleet"].P99/b.Yardsticks[largest+"runsc do"].P99, 1, "×")
 	return nil
 }
 

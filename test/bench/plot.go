@@ -74,7 +74,7 @@ func (p plot) write(w io.Writer) error {
 	for v := low; v <= high*1.001; v *= 10 {
 		view.Ys = append(view.Ys, mark{number(y(v)), fmt.Sprintf("%g", v)})
 	}
-	taken := map[int]bool{}
+	used := map[int]bool{}
 	for i, l := range p.Lines {
 		var points, back []string
 		for j, v := range l.Points {
@@ -82,10 +82,10 @@ func (p plot) write(w io.Writer) error {
 			back = append([]string{number(x(j)) + "," + number(y(l.High[j]))}, back...)
 		}
 		row := int(y(l.Points[len(l.Points)-1])) / 16
-		for taken[row] {
+		for used[row] {
 			row++
 		}
-		taken[row] = true
+		used[row] = true
 		view.Drawn = append(view.Drawn, drawn{
 			l.Name, plotColours[i%len(plotColours)], strings.Join(points, " "), strings.Join(append(points, back...),
 				" "), number(float64(row*16 + 8)),

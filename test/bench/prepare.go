@@ -109,7 +109,7 @@ func (b *run) context(six *tools.Listing) error {
 	}
 	full := codegen.Tokens(string(list))
 	prepare := preparer(six)
-	table := bench.Table{Title: fmt.Sprintf("Shown to the model, in tokens (tools/list of the six servers: %d "+
+	table := bench.Table{Title: fmt.Sprintf("In the prompt, in tokens (tools/list of the six servers: %d "+
 		"tools, %d tokens)", len(six.Tools), full), Columns: []string{
 		"task", "tools", "of tools", "share %", "whole prompt",
 	}}
@@ -118,21 +118,21 @@ func (b *run) context(six *tools.Listing) error {
 		if err != nil {
 			return err
 		}
-		shown, whole, err := promptTokens(request)
+		prompted, whole, err := promptTokens(request)
 		if err != nil {
 			return err
 		}
-		share := 100 * float64(shown) / float64(full)
+		share := 100 * float64(prompted) / float64(full)
 		b.Add("context of tools", "%", share)
 		b.Add("context, whole prompt", "%", 100*float64(whole)/float64(full))
 		table.Rows = append(table.Rows, []string{
-			task, strconv.Itoa(len(request.Tools)), strconv.Itoa(shown), fmt.Sprintf("%.2f", share),
+			task, strconv.Itoa(len(request.Tools)), strconv.Itoa(prompted), fmt.Sprintf("%.2f", share),
 			strconv.Itoa(whole),
 		})
 	}
 	b.Summarise()
 	b.Tables = append(b.Tables, table)
-	b.AtMost("context", "tokens of tools shown to the model ÷ those of tools/list, median",
+	b.AtMost("context", "tokens of the tools in the prompt ÷ those of tools/list, median",
 		b.Median("context of tools"), 2, "%")
 	b.AtMost("context prompt", "the same for the whole prompt: rules, tools and task",
 		b.Median("context, whole prompt"), 4, "%")

@@ -93,12 +93,12 @@ func (b *run) prompted() error {
 		return err
 	}
 	table := bench.Table{
-		Title:   "Shown to a program's writer: percent of the tools that the question needs, and how many tools",
+		Title:   "In the prompt: percent of the tools that the question needs, and how many tools",
 		Columns: []string{"data set", "of the needed", "tools"},
 	}
 	for _, set := range sets {
 		prepare := preparer(catalogueOf(set))
-		share, shown := 0.0, 0.0
+		share, prompted := 0.0, 0.0
 		for _, q := range set.Queries {
 			request, err := prepare(q.Text)
 			if err != nil {
@@ -108,11 +108,11 @@ func (b *run) prompted() error {
 			for _, t := range request.Tools {
 				ids = append(ids, t.Server+"/"+t.Name)
 			}
-			share, shown = share+q.Share(ids), shown+float64(len(ids))
+			share, prompted = share+q.Share(ids), prompted+float64(len(ids))
 		}
 		n := float64(max(1, len(set.Queries)))
 		table.Rows = append(table.Rows, []string{
-			set.Name, fmt.Sprintf("%.1f", 100*share/n), fmt.Sprintf("%.1f", shown/n),
+			set.Name, fmt.Sprintf("%.1f", 100*share/n), fmt.Sprintf("%.1f", prompted/n),
 		})
 	}
 	b.Tables = append(b.Tables, table)
