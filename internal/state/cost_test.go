@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/state"
@@ -14,7 +13,7 @@ import (
 // a full manifest once in a while.
 func TestOneFileUpload(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	const files, commits, most = 2500, 40, 64 << 10
 	for i := range files {
@@ -29,7 +28,7 @@ func TestOneFileUpload(t *testing.T) {
 		w.Commit(fmt.Sprint("task-", i))
 		sizes := map[string]int{}
 		for _, call := range bucket.Calls() {
-			sizes[call.Op+" "+kindOf(call.Key)] += call.Size
+			sizes[call.Op+" "+statetest.KindOf(call.Key)] += call.Size
 		}
 		if len(sizes) != 3 || sizes["put p"] == 0 || sizes["put p"] > 200 || sizes["put m"] == 0 || sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
 			t.Fatalf("commit %d wrote %v, want a pack of one small blob, a manifest and HEAD", i, sizes)
@@ -50,14 +49,4 @@ func TestOneFileUpload(t *testing.T) {
 	if got := fresh.Files()["d07/f00007"]; got != fmt.Sprint("version ", commits-1) {
 		t.Errorf("the file is %q", got)
 	}
-}
-
-// kindOf is p, m, gc or HEAD.
-func kindOf(key string) string {
-	for _, kind := range []string{"p", "m", "gc"} {
-		if strings.Contains(key, "/"+kind+"/") {
-			return kind
-		}
-	}
-	return "HEAD"
 }

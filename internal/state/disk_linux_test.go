@@ -19,7 +19,7 @@ func TestDiskFull(t *testing.T) {
 		t.Skip("needs a small file system of its own")
 	}
 	bucket := mem.New()
-	a := newWorker(t, bucket)
+	a := statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	for i := range 8 {
 		a.Write(strconv.Itoa(i), statetest.Random(byte(i), 1<<20))
@@ -43,7 +43,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := s.Checkout(t.Context(), tree, nil); !errors.Is(err, state.ErrDiskFull) {
 		t.Errorf("Checkout() onto a full disk = %v, want %v", err, state.ErrDiskFull)
 	}
-	b := newWorker(t, bucket)
+	b := statetest.OpenWorker(t, bucket)
 	b.Checkout()
 	for i := range 7 {
 		b.Remove(strconv.Itoa(i))

@@ -38,7 +38,7 @@ func remove(path string) state.Edit { return state.Edit{Path: path} }
 
 func TestEdit(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	s := state.New(bucket, state.Options{})
 	large := statetest.Random(9, 9<<20)
 	newest := state.EditOptions{Base: state.Newest, Message: "push"}
@@ -100,7 +100,7 @@ func TestEdit(t *testing.T) {
 
 func TestEditMerges(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	s := state.New(bucket, state.Options{})
 	do := func(base int64, list ...state.Edit) (state.Commit, error) {
 		return s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(list...))

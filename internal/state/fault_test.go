@@ -17,36 +17,18 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-var ref = state.Ref{Tenant: "acme", Workspace: "main"}
-
-func newWorker(t *testing.T, bucket objects.Objects) *statetest.Worker {
-	t.Helper()
-	return statetest.NewWorker(t, bucket, ref, state.Options{})
-}
-
-// onNth makes the n-th call of an operation on keys with a suffix go wrong.
-func onNth(n int, op, suffix string, f mem.Fault) func(mem.Call) mem.Fault {
-	var seen atomic.Int64
-	return func(c mem.Call) mem.Fault {
-		if c.Op == op && strings.HasSuffix(c.Key, suffix) && seen.Add(1) == int64(n) {
-			return f
-		}
-		return mem.OK
-	}
-}
-
 func TestCommitSurvivesFaults(t *testing.T) {
 	for name, fault := range map[string]func(mem.Call) mem.Fault{
-		"swap not applied":          onNth(1, "swap", "HEAD", mem.NotApplied),
-		"answer of swap lost":       onNth(1, "swap", "HEAD", mem.LostAnswer),
-		"answer of pack put lost":   onNth(1, "put", "", mem.LostAnswer),
-		"manifest put not applied":  onNth(2, "put", "", mem.NotApplied),
-		"every third call, swap in": everyThird(),
+		"swap not applied":          statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
+		"answer of swap lost":       statetest.OnNth(1, "swap", "HEAD", mem.LostAnswer),
+		"answer of pack put lost":   statetest.OnNth(1, "put", "", mem.LostAnswer),
+		"manifest put not applied":  statetest.OnNth(2, "put", "", mem.NotApplied),
+		"every third call, swap in": statetest.EveryThird(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bucket := mem.New()
-				w := newWorker(t, bucket)
+				w := statetest.OpenWorker(t, bucket)
 				w.Checkout()
 				w.Write("a", "1")
 				bucket.SetFault(fault)
@@ -55,7 +37,7 @@ func TestCommitSurvivesFaults(t *testing.T) {
 				if c.Generation != 1 || c.Already {
 					t.Errorf("Commit() = %+v, want generation 1", c)
 				}
-				if v := newWorker(t, bucket).Checkout(); v.Generation != 1 || v.Commit != c.ID {
+				if v := statetest.OpenWorker(t, bucket).Checkout(); v.Generation != 1 || v.Commit != c.ID {
 					t.Errorf("Checkout() = %+v, want commit %s at generation 1", v, c.ID)
 				}
 				if err := bucket.Violations(); err != nil {
@@ -121,21 +103,11 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 	}
 }
 
-func everyThird() func(mem.Call) mem.Fault {
-	var n atomic.Int64
-	return func(c mem.Call) mem.Fault {
-		if n.Add(1)%3 == 0 {
-			return mem.LostAnswer
-		}
-		return mem.OK
-	}
-}
-
 // A commit whose answer was lost, and on which somebody else has built before
 // the committer looks, is the committer's all the same.
 func TestLostAnswerBuiltUpon(t *testing.T) {
 	bucket := mem.New()
-	a, b := newWorker(t, bucket), newWorker(t, bucket)
+	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	a.Write("a", "1")
 	swapped := false
@@ -164,7 +136,7 @@ func TestLostAnswerBuiltUpon(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Write("a", "1")
 	w.Commit("task-1")
@@ -196,7 +168,7 @@ func TestRequests(t *testing.T) {
 func TestUnavailableStoreIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := newWorker(t, bucket)
+		w := statetest.OpenWorker(t, bucket)
 		w.Checkout()
 		w.Write("a", "1")
 		want := w.Files()
@@ -219,14 +191,14 @@ func TestUnavailableStoreIsAnError(t *testing.T) {
 
 func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 	bucket := mem.New()
-	a := newWorker(t, bucket)
+	a := statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	for _, name := range []string{"a", "b", "dir/c"} {
 		a.Write(name, statetest.Random(name[0], 3<<20)) // packs of their own
 	}
 	a.Commit("task-1")
 	for n := 1; n <= 5; n++ {
-		b := newWorker(t, bucket)
+		b := statetest.OpenWorker(t, bucket)
 		b.Write("dir", "garbage")
 		var calls atomic.Int64 // packs are fetched several at a time
 		bucket.SetFault(func(mem.Call) mem.Fault {
@@ -249,11 +221,11 @@ func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 func TestDamagedObjects(t *testing.T) {
 	for _, kind := range []string{"/p/", "/m/", "/HEAD"} {
 		bucket := mem.New()
-		a := newWorker(t, bucket)
+		a := statetest.OpenWorker(t, bucket)
 		a.Checkout()
 		a.Write("a", statetest.Random(1, 5000))
 		a.Commit("task-1")
-		b := newWorker(t, bucket)
+		b := statetest.OpenWorker(t, bucket)
 		b.Write("mine", "1")
 		bucket.SetFault(func(c mem.Call) mem.Fault {
 			if strings.Contains(c.Key, kind) {

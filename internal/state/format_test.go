@@ -53,7 +53,7 @@ func TestFirstFormat(t *testing.T) {
 	for i := 14; i <= 20; i++ {
 		want[fmt.Sprintf("dir/f%02d", (i-1)%7)] = fmt.Sprint("generation ", i)
 	}
-	for name, opts := range map[string]state.Options{"as it is": {}, "eager to move": {Compaction: eager}, "encrypted": encrypted} {
+	for name, opts := range map[string]state.Options{"as it is": {}, "eager to move": {Compaction: statetest.Eager}, "encrypted": statetest.Encrypted} {
 		t.Run(name, func(t *testing.T) {
 			bucket := recorded(t)
 			store := state.New(bucket, opts)

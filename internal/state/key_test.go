@@ -27,8 +27,6 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-var encrypted = state.Options{Secrets: statetest.Secrets("the secret of the tests")}
-
 const marker = "MARKERinTheClear"
 
 // lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large, names, links,
@@ -79,7 +77,7 @@ func readable(t *testing.T, bucket *mem.Objects) []string {
 	id := sha256.Sum256([]byte(marker + "19"))
 	needles := [][]byte{[]byte(marker), []byte(strings.ToLower(marker)), id[:], []byte(hex.EncodeToString(id[:]))}
 	var found []string
-	for _, key := range keys(t, bucket) {
+	for _, key := range statetest.Keys(t, bucket) {
 		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +100,7 @@ func readable(t *testing.T, bucket *mem.Objects) []string {
 // Without one it does, in packs, manifests, HEAD and pins: the test can see it.
 func TestNothingReadable(t *testing.T) {
 	bucket := mem.New()
-	lockedHistory(t, bucket, encrypted)
+	lockedHistory(t, bucket, statetest.Encrypted)
 	if found := readable(t, bucket); len(found) > 0 {
 		t.Errorf("readable in the bucket: %v", found)
 	}
@@ -127,8 +125,8 @@ func TestNothingReadable(t *testing.T) {
 func TestEncryptedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := lockedHistory(t, bucket, encrypted)
-		store := state.New(bucket, encrypted)
+		w := lockedHistory(t, bucket, statetest.Encrypted)
+		store := state.New(bucket, statetest.Encrypted)
 		log, err := history.Log(t.Context(), store.Repo(), ref, 0)
 		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
 			t.Fatalf("Log() = %d commits, %v", len(log), err)
@@ -159,16 +157,16 @@ func TestEncryptedWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 4 {
-			advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, encrypted).Repo(), "acme", strict); err != nil {
+			statetest.Advance(t, 25*time.Hour)
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), "acme", statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
-		fresh := statetest.NewWorker(t, bucket, ref, encrypted)
+		fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		fresh.Checkout()
 		if got := fresh.Files()["dir-"+marker+"/file-"+marker]; got != marker+"3" {
 			t.Errorf("the restored file is %q", got)
@@ -184,7 +182,7 @@ func TestEncryptedWhole(t *testing.T) {
 // TestWithoutTheKey: whoever has no key, or another one, is told which setting is missing, and changes nothing.
 func TestWithoutTheKey(t *testing.T) {
 	bucket := mem.New()
-	lockedHistory(t, bucket, encrypted)
+	lockedHistory(t, bucket, statetest.Encrypted)
 	for name, secrets := range map[string]func(string) state.Secrets{"none": nil, "another": statetest.Secrets("another secret")} {
 		store := state.New(bucket, state.Options{Secrets: secrets})
 		tree, err := store.Tree(t.TempDir(), ref)
@@ -215,7 +213,7 @@ func TestWithoutTheKey(t *testing.T) {
 				return err
 			},
 			"collect": func() error {
-				_, err := maintenance.CollectGarbage(t.Context(), store.Repo(), "acme", strict)
+				_, err := maintenance.CollectGarbage(t.Context(), store.Repo(), "acme", statetest.Strict)
 				return err
 			},
 			"applied": func() error { _, err := store.Applied(t.Context(), ref, "x", time.Time{}); return err },
@@ -236,8 +234,8 @@ func TestWithoutTheKey(t *testing.T) {
 // TestKeysOfTenantsDiffer: one secret gives each tenant a key of its own.
 func TestKeysOfTenantsDiffer(t *testing.T) {
 	bucket := mem.New()
-	w := lockedHistory(t, bucket, encrypted)
-	for _, key := range keys(t, bucket) { // all of acme's as another tenant's
+	w := lockedHistory(t, bucket, statetest.Encrypted)
+	for _, key := range statetest.Keys(t, bucket) { // all of acme's as another tenant's
 		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +257,7 @@ func TestKeysOfTenantsDiffer(t *testing.T) {
 // TestFlippedBytes: whatever byte of an encrypted object is another one, it is found.
 func TestFlippedBytes(t *testing.T) {
 	bucket := mem.New()
-	w := statetest.NewWorker(t, bucket, ref, encrypted)
+	w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 	w.Checkout()
 	w.Write("a", statetest.Random(1, 300))
 	w.Write("b", strings.Repeat("b", 300))
@@ -267,21 +265,21 @@ func TestFlippedBytes(t *testing.T) {
 	if err := history.Pin(t.Context(), w.Store.Repo(), ref, "one", 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range keys(t, bucket) {
+	for _, key := range statetest.Keys(t, bucket) {
 		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range obj.Data {
-			bucket.Damage(key, flipped(i))
-			report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
+			bucket.Damage(key, statetest.Flipped(i))
+			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
 			if err == nil && len(report.Problems) == 0 {
 				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
 			}
-			bucket.Damage(key, flipped(i))
+			bucket.Damage(key, statetest.Flipped(i))
 		}
 	}
-	if report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
 	}
 }
@@ -307,8 +305,8 @@ func TestRotation(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 9 {
-				advance(t, 25*time.Hour)
-				if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, opts).Repo(), "acme", strict); err != nil {
+				statetest.Advance(t, 25*time.Hour)
+				if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, opts).Repo(), "acme", statetest.Strict); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -330,18 +328,18 @@ func TestRotation(t *testing.T) {
 // TestRepairEncrypted: content is found by the indexes of encrypted packs, too.
 func TestRepairEncrypted(t *testing.T) {
 	bucket := mem.New()
-	w := statetest.NewWorker(t, bucket, ref, encrypted)
+	w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 	for i := range 3 {
 		w.Checkout()
 		w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
 		w.Commit(fmt.Sprint("task-", i))
 	}
-	for _, key := range keys(t, bucket) {
+	for _, key := range statetest.Keys(t, bucket) {
 		if strings.Contains(key, "/m/000000000002-") || strings.HasSuffix(key, "main/HEAD") {
-			bucket.Damage(key, gone)
+			bucket.Damage(key, statetest.Gone)
 		}
 	}
-	out, err := maintenance.Repair(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.RepairOptions{ReadData: true})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.RepairOptions{ReadData: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +347,7 @@ func TestRepairEncrypted(t *testing.T) {
 	if want := []string{"recovered/" + hex.EncodeToString(id[:8])}; cmp.Diff(want, out.Recovered) != "" {
 		t.Errorf("Repair() = %+v, want recovered %v", out, want)
 	}
-	fresh := statetest.NewWorker(t, bucket, ref, encrypted)
+	fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 	fresh.Checkout()
 	fresh.Want(map[string]string{"f0": statetest.Random(0, 2000), "f2": statetest.Random(2, 2000), "recovered": "dir", out.Recovered[0]: statetest.Random(1, 2000)})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,53 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/mirror"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 )
+
+// TestModelMirror: the mirror is made in random interleavings with commits, breaks off at random requests and
+// goes on, while versions are collected. When it says that it is at a generation, it is.
+func TestModelMirror(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := t.TempDir()
+		bubble(t, func() {
+			m := newModel(rt, dir)
+			target := mem.New()
+			defer func() {
+				if err := target.Violations(); err != nil {
+					rt.Error(err)
+				}
+			}()
+			update := func(rt *rapid.T) {
+				store := mirror.Follow(state.New(m.bucket, state.Options{}).Repo(), target, mirror.Options{})
+				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
+					var calls atomic.Int64
+					target.SetFault(func(mem.Call) mem.Fault {
+						if calls.Add(1) >= int64(n) {
+							return mem.Broken
+						}
+						return mem.OK
+					})
+				}
+				failed := mirrorOnce(store)
+				target.SetFault(nil)
+				if failed {
+					return
+				}
+				if diff := cmp.Diff(m.files, statetest.MirroredFiles(rt, target)); diff != "" {
+					rt.Fatalf("the mirror (-want +got):\n%s", diff)
+				}
+			}
+			m.run(rt, map[string]func(*rapid.T){"mirror": update, "mirror ": update, "collect": m.collect, "delete": m.delete})
+		})
+	})
+}
+
+// mirrorOnce is called in a bubble, where the test's context is not known.
+func mirrorOnce(store *mirror.Mirror) (failed bool) {
+	_, err := store.Update(context.Background(), ref)
+	return err != nil
+}
 
 // TestModel runs tasks on several workers in random interleavings, with lost
 // answers, merges, moves of content and crashes at random requests, against a map. Always true: a new
@@ -128,7 +175,7 @@ func (m *model) collect(rt *rapid.T) {
 		if rapid.IntRange(0, 3).Draw(rt, "crash") == 3 {
 			w.calls.left = rapid.IntRange(1, 12).Draw(rt, "after")
 		}
-		out, err := maintenance.CollectGarbage(context.Background(), w.store.Repo(), ref.Tenant, forgetful)
+		out, err := maintenance.CollectGarbage(context.Background(), w.store.Repo(), ref.Tenant, statetest.Forgetful)
 		w.calls.left = -1
 		m.removed += out.Removed
 		m.forgotten += len(out.Purged)
@@ -199,9 +246,6 @@ type modelWorker struct {
 	try   int
 }
 
-// eager moves content at every opportunity.
-var eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
-
 var modelPaths = []string{"a", "b", "d/x", "d/y", "e/f/z"}
 
 func newModel(rt *rapid.T, dir string) *model {
@@ -231,7 +275,7 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 	}
 	w.calls = &crashing{Objects: m.bucket, left: -1}
 	secrets := m.secrets
-	w.store = state.New(w.calls, state.Options{Compaction: eager, Secrets: func(string) state.Secrets { return secrets }})
+	w.store = state.New(w.calls, state.Options{Compaction: statetest.Eager, Secrets: func(string) state.Secrets { return secrets }})
 	var err error
 	if w.tree, err = w.store.Tree(w.dir, ref); err != nil {
 		rt.Fatal(err)
@@ -338,7 +382,7 @@ func (m *model) commit(rt *rapid.T) {
 		w.calls.lost = rapid.Bool().Draw(rt, "lost")
 	}
 	if n := rapid.IntRange(0, 6).Draw(rt, "fault"); n > 0 && w.calls.left < 0 {
-		m.bucket.SetFault(onNth(n, "swap", "HEAD", mem.LostAnswer))
+		m.bucket.SetFault(statetest.OnNth(n, "swap", "HEAD", mem.LostAnswer))
 		defer m.bucket.SetFault(nil)
 	}
 	want, conflicts := m.merged(w)

@@ -18,7 +18,7 @@ import (
 // A program leaves links where the next version has directories and files.
 func TestNoEscape(t *testing.T) {
 	bucket := mem.New()
-	a := newWorker(t, bucket)
+	a := statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	a.Write("dir/sub/file", "new")
 	a.Write("file", "new")
@@ -28,7 +28,7 @@ func TestNoEscape(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("victim"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := newWorker(t, bucket)
+	b := statetest.OpenWorker(t, bucket)
 	for link, target := range map[string]string{
 		"dir": outside, "file": filepath.Join(outside, "file"), ignore.FileName: filepath.Join(outside, "file"),
 	} {
@@ -56,7 +56,7 @@ func TestNoEscape(t *testing.T) {
 // Hard links into a tree, and between its files, are never written through.
 func TestHardLinks(t *testing.T) {
 	bucket := mem.New()
-	a, b := newWorker(t, bucket), newWorker(t, bucket)
+	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	a.Write("x", "1")
 	if err := os.Link(filepath.Join(a.Dir, "x"), filepath.Join(a.Dir, "y")); err != nil {
@@ -73,7 +73,7 @@ func TestHardLinks(t *testing.T) {
 
 func TestOddFiles(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Write("file", "1")
 	if err := syscall.Mkfifo(filepath.Join(w.Dir, "pipe"), 0o644); err != nil {
@@ -86,7 +86,7 @@ func TestOddFiles(t *testing.T) {
 	if got := strings.Join(c.Changed, " "); got != "file" {
 		t.Errorf("Commit() changed %q, want the file only", got)
 	}
-	other := newWorker(t, bucket)
+	other := statetest.OpenWorker(t, bucket)
 	if err := syscall.Mkfifo(filepath.Join(other.Dir, "file"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -100,14 +100,14 @@ func TestOddFiles(t *testing.T) {
 
 func TestIgnoreFile(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Write(ignore.FileName, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
 	for _, path := range []string{"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean", "__pycache__/m.pyc", "node_modules/p/x"} {
 		w.Write(path, "x")
 	}
 	w.Commit("task-1")
-	other := newWorker(t, bucket)
+	other := statetest.OpenWorker(t, bucket)
 	other.Checkout()
 	got := other.Files()
 	for path, want := range map[string]bool{
@@ -125,7 +125,7 @@ func TestOwner(t *testing.T) {
 		t.Skip("only root gives files away")
 	}
 	bucket := mem.New()
-	a := newWorker(t, bucket)
+	a := statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	a.Write("dir/file", "1")
 	if err := os.Symlink("file", filepath.Join(a.Dir, "link")); err != nil {
@@ -152,7 +152,7 @@ func TestOwner(t *testing.T) {
 // The times of a file can be set back by a program; its change time cannot.
 func TestSetBackTimes(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Write("file", "old")
 	w.Commit("task-1")

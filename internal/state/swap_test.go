@@ -20,17 +20,17 @@ func TestSwappedObjects(t *testing.T) {
 	bucket := mem.New()
 	refs := []state.Ref{ref, {Tenant: ref.Tenant, Workspace: "lab"}}
 	for _, r := range refs {
-		w := statetest.NewWorker(t, bucket, r, encrypted)
+		w := statetest.NewWorker(t, bucket, r, statetest.Encrypted)
 		for i := range 3 {
 			w.Checkout()
 			w.Write("f", fmt.Sprint(r.Workspace, i))
 			w.Commit(fmt.Sprint("task-", i))
 		}
-		must(t, history.Pin(t.Context(), w.Store.Repo(), r, "pin", 1))
+		statetest.Must(t, history.Pin(t.Context(), w.Store.Repo(), r, "pin", 1))
 	}
 	damaged := func() bool {
 		for _, r := range refs {
-			report, err := maintenance.Check(t.Context(), state.New(bucket, encrypted).Repo(), r, maintenance.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), r, maintenance.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
 				t.Errorf("Check() = %v: the key is there", err)
 			}
@@ -40,10 +40,10 @@ func TestSwappedObjects(t *testing.T) {
 		}
 		return false
 	}
-	all := keys(t, bucket)
+	all := statetest.Keys(t, bucket)
 	content := func(key string) []byte {
 		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
-		must(t, err)
+		statetest.Must(t, err)
 		return bytes.Clone(obj.Data)
 	}
 	put := func(key string, data []byte) { bucket.Damage(key, func([]byte) []byte { return data }) }

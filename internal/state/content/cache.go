@@ -16,19 +16,18 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// diskCache keeps immutable objects (packs and manifests) on the worker's disk, named by
-// the SHA-256 of their bytes, the least recently used ones leaving first.
-// They are there as they travel, compressed and many files in one, so nothing of a tree could be a clone
-// (reflink) or a link of them: each file of a tree is written anew.
-// It serves all trees of a worker and belongs to one process. It is only ever
-// a shortcut: readers verify, nothing is synced, and every failure is a miss.
+// diskCache keeps immutable objects (packs and manifests) on the worker's disk, named by the SHA-256 of their bytes. It
+// evicts the least recently used ones. Objects are cached as they are stored, compressed and many files in one, so
+// files of a tree cannot be clones (reflinks) or hard links of them.
+//
+// It serves all trees of one process. Readers verify what they read, nothing is synced, and every failure is a miss.
 type diskCache struct {
 	dir string // empty: no cache
 	max int64  // bytes
 
 	mu    sync.Mutex
 	size  int64
-	rest  time.Time  // until then nothing is put: the disk was full
+	pause time.Time  // nothing is cached until then: the disk was full
 	order *list.List // of *cached, most recently used first
 	items map[objects.Digest]*list.Element
 }
@@ -40,10 +39,10 @@ type cachedObject struct {
 
 const (
 	defaultCacheBytes = 2 << 30
-	restAfterFull     = time.Minute
+	pauseAfterFull    = time.Minute
 )
 
-// openCache takes over what an earlier process left in dir.
+// openCache returns the cache in dir, with what an earlier process left there.
 func openCache(dir string, limit int64) *diskCache {
 	c := &diskCache{dir: dir, max: limit, order: list.New(), items: map[objects.Digest]*list.Element{}}
 	if c.max <= 0 {
@@ -64,8 +63,8 @@ func openCache(dir string, limit int64) *diskCache {
 		var f found
 		info, err := d.Info()
 		if err != nil || f.id.UnmarshalText([]byte(d.Name())) != nil {
-			os.Remove(path) //nolint:gosec // left by a crash; nobody else writes in this directory
-			return nil      //nolint:nilerr // not a blob
+			os.Remove(path) //nolint:gosec // left by a crash; no other program writes here
+			return nil      //nolint:nilerr // not an object
 		}
 		f.size, f.used = info.Size(), info.ModTime()
 		all = append(all, f)
@@ -75,7 +74,7 @@ func openCache(dir string, limit int64) *diskCache {
 	for _, f := range all {
 		c.insert(f.cachedObject)
 	}
-	c.trim(c.bound())
+	c.trim(c.limit())
 	return c
 }
 
@@ -84,7 +83,7 @@ func (c *diskCache) path(id objects.Digest) string {
 	return filepath.Join(c.dir, hex[:2], hex)
 }
 
-// open returns the object's file, or nil.
+// open returns the file of an object, or nil.
 func (c *diskCache) open(id objects.Digest) *os.File {
 	c.mu.Lock()
 	item, ok := c.items[id]
@@ -103,7 +102,7 @@ func (c *diskCache) open(id objects.Digest) *os.File {
 	return f
 }
 
-// get returns the whole object, or nil.
+// get returns the bytes of an object, or nil.
 func (c *diskCache) get(id objects.Digest) []byte {
 	f := c.open(id)
 	if f == nil {
@@ -122,23 +121,23 @@ func (c *diskCache) get(id objects.Digest) []byte {
 	return data
 }
 
-// put keeps a copy of data.
+// put caches data.
 func (c *diskCache) put(id objects.Digest, data []byte) {
-	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.resting() {
+	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.paused() {
 		return
 	}
 	if err := c.write(id, data); err != nil {
 		if isDiskFull(err) {
-			c.yield()
+			c.clear()
 		}
 		return
 	}
 	c.insert(cachedObject{id, int64(len(data))})
-	c.trim(c.bound())
+	c.trim(c.limit())
 }
 
-// bound is how large the cache may be now: it leaves as much of the disk free as it takes.
-func (c *diskCache) bound() int64 {
+// limit returns how large the cache may be: it leaves as much of the disk free as it uses.
+func (c *diskCache) limit() int64 {
 	free, ok := freeBytes(c.dir)
 	if !ok {
 		return c.max
@@ -148,20 +147,20 @@ func (c *diskCache) bound() int64 {
 	return min(c.max, (c.size+free)/2)
 }
 
-// yield gives the whole disk to others for a while, and returns how many bytes it took of it.
-func (c *diskCache) yield() (bytes int64) {
+// clear removes everything and pauses caching. It returns how many bytes the cache had.
+func (c *diskCache) clear() (bytes int64) {
 	c.mu.Lock()
 	bytes = c.size
-	c.rest = time.Now().Add(restAfterFull)
+	c.pause = time.Now().Add(pauseAfterFull)
 	c.mu.Unlock()
 	c.trim(0)
 	return bytes
 }
 
-func (c *diskCache) resting() bool {
+func (c *diskCache) paused() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Now().Before(c.rest)
+	return time.Now().Before(c.pause)
 }
 
 func (c *diskCache) write(id objects.Digest, data []byte) error {
@@ -200,7 +199,7 @@ func (c *diskCache) insert(item cachedObject) {
 	c.size += item.size
 }
 
-// drop forgets an object that is broken or gone.
+// drop removes an object that is damaged or cannot be read.
 func (c *diskCache) drop(id objects.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +225,7 @@ func (c *diskCache) remove(item *list.Element) {
 	os.Remove(c.path(entry.id))
 }
 
-// freeBytes is what may still be written on the disk of dir.
+// freeBytes returns the free bytes of the file system of dir.
 func freeBytes(dir string) (int64, bool) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// AddFile stores a stream of any length, cut into chunks where its content says.
+// AddFile stores a stream of size bytes, cut into content-defined chunks if it is large. It fails if the stream is
+// shorter.
 func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format.Blob, error) {
 	if size <= format.MaxBlob {
 		data := buf[:size]
@@ -27,7 +28,7 @@ func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format
 		return []format.Blob{b}, err
 	}
 	chunker, err := chunkers.NewChunkerBuffer("fastcdc", io.LimitReader(r, size),
-		&chunkers.ChunkerOpts{MinSize: chunkMin, NormalSize: chunkNormal, MaxSize: format.MaxBlob}, buf[:cap(buf)])
+		chunkSizes(), buf[:cap(buf)])
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +57,14 @@ func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format
 	return blobs, nil
 }
 
-// ErrTooLarge is returned by addStream when the stream has more bytes than its limit.
+// ErrTooLarge is returned by AddStream when the stream has more bytes than its limit.
 var ErrTooLarge = errors.New("content exceeds its limit")
 
-// AddStream stores a stream of unknown length, at most limit bytes of it. With errTooLarge it returns how many bytes
-// were read: limit + 1, or the whole length of a stream of one blob.
-func (p *Packer) AddStream(r io.Reader, limit int64, buf, scratch *[]byte) (blobs []format.Blob, size int64, err error) {
+// AddStream stores a stream of unknown length, at most limit bytes of it. With ErrTooLarge, size is how many bytes
+// were read: limit + 1, or the length of the stream if it fits into one blob. buf and scratch are reused.
+func (p *Packer) AddStream(
+	r io.Reader, limit int64, buf, scratch *[]byte,
+) (blobs []format.Blob, size int64, err error) {
 	*buf = slices.Grow((*buf)[:0], format.MaxBlob+1)[:format.MaxBlob+1]
 	*scratch = slices.Grow((*scratch)[:0], format.MaxBlob)
 	n, ended, err := fill(r, *buf)
@@ -105,7 +108,7 @@ func chunkSizes() *chunkers.ChunkerOpts {
 	return &chunkers.ChunkerOpts{MinSize: chunkMin, NormalSize: chunkNormal, MaxSize: format.MaxBlob}
 }
 
-// fill reads until b is full or r ends. A stream that broke is not one that ended.
+// fill reads until b is full or r ends. ended is false if r failed.
 func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
 	for n < len(b) {
 		m, err := r.Read(b[n:])

@@ -1,3 +1,7 @@
+// Package content stores the content of files in packs: immutable objects that hold many blobs.
+//
+// A [Store] reads blobs through a cache on the worker's disk, verifies them, and writes new ones with a [Packer].
+// It knows blobs by their digests and packs, but no versions or workspaces.
 package content
 
 import (
@@ -13,11 +17,12 @@ import (
 
 // Store is the packs of all tenants of one object store. It is safe for concurrent use.
 type Store struct {
-	Bucket  objects.Objects
-	Codec   format.Codec
+	Bucket objects.Objects
+	Codec  format.Codec
+
 	cache   *diskCache
 	secrets func(tenant string) format.Secrets
-	rings   sync.Map  // tenant to *keyring
+	rings   sync.Map  // tenant to *format.Keyring
 	buffers sync.Pool // of *[]byte
 	log     *slog.Logger
 }
@@ -55,7 +60,7 @@ func (s *Store) Keys(tenant string) *format.Keyring {
 	return r.(*format.Keyring) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
-// Buffer returns a reusable buffer; return it with putBuffer.
+// Buffer returns a reusable buffer; return it with PutBuffer.
 func (s *Store) Buffer() []byte {
 	if p, ok := s.buffers.Get().(*[]byte); ok {
 		return *p
@@ -63,12 +68,13 @@ func (s *Store) Buffer() []byte {
 	return nil
 }
 
+// PutBuffer returns a buffer.
 func (s *Store) PutBuffer(b *[]byte) { s.buffers.Put(b) }
 
 // IsCached reports whether a pack or manifest is on the worker's disk.
 func (s *Store) IsCached(id objects.Digest) bool { return s.cache.has(id) }
 
-// cached returns the bytes of a manifest on the worker's disk, or nil. They are verified.
+// Cached returns the verified bytes of an object in the cache, or nil.
 func (s *Store) Cached(id objects.Digest) []byte {
 	data := s.cache.get(id)
 	if data != nil && objects.Sum(data) != id {
@@ -86,7 +92,7 @@ var ErrDiskFull = errors.New("no space left on the worker's disk")
 
 // EmptyCache empties the cache and stops caching for a minute, to free the disk for others.
 func (s *Store) EmptyCache(ctx context.Context) {
-	s.log.WarnContext(ctx, "disk full, cache emptied", "bytes", s.cache.yield())
+	s.log.WarnContext(ctx, "disk full, cache emptied", "bytes", s.cache.clear())
 }
 
 // DiskError wraps an error of a full disk in ErrDiskFull, after it has emptied the cache.

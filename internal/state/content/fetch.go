@@ -15,26 +15,27 @@ import (
 )
 
 const (
-	rangeGap   = 64 << 10 // read over gaps smaller than this
-	wholePack  = 1 << 20  // packs up to this size are read whole
+	rangeGap   = 64 << 10 // bytes; ranges of a pack that are closer are read as one
+	wholePack  = 1 << 20  // bytes; packs up to this size are read whole
 	fetchAhead = 2        // packs read at the same time
-	shardBlobs = 64       // blobs that one goroutine delivers at a time
+	shardBlobs = 64       // blobs that one goroutine delivers in a row
 )
 
-// Want is a piece of content that belongs at an offset of a path.
+// Want is a blob to fetch, for an offset of a target.
 type Want struct {
 	Blob   *format.Blob
-	Target int   // the caller's
+	Target int   // of the caller
 	Offset int64 // within the target
 }
 
-// deliver takes verified content, valid during the call. Calls overlap.
-// worker is a number below fetchWorkers(), and no two overlapping calls share it.
+// deliver receives verified content, which is valid during the call. Calls are concurrent; worker is a number below
+// FetchWorkers() that no two concurrent calls share.
 type deliver func(worker int, w Want, data []byte) error
 
+// FetchWorkers is how many calls of deliver run at a time at most.
 func FetchWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// Fetch reads the wanted blobs from the cache or the store.
+// Fetch reads blobs from the cache or the object store, and calls to with each.
 func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, to deliver) error {
 	segments := plan(wants, s.cache.has)
 	g, ctx := errgroup.WithContext(ctx)
@@ -60,15 +61,15 @@ func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, to deliv
 	return g.Wait()
 }
 
-// segment is a contiguous part of a pack with the blobs wanted from it.
+// segment is a contiguous part of a pack, with the blobs wanted from it.
 type segment struct {
 	pack           *format.Pack
 	offset, length int64
 	wants          []Want
 }
 
-// plan groups wants by pack: whole packs where more than half is needed or the
-// pack is small or local, else ranges.
+// plan groups wants by pack: packs that are small, or of which more than half is needed, are read whole, others in
+// ranges, as cached ones are.
 func plan(wants []Want, local func(objects.Digest) bool) []segment {
 	order := map[objects.Digest]int{}
 	var groups [][]Want
@@ -116,12 +117,12 @@ func coalesce(p *format.Pack, sorted []Want) []segment {
 }
 
 func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
-	if data := s.readLocal(seg, buf); data != nil {
+	if data := s.readCached(seg, buf); data != nil {
 		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
 		if !errors.Is(err, objects.ErrCorrupt) {
 			return err
 		}
-		s.log.WarnContext(ctx, "cached pack is damaged, reading it again", "pack", seg.pack.ID.String())
+		s.log.WarnContext(ctx, "cached pack damaged", "pack", seg.pack.ID.String())
 		s.cache.drop(seg.pack.ID)
 	}
 	key := format.PackKey(tenant, seg.pack.ID)
@@ -146,8 +147,8 @@ func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, bu
 	return nil
 }
 
-// readLocal returns the segment from the cache in buf, or nil.
-func (s *Store) readLocal(seg segment, buf []byte) []byte {
+// readCached reads a segment from the cache into buf. It returns nil if it is not there.
+func (s *Store) readCached(seg segment, buf []byte) []byte {
 	f := s.cache.open(seg.pack.ID)
 	if f == nil {
 		return nil
@@ -194,7 +195,7 @@ func (s *Store) deliverAll(ctx context.Context, tenant string, seg segment, data
 	return ctx.Err()
 }
 
-// OpenBlob returns the verified content of a stored blob, decompressed into scratch if need be.
+// OpenBlob returns the verified content of a stored blob, decompressed into scratch if necessary.
 func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) ([]byte, error) {
 	if b.Pack.Key == "" {
 		return s.Codec.Open(b, stored, scratch)
@@ -205,7 +206,7 @@ func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) 
 	}
 	plain, err := k.Decrypt(stored, b.ID[:])
 	if err != nil {
-		return nil, fmt.Errorf("blob %s: %w: it is not what the key %s has encrypted", b.ID, objects.ErrCorrupt, k.ID)
+		return nil, fmt.Errorf("blob %s: %w: the key %s does not decrypt it", b.ID, objects.ErrCorrupt, k.ID)
 	}
 	return s.Codec.Open(b, plain, scratch)
 }

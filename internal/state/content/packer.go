@@ -15,31 +15,31 @@ import (
 const (
 	chunkMin    = 1 << 20
 	chunkNormal = 2 << 20
-	uploadAhead = 2 // packs being uploaded while the next one fills
+	uploadAhead = 2 // packs that are uploaded while the next one is filled
 )
 
-// Packer collects blobs into packs and uploads these as they fill. Content
-// that is known already is not stored again. Its methods may be called at the same time.
+// Packer collects blobs into packs, and uploads a pack when it is full. Content that is stored already is not stored
+// again. It is safe for concurrent use.
 type Packer struct {
 	store  *Store
 	tenant string
-	key    *format.Key // nil: in the clear
+	key    *format.Key // nil: unencrypted
 	group  *errgroup.Group
 	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
 	slots  chan struct{}
 	free   chan []byte    // buffers of uploaded packs
-	named  sync.WaitGroup // packs whose name is not known yet
+	named  sync.WaitGroup // packs whose digest is not known yet
 
-	stored func(objects.Digest) (format.Blob, bool) // content that the workspace has already
+	stored func(objects.Digest) (format.Blob, bool) // finds content that is in the object store
 
 	mu    sync.Mutex
 	added map[objects.Digest]format.Blob
 	open  *format.Pack
 	body  []byte
-	blobs []format.Blob // in open
-	sent  int64         // bytes of sealed packs
+	blobs []format.Blob // of open
 }
 
+// NewPacker returns a Packer for a tenant. stored finds content that is in the object store. Finish must be called.
 func (s *Store) NewPacker(ctx context.Context, tenant string, stored func(objects.Digest) (format.Blob, bool)) *Packer {
 	g, ctx := errgroup.WithContext(ctx)
 	return &Packer{
@@ -49,8 +49,8 @@ func (s *Store) NewPacker(ctx context.Context, tenant string, stored func(object
 	}
 }
 
-// Add stores data, at most maxBlob bytes, and returns where. The pack's name
-// is filled in when finish returns.
+// Add stores data, at most format.MaxBlob bytes, and returns where it will be. Flush fills in the digest of the pack.
+// scratch is used for compression.
 func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	id := objects.Sum(data)
 	if b, ok := p.Lookup(id); ok {
@@ -58,10 +58,10 @@ func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	}
 	stored := p.store.Codec.Compress(data, scratch)
 	if p.key != nil {
-		locked := p.store.Buffer()
-		defer func() { p.store.PutBuffer(&locked) }()
-		locked = p.key.Encrypt(locked[:0], stored, id[:])
-		stored = locked
+		encrypted := p.store.Buffer()
+		defer func() { p.store.PutBuffer(&encrypted) }()
+		encrypted = p.key.Encrypt(encrypted[:0], stored, id[:])
+		stored = encrypted
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	return b, nil
 }
 
-// buffer returns an empty buffer, a used one if there is any.
+// buffer returns an empty buffer, a used one if there is one.
 func (p *Packer) buffer() []byte {
 	select {
 	case buf := <-p.free:
@@ -97,8 +97,7 @@ func (p *Packer) buffer() []byte {
 	}
 }
 
-// reserve makes room in body: small packs grow by doubling, others are given
-// their full size at once.
+// reserve makes room for n bytes in body: small packs grow by doubling, others get their full size at once.
 func (p *Packer) reserve(n int) {
 	const small = 256 << 10
 	need := len(p.body) + n
@@ -113,6 +112,7 @@ func (p *Packer) reserve(n int) {
 	}
 }
 
+// Lookup returns where content is, or will be, stored.
 func (p *Packer) Lookup(id objects.Digest) (format.Blob, bool) {
 	if b, ok := p.stored(id); ok {
 		return b, true
@@ -123,11 +123,11 @@ func (p *Packer) Lookup(id objects.Digest) (format.Blob, bool) {
 	return b, ok
 }
 
-// size is the size of the open pack with n more blobs, but for their content.
+// size returns a bound of the size of the open pack with n more blobs, without their content.
 func (p *Packer) size(n int) int { return format.PackSize(len(p.body), len(p.blobs)+n) }
 
-// send sends the open pack on its way; p.mu is held, which stops those who
-// would fill the next one while uploads are behind.
+// send begins the upload of the open pack. p.mu is held, so that callers do not fill the next pack while uploads are
+// behind.
 func (p *Packer) send() error {
 	if p.open == nil {
 		return nil
@@ -139,7 +139,6 @@ func (p *Packer) send() error {
 	}
 	open, data := p.open, format.AppendIndex(p.body, p.blobs, p.key)
 	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
-	p.sent += int64(len(data))
 	p.named.Add(1)
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
@@ -155,14 +154,14 @@ func (p *Packer) send() error {
 	return nil
 }
 
-// Finish uploads what is left and waits. Only afterwards may blobs be used.
+// Finish uploads what is left and waits for all uploads. Only then may a HEAD refer to the blobs.
 func (p *Packer) Finish() error {
 	err := p.Flush()
 	return errors.Join(p.group.Wait(), err)
 }
 
-// Flush sends what is left on its way and waits for its name: blobs may be named, and are in the store
-// when finish has returned too.
+// Flush begins the upload of what is left, and waits for the digests of all packs: a manifest may refer to the blobs,
+// which are in the object store once Finish has returned.
 func (p *Packer) Flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// fileReader reads a stored file, one blob in memory at a time.
+// fileReader reads a stored file, with one blob in memory at a time.
 type fileReader struct {
 	store  *Store
 	ctx    context.Context //nolint:containedctx // io.Reader takes none; a reader lives as long as one request
@@ -22,6 +22,7 @@ type fileReader struct {
 	start int64  // of data in the file
 }
 
+// Read implements io.Reader.
 func (r *fileReader) Read(p []byte) (int, error) {
 	if r.at >= r.entry.Size {
 		return 0, io.EOF
@@ -57,6 +58,7 @@ func (r *fileReader) load() error {
 	return io.ErrUnexpectedEOF
 }
 
+// Seek implements io.Seeker.
 func (r *fileReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -71,7 +73,7 @@ func (r *fileReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// BatchBytes is how much content of small files one readBatch should read.
+// BatchBytes is how much content of small files one ReadBatch should read.
 const BatchBytes = 16 << 20
 
 // Open returns a stored file for reading at any offset; only the blobs that are read are fetched. ctx bounds all

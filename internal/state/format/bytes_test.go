@@ -70,7 +70,7 @@ func TestStoredBytes(t *testing.T) {
 	}
 	defer zr.Close()
 	for name, m := range map[string]*Manifest{"manifest-full.jsonl": full, "manifest-delta.jsonl": delta} {
-		data, err := NewCodec().EncodeManifest(m)
+		data, err := NewCodec().encodeManifest(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +85,13 @@ func TestStoredBytes(t *testing.T) {
 		Generation: 7, Commit: "SEVENTH", Manifest: &first, Time: at, Born: 3, Files: 4, Bytes: 410, Floor: 2, FloorTime: at,
 		Recent: []RecentTask{{"task-1", 6, "0123456789abcdef", 1_700_000_000}},
 	}
-	data, err := h.Encode(MaxHead)
+	data, err := h.encode(maxHead)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "HEAD", data)
 	tombstone := &Head{Generation: 8, Commit: "EIGHTH", Time: at, Deleted: true, Purge: at, Born: 3}
-	if data, err = tombstone.Encode(MaxHead); err != nil {
+	if data, err = tombstone.encode(maxHead); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "HEAD-deleted", data)
@@ -99,16 +99,16 @@ func TestStoredBytes(t *testing.T) {
 	body := append([]byte("0123456789"), bytes.Repeat([]byte{7}, 20)...)
 	golden(t, "pack.hex", []byte(hex.EncodeToString(AppendIndex(body, []Blob{a, b}, nil))+"\n"))
 	r := NewKeyring("acme", Secrets{Current: bytes.Repeat([]byte{1}, 32)})
-	locked := r.Encrypt("a thing", []byte("content"))
-	golden(t, "locked-prefix", locked[:len(encryptedMagic)+KeyIDLength])
-	if len(locked) != EncryptionOverhead+len("content") {
-		t.Errorf("encrypted object has %d bytes, want %d", len(locked), EncryptionOverhead+len("content"))
+	locked := r.encrypt("a thing", []byte("content"))
+	golden(t, "locked-prefix", locked[:len(encryptedMagic)+keyIDLength])
+	if len(locked) != encryptionOverhead+len("content") {
+		t.Errorf("encrypted object has %d bytes, want %d", len(locked), encryptionOverhead+len("content"))
 	}
 
 	ref := Ref{"acme", "main"}
 	keys := []string{
 		PackKey("acme", p1.ID), ref.HeadKey(), ref.PinsKey(), ref.ManifestKey(first.Name),
-		ref.RetainKey(7, 1_700_000_000), FloorKey("acme"), ManifestName(7, "0123456789abcdef"),
+		ref.RetainedKey(7, 1_700_000_000), FloorKey("acme"), ManifestName(7, "0123456789abcdef"),
 	}
 	text, err := json.MarshalIndent(keys, "", "  ")
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Codec compresses and decompresses blobs; safe for concurrent use.
+// Codec compresses and decompresses. It is safe for concurrent use.
 type Codec struct {
 	enc *zstd.Encoder
 	dec *zstd.Decoder
 }
 
+// NewCodec returns a Codec.
 func NewCodec() Codec {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(zstdWindow),
 		zstd.WithEncoderConcurrency(zstdParallel), zstd.WithLowerEncoderMem(true))
@@ -28,8 +29,8 @@ func NewCodec() Codec {
 	return Codec{enc, dec}
 }
 
-// Compress returns data as it is stored: a frame in scratch, or data itself
-// when that is not smaller.
+// Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame is not smaller. Of large
+// data two samples decide whether it is tried at all.
 func (c Codec) Compress(data, scratch []byte) []byte {
 	if len(data) >= sampleBlob {
 		mid := len(data) / 2
@@ -46,8 +47,7 @@ func (c Codec) Compress(data, scratch []byte) []byte {
 	return out
 }
 
-// Open returns the verified content of a stored blob, decompressed into scratch
-// if need be.
+// Open returns the verified content of a stored, decrypted blob, decompressed into scratch if necessary.
 func (c Codec) Open(b *Blob, stored, scratch []byte) ([]byte, error) {
 	data := stored
 	if int64(len(stored)) != b.Raw {

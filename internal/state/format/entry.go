@@ -12,6 +12,7 @@ import (
 // Kind is what a path is.
 type Kind byte
 
+// The kinds of paths; their values are those of the format.
 const (
 	KindFile  Kind = 'f'
 	KindDir   Kind = 'd'
@@ -19,15 +20,14 @@ const (
 	KindOther Kind = 'x' // socket, pipe, device: never stored
 )
 
-// Pack names an immutable pack; all blobs of one pack share the pointer. While
-// the pack is being filled its fields are zero.
+// Pack names an immutable pack. All blobs of one pack share the pointer. The fields are zero while the pack is filled.
 type Pack struct {
 	ID   objects.Digest
-	Size int64
-	Key  string // id of the key that encrypts it; empty: it is in the clear
+	Size int64  // bytes
+	Key  string // id of the key that encrypts it; empty: unencrypted
 }
 
-// overhead is how many of a blob's stored bytes are the encryption's.
+// overhead is how many bytes the encryption adds to each blob.
 func (p *Pack) overhead() int64 {
 	if p.Key == "" {
 		return 0
@@ -35,28 +35,28 @@ func (p *Pack) overhead() int64 {
 	return gcmOverhead
 }
 
-// Blob is where a piece of content lies in a pack. The content is stored raw if
-// Stored == Raw, else as one zstd frame; where the pack is encrypted, that is, with lockTag more bytes.
+// Blob is where a piece of content lies in a pack. The content is stored raw if Stored == Raw, else as one zstd frame.
+// In an encrypted pack Stored counts the overhead of the encryption too.
 type Blob struct {
 	ID     objects.Digest // of the content
 	Pack   *Pack
-	Offset int64
-	Stored int64
-	Raw    int64
+	Offset int64 // in the pack
+	Stored int64 // bytes in the pack
+	Raw    int64 // bytes of the content
 }
 
-// Entry is one path of a version. Entries are shared between versions and never changed.
+// Entry is one path of a version. Entries are shared between versions and immutable.
 type Entry struct {
 	Path  string
 	Kind  Kind
 	Mode  uint32 // permission bits only
-	Size  int64
-	MTime int64 // nanoseconds since 1970; not part of what makes a version different
-	Link  string
+	Size  int64  // bytes of a file
+	MTime int64  // nanoseconds since 1970; entries that differ in it alone are the same
+	Link  string // target of a symbolic link
 	Blobs []Blob
 }
 
-// SameContent reports whether a and b hold the same bytes, directory or target.
+// SameContent reports whether a and b have the same kind and the same content or target.
 func (a *Entry) SameContent(b *Entry) bool {
 	if a == b {
 		return true
@@ -67,14 +67,15 @@ func (a *Entry) SameContent(b *Entry) bool {
 	return slices.EqualFunc(a.Blobs, b.Blobs, func(x, y Blob) bool { return x.ID == y.ID })
 }
 
-// Same adds the permissions.
+// Same reports whether a and b have the same content and permissions. Both may be nil.
 func (a *Entry) Same(b *Entry) bool {
 	return a == b || a.SameContent(b) && (a.Kind == KindLink || a.Mode == b.Mode)
 }
 
+// IsDir reports whether a is a directory; nil is none.
 func (a *Entry) IsDir() bool { return a != nil && a.Kind == KindDir }
 
-// Check validates what a manifest says about one path.
+// Check validates an entry, except for its path.
 func (e *Entry) Check() error {
 	var total int64
 	for _, b := range e.Blobs {
@@ -86,7 +87,7 @@ func (e *Entry) Check() error {
 	case e.Size != total:
 		return fmt.Errorf("size %d, content has %d", e.Size, total)
 	case e.Kind != KindFile && total != 0:
-		return errors.New("content in something that is no file")
+		return errors.New("content of a directory or link")
 	case (e.Kind == KindLink) != (e.Link != ""):
 		return errors.New("link without a target, or a target without a link")
 	case len(e.Link) > MaxPath || bytes.IndexByte([]byte(e.Link), 0) >= 0:
@@ -97,6 +98,7 @@ func (e *Entry) Check() error {
 	return nil
 }
 
+// ETag returns the digest of a file's content, or of the digests of its blobs when it has several.
 func (e *Entry) ETag() string {
 	if len(e.Blobs) == 1 {
 		return e.Blobs[0].ID.String()

@@ -8,7 +8,7 @@ import (
 
 // Errors that callers branch on, beside those of package objects.
 var (
-	ErrKey   = errors.New("no key for it")
+	ErrKey   = errors.New("no key for it") // an object is encrypted with a key that is not in the keyring
 	ErrQuota = errors.New("workspace quota exceeded")
 )
 

@@ -17,7 +17,7 @@ func FuzzManifest(f *testing.F) {
 		{"a/\xff", &Entry{Path: "a/\xff", Kind: KindFile, Mode: 0o644, Size: 5, Blobs: []Blob{{objects.Sum([]byte("hello")), p, 10, 5, 5}}}},
 		{"b", &Entry{Path: "b", Kind: KindLink, Link: "../../etc"}},
 	}}
-	data, err := c.EncodeManifest(seed)
+	data, err := c.encodeManifest(seed)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -29,8 +29,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add(bytes.ReplaceAll(plain, []byte(`"p":"b"`), []byte(`"p":"../b"`)))
 	f.Add(bytes.ReplaceAll(plain, []byte(`"s":5`), []byte(`"s":500000000000`)))
 	f.Fuzz(func(t *testing.T, plain []byte) {
-		DecodeManifest(plain, false) // not a zstd frame, most likely
-		m, err := DecodeManifest(c.enc.EncodeAll(plain, nil), false)
+		decodeManifest(plain) // not a zstd frame, most likely
+		m, err := decodeManifest(c.enc.EncodeAll(plain, nil))
 		if err != nil {
 			return
 		}
@@ -49,11 +49,11 @@ func FuzzManifest(f *testing.F) {
 				}
 			}
 		}
-		again, err := c.EncodeManifest(m)
+		again, err := c.encodeManifest(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m2, err := DecodeManifest(again, false)
+		m2, err := decodeManifest(again)
 		if err != nil {
 			t.Fatalf("own encoding: %v", err)
 		}
@@ -68,9 +68,12 @@ func FuzzPackIndex(f *testing.F) {
 	f.Add(AppendIndex([]byte("abb"), blobs, nil))
 	f.Add(AppendIndex(nil, nil, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		blobs, _, err := readIndex(data, NewKeyring("acme", Secrets{}))
+		blobs, more, _, err := ReadIndex(data, int64(len(data)), NewKeyring("acme", Secrets{}))
 		if err != nil {
 			return
+		}
+		if more > int64(len(data)) {
+			t.Fatalf("%d of %d bytes are too few", len(data), more)
 		}
 		var end int64
 		for _, b := range blobs {
@@ -104,12 +107,12 @@ func FuzzPath(f *testing.F) {
 func FuzzHead(f *testing.F) {
 	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` + objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		DecodeHead(data)
-		h, err := DecodeHead(AppendDigest(data))
+		decodeHead(data)
+		h, err := decodeHead(AppendDigest(data))
 		if err != nil {
 			return
 		}
-		if out, err := h.Encode(MaxHead); err == nil && len(out) > MaxHead {
+		if out, err := h.encode(maxHead); err == nil && len(out) > maxHead {
 			t.Fatalf("encoded in %d bytes", len(out))
 		}
 	})
@@ -120,9 +123,9 @@ func TestHeadKeepsTasks(t *testing.T) {
 	for i := range 500 {
 		m := Header{Generation: int64(i + 1), Commit: NewCommitID(), TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, MaxTaskID)), Time: h.Time}
 		h = h.Next(m, ManifestRef{ManifestName(int64(i+1), ManifestDigits(objects.Digest{})), objects.Digest{}})
-		data, err := h.Encode(MaxHead)
-		if err != nil || len(data) > MaxHead {
-			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, MaxHead)
+		data, err := h.encode(maxHead)
+		if err != nil || len(data) > maxHead {
+			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHead)
 		}
 		if want := min(i+1, headRecent); len(h.Recent) < want {
 			t.Fatalf("%d task ids after %d commits, want at least %d", len(h.Recent), i+1, want)

@@ -12,16 +12,18 @@ import (
 )
 
 const (
-	HeadFormat   = 1
-	MaxHead      = 8 << 10 // bytes; conditional PUTs must stay small
-	headRecent   = 64      // task ids kept at least
+	headFormat   = 1
+	maxHead      = 8 << 10 // bytes; conditional PUTs must stay small
+	headRecent   = 64      // task ids are kept at least
 	recentWindow = 10 * time.Minute
-	MaxTaskID    = 56 // bytes, so that headRecent of the longest fit
-	ClockSkew    = 2 * time.Minute
-	purgeOver    = 10 * time.Minute // after the announcement of a purge the HEAD may be written again
+	MaxTaskID    = 56               // bytes, so that headRecent of the longest fit
+	purgeWindow  = 10 * time.Minute // from the announcement of a purge until HEAD may be written again
+
+	// ClockSkew is by how much the clocks of workers may differ.
+	ClockSkew = 2 * time.Minute
 )
 
-// Head is the only mutable object of a workspace.
+// Head is the object that names the newest version of a workspace.
 type Head struct {
 	Format     int          `json:"format"`
 	Generation int64        `json:"generation"`
@@ -29,49 +31,76 @@ type Head struct {
 	Manifest   *ManifestRef `json:"manifest,omitempty"`
 	Time       time.Time    `json:"time"`
 	Deleted    bool         `json:"deleted,omitempty"` // a tombstone: no manifest
-	Purge      time.Time    `json:"purge,omitzero"`    // of a tombstone: when it was announced that it goes
+	Purge      time.Time    `json:"purge,omitzero"`    // of a tombstone: when its deletion was announced
 	Born       int64        `json:"born"`              // first generation after creation or deletion
 	Files      int          `json:"files"`
 	Bytes      int64        `json:"bytes"`
-	Recent     []RecentTask `json:"recent,omitempty"` // newest last
-	// Recent is complete for generations above Floor, which was committed at FloorTime.
-	Floor     int64     `json:"floor,omitempty"`
-	FloorTime time.Time `json:"floor_time,omitzero"`
+
+	// Recent are the last tasks that committed, newest last: all of generations above Floor, which was committed
+	// at FloorTime.
+	Recent    []RecentTask `json:"recent,omitempty"`
+	Floor     int64        `json:"floor,omitempty"`
+	FloorTime time.Time    `json:"floor_time,omitzero"`
 
 	Key string `json:"-"` // id of the key that encrypts it; empty: unencrypted
 }
 
-// RecentTask is a task that has committed lately.
+// RecentTask is a task that committed.
 type RecentTask struct {
 	Task       string `json:"t"`
 	Generation int64  `json:"g"`
 	Name       string `json:"m"` // digits of the manifest's name after the generation
-	Unix       int64  `json:"u"`
+	Unix       int64  `json:"u"` // time of the commit
 }
 
+// Manifest returns the name of the commit's manifest.
 func (r RecentTask) Manifest() string { return ManifestName(r.Generation, r.Name) }
 
+// NewCommitID returns a random id of a commit.
 func NewCommitID() string { return rand.Text() }
 
-func DecodeHead(data []byte) (Head, error) {
+// DecodeHead decrypts, parses and validates the stored bytes of the HEAD of ref.
+func DecodeHead(ref Ref, keys *Keyring, data []byte) (Head, error) {
+	plain, key, err := keys.decrypt(ref.headIdentity(), data)
+	if err != nil {
+		return Head{}, err
+	}
+	h, err := decodeHead(plain)
+	h.Key = key
+	return h, err
+}
+
+func decodeHead(data []byte) (Head, error) {
 	var h Head
 	body, ok := CutDigest(data)
-	if len(data) > MaxHead || !ok {
+	if len(data) > maxHead || !ok {
 		return h, fmt.Errorf("%w: %d bytes with another digest", objects.ErrCorrupt, len(data))
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
 		return h, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
-	if h.Format != HeadFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
+	if h.Format != headFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
 		return h, fmt.Errorf("%w: format %d, generation %d", objects.ErrCorrupt, h.Format, h.Generation)
 	}
 	return h, nil
 }
 
-// Encode drops the oldest task ids that are neither among the last headRecent
-// nor in the window, or do not fit into room bytes.
-func (h *Head) Encode(room int) ([]byte, error) {
-	h.Format = HeadFormat
+// Encode returns the stored bytes of h, the HEAD of ref. It drops the oldest recent tasks that are neither among the
+// last headRecent nor within recentWindow, and more of them if HEAD is too large.
+func (h *Head) Encode(ref Ref, keys *Keyring) ([]byte, error) {
+	limit := maxHead
+	if keys.Current != nil {
+		limit -= encryptionOverhead
+	}
+	data, err := h.encode(limit)
+	if err != nil {
+		return nil, err
+	}
+	return keys.encrypt(ref.headIdentity(), data), nil
+}
+
+func (h *Head) encode(limit int) ([]byte, error) {
+	h.Format = headFormat
 	for len(h.Recent) > headRecent && time.Unix(h.Recent[0].Unix, 0).Before(h.Time.Add(-recentWindow)) {
 		h.dropOldest()
 	}
@@ -80,7 +109,7 @@ func (h *Head) Encode(room int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if data = AppendDigest(data); len(data) <= room {
+		if data = AppendDigest(data); len(data) <= limit {
 			return data, nil
 		}
 		h.dropOldest()
@@ -92,30 +121,30 @@ func (h *Head) dropOldest() {
 	h.Recent = h.Recent[1:]
 }
 
-// Next returns the head that follows h.
-func (h *Head) Next(m Header, l ManifestRef) *Head {
+// Next returns the HEAD that follows h, for the manifest of ref with header m.
+func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	next := &Head{
-		Generation: m.Generation, Commit: m.Commit, Manifest: &l, Time: m.Time, Born: h.Born,
+		Generation: m.Generation, Commit: m.Commit, Manifest: &ref, Time: m.Time, Born: h.Born,
 		Recent: slices.Clone(h.Recent), Floor: h.Floor, FloorTime: h.FloorTime,
 	}
 	if h.Deleted {
 		next.Born = m.Generation
 	}
 	if m.TaskID != "" {
-		next.Recent = append(next.Recent, RecentTask{m.TaskID, m.Generation, l.Digits(), m.Time.Unix()})
+		next.Recent = append(next.Recent, RecentTask{m.TaskID, m.Generation, ref.Digits(), m.Time.Unix()})
 	}
 	return next
 }
 
-// Purging reports whether the HEAD is about to be deleted, and nobody may write it.
-func (h *Head) Purging() bool { return !h.Purge.IsZero() && time.Since(h.Purge) < purgeOver }
+// Purging reports whether HEAD may be deleted at any moment, so that it must not be written.
+func (h *Head) Purging() bool { return !h.Purge.IsZero() && time.Since(h.Purge) < purgeWindow }
 
-// AppendDigest puts the digest of a mutable object on a line below it: unlike the others
-// its name does not say what it holds.
+// AppendDigest appends the digest of body on a line of its own: the key of a mutable object does not contain it.
 func AppendDigest(body []byte) []byte {
 	return fmt.Appendf(body, "\n%s\n", objects.Sum(body))
 }
 
+// CutDigest returns what AppendDigest was given; false if the digest is not that of body.
 func CutDigest(data []byte) (body []byte, ok bool) {
 	i := len(data) - 2*len(objects.Digest{}) - 2
 	if i < 0 {

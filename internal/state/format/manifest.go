@@ -11,16 +11,15 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// A manifest is a zstd frame of JSON lines: a header, then one line per path in
-// the order of the paths' bytes. A full manifest lists every path; a delta lists what
-// changed since its parent, and its header names the manifests from the last full
-// one on that it builds upon.
+// A manifest is a zstd frame of JSON lines: a header, then one line per path, sorted by
+// the bytes of the paths. A full manifest lists every path. A delta lists what changed since
+// its parent, and its header names the manifests that it builds upon, from the last full one on.
 const (
 	manifestFormat  = 1
 	maxManifest     = 512 << 20 // bytes, decompressed
 	maxManifestLine = 8 << 20   // header with packs, or a file of very many chunks
 	maxEntries      = 2_000_000
-	chunkerID       = "fastcdc-1m-2m-4m" // go-cdc-chunkers "fastcdc", min, normal, max
+	chunkerID       = "fastcdc-1m-2m-4m" // algorithm, minimal, normal and maximal bytes of a chunk
 )
 
 const (
@@ -28,13 +27,13 @@ const (
 	chainMax = 64 // deltas before a full manifest is written whatever their size
 )
 
-// ManifestRef names a manifest: its name below m/ and the digest of its bytes.
+// ManifestRef refers to a manifest by its name and the digest of its bytes.
 type ManifestRef struct {
-	Name   string         `json:"name"` // generation-first 16 digits of the digest
+	Name   string         `json:"name"` // <generation>-<first 16 digits of the digest>
 	Digest objects.Digest `json:"digest"`
 }
 
-// Generation returns the number that the name begins with, or 0.
+// Generation returns the generation in the name, or 0.
 func (l ManifestRef) Generation() int64 {
 	digits, _, _ := strings.Cut(l.Name, "-")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -44,16 +43,18 @@ func (l ManifestRef) Generation() int64 {
 	return n
 }
 
-// Digits is what the name says of the digest.
+// Digits returns the digits of the digest in the name.
 func (l ManifestRef) Digits() string {
 	_, digits, _ := strings.Cut(l.Name, "-")
 	return digits
 }
 
+// ManifestName returns the name of a manifest.
 func ManifestName(generation int64, digits string) string {
 	return fmt.Sprintf("%012d-%s", generation, digits)
 }
 
+// ManifestDigits returns the part of a digest that is in the name of its manifest.
 func ManifestDigits(d objects.Digest) string { return d.String()[:16] }
 
 // Header is the first line of a manifest.
@@ -66,25 +67,28 @@ type Header struct {
 	Attempt    int             `json:"attempt,omitempty"`
 	Message    string          `json:"message,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
-	ResultBlob []blobRef       `json:"result_blob,omitempty"` // instead of Result when that is large
+	ResultBlob []blobRef       `json:"result_blob,omitempty"` // a large result, instead of Result
 	Parent     *ManifestRef    `json:"parent,omitempty"`      // the generation before
 	Chain      []ManifestRef   `json:"chain,omitempty"`       // of a delta: full manifest first, parent last
 	ChainBytes int64           `json:"chain_bytes,omitempty"` // stored size of the deltas before this one
 	FullBytes  int64           `json:"full_bytes,omitempty"`  // stored size of the full manifest
-	Changed    []string        `json:"changed,omitempty"`     // what this commit changed: of a full manifest with a parent, and of one with Moved
-	Moved      int             `json:"moved,omitempty"`       // lines of a delta that only say where content lies now
-	Conflicts  []string        `json:"conflicts,omitempty"`
-	Chunker    string          `json:"chunker"`
-	Files      int             `json:"files"` // of the version, not of this manifest
-	Bytes      int64           `json:"bytes"`
-	Packs      []PackRef       `json:"packs,omitempty"` // that the lines below refer to by position
-	Lines      int             `json:"lines"`
+	// Changed are the paths that the commit changed, where the lines do not say so: of a full manifest with a
+	// parent, and of one with Moved.
+	Changed   []string  `json:"changed,omitempty"`
+	Moved     int       `json:"moved,omitempty"` // lines of a delta that only say where content is stored now
+	Conflicts []string  `json:"conflicts,omitempty"`
+	Chunker   string    `json:"chunker"`
+	Files     int       `json:"files"` // of the version, not of this manifest
+	Bytes     int64     `json:"bytes"`
+	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by position
+	Lines     int       `json:"lines"`
 }
 
+// PackRef is a Pack in a manifest.
 type PackRef struct {
 	ID   objects.Digest `json:"id"`
 	Size int64          `json:"size"`
-	Key  string         `json:"key,omitempty"` // that encrypts it
+	Key  string         `json:"key,omitempty"`
 }
 
 type blobRef struct {
@@ -95,7 +99,7 @@ type blobRef struct {
 	Raw    int64          `json:"r"`
 }
 
-// entryLine is one line. A path or target that is not UTF-8 goes into the base64 fields.
+// entryLine is the line of one path. A path or target that is not UTF-8 is in the base64 field.
 type entryLine struct {
 	Path   string    `json:"p,omitempty"`
 	Path64 []byte    `json:"p64,omitempty"`
@@ -111,11 +115,12 @@ type entryLine struct {
 // Manifest is a decoded manifest.
 type Manifest struct {
 	Header  Header
-	Changes []Change // all entries of a full one
-	Result  []Blob   // header.ResultBlob with packs resolved
-	Key     string   // id of the key that encrypts it; empty: it is in the clear
+	Changes []Change // of a full one: all entries
+	Result  []Blob   // of Header.ResultBlob
+	Key     string   // id of the key that encrypts it; empty: unencrypted
 }
 
+// IsFull reports whether m lists every path of its version.
 func (m *Manifest) IsFull() bool { return len(m.Header.Chain) == 0 }
 
 // ChangedPaths returns the paths that the commit changed.

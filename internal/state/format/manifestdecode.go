@@ -13,9 +13,21 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// DecodeManifest parses and validates stored bytes, which may be hostile.
-// With headerOnly the lines are not read.
-func DecodeManifest(data []byte, headerOnly bool) (*Manifest, error) {
+// DecodeManifest decrypts, parses and validates the stored bytes of a manifest of ref.
+func DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
+	plain, key, err := keys.decrypt(ref.manifestIdentity(), data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeManifest(plain)
+	if err != nil {
+		return nil, err
+	}
+	m.Key = key
+	return m, nil
+}
+
+func decodeManifest(data []byte) (*Manifest, error) {
 	zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxWindow(8*zstdWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -24,14 +36,14 @@ func DecodeManifest(data []byte, headerOnly bool) (*Manifest, error) {
 	defer zr.Close()
 	lines := bufio.NewScanner(io.LimitReader(zr, maxManifest))
 	lines.Buffer(make([]byte, 0, 64<<10), maxManifestLine)
-	m, err := readManifest(lines, headerOnly)
+	m, err := readManifest(lines)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return m, nil
 }
 
-func readManifest(lines *bufio.Scanner, headerOnly bool) (*Manifest, error) {
+func readManifest(lines *bufio.Scanner) (*Manifest, error) {
 	m := &Manifest{}
 	if err := scanJSON(lines, &m.Header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -42,9 +54,6 @@ func readManifest(lines *bufio.Scanner, headerOnly bool) (*Manifest, error) {
 	}
 	if m.Result, err = resolve(m.Header.ResultBlob, packs); err != nil {
 		return nil, fmt.Errorf("header: result: %w", err)
-	}
-	if headerOnly {
-		return m, nil
 	}
 	last := ""
 	for range m.Header.Lines {
@@ -103,12 +112,13 @@ func (h *Header) check() ([]*Pack, error) {
 	return packs, nil
 }
 
-func resolve(wire []blobRef, packs []*Pack) ([]Blob, error) {
-	if len(wire) == 0 {
+// resolve replaces the positions of packs by the packs.
+func resolve(refs []blobRef, packs []*Pack) ([]Blob, error) {
+	if len(refs) == 0 {
 		return nil, nil
 	}
-	blobs := make([]Blob, len(wire))
-	for i, w := range wire {
+	blobs := make([]Blob, len(refs))
+	for i, w := range refs {
 		if w.Pack < 0 || w.Pack >= len(packs) {
 			return nil, fmt.Errorf("pack number %d of %d", w.Pack, len(packs))
 		}

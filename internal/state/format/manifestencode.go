@@ -8,15 +8,24 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// EncodeManifest returns the stored bytes of m. It fills header.Packs,
-// ResultBlob and Lines.
-func (c Codec) EncodeManifest(m *Manifest) ([]byte, error) {
+// EncodeManifest returns the stored bytes of a manifest of ref, encrypted if keys has a current key. It fills the
+// fields of the header that follow from the rest, and m.Key.
+func (c Codec) EncodeManifest(ref Ref, keys *Keyring, m *Manifest) ([]byte, error) {
+	data, err := c.encodeManifest(m)
+	if err != nil {
+		return nil, err
+	}
+	m.Key = keys.CurrentID()
+	return keys.encrypt(ref.manifestIdentity(), data), nil
+}
+
+func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
 	var packs packTable
 	var lines bytes.Buffer
 	enc := json.NewEncoder(&lines)
 	enc.SetEscapeHTML(false)
 	for _, ch := range m.Changes {
-		if err := enc.Encode(packs.wire(ch)); err != nil {
+		if err := enc.Encode(packs.line(ch)); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +50,7 @@ func (t *packTable) blobs(blobs []Blob) []blobRef {
 	if len(blobs) == 0 {
 		return nil
 	}
-	wire := make([]blobRef, len(blobs))
+	refs := make([]blobRef, len(blobs))
 	for i, b := range blobs {
 		n, ok := t.number[b.Pack.ID]
 		if !ok {
@@ -52,12 +61,12 @@ func (t *packTable) blobs(blobs []Blob) []blobRef {
 			t.number[b.Pack.ID] = n
 			t.list = append(t.list, PackRef(*b.Pack))
 		}
-		wire[i] = blobRef{b.ID, n, b.Offset, b.Stored, b.Raw}
+		refs[i] = blobRef{b.ID, n, b.Offset, b.Stored, b.Raw}
 	}
-	return wire
+	return refs
 }
 
-func (t *packTable) wire(c Change) *entryLine {
+func (t *packTable) line(c Change) *entryLine {
 	w := &entryLine{Kind: "-"}
 	if utf8.ValidString(c.Path) {
 		w.Path = c.Path

@@ -8,34 +8,33 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// A pack is blobs back to back, then an index of them, so that everything can be
-// found again from packs alone:
+// A pack is blobs back to back and an index of them, so that content can be recovered from packs alone:
 //
 //	blob… | index: per blob id (32), stored (u32), raw (u32) | blobs (u32) | magic (8)
 //
-// In an encrypted one, each blob and the index are, as one each:
+// In an encrypted pack each blob and the index are encrypted by themselves:
 //
 //	blob… | index and 28 bytes | key (8) | blobs (u32) | magic (8)
 const (
-	PackTarget         = 8 << 20 // a pack is sealed before it grows beyond
+	PackTarget         = 8 << 20 // bytes; a pack is closed before it grows beyond
 	packLimit          = 16 << 20
 	packMagic          = "cfpack1\n"
 	indexEntry         = sha256.Size + 8
 	packTail           = 4 + len(packMagic)
-	packEncryptedMagic = "cfpackE\n" // magic of an encrypted one
-	encryptedTail      = packTail + KeyIDLength
+	packEncryptedMagic = "cfpackE\n"
+	encryptedTail      = packTail + keyIDLength
 
-	MaxBlob      = 4 << 20 // larger files are cut into chunks
+	MaxBlob      = 4 << 20 // bytes; larger files are cut into chunks
 	sampleBlob   = 128 << 10
 	sampleBytes  = 16 << 10
 	zstdWindow   = 1 << 20
 	zstdParallel = 4
 )
 
-// PackSize returns the size of a pack, encrypted or not, with n blobs that take body bytes; at most.
+// PackSize returns an upper bound of the size in bytes of a pack of n blobs that are stored in body bytes.
 func PackSize(body, n int) int { return body + n*indexEntry + gcmOverhead + encryptedTail }
 
-// AppendIndex seals the body of a pack.
+// AppendIndex completes a pack: it appends the index of blobs to its body. k encrypts the index; nil: unencrypted.
 func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	start := len(body)
 	for _, b := range blobs {
@@ -53,27 +52,20 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	return append(body, magic...)
 }
 
-// readIndex returns the blobs of a pack, with their Pack unset, and the id of its key. The
-// content is not verified.
-func readIndex(data []byte, keys *Keyring) (blobs []Blob, id string, err error) {
-	blobs, _, id, err = ReadIndexTail(data, int64(len(data)), keys)
-	return blobs, id, err
-}
-
-// ReadIndexTail is readIndex for the last bytes of a pack of size bytes. When those are too few, more says
-// how many are needed.
-func ReadIndexTail(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64, id string, err error) {
+// ReadIndex returns the blobs of a pack of size bytes, with their Pack unset, and the id of its key. data is its last
+// bytes; if they are too few, more is how many are needed. Content is not verified.
+func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
 		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
 	if len(data) < packTail || size > packLimit {
 		return bad("no index")
 	}
-	locked, tail, overhead := false, packTail, int64(0)
+	encrypted, tail, overhead := false, packTail, int64(0)
 	switch string(data[len(data)-len(packMagic):]) {
 	case packMagic:
 	case packEncryptedMagic:
-		locked, tail, overhead = true, encryptedTail, gcmOverhead
+		encrypted, tail, overhead = true, encryptedTail, gcmOverhead
 	default:
 		return bad("no index")
 	}
@@ -87,14 +79,14 @@ func ReadIndexTail(data []byte, size int64, keys *Keyring) (blobs []Blob, more i
 	}
 	end := len(data) - tail
 	index := data[int64(end)-length : end]
-	if locked {
-		id = string(data[end : end+KeyIDLength])
+	if encrypted {
+		id = string(data[end : end+keyIDLength])
 		k, err := keys.Find(id, "a pack")
 		if err != nil {
 			return nil, 0, id, err
 		}
-		if index, err = k.aead.Open(nil, nil, index, []byte(packEncryptedMagic)); err != nil {
-			return bad("its index is not what the key %s has encrypted", id)
+		if index, err = k.Decrypt(index, []byte(packEncryptedMagic)); err != nil {
+			return bad("key %s does not decrypt its index", id)
 		}
 	}
 	if blobs, err = parseIndex(index, count, size-more, overhead); err != nil {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Limits of paths, whatever the quota: below what file systems take.
+// Limits of paths in bytes, whatever the quota; file systems allow as much.
 const (
 	MaxPath      = 4096
 	MaxComponent = 255
 	maxDepth     = 128
 )
 
-// CheckPath accepts clean relative paths as bytes: names are kept as they are,
-// valid UTF-8 or not, never normalised.
+// CheckPath returns an error unless p is a clean relative path within the limits. Names are bytes: they need not be
+// UTF-8, and are never normalised.
 func CheckPath(p string) error {
 	switch {
 	case p == "":

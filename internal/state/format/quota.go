@@ -9,7 +9,7 @@ import (
 // Quota bounds one version of a workspace; zero fields take the defaults of DefaultQuota.
 type Quota struct {
 	Bytes   int64 // sum of file sizes
-	Files   int   // files, directories and links
+	Files   int   // files, directories and symbolic links
 	Largest int64 // bytes of one file
 	Depth   int   // components of a path
 }
@@ -17,6 +17,7 @@ type Quota struct {
 // DefaultQuota is 5 GiB in 200,000 entries, one of them at most 2 GiB, 64 levels deep.
 var DefaultQuota = Quota{Bytes: 5 << 30, Files: 200_000, Largest: 2 << 30, Depth: 64}
 
+// WithDefaults fills zero fields.
 func (q Quota) WithDefaults() Quota {
 	q.Bytes = cmp.Or(q.Bytes, DefaultQuota.Bytes)
 	q.Files = cmp.Or(q.Files, DefaultQuota.Files)
@@ -25,18 +26,21 @@ func (q Quota) WithDefaults() Quota {
 	return q
 }
 
-// QuotaError is returned by Commit before anything is uploaded. It wraps ErrQuota.
+// QuotaError says which bound of the quota a version exceeds. It wraps ErrQuota.
 type QuotaError struct {
-	What    string   // bytes, files, largest, depth
-	Has     int64    // what the tree has
-	Limit   int64    // what it may have
-	Largest []string // the paths, or directories, that contribute most, with their share
+	What    string // the bound, for people
+	Has     int64  // what the version has
+	Limit   int64
+	Largest []string // the paths or directories that contribute most, with their share
 }
 
+// Error implements error.
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("%v: %s is %d, limit is %d; most of it: %s", ErrQuota, e.What, e.Has, e.Limit, strings.Join(e.Largest, ", "))
+	return fmt.Sprintf("%v: %s is %d, limit is %d; most of it: %s",
+		ErrQuota, e.What, e.Has, e.Limit, strings.Join(e.Largest, ", "))
 }
 
+// Unwrap returns ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
 // CheckSnapshot applies the quota to a merged version.

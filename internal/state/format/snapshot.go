@@ -12,19 +12,20 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Snapshot is all paths of one version, sorted by their bytes. It is immutable.
+// Snapshot is the entries of one version, sorted by the bytes of their paths. It is immutable.
 type Snapshot struct {
 	Entries []*Entry
-	Files   int // all entries
-	Bytes   int64
+	Files   int   // number of entries
+	Bytes   int64 // of all files
 
 	once  sync.Once
-	index map[objects.Digest]*Blob // by content; made when asked for
+	index map[objects.Digest]*Blob // by content; built on first use
 }
 
+// EmptySnapshot is the version of a workspace without commits.
 var EmptySnapshot = &Snapshot{}
 
-// NewSnapshot takes sorted entries and checks that they form a tree.
+// NewSnapshot returns a snapshot of sorted entries, or an error if they do not form a tree.
 func NewSnapshot(entries []*Entry) (*Snapshot, error) {
 	s := &Snapshot{Entries: entries, Files: len(entries)}
 	dirs := map[string]bool{"": true}
@@ -45,6 +46,7 @@ func NewSnapshot(entries []*Entry) (*Snapshot, error) {
 	return s, nil
 }
 
+// Find returns the entry of a path, or nil.
 func (s *Snapshot) Find(path string) *Entry {
 	i, ok := sort.Find(len(s.Entries), func(i int) int { return cmp.Compare(path, s.Entries[i].Path) })
 	if !ok {
@@ -53,24 +55,28 @@ func (s *Snapshot) Find(path string) *Entry {
 	return s.Entries[i]
 }
 
-// Below returns path, if it is there, and everything in it.
+// search returns the index of the first entry whose path is not less than path.
+func (s *Snapshot) search(path string) int {
+	return sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= path })
+}
+
+// Below returns the entry of path, if there is one, and the entries below it.
 func (s *Snapshot) Below(path string) []*Entry {
 	var out []*Entry
 	if e := s.Find(path); e != nil {
 		out = append(out, e)
 	}
-	i, _ := slices.BinarySearchFunc(s.Entries, path+"/", func(e *Entry, p string) int { return strings.Compare(e.Path, p) })
-	for ; i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, path+"/"); i++ {
+	prefix := path + "/"
+	for i := s.search(prefix); i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, prefix); i++ {
 		out = append(out, s.Entries[i])
 	}
 	return out
 }
 
-// HasBelow reports whether any path lies in the directory dir.
+// HasBelow reports whether s has paths below dir, other than those in except.
 func (s *Snapshot) HasBelow(dir string, except map[string]bool) bool {
 	prefix := dir + "/"
-	i := sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= prefix })
-	for ; i < len(s.Entries) && len(s.Entries[i].Path) > len(prefix) && s.Entries[i].Path[:len(prefix)] == prefix; i++ {
+	for i := s.search(prefix); i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, prefix); i++ {
 		if !except[s.Entries[i].Path] {
 			return true
 		}
@@ -78,7 +84,7 @@ func (s *Snapshot) HasBelow(dir string, except map[string]bool) bool {
 	return false
 }
 
-// Apply returns s with sorted changes made.
+// Apply returns a snapshot of s with sorted changes made.
 func (s *Snapshot) Apply(changes []Change) (*Snapshot, error) {
 	entries := make([]*Entry, 0, len(s.Entries)+len(changes))
 	old := s.Entries
@@ -97,7 +103,7 @@ func (s *Snapshot) Apply(changes []Change) (*Snapshot, error) {
 	return NewSnapshot(append(entries, old...))
 }
 
-// Diff returns what turns s into other.
+// Diff returns the changes that turn s into other.
 func (s *Snapshot) Diff(other *Snapshot) []Change {
 	var changes []Change
 	a, b := s.Entries, other.Entries
@@ -119,7 +125,8 @@ func (s *Snapshot) Diff(other *Snapshot) []Change {
 	return changes
 }
 
-// BlobFinder returns a function that finds content in s, for about n calls.
+// BlobFinder returns a function that finds content in s by its digest. n is about how often it will be called: for few
+// calls no index is built.
 func (s *Snapshot) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	const few = 16
 	if n > few {
@@ -150,13 +157,13 @@ func (s *Snapshot) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	}
 }
 
-// PackUse is what a version needs of a pack.
+// PackUse is how much of a pack a version needs.
 type PackUse struct {
 	Pack *Pack
-	Live int64 // stored bytes
+	Live int64 // stored bytes that the version needs
 }
 
-// PackUses returns the packs that s needs, those of which it needs least first.
+// PackUses returns the packs that s needs, by the bytes that it needs of them, ascending.
 func (s *Snapshot) PackUses() []PackUse {
 	index := map[objects.Digest]int{}
 	var uses []PackUse
@@ -177,23 +184,27 @@ func (s *Snapshot) PackUses() []PackUse {
 			uses[at].Live += b.Stored
 		}
 	}
-	for i := range uses { // copies of a file are there once
+	for i := range uses { // blobs that several files share were counted for each
 		uses[i].Live = min(uses[i].Live, uses[i].Pack.Size)
 	}
-	slices.SortFunc(uses, func(a, b PackUse) int { return cmp.Or(cmp.Compare(a.Live, b.Live), a.Pack.ID.Compare(b.Pack.ID)) })
+	slices.SortFunc(uses, func(a, b PackUse) int {
+		return cmp.Or(cmp.Compare(a.Live, b.Live), a.Pack.ID.Compare(b.Pack.ID))
+	})
 	return uses
 }
 
-// Change is a path's new entry; nil when the path was removed.
+// Change is the new entry of a path; nil removes the path.
 type Change struct {
 	Path  string
 	Entry *Entry
 }
 
+// SortChanges sorts changes by path.
 func SortChanges(changes []Change) {
 	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
 }
 
+// ChangedPaths returns the paths of changes.
 func ChangedPaths(changes []Change) []string {
 	paths := make([]string, len(changes))
 	for i, c := range changes {
@@ -202,6 +213,7 @@ func ChangedPaths(changes []Change) []string {
 	return paths
 }
 
+// AllEntries returns the changes that turn the empty version into snap.
 func AllEntries(snap *Snapshot) []Change {
 	changes := make([]Change, len(snap.Entries))
 	for i, e := range snap.Entries {
@@ -210,7 +222,7 @@ func AllEntries(snap *Snapshot) []Change {
 	return changes
 }
 
-// Squash combines consecutive deltas into one.
+// Squash combines the changes of consecutive manifests.
 func Squash(deltas []*Manifest) []Change {
 	if len(deltas) == 1 {
 		return deltas[0].Changes

@@ -29,12 +29,12 @@ func OpenRetained(ctx context.Context, r *repo.Repo, ref format.Ref, generation 
 	if !errors.Is(err, objects.ErrNotFound) {
 		return f, info, err
 	}
-	prefix := ref.Key(fmt.Sprintf("k/%012d-", generation))
+	prefix := ref.RetainedPrefix(generation)
 	for o, failed := range r.Bucket.List(ctx, prefix, "") {
 		if failed != nil {
 			return nil, repo.FileInfo{}, failed
 		}
-		l, failed := r.ReadKept(ctx, o.Key)
+		l, failed := r.ReadRetained(ctx, o.Key)
 		if errors.Is(failed, objects.ErrNotFound) {
 			continue
 		}

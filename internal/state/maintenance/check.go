@@ -106,7 +106,7 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		return nil, err
 	}
 	if etag == "" && h.Generation == 0 {
-		for info, err := range r.Bucket.List(ctx, ref.ManifestsKey(), "") {
+		for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), "") {
 			if err != nil {
 				return nil, err
 			}

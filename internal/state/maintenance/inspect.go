@@ -26,7 +26,7 @@ type inspector struct {
 
 func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector, error) {
 	i := &inspector{repo: r, tenant: tenant, listed: map[objects.Digest]objects.ObjectInfo{}, bad: map[objects.Digest]string{}, lost: map[location]bool{}}
-	for info, err := range r.Bucket.List(ctx, format.PacksKey(tenant), "") {
+	for info, err := range r.Bucket.List(ctx, format.PackPrefix(tenant), "") {
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 		if err != nil {
 			return nil, err
 		}
-		blobs, more, key, err := format.ReadIndexTail(obj.Data, p.Size, i.repo.Keys(i.tenant))
+		blobs, more, key, err := format.ReadIndex(obj.Data, p.Size, i.repo.Keys(i.tenant))
 		if errors.Is(err, format.ErrKey) { // or what names the key is damaged
 			err = i.digest(ctx, p, err)
 		}

@@ -23,7 +23,7 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 		if c.live[key] && !k.pinned {
 			continue
 		}
-		m, err := c.repo.HeaderOf(ctx, ref, l.Name, &l.Digest)
+		m, err := c.repo.ReadManifest(ctx, ref, l.Name, &l.Digest)
 		if err != nil {
 			return err
 		}
@@ -124,9 +124,9 @@ func (c *collector) markKept(ctx context.Context, ref format.Ref, h format.Head)
 		}
 		key := ref.Key("k/" + name)
 		c.live[key] = true
-		l, err := c.repo.ReadKept(ctx, key)
+		l, err := c.repo.ReadRetained(ctx, key)
 		if errors.Is(err, objects.ErrCorrupt) { // its name says enough
-			l, err = c.repo.LinkOf(ctx, ref, generation)
+			l, err = c.repo.FindManifest(ctx, ref, generation)
 		}
 		if errors.Is(err, objects.ErrNotFound) || err == nil && c.lost[ref.ManifestKey(l.Name)] {
 			continue
@@ -134,7 +134,7 @@ func (c *collector) markKept(ctx context.Context, ref format.Ref, h format.Head)
 		if err != nil {
 			return err
 		}
-		m, err := c.repo.HeaderOf(ctx, ref, l.Name, &l.Digest)
+		m, err := c.repo.ReadManifest(ctx, ref, l.Name, &l.Digest)
 		if err != nil {
 			return err
 		}

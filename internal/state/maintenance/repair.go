@@ -104,7 +104,7 @@ func (r *repairer) survey(ctx context.Context) (err error) {
 	if r.packs, err = newInspector(ctx, r.repo, r.ref.Tenant); err != nil {
 		return err
 	}
-	prefix := r.ref.ManifestsKey()
+	prefix := r.ref.ManifestPrefix()
 	for info, err := range r.repo.Bucket.List(ctx, prefix, "") {
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 	}
 	if err == nil {
 		r.etag = obj.ETag
-		if r.head, err = r.repo.OpenHead(r.ref, obj.Data); err == nil || !format.IsDamage(err) {
+		if r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data); err == nil || !format.IsDamage(err) {
 			return err
 		}
 	} else if len(r.names) == 0 {
@@ -144,7 +144,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 	}
 	r.headBad = true
 	r.out.Problems = append(r.out.Problems, r.ref.HeadKey()+": "+err.Error())
-	r.head = format.Head{Format: format.HeadFormat, Born: 1}
+	r.head = format.Head{Born: 1}
 	for _, name := range r.names {
 		r.head.Generation = max(r.head.Generation, format.ManifestRef{Name: name}.Generation())
 	}

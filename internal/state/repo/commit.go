@@ -12,31 +12,34 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
+// MaxResult is the limit of a task's result in bytes.
 const MaxResult = 64 << 20
 
-// Proposal is a commit on its way.
+// Proposal is a commit to make.
 type Proposal struct {
-	Repo       *Repo
-	Ref        format.Ref
-	Options    CommitOptions
-	Changes    []format.Change // made to base
-	Result     []format.Blob   // of a large Change.Result
-	Stored     func() error    // waits until all content is stored; nil: it is
-	Base       *Version        // what the task saw
-	On         *Version        // what the commit builds on
-	id         string
-	Relocation *Relocation // of packs of on; nil: none
-	Full       bool        // the manifest is no delta
+	Repo    *Repo
+	Ref     format.Ref
+	Options CommitOptions
+	Base    *Version        // the version that was changed
+	On      *Version        // the version that the commit builds on
+	Changes []format.Change // made to Base
+	Result  []format.Blob   // a large Options.Result
+	Stored  func() error    // waits until all content is stored; nil: it is
 
-	snap       *format.Snapshot // of the version that build made last
-	changes    []format.Change  // to make to on
-	conflicts  []string
-	Merged     bool
-	CheckQuota bool // against the quota
+	Relocation *Relocation // of packs of On; nil: Run decides
+	Full       bool        // write a full manifest
+	CheckQuota bool        // the caller has not checked the quota
+
+	Merged bool // set by Rebase and Run: changes of others were merged
+
+	id        string
+	changes   []format.Change // to make to On
+	conflicts []string
+	snap      *format.Snapshot // of the version that build made last
 }
 
-// Run tries until the commit is in, or cannot be. The returned version is nil
-// when another attempt's commit counts.
+// Run commits: it merges and tries again when it loses a race, and finds out whether a swap whose answer was lost was
+// applied. The returned version is nil if the commit of another attempt counts.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id = format.NewCommitID()
 	if !p.Merged {
@@ -47,7 +50,7 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 	defer func() { _ = p.Relocation.Stored() }()
 	for backoff := p.Repo.Options.Retry.NewBackoff(); ; {
-		if err := p.confirm(ctx, backoff); err != nil {
+		if err := p.prepare(ctx, backoff); err != nil {
 			return Commit{}, nil, err
 		}
 		next, man, data, err := p.build()
@@ -61,9 +64,9 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 		if err == nil {
 			return p.committed(ctx, next, etag, man, data)
 		}
-		out, v, failed := p.recover(ctx, next, man, data, err)
-		if out != nil || failed != nil {
-			return deref(out), v, failed
+		out, v, confirmErr := p.confirm(ctx, next, man, data, err)
+		if out != nil || confirmErr != nil {
+			return deref(out), v, confirmErr
 		}
 		if err := backoff.Wait(ctx, err); err != nil {
 			return Commit{}, nil, err
@@ -71,11 +74,12 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// confirm waits for a HEAD that is about to be deleted, and lets a workspace that has none begin where
-// those before it ended.
-func (p *Proposal) confirm(ctx context.Context, backoff *objects.Backoff) error {
+// prepare waits until a HEAD that is being purged may be written, and lets a workspace without HEAD begin above the
+// floor.
+func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	for p.On.Head.Purging() {
-		if err := backoff.Wait(ctx, fmt.Errorf("swap %s: the deleted workspace is being removed", p.Ref.HeadKey())); err != nil {
+		purging := fmt.Errorf("swap %s: the deleted workspace is being purged", p.Ref.HeadKey())
+		if err := backoff.Wait(ctx, purging); err != nil {
 			return err
 		}
 		h, etag, err := p.Repo.ReadHead(ctx, p.Ref, "")
@@ -99,7 +103,7 @@ func (p *Proposal) confirm(ctx context.Context, backoff *objects.Backoff) error 
 	return nil
 }
 
-// follow builds on another HEAD than before. ErrDeleted: what the task saw is no more.
+// follow rebases onto another HEAD. ErrDeleted: Base was deleted.
 func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err error) {
 	if p.baseDeleted(h, etag) {
 		return ErrDeleted
@@ -110,8 +114,8 @@ func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err 
 	return p.Rebase(ctx)
 }
 
-// baseDeleted reports whether what the task saw was deleted. A tombstone that it saw and that is being
-// purged, or was, is what it saw: nothing.
+// baseDeleted reports whether Base was deleted. A Base that is a tombstone itself stays valid while it is purged and
+// afterwards: both are the empty workspace.
 func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	base := &p.Base.Head
 	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
@@ -120,8 +124,7 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
 }
 
-// put stores the manifest, beside the content that is still on its way. A manifest that no HEAD names
-// is nothing, so either may be there first.
+// put stores the manifest while content is still being uploaded: it counts only once a HEAD refers to it.
 func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(p.waitStored)
@@ -148,12 +151,17 @@ func (p *Proposal) swap(ctx context.Context, next *format.Head) (string, error) 
 	return p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
 }
 
-func (p *Proposal) committed(ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte) (Commit, *Version, error) {
+// committed ends a commit that was applied.
+func (p *Proposal) committed(
+	ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte,
+) (Commit, *Version, error) {
 	p.Repo.Cache(h.Manifest.Digest, data)
 	p.Repo.Options.Log.InfoContext(ctx, "workspace committed", "workspace", p.Ref.String(), "generation", h.Generation,
 		"task_id", p.Options.TaskID, "changed", len(p.Changes), "conflicts", len(p.conflicts), "merged", p.Merged)
 	p.Repo.Notify(p.Ref)
-	v := &Version{Head: *h, ETag: etag, Manifest: man, Snapshot: p.snap, ManifestBytes: int64(len(data)), ReadAt: time.Now()}
+	v := &Version{
+		Head: *h, ETag: etag, Manifest: man, Snapshot: p.snap, ManifestBytes: int64(len(data)), ReadAt: time.Now(),
+	}
 	return p.commit(h), v, nil
 }
 
@@ -164,9 +172,11 @@ func (p *Proposal) commit(h *format.Head) Commit {
 	}
 }
 
-// recover decides what a swap that did not answer "done" means, by reading HEAD
-// back. With neither a commit nor an error it is to be tried again.
-func (p *Proposal) recover(ctx context.Context, next *format.Head, man *format.Manifest, data []byte, cause error) (*Commit, *Version, error) {
+// confirm finds out whether a swap that returned an error was applied, by reading HEAD back. It returns neither a
+// commit nor an error if Run should try again.
+func (p *Proposal) confirm(
+	ctx context.Context, next *format.Head, man *format.Manifest, data []byte, cause error,
+) (*Commit, *Version, error) {
 	if !errors.Is(cause, objects.ErrConflict) && !objects.Temporary(ctx, cause) {
 		return nil, nil, cause
 	}
@@ -174,7 +184,7 @@ func (p *Proposal) recover(ctx context.Context, next *format.Head, man *format.M
 	if err != nil {
 		return nil, nil, errors.Join(cause, err)
 	}
-	if h.Commit == p.id { // it was applied, the answer was lost
+	if h.Commit == p.id { // applied, and the answer was lost
 		out, v, err := p.committed(ctx, next, etag, man, data)
 		return &out, v, err
 	}
@@ -202,7 +212,7 @@ func (p *Proposal) recover(ctx context.Context, next *format.Head, man *format.M
 	return nil, nil, p.follow(ctx, h, etag)
 }
 
-// build makes the manifest and the head of the next generation.
+// build returns the HEAD, the manifest and its stored bytes of the next generation.
 func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	changes, moved := p.Relocation.onto(p.On.Snapshot, p.changes)
 	snap, err := p.On.Snapshot.Apply(changes)
@@ -227,12 +237,10 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 		man.Header.Moved, man.Header.Changed = moved, format.ChangedPaths(p.changes)
 	}
 	man.Extend(p.On.Manifest, p.On.Head.Manifest, p.On.ManifestBytes, snap, p.Full)
-	data, err := p.Repo.Codec.EncodeManifest(man)
+	data, err := p.Repo.Codec.EncodeManifest(p.Ref, p.Repo.Keys(p.Ref.Tenant), man)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	keys := p.Repo.Keys(p.Ref.Tenant)
-	data, man.Key = keys.Encrypt(p.Ref.ManifestIdentity(), data), keys.CurrentID()
 	digest := objects.Sum(data)
 	name := format.ManifestName(man.Header.Generation, format.ManifestDigits(digest))
 	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, snap, int64(len(data))})
@@ -242,7 +250,7 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	return next, man, data, nil
 }
 
-// Replace commits a whole tree whose content is in the tenant's packs.
+// Replace commits target, whose content is in the tenant's packs, as the next version.
 func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.Snapshot, message string) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)

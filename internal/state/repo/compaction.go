@@ -11,34 +11,35 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Compaction bounds how scattered the newest version of a workspace becomes; zero fields take the
-// defaults. Content is copied into new packs, and the version says where it is now. Older versions
-// go on using the old packs, which leave as everything does: unreferenced, by Collect.
+// Compaction bounds over how many packs the newest version of a workspace is spread; zero fields take the defaults.
+// Content is copied into new packs, and the next version refers to those. Older versions keep the old packs until
+// garbage collection removes them.
 type Compaction struct {
-	Small  int   // a commit moves content together when it builds on more packs of which little is needed: 16
-	Little int64 // that is less than so many bytes: 512 KiB
-	Packs  int   // and when it builds on more packs than this, less than half a full pack is little: 64
-	Waste  int64 // a collection empties packs of which less than half is needed when that frees so many bytes: 1 MiB
+	Small  int   // a commit compacts when it builds on more small packs than this: 16
+	Little int64 // a pack is small if fewer bytes of it are needed: 512 KiB
+	Packs  int   // beyond this number of packs, a pack is small if less than half of PackTarget is needed: 64
+	Waste  int64 // garbage collection compacts packs of which less than half is needed if that frees so many bytes: 1 MiB
 }
 
 func (c Compaction) orDefaults() Compaction {
 	return Compaction{
-		Small: cmp.Or(c.Small, 16), Little: cmp.Or(c.Little, 512<<10), Packs: cmp.Or(c.Packs, 64), Waste: cmp.Or(c.Waste, 1<<20),
+		Small: cmp.Or(c.Small, 16), Little: cmp.Or(c.Little, 512<<10),
+		Packs: cmp.Or(c.Packs, 64), Waste: cmp.Or(c.Waste, 1<<20),
 	}
 }
 
-// foldMost is how many bytes one commit moves at most. Every byte that small commits write is moved
-// a few times at most, so that the cost of a commit stays in proportion to what it writes.
-const foldMost = format.PackTarget
+// maxRelocated is how many bytes one commit moves at most. Every byte that small commits write is moved a few times
+// at most, so that the cost of a commit stays in proportion to what it writes.
+const maxRelocated = format.PackTarget
 
-// Relocation is content that a commit moves out of packs. A nil fold moves nothing.
+// Relocation is content that a commit moves to other packs. A nil Relocation moves nothing.
 type Relocation struct {
 	From map[objects.Digest]bool        // packs
-	To   map[objects.Digest]format.Blob // where their content is now, by its id
-	Wait func() error
+	To   map[objects.Digest]format.Blob // where their content is now, by its digest
+	Wait func() error                   // waits until the content is stored
 }
 
-// Stored waits until the moved content is in the store. Only then may a HEAD name it.
+// Stored waits until the moved content is stored. Only then may a HEAD refer to it.
 func (f *Relocation) Stored() error {
 	if f == nil {
 		return nil
@@ -46,10 +47,12 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs whose content is to be moved together, or nil.
+// choose returns the packs to compact, or nil.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) int {
-		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int { return cmp.Compare(u.Live, limit) })
+		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int {
+			return cmp.Compare(u.Live, limit)
+		})
 		return n
 	}
 	n, download := under(c.Little), true
@@ -64,7 +67,7 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 		if !download && !cached(u.Pack.ID) {
 			continue
 		}
-		if total += u.Live; total > foldMost {
+		if total += u.Live; total > maxRelocated {
 			break
 		}
 		from[u.Pack.ID] = true
@@ -75,8 +78,8 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 	return from
 }
 
-// compact moves content of snap together when it lies in too many packs. It is a service to later
-// readers, so damage that it meets is not the commit'r.
+// compact moves content of snap together if it is spread over too many packs. Errors are logged only: the commit does
+// not depend on it.
 func (r *Repo) compact(ctx context.Context, tenant string, snap *format.Snapshot) *Relocation {
 	from := r.Options.Compaction.choose(snap.PackUses(), r.IsCached)
 	if from == nil {
@@ -84,14 +87,16 @@ func (r *Repo) compact(ctx context.Context, tenant string, snap *format.Snapshot
 	}
 	f, err := r.Relocate(ctx, tenant, from, snap)
 	if err != nil {
-		r.Options.Log.WarnContext(ctx, "content stays in many small packs", "tenant", tenant, "packs", len(from), "error", err)
+		r.Options.Log.WarnContext(ctx, "compaction failed", "tenant", tenant, "packs", len(from), "error", err)
 		return nil
 	}
 	return f
 }
 
-// Relocate copies what snaps need of packs into new ones, which are on their way to the store when it returns.
-func (r *Repo) Relocate(ctx context.Context, tenant string, from map[objects.Digest]bool, snaps ...*format.Snapshot) (*Relocation, error) {
+// Relocate copies what snaps need of packs into new packs, whose upload may still run when it returns.
+func (r *Repo) Relocate(
+	ctx context.Context, tenant string, from map[objects.Digest]bool, snaps ...*format.Snapshot,
+) (*Relocation, error) {
 	var wants []content.Want
 	to := map[objects.Digest]format.Blob{}
 	for _, snap := range snaps {
@@ -116,7 +121,7 @@ func (r *Repo) Relocate(ctx context.Context, tenant string, from map[objects.Dig
 		err = p.Flush()
 	}
 	if err != nil {
-		_ = p.Finish() // the reason is known
+		_ = p.Finish() // err is the reason
 		return nil, err
 	}
 	for id := range to {
@@ -125,7 +130,7 @@ func (r *Repo) Relocate(ctx context.Context, tenant string, from map[objects.Dig
 	return &Relocation{From: from, To: to, Wait: sync.OnceValue(p.Finish)}, nil
 }
 
-// entry returns e, or a copy of it that finds its content where it is now.
+// entry returns e, or a copy that refers to where its content is now.
 func (f *Relocation) entry(e *format.Entry) *format.Entry {
 	if e == nil {
 		return nil
@@ -146,18 +151,18 @@ func (f *Relocation) entry(e *format.Entry) *format.Entry {
 	return out
 }
 
-// onto returns sorted changes of on with the paths whose content has moved, and how many those are.
+// onto adds to sorted changes of on the paths whose content has moved, and returns how many those are.
 func (f *Relocation) onto(on *format.Snapshot, changes []format.Change) (all []format.Change, moved int) {
 	if f == nil {
 		return changes, 0
 	}
-	own := make(map[string]bool, len(changes))
+	changed := make(map[string]bool, len(changes))
 	for _, c := range changes {
-		own[c.Path] = true
+		changed[c.Path] = true
 		all = append(all, format.Change{Path: c.Path, Entry: f.entry(c.Entry)})
 	}
 	for _, e := range on.Entries {
-		if own[e.Path] {
+		if changed[e.Path] {
 			continue
 		}
 		if now := f.entry(e); now != e {

@@ -23,10 +23,9 @@ type FileInfo struct {
 	Kind   string    `json:"kind"` // file, dir, link
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time,omitzero"`    // of a file's last change; zero of what is no file
-	Target string    `json:"target,omitempty"` // of a link
-	// ETag of a file changes with its content: the SHA-256 of that, or where the file has Parts the
-	// SHA-256 of theirs, one after the other.
+	Time   time.Time `json:"time,omitzero"`    // of a file's last change
+	Target string    `json:"target,omitempty"` // of a symbolic link
+	// ETag of a file is the SHA-256 of its content, or of the SHA-256 of its Parts, one after the other.
 	ETag  string `json:"etag,omitempty"`
 	Parts []Part `json:"parts,omitempty"` // of a large file, in order
 }
@@ -37,7 +36,7 @@ type Part struct {
 	Bytes  int64          `json:"bytes"`
 }
 
-// DescribeEntry describes an entry.
+// DescribeEntry returns the FileInfo of an entry.
 func DescribeEntry(e *format.Entry) FileInfo {
 	f := FileInfo{Path: e.Path, Mode: e.Mode, Bytes: e.Size}
 	switch e.Kind {
@@ -56,8 +55,7 @@ func DescribeEntry(e *format.Entry) FileInfo {
 	return f
 }
 
-// List returns the paths of a version (0: the newest) in the directory dir, or in
-// all of the workspace when dir is empty, with all below it.
+// List returns the paths of a version (0: the newest) below the directory dir, or all paths if dir is empty.
 func (r *Repo) List(ctx context.Context, ref format.Ref, generation int64, dir string) ([]FileInfo, error) {
 	v, err := r.Find(ctx, ref, generation)
 	if err != nil {

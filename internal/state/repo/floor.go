@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
+// ReadFloor returns the floor of a tenant and its ETag, which is "" if there is none.
 func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, etag string, err error) {
 	key := format.FloorKey(tenant)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
@@ -26,6 +27,7 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 	return f, obj.ETag, nil
 }
 
+// RaiseFloor raises the floor of a tenant to a generation.
 func (r *Repo) RaiseFloor(ctx context.Context, tenant string, generation int64) error {
 	for backoff := r.Options.Retry.NewBackoff(); ; {
 		f, etag, err := r.ReadFloor(ctx, tenant)

@@ -10,58 +10,45 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Version is a head as read, with its tree.
+// Version is a version of a workspace, as its HEAD was read.
 type Version struct {
 	Head          format.Head
 	ETag          string // empty: there is no HEAD yet
 	Snapshot      *format.Snapshot
-	Manifest      *format.Manifest // of head.Manifest; nil when there is none
-	ManifestBytes int64            // stored bytes of that manifest
-	ReadAt        time.Time        // when it was read
+	Manifest      *format.Manifest // of Head.Manifest; nil: there is none
+	ManifestBytes int64            // stored size of that manifest
+	ReadAt        time.Time        // when HEAD was read
 }
 
-// ReadHead returns HEAD. A workspace without one has generation 0. With an
-// etag it returns ErrNotModified when that is still current.
+// ReadHead returns HEAD and its ETag. A workspace without HEAD has generation 0 and no ETag. With an etag it returns
+// objects.ErrNotModified if that is still current.
 func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (format.Head, string, error) {
 	obj, err := r.Bucket.Get(ctx, ref.HeadKey(), objects.GetOptions{IfNoneMatch: etag})
 	if errors.Is(err, objects.ErrNotFound) {
-		return format.Head{Format: format.HeadFormat, Born: 1}, "", nil
+		return format.Head{Born: 1}, "", nil
 	}
 	if err != nil {
 		return format.Head{}, "", err
 	}
-	h, err := r.OpenHead(ref, obj.Data)
+	h, err := format.DecodeHead(ref, r.Keys(ref.Tenant), obj.Data)
 	if err != nil {
 		return format.Head{}, "", fmt.Errorf("%s: %w", ref.HeadKey(), err)
 	}
 	return h, obj.ETag, nil
 }
 
-func (r *Repo) OpenHead(ref format.Ref, data []byte) (format.Head, error) {
-	plain, key, err := r.Keys(ref.Tenant).Decrypt(ref.HeadIdentity(), data)
-	if err != nil {
-		return format.Head{}, err
-	}
-	h, err := format.DecodeHead(plain)
-	h.Key = key
-	return h, err
-}
-
-// SwapHead writes HEAD over the version that etag names.
+// SwapHead replaces the HEAD of the given etag ("": there is none) by h, and returns the new ETag. Errors are those of
+// objects.Objects.CompareAndSwap.
 func (r *Repo) SwapHead(ctx context.Context, ref format.Ref, etag string, h *format.Head) (string, error) {
-	keys, room := r.Keys(ref.Tenant), format.MaxHead
-	if keys.Current != nil {
-		room -= format.EncryptionOverhead
-	}
-	data, err := h.Encode(room)
+	data, err := h.Encode(ref, r.Keys(ref.Tenant))
 	if err != nil {
 		return "", err
 	}
-	return r.Bucket.CompareAndSwap(ctx, ref.HeadKey(), etag, keys.Encrypt(ref.HeadIdentity(), data))
+	return r.Bucket.CompareAndSwap(ctx, ref.HeadKey(), etag, data)
 }
 
-// Current returns the newest version. With an old version it returns that very
-// one when it is still current, after one small request.
+// Current returns the newest version. It returns old, which may be nil, if that is still the newest, after one small
+// request.
 func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Version, error) {
 	etag := ""
 	if old != nil {
@@ -81,6 +68,7 @@ func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Vers
 	return r.VersionOf(ctx, ref, h, tag)
 }
 
+// VersionOf returns the version of a HEAD.
 func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, etag string) (*Version, error) {
 	v := &Version{Head: h, ETag: etag, Snapshot: format.EmptySnapshot, ReadAt: time.Now()}
 	if h.Manifest == nil {
@@ -94,17 +82,18 @@ func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, eta
 	return v, nil
 }
 
-// checkGone decides what it means that there is no HEAD where base was read: it was purged, or lost.
+// checkGone returns an error if HEAD, which base was read from, was lost; nil if it was purged.
 func (r *Repo) checkGone(ctx context.Context, ref format.Ref, base *Version) error {
 	if base == nil || base.Head.Manifest == nil {
 		return nil
 	}
 	_, err := r.Bucket.Get(ctx, ref.ManifestKey(base.Head.Manifest.Name), objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
-		return nil // collected, as everything is before a HEAD goes
+		return nil // a purge deletes HEAD after everything else
 	}
 	if err == nil {
-		err = fmt.Errorf("%s is gone, and its manifest %s is there: %w", ref.HeadKey(), base.Head.Manifest.Name, objects.ErrCorrupt)
+		err = fmt.Errorf("%s is missing, and its manifest %s exists: %w",
+			ref.HeadKey(), base.Head.Manifest.Name, objects.ErrCorrupt)
 	}
 	return err
 }

@@ -16,21 +16,21 @@ import (
 
 const (
 	chainParallel = 8
-	keptVersions  = 16 // decoded manifests in memory
-	keptEntries   = 500_000
+	maxVersions   = 16      // in memory
+	maxEntries    = 500_000 // of all versions in memory
 )
 
-// Loaded is a manifest with the tree that it describes.
+// Loaded is a manifest with the snapshot that it describes.
 type Loaded struct {
 	Manifest      *format.Manifest
 	Snapshot      *format.Snapshot
-	ManifestBytes int64 // stored bytes of the manifest
+	ManifestBytes int64 // stored size of the manifest
 }
 
-// versionCache keeps the last decoded manifests, by key, oldest first.
+// versionCache keeps the last decoded versions, by the keys of their manifests.
 type versionCache struct {
 	mu    sync.Mutex
-	keys  []string
+	keys  []string // oldest first
 	items map[string]*Loaded
 }
 
@@ -54,15 +54,15 @@ func (c *versionCache) put(key string, v *Loaded) {
 	for _, item := range c.items {
 		entries += len(item.Snapshot.Entries)
 	}
-	for len(c.keys) > 1 && (len(c.keys) > keptVersions || entries > keptEntries) {
+	for len(c.keys) > 1 && (len(c.keys) > maxVersions || entries > maxEntries) {
 		entries -= len(c.items[c.keys[0]].Snapshot.Entries)
 		delete(c.items, c.keys[0])
 		c.keys = c.keys[1:]
 	}
 }
 
-// readManifest returns the verified bytes of a manifest.
-func (r *Repo) readManifest(ctx context.Context, ref format.Ref, l format.ManifestRef) ([]byte, error) {
+// manifestBytes returns the verified bytes of a manifest.
+func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, l format.ManifestRef) ([]byte, error) {
 	if data := r.Cached(l.Digest); data != nil {
 		return data, nil
 	}
@@ -78,20 +78,16 @@ func (r *Repo) readManifest(ctx context.Context, ref format.Ref, l format.Manife
 	return obj.Data, nil
 }
 
-func (r *Repo) decode(ctx context.Context, ref format.Ref, l format.ManifestRef, headerOnly bool) (*format.Manifest, int64, error) {
-	data, err := r.readManifest(ctx, ref, l)
+// decode returns a manifest and its stored size.
+func (r *Repo) decode(ctx context.Context, ref format.Ref, l format.ManifestRef) (*format.Manifest, int64, error) {
+	data, err := r.manifestBytes(ctx, ref, l)
 	if err != nil {
 		return nil, 0, err
 	}
-	plain, key, err := r.Keys(ref.Tenant).Decrypt(ref.ManifestIdentity(), data)
-	if err != nil {
-		return nil, 0, err
-	}
-	m, err := format.DecodeManifest(plain, headerOnly)
+	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), data)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", ref.ManifestKey(l.Name), err)
 	}
-	m.Key = key
 	return m, int64(len(data)), nil
 }
 
@@ -101,7 +97,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	if v := r.versions.get(key); v != nil {
 		return v, nil
 	}
-	m, size, err := r.decode(ctx, ref, l, false)
+	m, size, err := r.decode(ctx, ref, l)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +107,8 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	}
 	snap, err := base.Apply(format.Squash(append(deltas, m)))
 	if err == nil && (snap.Files != m.Header.Files || snap.Bytes != m.Header.Bytes) {
-		err = fmt.Errorf("%d files, %d bytes; the header says %d and %d", snap.Files, snap.Bytes, m.Header.Files, m.Header.Bytes)
+		err = fmt.Errorf("%d files, %d bytes; the header says %d and %d",
+			snap.Files, snap.Bytes, m.Header.Files, m.Header.Bytes)
 	}
 	if err == nil {
 		err = r.checkReserved(snap)
@@ -124,7 +121,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	return v, nil
 }
 
-// checkReserved refuses paths that would be written into mount points.
+// checkReserved returns an error if a version has paths that would be written into mount points.
 func (r *Repo) checkReserved(snap *format.Snapshot) error {
 	for _, name := range r.Options.Reserved {
 		if snap.Find(name) != nil {
@@ -134,9 +131,11 @@ func (r *Repo) checkReserved(snap *format.Snapshot) error {
 	return nil
 }
 
-// loadChain returns the tree below a delta: the newest version of its chain that
-// is in memory, else the empty one, and the manifests to apply to that.
-func (r *Repo) loadChain(ctx context.Context, ref format.Ref, m *format.Manifest) (*format.Snapshot, []*format.Manifest, error) {
+// loadChain returns what a delta builds on: the newest version of its chain that is in memory, else the empty one,
+// and the manifests to apply to that.
+func (r *Repo) loadChain(
+	ctx context.Context, ref format.Ref, m *format.Manifest,
+) (*format.Snapshot, []*format.Manifest, error) {
 	base, chain := format.EmptySnapshot, m.Header.Chain
 	for i, l := range slices.Backward(chain) {
 		if v := r.versions.get(ref.ManifestKey(l.Name)); v != nil {
@@ -149,7 +148,7 @@ func (r *Repo) loadChain(ctx context.Context, ref format.Ref, m *format.Manifest
 	g.SetLimit(chainParallel)
 	for i, l := range chain {
 		g.Go(func() (err error) {
-			deltas[i], _, err = r.decode(ctx, ref, l, false)
+			deltas[i], _, err = r.decode(ctx, ref, l)
 			return err
 		})
 	}
@@ -157,19 +156,22 @@ func (r *Repo) loadChain(ctx context.Context, ref format.Ref, m *format.Manifest
 		return nil, nil, err
 	}
 	if base == format.EmptySnapshot && len(deltas) > 0 && !deltas[0].IsFull() {
-		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest", ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
+		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest",
+			ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
 	}
 	return base, deltas, nil
 }
 
-// HeaderOf reads a manifest. Without a digest its name, which begins with the
-// digest's first half, must do.
-func (r *Repo) HeaderOf(ctx context.Context, ref format.Ref, name string, digest *objects.Digest) (*format.Manifest, error) {
+// ReadManifest returns a manifest, from memory or the cache if it is there. Without a digest it is verified by the
+// digits in its name.
+func (r *Repo) ReadManifest(
+	ctx context.Context, ref format.Ref, name string, digest *objects.Digest,
+) (*format.Manifest, error) {
 	if v := r.versions.get(ref.ManifestKey(name)); v != nil {
 		return v.Manifest, nil
 	}
 	if digest != nil {
-		m, _, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest}, false)
+		m, _, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest})
 		return m, err
 	}
 	found, err := r.ReadNamed(ctx, ref, name)
@@ -179,7 +181,7 @@ func (r *Repo) HeaderOf(ctx context.Context, ref format.Ref, name string, digest
 	return found.Manifest, nil
 }
 
-// ReadNamed reads the manifest of a name from the store.
+// ReadNamed reads the manifest of a name from the object store.
 func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*NamedManifest, error) {
 	key := ref.ManifestKey(name)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
@@ -190,29 +192,24 @@ func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*Nam
 	if l.Digits() != format.ManifestDigits(l.Digest) {
 		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
 	}
-	plain, lockedBy, err := r.Keys(ref.Tenant).Decrypt(ref.ManifestIdentity(), obj.Data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	m, err := format.DecodeManifest(plain, false)
+	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), obj.Data)
 	if err == nil && m.Header.Generation != l.Generation() {
 		err = fmt.Errorf("%w: is generation %d", objects.ErrCorrupt, m.Header.Generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	m.Key = lockedBy
 	return &NamedManifest{l, m, int64(len(obj.Data))}, nil
 }
 
-// NamedManifest is a manifest with its link and its stored bytes.
+// NamedManifest is a manifest that was found by its name.
 type NamedManifest struct {
 	Ref      format.ManifestRef
 	Manifest *format.Manifest
-	Bytes    int64
+	Bytes    int64 // stored size
 }
 
-// readResult returns the result kept in a manifest.
+// readResult returns the result of the task that committed.
 func (r *Repo) readResult(ctx context.Context, tenant string, m *format.Manifest) (json.RawMessage, error) {
 	if len(m.Result) == 0 {
 		return m.Header.Result, nil
@@ -234,7 +231,7 @@ func (r *Repo) readResult(ctx context.Context, tenant string, m *format.Manifest
 	return result, err
 }
 
-// toCommit returns what a manifest says about its commit.
+// toCommit returns the commit of a manifest.
 func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
 	result, err := r.readResult(ctx, ref.Tenant, m)
 	if err != nil {

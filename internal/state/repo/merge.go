@@ -8,23 +8,21 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// merger brings one side's changes onto a version that others made meanwhile,
-// path by path, with the common ancestor as the referee.
+// merger is a three-way merge, path by path: it applies our changes of base to theirs.
 type merger struct {
 	base, theirs *format.Snapshot
 	read         func(*format.Entry) ([]byte, error)                // content of a small file
 	write        func(*format.Entry, []byte) (*format.Entry, error) // like the entry, with other content
-	suffix       string                                             // for the copy of a conflicting path; empty: conflicts fail
+	suffix       string                                             // for the copy of a conflicting path
 
-	ours      map[string]*format.Entry // the changes made
-	removed   map[string]bool          // paths among them that are gone
-	out       map[string]*format.Entry // the changes to make to theirs; nil: remove
+	ours      map[string]*format.Entry // our changes
+	removed   map[string]bool          // paths that we removed
+	out       map[string]*format.Entry // changes to make to theirs; nil: remove
 	conflicts []string
 }
 
-// merge returns what to change in theirs so that ours is in it too, and the
-// paths that both sides changed. The same content on both sides is a conflict
-// too: two tasks that read 5 and write 6 have counted to 7.
+// merge returns the changes to make to theirs, and the conflicts: paths that both sides changed. The same content on
+// both sides is a conflict too: two tasks that read 5 and write 6 have counted to 7.
 func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) {
 	m.ours, m.removed, m.out = map[string]*format.Entry{}, map[string]bool{}, map[string]*format.Entry{}
 	for _, c := range ours {
@@ -53,7 +51,7 @@ func (m *merger) path(c format.Change) error {
 	switch {
 	case theirs.Same(base): // untouched by them (both may be nil)
 		if c.Entry != nil && c.Entry.Kind != format.KindDir && m.theirs.HasBelow(c.Path, m.removed) {
-			m.conflict(c, theirs) // a file here, files below it there
+			m.conflict(c, theirs) // we made a file, they made files below it
 			return nil
 		}
 		m.out[c.Path] = c.Entry

@@ -11,28 +11,23 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
+// ReadPins returns the pins and their ETag, or no pins and "" if there are none.
 func (r *Repo) ReadPins(ctx context.Context, ref format.Ref) (format.Pins, string, error) {
-	var p format.Pins
 	obj, err := r.Bucket.Get(ctx, ref.PinsKey(), objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
-		return p, "", nil
+		return format.Pins{}, "", nil
 	}
 	if err != nil {
-		return p, "", err
+		return format.Pins{}, "", err
 	}
-	plain, key, err := r.Keys(ref.Tenant).Decrypt(ref.PinsIdentity(), obj.Data)
+	p, err := format.DecodePins(ref, r.Keys(ref.Tenant), obj.Data)
 	if err != nil {
 		return p, "", fmt.Errorf("%s: %w", ref.PinsKey(), err)
-	}
-	p.Key = key
-	body, ok := format.CutDigest(plain)
-	if err = json.Unmarshal(body, &p); err != nil || !ok {
-		return p, "", fmt.Errorf("%s: %w", ref.PinsKey(), objects.ErrCorrupt)
 	}
 	return p, obj.ETag, nil
 }
 
-// ChangePins applies change until it wins.
+// ChangePins reads the pins, calls change and swaps them, until it wins.
 func (r *Repo) ChangePins(ctx context.Context, ref format.Ref, change func(*format.Pins)) error {
 	for backoff := r.Options.Retry.NewBackoff(); ; {
 		p, etag, err := r.ReadPins(ctx, ref)
@@ -51,33 +46,31 @@ func (r *Repo) ChangePins(ctx context.Context, ref format.Ref, change func(*form
 	}
 }
 
+// SwapPins replaces the pins of the given etag.
 func (r *Repo) SwapPins(ctx context.Context, ref format.Ref, etag string, p format.Pins) error {
-	data, err := json.Marshal(p)
+	data, err := format.EncodePins(ref, r.Keys(ref.Tenant), p)
 	if err != nil {
 		return err
-	}
-	if data = r.Keys(ref.Tenant).Encrypt(ref.PinsIdentity(), format.AppendDigest(data)); len(data) > format.MaxHead {
-		return fmt.Errorf("%w: too many pins", format.ErrQuota)
 	}
 	_, err = r.Bucket.CompareAndSwap(ctx, ref.PinsKey(), etag, data)
 	return err
 }
 
-// Retain has collections spare a version until a time, with all that it needs. Deleting the workspace
-// ends that. It may be repeated.
+// Retain keeps a version from garbage collection until a time. Deleting the workspace ends that. It may be repeated.
 func (r *Repo) Retain(ctx context.Context, ref format.Ref, generation int64, until time.Time) error {
-	at, err := r.LinkOf(ctx, ref, generation)
+	at, err := r.FindManifest(ctx, ref, generation)
 	if err != nil {
-		return fmt.Errorf("keep %s: %w", ref, err)
+		return fmt.Errorf("retain generation %d of %s: %w", generation, ref, err)
 	}
 	data, err := json.Marshal(format.Retained{At: at})
 	if err != nil {
 		return err
 	}
-	return r.Bucket.Put(ctx, ref.RetainKey(generation, until.Unix()), data, objects.Sum(data))
+	return r.Bucket.Put(ctx, ref.RetainedKey(generation, until.Unix()), data, objects.Sum(data))
 }
 
-func (r *Repo) ReadKept(ctx context.Context, key string) (format.ManifestRef, error) {
+// ReadRetained returns the manifest of the version that an object retains.
+func (r *Repo) ReadRetained(ctx context.Context, key string) (format.ManifestRef, error) {
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return format.ManifestRef{}, err

@@ -8,9 +8,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Rebase merges the task's changes onto p.on.
+// Rebase merges Changes onto On. It returns a *ConflictError if both sides changed a path.
 func (p *Proposal) Rebase(ctx context.Context) error {
-	if err := p.waitStored(); err != nil { // a merge reads it
+	if err := p.waitStored(); err != nil { // merges read content
 		return err
 	}
 	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Snapshot.BlobFinder(0))

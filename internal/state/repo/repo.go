@@ -17,14 +17,15 @@ type Options struct {
 	Reserved   []string            // top-level names that no version may have
 	Retry      objects.RetryPolicy // of requests to the object store
 	Compaction Compaction
-	Secrets    func(tenant string) format.Secrets // see state.Options
+	Secrets    func(tenant string) format.Secrets // nil: nothing is encrypted
 	Log        *slog.Logger
 }
 
 // Repo is the workspaces of one object store. It is safe for concurrent use.
 type Repo struct {
 	*content.Store
-	Options  Options
+	Options Options // with defaults; read only
+
 	versions versionCache
 	onCommit []func(format.Ref)
 }
@@ -47,6 +48,7 @@ func (r *Repo) Fresh() *Repo {
 // other methods.
 func (r *Repo) Subscribe(fn func(format.Ref)) { r.onCommit = append(r.onCommit, fn) }
 
+// Notify calls the subscribers.
 func (r *Repo) Notify(ref format.Ref) {
 	for _, fn := range r.onCommit {
 		fn(ref)

@@ -11,7 +11,7 @@ import (
 )
 
 // Applied returns the commit of a task, or nil if the task has not committed
-// since the given time. A zero time searches all of the history that is kept.
+// since the given time. A zero time searches the whole history.
 func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -23,24 +23,26 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("look for task %s in %s: %w", taskID, ref, err)
+	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// until says where a walk into the past may end: at a commit for which it is true.
-type until func(generation int64, at time.Time) bool
+// Until reports whether a search of the history may end at a commit.
+type Until func(generation int64, at time.Time) bool
 
-func UntilGeneration(last int64) until {
+// UntilGeneration ends a search at a generation.
+func UntilGeneration(last int64) Until {
 	return func(generation int64, _ time.Time) bool { return generation <= last }
 }
 
-// UntilTime allows for clocks of workers that differ.
-func UntilTime(since time.Time) until {
+// UntilTime ends a search at a time, with an allowance for clock skew.
+func UntilTime(since time.Time) Until {
 	return func(_ int64, at time.Time) bool { return at.Before(since.Add(-format.ClockSkew)) }
 }
 
-// FindTask looks for a task's commit: in the list that HEAD carries, and behind
-// that manifest by manifest.
-func (r *Repo) FindTask(ctx context.Context, ref format.Ref, h format.Head, taskID string, end until) (*Commit, error) {
+// FindTask returns the commit of a task, or nil: from the recent tasks of HEAD, and then manifest by manifest.
+func (r *Repo) FindTask(
+	ctx context.Context, ref format.Ref, h format.Head, taskID string, end Until,
+) (*Commit, error) {
 	for _, recent := range h.Recent {
 		if recent.Task == taskID {
 			return r.commitAt(ctx, ref, recent)
@@ -55,9 +57,9 @@ func (r *Repo) FindTask(ctx context.Context, ref format.Ref, h format.Head, task
 		name, digest = h.Recent[0].Manifest(), nil
 	}
 	for {
-		m, err := r.HeaderOf(ctx, ref, name, digest)
+		m, err := r.ReadManifest(ctx, ref, name, digest)
 		if errors.Is(err, objects.ErrNotFound) {
-			return nil, nil // older than what is kept
+			return nil, nil // removed by garbage collection
 		}
 		if err != nil {
 			return nil, err
@@ -73,8 +75,8 @@ func (r *Repo) FindTask(ctx context.Context, ref format.Ref, h format.Head, task
 }
 
 func (r *Repo) commitAt(ctx context.Context, ref format.Ref, task format.RecentTask) (*Commit, error) {
-	m, err := r.HeaderOf(ctx, ref, task.Manifest(), nil)
-	if format.IsDamage(err) { // collected, or lost: that it was applied is all that is left
+	m, err := r.ReadManifest(ctx, ref, task.Manifest(), nil)
+	if format.IsDamage(err) { // removed or lost; the task has committed all the same
 		return &Commit{Generation: task.Generation, TaskID: task.Task, Time: time.Unix(task.Unix, 0).UTC()}, nil
 	}
 	if err != nil {

@@ -9,25 +9,26 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Walk visits the manifests that are kept, newest first, until visit returns false:
-// from HEAD by parents, and what retention kept beyond the gap that it made.
+// Walk visits the manifests of the history, newest first, until visit returns false: from HEAD by parents, and then
+// the older ones that retention or pins keep.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
 	h, _, err := r.ReadHead(ctx, ref, "")
 	if err != nil || h.Manifest == nil {
 		return err
 	}
-	next, last := h.Manifest, h.Generation+1
+	next, last := h.Manifest, h.Generation+1 // last: generation that was visited last
 	for next != nil {
 		l := *next
-		m, err := r.HeaderOf(ctx, ref, l.Name, &l.Digest)
+		m, err := r.ReadManifest(ctx, ref, l.Name, &l.Digest)
 		if format.IsDamage(err) {
-			before, ok, failed := r.PassGap(ctx, ref, l)
+			before, ok, gapErr := r.passGap(ctx, ref, l)
 			if ok {
 				next = before
 				continue
 			}
-			if err = errors.Join(err, failed); failed == nil && errors.Is(err, objects.ErrNotFound) && last <= h.Generation {
-				break
+			err = errors.Join(err, gapErr)
+			if gapErr == nil && errors.Is(err, objects.ErrNotFound) && last <= h.Generation {
+				break // removed by garbage collection
 			}
 		}
 		if err != nil {
@@ -44,9 +45,9 @@ func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.Manif
 	}
 	for _, k := range kept.Older(last) {
 		if k.Generation() < h.Born {
-			break // of a life that ended with Delete
+			break // of before a deletion
 		}
-		m, err := r.HeaderOf(ctx, ref, k.Name, &k.Digest)
+		m, err := r.ReadManifest(ctx, ref, k.Name, &k.Digest)
 		if format.IsDamage(err) && kept.FindLost(k.Name) != nil {
 			continue
 		}
@@ -84,8 +85,8 @@ func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loa
 	return r.Load(ctx, ref, *at)
 }
 
-// LinkOf finds the manifest of a generation in the history.
-func (r *Repo) LinkOf(ctx context.Context, ref format.Ref, generation int64) (format.ManifestRef, error) {
+// FindManifest returns the manifest of a generation in the history.
+func (r *Repo) FindManifest(ctx context.Context, ref format.Ref, generation int64) (format.ManifestRef, error) {
 	var at *format.ManifestRef
 	err := r.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
 		if m.Header.Generation == generation {
@@ -102,8 +103,10 @@ func (r *Repo) LinkOf(ctx context.Context, ref format.Ref, generation int64) (fo
 	return *at, nil
 }
 
-// PassGap returns where the history goes on when it leads to a manifest that cannot be read.
-func (r *Repo) PassGap(ctx context.Context, ref format.Ref, l format.ManifestRef) (before *format.ManifestRef, ok bool, err error) {
+// passGap returns the manifest before one that cannot be read; not ok: the gap is not known.
+func (r *Repo) passGap(
+	ctx context.Context, ref format.Ref, l format.ManifestRef,
+) (before *format.ManifestRef, ok bool, err error) {
 	p, _, err := r.ReadPins(ctx, ref)
 	if err != nil {
 		return nil, false, err

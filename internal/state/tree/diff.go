@@ -12,13 +12,13 @@ import (
 
 // Upload is what changed in a directory.
 type Upload struct {
-	Changes []format.Change // since the version that was materialised
+	Changes []format.Change // of the version that was materialised
 	Blobs   []format.Blob   // of the extra content
 
 	wait func() error // nil: all content is stored
 }
 
-// Wait waits until the content is in the store. Only then may a HEAD name it.
+// Wait waits until all content is stored. Only then may a HEAD refer to it.
 func (u *Upload) Wait() error {
 	if u.wait == nil {
 		return nil
@@ -26,14 +26,14 @@ func (u *Upload) Wait() error {
 	return u.wait()
 }
 
-// Diff finds what changed since base was materialised, checks the quota, and only then uploads content, which may
-// still be on its way when it returns. With dedup, content of base is not uploaded again. extra is uploaded too, if
-// there are changes.
+// Diff finds what changed since base was materialised, checks the quota, and then uploads new content; Wait waits for
+// the end of the uploads. With dedup, content of base is not uploaded again. If there are changes, extra is uploaded
+// too.
 func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra []byte) (*Upload, error) {
 	if err := t.rescan(t.ignoreRules()); err != nil {
 		return nil, err
 	}
-	t.dropOdd(ctx)
+	t.dropOther(ctx)
 	if err := checkTree(t.opts.Quota, t.nodes); err != nil {
 		return nil, err
 	}
@@ -57,27 +57,24 @@ func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra
 		return nil, errors.Join(err, p.Finish())
 	}
 	up := &Upload{}
-	adopt := func() {
-		for i, e := range entries {
-			n := t.nodes[unread[i]]
-			if old := base.Find(e.Path); old.Same(e) {
-				e = old
-			}
-			n.entry = e
-		}
-	}
 	if len(extra) > 0 && t.willChange(base, unread, entries) {
-		if up.Blobs, err = p.AddFile(bytes.NewReader(extra), int64(len(extra)), make([]byte, format.MaxBlob), nil); err != nil {
+		up.Blobs, err = p.AddFile(bytes.NewReader(extra), int64(len(extra)), make([]byte, format.MaxBlob), nil)
+		if err != nil {
 			return nil, errors.Join(err, p.Finish())
 		}
 	}
 	if err := p.Flush(); err != nil {
 		return nil, errors.Join(err, p.Finish())
 	}
-	adopt()
+	for i, e := range entries {
+		if old := base.Find(e.Path); old.Same(e) {
+			e = old
+		}
+		t.nodes[unread[i]].entry = e
+	}
 	up.wait = sync.OnceValue(func() error {
 		err := p.Finish()
-		if err != nil { // they are to be read again
+		if err != nil { // read them again next time
 			for _, path := range unread {
 				t.nodes[path].entry = nil
 			}
@@ -88,7 +85,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra
 	return up, nil
 }
 
-// untouched reports whether all nodes hold what was checked out.
+// untouched reports whether all nodes hold the entries of base.
 func (t *Dir) untouched(base *format.Snapshot) bool {
 	for _, e := range base.Entries {
 		if n := t.nodes[e.Path]; n == nil || n.entry != e {
@@ -98,7 +95,7 @@ func (t *Dir) untouched(base *format.Snapshot) bool {
 	return true
 }
 
-// willChange reports whether the commit is going to be one.
+// willChange reports whether the directory differs from base.
 func (t *Dir) willChange(base *format.Snapshot, unread []string, entries []*format.Entry) bool {
 	if len(t.nodes) != len(base.Entries) {
 		return true
@@ -116,7 +113,7 @@ func (t *Dir) willChange(base *format.Snapshot, unread []string, entries []*form
 	return false
 }
 
-// changes compares the tree with what was checked out.
+// changes compares the nodes with base.
 func (t *Dir) changes(base *format.Snapshot) []format.Change {
 	var changes []format.Change
 	matched := 0
@@ -142,7 +139,7 @@ func (t *Dir) changes(base *format.Snapshot) []format.Change {
 	return changes
 }
 
-// Adopt notes that the tree's paths are those of snap where they hold the same.
+// Adopt replaces the entries of the nodes by the same ones of snap, so that later comparisons are quick.
 func (t *Dir) Adopt(snap *format.Snapshot) {
 	for _, e := range snap.Entries {
 		if n := t.nodes[e.Path]; n != nil && n.entry != nil && n.entry.Same(e) {

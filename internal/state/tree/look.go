@@ -10,10 +10,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
-// rescan scans the directory and updates nodes: what did not change since the
-// last look keeps its entry.
+// rescan scans the directory and updates nodes. What did not change since the last scan keeps its entry.
 func (t *Dir) rescan(rules ignore.Rules) error {
-	if !t.known { // an interrupted change, or the first look: trust nothing
+	if !t.known { // after an error, or the first scan
 		clear(t.nodes)
 	}
 	started := time.Now()
@@ -34,10 +33,10 @@ func (t *Dir) rescan(rules ignore.Rules) error {
 			n.entry = nil
 			n.stat, n.racy = f.stat, f.stat.racy(started)
 		}
-		n.seen = t.round
+		n.round = t.round
 	}
 	for path, n := range t.nodes {
-		if n.seen != t.round {
+		if n.round != t.round {
 			delete(t.nodes, path)
 		}
 	}
@@ -45,30 +44,30 @@ func (t *Dir) rescan(rules ignore.Rules) error {
 	return nil
 }
 
-// reserved reports whether path is, or is below, a mount point of ours.
+// reserved reports whether path is or is below a reserved name.
 func (t *Dir) reserved(path string) bool {
 	return slices.Contains(t.opts.Reserved, format.TopDir(path))
 }
 
-// ignoreRules reads the tree's own rules, which are as hostile as the rest of it.
+// ignoreRules returns the patterns of the options and of the directory's .workspaceignore file.
 func (t *Dir) ignoreRules() ignore.Rules {
 	data, err := t.ReadFile(ignore.FileName, ignore.MaxFile)
 	if err != nil {
-		data = nil // there is none
+		data = nil // it does not exist
 	}
 	return ExcludeRules(t.opts.Excludes, data)
 }
 
-// ExcludeRules are the patterns of excludes and those of a .workspaceignore file.
+// ExcludeRules returns the rules of excludes and of the content of a .workspaceignore file.
 func ExcludeRules(excludes []string, file []byte) ignore.Rules {
 	return append(ignore.Parse([]byte(strings.Join(excludes, "\n"))), ignore.Parse(file)...)
 }
 
-// dropOdd forgets sockets, pipes and devices: they cannot be stored.
-func (t *Dir) dropOdd(ctx context.Context) {
+// dropOther excludes sockets, pipes and devices: they cannot be stored.
+func (t *Dir) dropOther(ctx context.Context) {
 	for path, n := range t.nodes {
 		if n.stat.Kind == format.KindOther {
-			t.opts.Log.WarnContext(ctx, "not a file, directory or link: not committed", "workspace", t.ref.String(), "path", path)
+			t.opts.Log.WarnContext(ctx, "special file not committed", "workspace", t.ref.String(), "path", path)
 			t.excluded = append(t.excluded, path)
 			delete(t.nodes, path)
 		}

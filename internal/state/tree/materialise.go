@@ -35,8 +35,8 @@ func (t *Dir) Materialise(ctx context.Context, target *format.Snapshot, rescan b
 	return t.reconcile(ctx, target)
 }
 
-// reconcile makes the directory exactly target. nodes must be right. Until it
-// returns without an error the tree counts as unknown.
+// reconcile makes the directory equal to target. nodes must be valid. Until it
+// succeeds the content of the directory counts as unknown.
 func (t *Dir) reconcile(ctx context.Context, target *format.Snapshot) error {
 	t.known = false
 	create, touch, err := t.removeOthers(target)
@@ -56,8 +56,8 @@ func (t *Dir) reconcile(ctx context.Context, target *format.Snapshot) error {
 	return nil
 }
 
-// removeOthers removes what target does not have, and returns the entries
-// that must be written and those whose permissions must be set.
+// removeOthers removes what target does not have, and returns the entries to write
+// and those whose permissions and owner must be set.
 func (t *Dir) removeOthers(target *format.Snapshot) (create, touch []*format.Entry, err error) {
 	kept := 0
 	for _, e := range target.Entries {
@@ -117,7 +117,7 @@ func (t *Dir) owns(st stat) bool {
 	return t.opts.Owner == nil || st.UID == uint32(t.opts.Owner.UID)
 }
 
-// holds reports whether the node's content is e's, reading it if need be.
+// holds reports whether a node has the content of e. It reads the file if that is not known.
 func (t *Dir) holds(n *node, e *format.Entry) bool {
 	if n.entry != nil {
 		return n.entry.SameContent(e)
@@ -165,7 +165,7 @@ func (t *Dir) remove(path string) error {
 	return nil
 }
 
-// touch sets permissions and owner of something that exists.
+// touch sets the permissions and the owner of an existing path.
 func (t *Dir) touch(e *format.Entry) error {
 	if t.opts.Owner != nil {
 		if err := t.root.Lchown(e.Path, t.opts.Owner.UID, t.opts.Owner.GID); err != nil {
@@ -188,8 +188,8 @@ func (t *Dir) touch(e *format.Entry) error {
 	return nil
 }
 
-// createAll writes entries, which are in the order of their paths and whose
-// paths are free: directories, then files as their content arrives, then links.
+// createAll writes entries, which are sorted and whose paths are free: directories, then files in the order in which
+// their content arrives, then symbolic links.
 func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 	if len(create) == 0 {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-const namedOffenders = 5
+const maxOffenders = 5
 
-// checkTree applies the quota to what a scan found.
+// checkTree returns a *format.QuotaError if what a scan found exceeds the quota.
 func checkTree(q format.Quota, nodes map[string]*node) error {
 	var bytes, largest int64
 	depth := 0
@@ -30,15 +30,20 @@ func checkTree(q format.Quota, nodes map[string]*node) error {
 	}
 	switch {
 	case largest > q.Largest:
-		return &format.QuotaError{What: "largest file in bytes", Has: largest, Limit: q.Largest, Largest: worst(nodes, size)}
+		return exceeded("largest file in bytes", largest, q.Largest, largestBy(nodes, size))
 	case bytes > q.Bytes:
-		return &format.QuotaError{What: "total in bytes", Has: bytes, Limit: q.Bytes, Largest: worst(nodes, size)}
+		return exceeded("total in bytes", bytes, q.Bytes, largestBy(nodes, size))
 	case len(nodes) > q.Files:
-		return &format.QuotaError{What: "number of files", Has: int64(len(nodes)), Limit: int64(q.Files), Largest: crowded(nodes)}
+		return exceeded("number of files", int64(len(nodes)), int64(q.Files), crowded(nodes))
 	case depth > q.Depth:
-		return &format.QuotaError{What: "depth", Has: int64(depth), Limit: int64(q.Depth), Largest: worst(nodes, func(p string) int64 { return 1 + int64(strings.Count(p, "/")) })}
+		deepest := largestBy(nodes, func(p string) int64 { return 1 + int64(strings.Count(p, "/")) })
+		return exceeded("depth", int64(depth), int64(q.Depth), deepest)
 	}
 	return nil
+}
+
+func exceeded(what string, has, limit int64, largest []string) error {
+	return &format.QuotaError{What: what, Has: has, Limit: limit, Largest: largest}
 }
 
 type share struct {
@@ -46,12 +51,13 @@ type share struct {
 	n    int64
 }
 
-func worst(nodes map[string]*node, of func(string) int64) []string {
+// largestBy names the paths of which a measure is largest.
+func largestBy(nodes map[string]*node, of func(string) int64) []string {
 	shares := make([]share, 0, len(nodes))
 	for path := range nodes {
 		shares = append(shares, share{path, of(path)})
 	}
-	return name(shares)
+	return top(shares)
 }
 
 // crowded names the directories with the most children.
@@ -64,13 +70,16 @@ func crowded(nodes map[string]*node) []string {
 	for path, n := range counts {
 		shares = append(shares, share{path, n})
 	}
-	return name(shares)
+	return top(shares)
 }
 
-func name(shares []share) []string {
-	slices.SortFunc(shares, func(a, b share) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.path, b.path)) })
+// top names the largest shares.
+func top(shares []share) []string {
+	slices.SortFunc(shares, func(a, b share) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.path, b.path))
+	})
 	var names []string
-	for _, s := range shares[:min(namedOffenders, len(shares))] {
+	for _, s := range shares[:min(maxOffenders, len(shares))] {
 		names = append(names, fmt.Sprintf("%s (%d)", s.path, s.n))
 	}
 	return names

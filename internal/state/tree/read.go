@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// readPaths stores the content of paths and returns their entries.
+// readPaths adds the content of paths to p and returns their entries.
 func (t *Dir) readPaths(ctx context.Context, p *content.Packer, paths []string) ([]*format.Entry, error) {
 	entries := make([]*format.Entry, len(paths))
 	g, ctx := errgroup.WithContext(ctx)
@@ -61,7 +61,7 @@ func (r *pathReader) read(path string) (*format.Entry, error) {
 	st := r.tree.nodes[path].stat
 	e := &format.Entry{Path: path, Kind: st.Kind, Mode: st.Mode}
 	switch st.Kind {
-	case format.KindFile, format.KindOther: // opened below, which refuses the odd
+	case format.KindFile, format.KindOther: // openFile refuses what is not regular
 	case format.KindDir:
 		return e, nil
 	case format.KindLink:
@@ -74,7 +74,7 @@ func (r *pathReader) read(path string) (*format.Entry, error) {
 	}
 	f, err := r.tree.openFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("path %q vanished while it was committed", path)
+		return nil, fmt.Errorf("path %q was removed while it was read", path)
 	}
 	if err != nil {
 		return nil, err

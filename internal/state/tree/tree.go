@@ -33,18 +33,18 @@ type Dir struct {
 	opts    Options
 	root    *os.Root
 
-	nodes    map[string]*node // as of the last scan: all paths that are not excluded
+	nodes    map[string]*node // paths as of the last scan, without excluded ones
 	round    uint32           // number of the last scan
 	excluded []string
-	known    bool // nodes is right, but for what a program did since; false after an error
+	known    bool // nodes is valid, except for what a program changed since; false after an error
 }
 
 // node is one path in the directory.
 type node struct {
 	stat  stat
-	entry *format.Entry // what it is known to hold; nil when that must be found out
-	racy  bool          // it may change without its stat changing
-	seen  uint32        // round of the last look that found it
+	entry *format.Entry // what it holds; nil: not known
+	racy  bool          // its content may change without its stat
+	round uint32        // of the last scan that found it
 }
 
 // Open returns the directory dir, whatever it contains, for versions of ref. It must exist, and belong to the
@@ -57,7 +57,7 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 	return &Dir{ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}}, nil
 }
 
-// Known reports whether the Dir knows what the directory held after its last scan.
+// Known reports whether the Dir knows what the directory held after the last scan.
 func (t *Dir) Known() bool { return t.known }
 
 // Close releases the directory without touching its content.
@@ -98,7 +98,7 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 }
 
 // ReadFile returns a file that a program may have written, at most limit bytes of
-// it. It opens regular files only and follows no link out of the tree.
+// it. It opens regular files only and follows no symbolic link out of the tree.
 func (t *Dir) ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := t.openFile(path)
 	if err != nil {
@@ -117,8 +117,7 @@ func (t *Dir) Size(path string) (int64, bool) {
 	return info.Size(), true
 }
 
-// openFile opens a regular file and nothing else, without waiting for the
-// other end of a pipe.
+// openFile opens a regular file. It does not block on pipes.
 func (t *Dir) openFile(path string) (*os.File, error) {
 	f, err := t.root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"testing"
@@ -20,15 +20,15 @@ func TestCollectWithHeads(t *testing.T) {
 func testCollectWithHeads(t *testing.T, bucket objects.Objects) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := committed(t, bucket, 30)
+		w := statetest.Committed(t, bucket, 30)
 		for range 2 {
-			advance(t, 25*time.Hour)
+			statetest.Advance(t, 25*time.Hour)
 			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}})
 			if err != nil || out.Workspaces != 1 {
 				t.Fatalf("Collect() = %+v, %v, want 1 workspace", out, err)
 			}
 		}
-		fresh := newWorker(t, bucket)
+		fresh := statetest.OpenWorker(t, bucket)
 		fresh.Checkout()
 		fresh.Want(map[string]string{"n": "30", "keep": "kept"})
 	})

@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"errors"
@@ -13,32 +13,31 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 )
-
-var strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 
 // TestCollectAfterDelete: nothing of a deleted workspace is left but its tombstone, pinned or not, and
 // one that begins anew under its name is not disturbed by the pins of the old one.
 func TestCollectAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 5)
+		w := statetest.Committed(t, bucket, 5)
 		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "release", 2); err != nil {
 			t.Fatal(err)
 		}
 		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
-		again := newWorker(t, bucket)
+		again := statetest.OpenWorker(t, bucket)
 		again.Checkout()
 		again.Want(map[string]string{})
 		for range 3 {
-			advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
+			statetest.Advance(t, 25*time.Hour)
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, key := range keys(t, bucket) {
+		for _, key := range statetest.Keys(t, bucket) {
 			if !strings.HasSuffix(key, "/HEAD") {
 				t.Errorf("left of a deleted workspace: %s", key)
 			}
@@ -50,7 +49,7 @@ func TestCollectAfterDelete(t *testing.T) {
 		if err != nil || len(log) != 1 || log[0].Generation != 7 {
 			t.Errorf("Log() of the new one = %+v, %v, want generation 7", log, err)
 		}
-		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
+		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
 			t.Errorf("Collect() with the new one = %v", err)
 		}
 	})
@@ -60,10 +59,10 @@ func TestCollectAfterDelete(t *testing.T) {
 func TestAppliedAfterCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 30)
+		w := statetest.Committed(t, bucket, 30)
 		for range 3 {
-			advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil {
+			statetest.Advance(t, 25*time.Hour)
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,7 +77,7 @@ func TestAppliedAfterCollect(t *testing.T) {
 func TestCollectInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		committed(t, bucket, 2)
+		statetest.Committed(t, bucket, 2)
 		const workers, every = 8, 6 * time.Hour
 		round := func() int64 {
 			var turns atomic.Int64
@@ -102,7 +101,7 @@ func TestCollectInTurn(t *testing.T) {
 				t.Errorf("%d of %d workers collected, want %d", got, workers, want)
 			}
 		}
-		advance(t, every)
+		statetest.Advance(t, every)
 		if got := round(); got != 1 {
 			t.Errorf("%d of %d workers collected in the next turn, want 1", got, workers)
 		}
@@ -120,25 +119,25 @@ func TestCollectInTurn(t *testing.T) {
 func TestCollectAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		committed(t, bucket, 30)
+		statetest.Committed(t, bucket, 30)
 		for range 4 {
-			advance(t, 25*time.Hour)
+			statetest.Advance(t, 25*time.Hour)
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			wg.Wait()
 		}
-		fresh := newWorker(t, bucket)
+		fresh := statetest.OpenWorker(t, bucket)
 		fresh.Checkout()
 		fresh.Want(map[string]string{"n": "30", "keep": "kept"})
 		left := 0
-		for _, key := range keys(t, bucket) {
-			if kindOf(key) == "m" {
+		for _, key := range statetest.Keys(t, bucket) {
+			if statetest.KindOf(key) == "m" {
 				left++
 			}
 		}

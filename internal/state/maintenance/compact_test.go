@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ import (
 // coldPull checks out with an empty cache and returns the worker and its requests by kind.
 func coldPull(t *testing.T, bucket *mem.Objects) (*statetest.Worker, map[string]int) {
 	t.Helper()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	bucket.Calls()
 	w.Checkout()
 	requests := map[string]int{}
 	for _, c := range bucket.Calls() {
-		requests[c.Op+" "+kindOf(c.Key)]++
+		requests[c.Op+" "+statetest.KindOf(c.Key)]++
 	}
 	return w, requests
 }
@@ -34,7 +34,7 @@ func coldPull(t *testing.T, bucket *mem.Objects) (*statetest.Worker, map[string]
 func TestManySmallCommits(t *testing.T) {
 	const commits, size, small = 300, 2000, 16
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	want := map[string]string{}
 	var puts, uploaded, most int
 	for i := range commits {
@@ -49,7 +49,7 @@ func TestManySmallCommits(t *testing.T) {
 		}
 		n := 0
 		for _, call := range bucket.Calls() {
-			switch call.Op + " " + kindOf(call.Key) {
+			switch call.Op + " " + statetest.KindOf(call.Key) {
 			case "put p":
 				n++
 				uploaded += call.Size
@@ -91,7 +91,7 @@ func TestManySmallCommits(t *testing.T) {
 // TestFoldWithDamage: a commit is not stopped by damage in a pack that it would move content out of.
 func TestFoldWithDamage(t *testing.T) {
 	bucket := mem.New()
-	w := statetest.NewWorker(t, bucket, ref, state.Options{Compaction: eager})
+	w := statetest.NewWorker(t, bucket, ref, state.Options{Compaction: statetest.Eager})
 	commit := func(i int) {
 		w.Checkout()
 		w.Write("f"+strconv.Itoa(i), strconv.Itoa(i))
@@ -100,14 +100,14 @@ func TestFoldWithDamage(t *testing.T) {
 	for i := range 3 {
 		commit(i)
 	}
-	for _, key := range keys(t, bucket) {
-		if kindOf(key) == "p" {
+	for _, key := range statetest.Keys(t, bucket) {
+		if statetest.KindOf(key) == "p" {
 			if err := bucket.Delete(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	w.Store = state.New(bucket, state.Options{Compaction: eager}) // without a cache
+	w.Store = state.New(bucket, state.Options{Compaction: statetest.Eager}) // without a cache
 	w.Tree = w.NewTree(ref)
 	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
 		yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
@@ -121,7 +121,7 @@ func TestFoldWithDamage(t *testing.T) {
 func TestCollectEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := newWorker(t, bucket)
+		w := statetest.OpenWorker(t, bucket)
 		w.Checkout()
 		const parts = 10
 		for i := range parts {
@@ -158,8 +158,8 @@ func TestCollectEmpties(t *testing.T) {
 		}
 		emptied := 0
 		for range 4 {
-			advance(t, 25*time.Hour)
-			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
+			statetest.Advance(t, 25*time.Hour)
+			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestCollectEmpties(t *testing.T) {
 			fresh.Checkout()
 			fresh.Want(want)
 		}
-		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil || again.Emptied != 0 {
+		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil || again.Emptied != 0 {
 			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
 		}
 	})
@@ -186,7 +186,7 @@ func TestCollectEmpties(t *testing.T) {
 func TestCollectLeavesPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := newWorker(t, bucket)
+		w := statetest.OpenWorker(t, bucket)
 		w.Checkout()
 		w.Write("small", statetest.Random(1, 300<<10))
 		for i := range 5 {
@@ -202,8 +202,8 @@ func TestCollectLeavesPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 4 {
-			advance(t, 25*time.Hour)
-			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", strict); err != nil || out.Emptied != 0 {
+			statetest.Advance(t, 25*time.Hour)
+			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil || out.Emptied != 0 {
 				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
 			}
 		}

@@ -1,10 +1,9 @@
-package state_test
+package history_test
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -20,24 +18,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// committed makes a workspace of n generations: file "n" counts, file "keep" stays.
-func committed(t *testing.T, bucket objects.Objects, n int) *statetest.Worker {
-	t.Helper()
-	w := newWorker(t, bucket)
-	for i := 1; i <= n; i++ {
-		w.Checkout()
-		w.Write("n", strconv.Itoa(i))
-		if i == 1 {
-			w.Write("keep", "kept")
-		}
-		w.Commit(fmt.Sprintf("task-%d", i))
-	}
-	return w
-}
-
 func TestHistory(t *testing.T) {
 	bucket := mem.New()
-	w := committed(t, bucket, 40)
+	w := statetest.Committed(t, bucket, 40)
 	other := state.New(bucket, state.Options{})
 	log, err := history.Log(t.Context(), other.Repo(), ref, 0)
 	if err != nil || len(log) != 40 {
@@ -81,7 +64,7 @@ func TestHistory(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	bucket := mem.New()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	content := statetest.Random(5, 10<<20)
 	w.Checkout()
 	w.Write("dir/large", content)
@@ -117,27 +100,9 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestAdopt(t *testing.T) {
-	bucket := mem.New()
-	committed(t, bucket, 2)
-	w := newWorker(t, bucket)
-	w.Write("mine", "1")
-	w.Write("keep", "kept")
-	if _, err := w.Store.Adopt(t.Context(), w.Tree); err != nil {
-		t.Fatal(err)
-	}
-	c := w.Commit("push")
-	if diff := cmp.Diff([]string{"mine", "n"}, c.Changed); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
-	}
-	other := newWorker(t, bucket)
-	other.Checkout()
-	other.Want(map[string]string{"mine": "1", "keep": "kept"})
-}
-
 func TestDelete(t *testing.T) {
 	bucket := mem.New()
-	w := committed(t, bucket, 3)
+	w := statetest.Committed(t, bucket, 3)
 	w.Checkout()
 	w.Write("late", "1")
 	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
@@ -147,7 +112,7 @@ func TestDelete(t *testing.T) {
 	if _, err := w.Store.Commit(t.Context(), w.Tree, late); !errors.Is(err, state.ErrDeleted) {
 		t.Errorf("late Commit() = %v, want %v", err, state.ErrDeleted)
 	}
-	a, b := newWorker(t, bucket), newWorker(t, bucket)
+	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
 	for _, x := range []*statetest.Worker{a, b} {
 		if v := x.Checkout(); v.Files != 0 {
 			t.Errorf("Checkout() after Delete = %+v, want it empty", v)
@@ -206,12 +171,12 @@ func TestQuota(t *testing.T) {
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 60)
+		w := statetest.Committed(t, bucket, 60)
 		s := w.Store
 		if err := history.Pin(t.Context(), s.Repo(), ref, "release", 5); err != nil {
 			t.Fatal(err)
 		}
-		before := len(keys(t, bucket))
+		before := len(statetest.Keys(t, bucket))
 		collect := func() maintenance.GCResult {
 			out, err := maintenance.CollectGarbage(t.Context(), s.Repo(), "acme", maintenance.GCOptions{})
 			if err != nil {
@@ -222,7 +187,7 @@ func TestCollect(t *testing.T) {
 		if out := collect(); out.Marked != 0 || out.Removed != 0 {
 			t.Errorf("Collect() of fresh objects = %+v, want nothing", out)
 		}
-		advance(t, 10*24*time.Hour)
+		statetest.Advance(t, 10*24*time.Hour)
 		w.Checkout()
 		w.Write("n", "61")
 		w.Commit("task-61")
@@ -232,11 +197,11 @@ func TestCollect(t *testing.T) {
 		if out := collect(); out.Removed != 0 {
 			t.Errorf("second Collect() at once = %+v, want no removal", out)
 		}
-		advance(t, 25*time.Hour)
+		statetest.Advance(t, 25*time.Hour)
 		if out := collect(); out.Removed == 0 {
 			t.Errorf("Collect() after the grace time = %+v, want removals", out)
 		}
-		if after := len(keys(t, bucket)); after >= before {
+		if after := len(statetest.Keys(t, bucket)); after >= before {
 			t.Errorf("%d objects, %d before", after, before)
 		}
 		fresh := state.New(bucket, state.Options{})
@@ -258,9 +223,9 @@ func TestCollect(t *testing.T) {
 
 func TestCheckFindsDamage(t *testing.T) {
 	bucket := mem.New()
-	w := committed(t, bucket, 2)
+	w := statetest.Committed(t, bucket, 2)
 	var pack string
-	for _, key := range keys(t, bucket) {
+	for _, key := range statetest.Keys(t, bucket) {
 		if strings.Contains(key, "/p/") {
 			pack = key
 		}
@@ -274,78 +239,13 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-func keys(t *testing.T, bucket objects.Objects) []string {
-	t.Helper()
-	var all []string
-	for info, err := range bucket.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, info.Key)
-	}
-	return all
-}
-
-// advance moves the clock of the synctest bubble.
-func advance(t *testing.T, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(d)
-	<-timer.C
-}
-
-// TestCheckoutSeen: a checkout by a glance makes no request, and is never to an older version than the
-// tree holds, nor than the one that was newest when the glance began.
-func TestCheckoutSeen(t *testing.T) {
-	bucket := mem.New()
-	a, b := newWorker(t, bucket), newWorker(t, bucket)
-	seen := func(w *statetest.Worker, g *state.Prefetched) (generation int64, requests int) {
-		t.Helper()
-		bucket.Calls()
-		v, err := w.Store.Checkout(t.Context(), w.Tree, g)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v.Generation, len(bucket.Calls())
-	}
-	check := func(what string, w *statetest.Worker, g *state.Prefetched, wantGeneration int64, wantRequests int) {
-		t.Helper()
-		if generation, requests := seen(w, g); generation != wantGeneration || requests != wantRequests {
-			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests, wantGeneration, wantRequests)
-		}
-	}
-	glance := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }
-
-	check("never written", a, glance(a), 0, 0)
-	check("never written, again", a, glance(a), 0, 0)
-	check("no glance", a, nil, 0, 1)
-	before := glance(a)
-	a.Write("x", "1")
-	a.Commit("task-1")
-	check("older than the tree", a, before, 1, 1)
-	check("of the version in the tree", a, glance(a), 1, 0)
-
-	b.Checkout()
-	b.Write("x", "2")
-	b.Commit("task-2")
-	check("of another's commit", a, glance(a), 2, 2) // its manifest and its pack
-	if got := a.Files()["x"]; got != "2" {
-		t.Errorf("x is %q after another's commit", got)
-	}
-	other := a.Store.Prefetch(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
-	check("of another workspace", a, other, 2, 1)
-	bucket.SetFault(onNth(1, "get", "HEAD", mem.Broken))
-	failed := glance(a)
-	bucket.SetFault(nil)
-	check("that failed", a, failed, 2, 1)
-}
-
 // TestGlanceGrowsOld: a task that waited long for its sandbox begins with what others committed meanwhile.
 func TestGlanceGrowsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		a, b := newWorker(t, bucket), newWorker(t, bucket)
+		a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
 		seen := a.Store.Prefetch(t.Context(), ref)
-		advance(t, 2*time.Second)
+		statetest.Advance(t, 2*time.Second)
 		b.Checkout()
 		b.Write("x", "1")
 		b.Commit("task-1")

@@ -1,4 +1,4 @@
-package state_test
+package mirror_test
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
@@ -29,22 +28,6 @@ import (
 
 const mirrorOf = "acme/main/"
 
-// mirroredFiles are the files of a mirror, by the names of their objects.
-func mirroredFiles(t interface{ Fatal(...any) }, target objects.Objects) map[string]string {
-	files := map[string]string{}
-	for info, err := range target.List(context.Background(), mirrorOf+"files/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		obj, err := target.Get(context.Background(), info.Key, objects.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[strings.TrimPrefix(info.Key, mirrorOf+"files/")] = string(obj.Data)
-	}
-	return files
-}
-
 func mirrorMark(t *testing.T, target objects.Objects) (mark struct {
 	Generation int64
 	Files      int
@@ -52,6 +35,7 @@ func mirrorMark(t *testing.T, target objects.Objects) (mark struct {
 	Skipped    []string
 	By         string
 },
+
 ) {
 	t.Helper()
 	obj, err := target.Get(t.Context(), mirrorOf+"mirror.json", objects.GetOptions{})
@@ -100,7 +84,7 @@ func TestMirror(t *testing.T) {
 		for i := range 50 {
 			want[fmt.Sprintf("many/f%02d", i)] = strconv.Itoa(i)
 		}
-		if diff := cmp.Diff(want, mirroredFiles(t, target)); diff != "" {
+		if diff := cmp.Diff(want, statetest.MirroredFiles(t, target)); diff != "" {
 			t.Fatalf("the mirror after a commit (-want +got):\n%.2000s", diff)
 		}
 		if m := mirrorMark(t, target); m.Generation != 1 || m.Files != 56 || len(m.Touched) > 0 || m.By != "" || len(m.Skipped) != 1 {
@@ -124,21 +108,21 @@ func TestMirror(t *testing.T) {
 		delete(want, "a")
 		delete(want, "b/c")
 		want["a/now"], want["b"], want["many/f07"] = "a directory", "now a file", "changed"
-		if diff := cmp.Diff(want, mirroredFiles(t, target)); diff != "" || puts != 3 {
+		if diff := cmp.Diff(want, statetest.MirroredFiles(t, target)); diff != "" || puts != 3 {
 			t.Errorf("%d files put, want 3; the mirror (-want +got):\n%.2000s", puts, diff)
 		}
 		if _, err := history.Restore(t.Context(), w.Store.Repo(), ref, 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := mirroredFiles(t, target); got["a"] != "file" || got["many/f07"] != "7" || len(got) != 56 {
+		if got := statetest.MirroredFiles(t, target); got["a"] != "file" || got["many/f07"] != "7" || len(got) != 56 {
 			t.Errorf("the mirror after a restore has %d files, a is %q", len(got), got["a"])
 		}
 		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := mirroredFiles(t, target); len(got) != 0 {
+		if got := statetest.MirroredFiles(t, target); len(got) != 0 {
 			t.Errorf("the mirror of a deleted workspace has %d files", len(got))
 		}
 		if err := target.Violations(); err != nil {
@@ -170,7 +154,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 				t.Errorf("a commit beside a broken mirror took %v", d)
 			}
 		}
-		target.SetFault(everyThird())
+		target.SetFault(statetest.EveryThird())
 		w.Checkout()
 		w.Write("n", "last")
 		w.Commit("task-last")
@@ -178,7 +162,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		defer cancel()
 		mirrored.Close(ctx)
 		target.SetFault(nil)
-		if got := mirroredFiles(t, target); got["n"] != "last" {
+		if got := statetest.MirroredFiles(t, target); got["n"] != "last" {
 			t.Errorf("the mirror has %v when the store answers again, want the last commit", got)
 		}
 
@@ -199,7 +183,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		target.SetFault(nil)
 		later := mirror.Follow(state.New(bucket, state.Options{}).Repo(), target, mirror.Options{})
 		out, err := later.Update(t.Context(), ref)
-		if got := mirroredFiles(t, target); err != nil || out.Generation != 4 || got["n"] != "stuck" {
+		if got := statetest.MirroredFiles(t, target); err != nil || out.Generation != 4 || got["n"] != "stuck" {
 			t.Errorf("Update() = %+v, %v, want generation 4; the mirror has %v", out, err, got)
 		}
 	})
@@ -229,9 +213,9 @@ func TestMirrorInTurn(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		fresh := newWorker(t, bucket)
+		fresh := statetest.OpenWorker(t, bucket)
 		fresh.Checkout()
-		if diff := cmp.Diff(fresh.Files(), mirroredFiles(t, target)); diff != "" || len(fresh.Files()) != 4 {
+		if diff := cmp.Diff(fresh.Files(), statetest.MirroredFiles(t, target)); diff != "" || len(fresh.Files()) != 4 {
 			t.Errorf("the mirror (-newest +got):\n%s", diff)
 		}
 		if m := mirrorMark(t, target); m.Generation != 20 || len(m.Touched) > 0 {
@@ -279,7 +263,7 @@ func TestMirrorTakenOver(t *testing.T) {
 			if _, err := mirrored.Update(t.Context(), ref); err != nil {
 				t.Fatal(err)
 			}
-			if got := mirroredFiles(t, target); got["n"] != "new" {
+			if got := statetest.MirroredFiles(t, target); got["n"] != "new" {
 				t.Errorf("%s: the mirror has %.20q, want the newest version", name, got["n"])
 			}
 			if m := mirrorMark(t, target); m.Generation != 2 || len(m.Touched) > 0 || m.By != "" {
@@ -334,50 +318,6 @@ func (s slowly) Read(p []byte) (int, error) {
 	timer := time.NewTimer(time.Minute / 16 * time.Duration(n) / (64 << 10))
 	<-timer.C
 	return n, err
-}
-
-// TestModelMirror: the mirror is made in random interleavings with commits, breaks off at random requests and
-// goes on, while versions are collected. When it says that it is at a generation, it is.
-func TestModelMirror(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		dir := t.TempDir()
-		bubble(t, func() {
-			m := newModel(rt, dir)
-			target := mem.New()
-			defer func() {
-				if err := target.Violations(); err != nil {
-					rt.Error(err)
-				}
-			}()
-			update := func(rt *rapid.T) {
-				store := mirror.Follow(state.New(m.bucket, state.Options{}).Repo(), target, mirror.Options{})
-				if n := rapid.IntRange(0, 10).Draw(rt, "break"); n > 0 {
-					var calls atomic.Int64
-					target.SetFault(func(mem.Call) mem.Fault {
-						if calls.Add(1) >= int64(n) {
-							return mem.Broken
-						}
-						return mem.OK
-					})
-				}
-				failed := mirrorOnce(store)
-				target.SetFault(nil)
-				if failed {
-					return
-				}
-				if diff := cmp.Diff(m.files, mirroredFiles(rt, target)); diff != "" {
-					rt.Fatalf("the mirror (-want +got):\n%s", diff)
-				}
-			}
-			m.run(rt, map[string]func(*rapid.T){"mirror": update, "mirror ": update, "collect": m.collect, "delete": m.delete})
-		})
-	})
-}
-
-// mirrorOnce is called in a bubble, where the test's context is not known.
-func mirrorOnce(store *mirror.Mirror) (failed bool) {
-	_, err := store.Update(context.Background(), ref)
-	return err != nil
 }
 
 func TestNoMirror(t *testing.T) {

@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"crypto/sha256"
@@ -31,7 +31,7 @@ func damagedContent(i int) string { return statetest.Random(byte(i), 2000) }
 // of packs and manifests by generation.
 func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int]string) {
 	t.Helper()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	packs, manifests = map[int]string{}, map[int]string{}
 	for i := 1; i <= damagedCommits; i++ {
 		w.Checkout()
@@ -39,7 +39,7 @@ func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int
 		bucket.Calls()
 		w.Commit(fmt.Sprint("task-", i))
 		for _, call := range bucket.Calls() {
-			switch call.Op + " " + kindOf(call.Key) {
+			switch call.Op + " " + statetest.KindOf(call.Key) {
 			case "put p":
 				packs[i] = call.Key
 			case "put m":
@@ -48,15 +48,6 @@ func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int
 		}
 	}
 	return packs, manifests
-}
-
-func gone([]byte) []byte { return nil }
-
-func flipped(at int) func([]byte) []byte {
-	return func(data []byte) []byte {
-		data[(at+len(data))%len(data)] ^= 1
-		return data
-	}
 }
 
 func truncated(data []byte) []byte { return data[:len(data)-10] }
@@ -103,26 +94,26 @@ func TestRepair(t *testing.T) {
 		want     map[string]string
 		same     bool // as it was: no new generation
 	}{
-		{name: "nothing", how: gone, want: allBut(), same: true},
-		{name: "pack gone", pack: one(5), how: gone, lost: []string{"d/f5"}, want: allBut(5)},
+		{name: "nothing", how: statetest.Gone, want: allBut(), same: true},
+		{name: "pack gone", pack: one(5), how: statetest.Gone, lost: []string{"d/f5"}, want: allBut(5)},
 		{name: "pack truncated", pack: one(5), how: truncated, want: allBut()},
 		{name: "all packs truncated", pack: all, how: truncated, want: allBut()},
-		{name: "pack with another content", pack: one(5), how: flipped(100), deep: true, lost: []string{"d/f5"}, want: allBut(5)},
-		{name: "pack with another index", pack: one(5), how: flipped(-20), deep: true, want: allBut()},
-		{name: "newest manifest gone", manifest: one(12), how: gone, unknown: []int64{12}, want: unnamed(allBut(12), 12)},
-		{name: "newest manifest flipped", manifest: one(12), how: flipped(30), unknown: []int64{12}, want: unnamed(allBut(12), 12)},
-		{name: "delta gone", manifest: one(6), how: gone, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
+		{name: "pack with another content", pack: one(5), how: statetest.Flipped(100), deep: true, lost: []string{"d/f5"}, want: allBut(5)},
+		{name: "pack with another index", pack: one(5), how: statetest.Flipped(-20), deep: true, want: allBut()},
+		{name: "newest manifest gone", manifest: one(12), how: statetest.Gone, unknown: []int64{12}, want: unnamed(allBut(12), 12)},
+		{name: "newest manifest flipped", manifest: one(12), how: statetest.Flipped(30), unknown: []int64{12}, want: unnamed(allBut(12), 12)},
+		{name: "delta gone", manifest: one(6), how: statetest.Gone, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
 		{name: "delta truncated", manifest: one(6), how: truncated, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
-		{name: "full manifest gone", manifest: one(1), how: gone, unknown: []int64{1}, want: unnamed(allBut(1), 1)},
+		{name: "full manifest gone", manifest: one(1), how: statetest.Gone, unknown: []int64{1}, want: unnamed(allBut(1), 1)},
 		{
-			name: "all manifests gone", manifest: all, how: gone, unknown: []int64{12},
+			name: "all manifests gone", manifest: all, how: statetest.Gone, unknown: []int64{12},
 			want: unnamed(map[string]string{}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
 		},
-		{name: "HEAD gone", key: head, how: gone, want: allBut()},
-		{name: "HEAD flipped", key: head, how: flipped(50), want: allBut()},
+		{name: "HEAD gone", key: head, how: statetest.Gone, want: allBut()},
+		{name: "HEAD flipped", key: head, how: statetest.Flipped(50), want: allBut()},
 		{name: "HEAD empty", key: head, how: func([]byte) []byte { return []byte{} }, want: allBut()},
-		{name: "HEAD and newest manifest gone", key: head, manifest: one(12), how: gone, want: unnamed(allBut(12), 12)},
-		{name: "pins flipped", key: pins, how: flipped(5), want: allBut(), same: true},
+		{name: "HEAD and newest manifest gone", key: head, manifest: one(12), how: statetest.Gone, want: unnamed(allBut(12), 12)},
+		{name: "pins flipped", key: pins, how: statetest.Flipped(5), want: allBut(), same: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,7 +190,7 @@ func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, l
 // wantWorking uses a repaired workspace: files, history, a task, a collection; and repairs it again.
 func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep bool) {
 	t.Helper()
-	w := newWorker(t, bucket)
+	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Want(want)
 	again, err := maintenance.Repair(t.Context(), w.Store.Repo(), ref, maintenance.RepairOptions{ReadData: deep})
@@ -219,12 +210,12 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 		t.Errorf("a task after the repair made generation %d", c.Generation)
 	}
 	for range 3 {
-		advance(t, 25*time.Hour)
+		statetest.Advance(t, 25*time.Hour)
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
 			t.Errorf("Collect() after the repair = %v", err)
 		}
 	}
-	fresh := newWorker(t, bucket)
+	fresh := statetest.OpenWorker(t, bucket)
 	fresh.Checkout()
 	want = maps.Clone(want)
 	want["after"] = "repair"
@@ -237,7 +228,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 // TestRepairKeepsHistory: versions before and after a lost delta stay in the history, those that can be
 // read can be read, tasks are known to be applied, and new generations are new.
 func TestRepairKeepsHistory(t *testing.T) {
-	for _, how := range []func([]byte) []byte{gone, flipped(40)} {
+	for _, how := range []func([]byte) []byte{statetest.Gone, statetest.Flipped(40)} {
 		bucket := mem.New()
 		_, manifests := damagedHistory(t, bucket)
 		bucket.Damage(manifests[6], how)
@@ -279,7 +270,7 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 		}
 		w.Commit("task")
 		for _, call := range bucket.Calls() {
-			if call.Op == "put" && kindOf(call.Key) == "p" {
+			if call.Op == "put" && statetest.KindOf(call.Key) == "p" {
 				pack = call.Key
 			}
 		}
@@ -306,8 +297,8 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 // TestRepairFindsOlder: a path whose content is lost is named with the generation that has an older one.
 func TestRepairFindsOlder(t *testing.T) {
 	bucket := mem.New()
-	committed(t, bucket, 3)
-	for _, key := range keys(t, bucket) {
+	statetest.Committed(t, bucket, 3)
+	for _, key := range statetest.Keys(t, bucket) {
 		bucket.Damage(key, func(data []byte) []byte {
 			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
 				return nil
@@ -324,8 +315,8 @@ func TestRepairFindsOlder(t *testing.T) {
 // TestRepairCannotAsk: an older version that cannot be read for now is not one that has nothing.
 func TestRepairCannotAsk(t *testing.T) {
 	bucket := mem.New()
-	committed(t, bucket, 3)
-	for _, key := range keys(t, bucket) {
+	statetest.Committed(t, bucket, 3)
+	for _, key := range statetest.Keys(t, bucket) {
 		bucket.Damage(key, func(data []byte) []byte {
 			if strings.Contains(key, "/p/") && strings.HasPrefix(string(data), "3") {
 				return nil
@@ -339,7 +330,7 @@ func TestRepairCannotAsk(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		gets[c.Key]++
-		if c.Op == "get" && kindOf(c.Key) == "m" && gets[c.Key] > 2 { // read in the survey, and for the newest version
+		if c.Op == "get" && statetest.KindOf(c.Key) == "m" && gets[c.Key] > 2 { // read in the survey, and for the newest version
 			return mem.Broken
 		}
 		return mem.OK
@@ -354,17 +345,17 @@ func TestRepairCannotAsk(t *testing.T) {
 func TestRepairOfNothing(t *testing.T) {
 	bucket := mem.New()
 	store := state.New(bucket, state.Options{})
-	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange || len(keys(t, bucket)) > 0 {
-		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, keys(t, bucket))
+	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange || len(statetest.Keys(t, bucket)) > 0 {
+		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, statetest.Keys(t, bucket))
 	}
-	w := committed(t, bucket, 3)
+	w := statetest.Committed(t, bucket, 3)
 	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange {
 		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
 	}
-	fresh := newWorker(t, bucket)
+	fresh := statetest.OpenWorker(t, bucket)
 	fresh.Checkout()
 	fresh.Want(map[string]string{})
 }
@@ -374,18 +365,18 @@ func TestRepairOfNothing(t *testing.T) {
 func TestCollectWithDamagedNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 30)
+		w := statetest.Committed(t, bucket, 30)
 		if err := w.Store.Retain(t.Context(), ref, 3, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
-			advance(t, 25*time.Hour)
-			for _, key := range keys(t, bucket) {
+			statetest.Advance(t, 25*time.Hour)
+			for _, key := range statetest.Keys(t, bucket) {
 				if strings.Contains(key, "/gc/") && !strings.HasSuffix(key, "HEAD") || strings.Contains(key, "/k/") {
 					bucket.Damage(key, func([]byte) []byte { return []byte("{") })
 				}
 			}
-			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package state_test
+package history_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
 // kept reads file n of a generation as an artifact is read.
@@ -29,7 +30,7 @@ func kept(t *testing.T, bucket objects.Objects, generation int64) (string, error
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 60)
+		w := statetest.Committed(t, bucket, 60)
 		const promised = 7 * 24 * time.Hour
 		for _, g := range []int64{5, 6, 7} {
 			if err := w.Store.Retain(t.Context(), ref, g, time.Now().Add(promised)); err != nil {
@@ -46,7 +47,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		for range 6 { // commits and collections go on, for six days
-			advance(t, 25*time.Hour)
+			statetest.Advance(t, 25*time.Hour)
 			w.Checkout()
 			w.Write("n", "later")
 			w.Write("day", time.Now().String())
@@ -62,7 +63,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		for range 3 {
-			advance(t, 25*time.Hour)
+			statetest.Advance(t, 25*time.Hour)
 			collect()
 		}
 		if _, err := kept(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
@@ -81,7 +82,7 @@ func TestKeep(t *testing.T) {
 func TestKeepEndsWithTheWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := committed(t, bucket, 3)
+		w := statetest.Committed(t, bucket, 3)
 		if err := w.Store.Retain(t.Context(), ref, 2, time.Now().Add(30*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestKeepEndsWithTheWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			advance(t, 25*time.Hour)
+			statetest.Advance(t, 25*time.Hour)
 			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package state_test
+package history_test
 
 import (
 	"errors"
@@ -25,12 +25,12 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 			w.Checkout()
 			w.Write("f", strconv.Itoa(i))
 			w.Commit(fmt.Sprint("task-", i))
-			advance(t, 48*time.Hour)
+			statetest.Advance(t, 48*time.Hour)
 		}
 		for range 3 {
-			advance(t, 25*time.Hour)
-			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
-			must(t, err)
+			statetest.Advance(t, 25*time.Hour)
+			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
+			statetest.Must(t, err)
 		}
 		if _, err := history.Diff(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
@@ -39,12 +39,12 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 12); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Pin() of a version that has left = %v, want %v", err, state.ErrNotFound)
 		}
-		must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "newest", 0))
+		statetest.Must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "newest", 0))
 		log, err := history.Log(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 0)
 		if err != nil || log[len(log)-1].Generation <= 12 {
 			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
 		}
-		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", strict)
-		must(t, err)
+		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
+		statetest.Must(t, err)
 	})
 }

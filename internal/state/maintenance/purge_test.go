@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"context"
@@ -19,15 +19,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// forgetful collects with the strictest retention and forgets what was deleted soon.
-var forgetful = maintenance.GCOptions{Retention: strict.Retention, Deleted: 48 * time.Hour}
-
 // collectFor runs collections every 12 hours.
 func collectFor(t *testing.T, store *state.Store, d time.Duration, opts maintenance.GCOptions) (purged []string) {
 	t.Helper()
 	const every = 12 * time.Hour
 	for range d / every {
-		advance(t, every)
+		statetest.Advance(t, every)
 		out, err := maintenance.CollectGarbage(t.Context(), store.Repo(), "acme", opts)
 		if err != nil {
 			t.Fatal(err)
@@ -44,9 +41,9 @@ func TestPurge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open()
-				w := committed(t, o, 5)
-				late := map[string]*statetest.Worker{"before": newWorker(t, o), "afterwards": newWorker(t, o)}
-				onGrave, newest := newWorker(t, o), newWorker(t, o)
+				w := statetest.Committed(t, o, 5)
+				late := map[string]*statetest.Worker{"before": statetest.OpenWorker(t, o), "afterwards": statetest.OpenWorker(t, o)}
+				onGrave, newest := statetest.OpenWorker(t, o), statetest.OpenWorker(t, o)
 				for _, l := range late {
 					l.Checkout()
 				}
@@ -55,11 +52,11 @@ func TestPurge(t *testing.T) {
 					t.Fatal(err)
 				}
 				onGrave.Checkout()
-				if purged := collectFor(t, w.Store, 5*24*time.Hour, forgetful); !slices.Equal(purged, []string{ref.Workspace}) {
+				if purged := collectFor(t, w.Store, 5*24*time.Hour, statetest.Forgetful); !slices.Equal(purged, []string{ref.Workspace}) {
 					t.Errorf("purged %v, want %s once", purged, ref.Workspace)
 				}
 				var left []string
-				for _, key := range keys(t, o) {
+				for _, key := range statetest.Keys(t, o) {
 					if !strings.HasPrefix(key, "acme/floor/HEAD") {
 						left = append(left, key)
 					}
@@ -87,7 +84,7 @@ func TestPurge(t *testing.T) {
 				if c := onGrave.Commit("task-again"); c.Generation != 7 {
 					t.Errorf("Commit() to the new one = %+v, want generation 7, behind those of the old one", c)
 				}
-				other := committed(t, o, 4) // as many versions as the old one had
+				other := statetest.Committed(t, o, 4) // as many versions as the old one had
 				refused("afterwards")
 				newest.Want(map[string]string{"n": "4", "keep": "kept", "again": "1"})
 				if pins, err := history.Pins(t.Context(), other.Store.Repo(), ref); err != nil || len(pins) > 0 {
@@ -126,12 +123,12 @@ func TestPurgeRace(t *testing.T) {
 			t.Run(name+"/"+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
-					w := committed(t, o, 2)
+					w := statetest.Committed(t, o, 2)
 					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
-					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
-					onGrave := newWorker(t, o)
+					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // all but HEAD is gone
+					onGrave := statetest.OpenWorker(t, o)
 					onGrave.Checkout()
 					onGrave.Write("again", "1")
 					var once sync.Once
@@ -146,16 +143,16 @@ func TestPurgeRace(t *testing.T) {
 									t.Errorf("Commit() = %v", err)
 								}
 							})
-							advance(t, time.Second) // it is done, or waits
+							statetest.Advance(t, time.Second) // it is done, or waits
 						})
 					}}
-					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(), "acme", forgetful); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(), "acme", statetest.Forgetful); err != nil {
 						t.Errorf("Collect() = %v", err)
 					}
 					using.Wait()
 					once.Do(func() { t.Error("the purge made no such request") })
-					collectFor(t, w.Store, 4*24*time.Hour, forgetful)
-					fresh := newWorker(t, o)
+					collectFor(t, w.Store, 4*24*time.Hour, statetest.Forgetful)
+					fresh := statetest.OpenWorker(t, o)
 					if v := fresh.Checkout(); v.Generation != 4 {
 						t.Errorf("Checkout() = %+v, want generation 4", v)
 					}
@@ -174,21 +171,21 @@ func TestPurgeDies(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
-					w := committed(t, o, 2)
+					w := statetest.Committed(t, o, 2)
 					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
-					collectFor(t, w.Store, 5*24*time.Hour, strict) // all but HEAD is gone
+					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // all but HEAD is gone
 					ctx, die := context.WithCancel(t.Context())
 					dying := interposed{o, func(op, key string) {
 						if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
 							die()
 						}
 					}}
-					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(), "acme", forgetful); !errors.Is(err, context.Canceled) {
+					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(), "acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
 						t.Fatalf("Collect() = %v, want %v", err, context.Canceled)
 					}
-					again := newWorker(t, o)
+					again := statetest.OpenWorker(t, o)
 					again.Checkout()
 					again.Write("again", "1")
 					want := map[string]string{}
@@ -196,16 +193,16 @@ func TestPurgeDies(t *testing.T) {
 						if _, err := again.Store.Commit(t.Context(), again.Tree, state.CommitOptions{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
 							t.Errorf("Commit() to what is being removed = %v, want %v", err, objects.ErrTemporary)
 						}
-						advance(t, 10*time.Minute)
+						statetest.Advance(t, 10*time.Minute)
 						if c := again.Commit("again"); c.Generation != 4 {
 							t.Errorf("Commit() long after = %+v, want generation 4", c)
 						}
 						want["again"] = "1"
 					}
-					if purged := collectFor(t, w.Store, 4*24*time.Hour, forgetful); (len(purged) == 1) == use {
+					if purged := collectFor(t, w.Store, 4*24*time.Hour, statetest.Forgetful); (len(purged) == 1) == use {
 						t.Errorf("purged %v, used again: %v", purged, use)
 					}
-					fresh := newWorker(t, o)
+					fresh := statetest.OpenWorker(t, o)
 					fresh.Checkout()
 					if !maps.Equal(fresh.Files(), want) {
 						t.Errorf("Checkout() = %v, want %v", fresh.Files(), want)
@@ -233,7 +230,7 @@ func (c canceled) Delete(ctx context.Context, keys ...string) error {
 // TestLostHead: a HEAD that is gone although its manifest is there was not purged.
 func TestLostHead(t *testing.T) {
 	bucket := mem.New()
-	w := committed(t, bucket, 2)
+	w := statetest.Committed(t, bucket, 2)
 	if err := bucket.Delete(t.Context(), "acme/w/main/HEAD"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package state_test
+package maintenance_test
 
 import (
 	"errors"
@@ -45,16 +45,16 @@ func TestRotationLeavesNothing(t *testing.T) {
 		"no pins any more": {
 			func(w *statetest.Worker) {
 				commitFiles(w, "one", "first", 1)
-				must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
-				must(w.T, history.Unpin(w.Context(), w.Store.Repo(), ref, "pin"))
+				statetest.Must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
+				statetest.Must(w.T, history.Unpin(w.Context(), w.Store.Repo(), ref, "pin"))
 			},
 			func(*statetest.Worker) {},
 		},
 		"deleted": {
 			func(w *statetest.Worker) {
 				commitFiles(w, "one", "first", 1)
-				must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
-				must(w.T, history.Delete(w.Context(), w.Store.Repo(), ref))
+				statetest.Must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
+				statetest.Must(w.T, history.Delete(w.Context(), w.Store.Repo(), ref))
 				w.Checkout()
 			},
 			func(*statetest.Worker) {},
@@ -72,10 +72,10 @@ func TestRotationLeavesNothing(t *testing.T) {
 				want := w.Files()
 				needed := func() int {
 					t.Helper()
-					look := strict
+					look := statetest.Strict
 					look.DryRun = true
 					out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", look)
-					must(t, err)
+					statetest.Must(t, err)
 					_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", look)
 					n := out.OtherKeys[format.KeyID("acme", []byte("first"))]
 					if n == 0 && err != nil {
@@ -87,8 +87,8 @@ func TestRotationLeavesNothing(t *testing.T) {
 					t.Error("nothing needs the first secret before any collection")
 				}
 				for range 9 {
-					advance(t, 25*time.Hour)
-					collect := strict
+					statetest.Advance(t, 25*time.Hour)
+					collect := statetest.Strict
 					collect.Deleted = -1
 					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", collect); err != nil {
 						t.Fatal(err)
@@ -102,17 +102,17 @@ func TestRotationLeavesNothing(t *testing.T) {
 				fresh.Checkout()
 				fresh.Want(want)
 				_, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0)
-				must(t, err)
+				statetest.Must(t, err)
 				_, err = history.Pins(t.Context(), fresh.Store.Repo(), ref)
-				must(t, err)
+				statetest.Must(t, err)
 				before, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref)
-				must(t, err)
-				_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", strict)
-				must(t, err)
+				statetest.Must(t, err)
+				_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", statetest.Strict)
+				statetest.Must(t, err)
 				if after, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref); err != nil || after.Generation != before.Generation {
 					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation, before.Generation, err)
 				}
-				must(t, bucket.Violations())
+				statetest.Must(t, bucket.Violations())
 			})
 		})
 	}
@@ -125,13 +125,6 @@ func commitFiles(w *statetest.Worker, task, content string, n int) {
 	w.Commit(task)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestRepairDamagedKeyID: a manifest or a pack whose key's id is damaged is damaged, and does not ask for a key.
 func TestRepairDamagedKeyID(t *testing.T) {
 	for kind, offset := range map[string]func([]byte) int{
@@ -139,21 +132,21 @@ func TestRepairDamagedKeyID(t *testing.T) {
 		"/p/":              func(data []byte) int { return len(data) - 15 },
 	} {
 		bucket := mem.New()
-		w := statetest.NewWorker(t, bucket, ref, encrypted)
+		w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		for i := range 3 {
 			w.Checkout()
 			w.Write(fmt.Sprint("f", i), statetest.Random(byte(i), 2000))
 			w.Commit(fmt.Sprint("task-", i))
 		}
-		for _, key := range keys(t, bucket) {
+		for _, key := range statetest.Keys(t, bucket) {
 			if strings.Contains(key, kind) {
-				bucket.Damage(key, func(data []byte) []byte { return flipped(offset(data))(data) })
+				bucket.Damage(key, func(data []byte) []byte { return statetest.Flipped(offset(data))(data) })
 			}
 			if strings.Contains(key, "/m/000000000003-") && kind == "/p/" { // so that indexes are read
-				bucket.Damage(key, gone)
+				bucket.Damage(key, statetest.Gone)
 			}
 		}
-		out, err := maintenance.Repair(t.Context(), state.New(bucket, encrypted).Repo(), ref, maintenance.RepairOptions{})
+		out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.RepairOptions{})
 		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
 			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
 		}
@@ -165,13 +158,13 @@ func TestRepairDamagedKeyID(t *testing.T) {
 func TestDamagedKeyIDOfHead(t *testing.T) {
 	for _, key := range []string{"acme/w/main/HEAD", "acme/w/main/pins/HEAD"} {
 		bucket := mem.New()
-		w := statetest.NewWorker(t, bucket, ref, encrypted)
+		w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		w.Checkout()
 		commitFiles(w, "one", "x", 3)
-		must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 1))
+		statetest.Must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 1))
 		want := w.Files()
-		bucket.Damage(key, flipped(10))
-		store := state.New(bucket, encrypted)
+		bucket.Damage(key, statetest.Flipped(10))
+		store := state.New(bucket, statetest.Encrypted)
 		report, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
 		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "has encrypted it, and it names") {
 			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
@@ -181,8 +174,8 @@ func TestDamagedKeyIDOfHead(t *testing.T) {
 			t.Errorf("%s: Check() with another secret = %v, want ErrKey", key, err)
 		}
 		_, err = maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
-		must(t, err)
-		fresh := statetest.NewWorker(t, bucket, ref, encrypted)
+		statetest.Must(t, err)
+		fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		fresh.Checkout()
 		fresh.Want(want)
 		report, err = maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})

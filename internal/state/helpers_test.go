@@ -1,0 +1,5 @@
+package state_test
+
+import "github.com/codefleet/codefleet/internal/state/statetest"
+
+var ref = statetest.Ref

@@ -1,0 +1,5 @@
+package mirror_test
+
+import "github.com/codefleet/codefleet/internal/state/statetest"
+
+var ref = statetest.Ref

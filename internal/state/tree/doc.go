@@ -1,0 +1,5 @@
+// Package tree makes directories of this host equal to versions of workspaces, and finds what changed in them.
+//
+// A [Dir] is one directory. Its files were written by hostile programs: they are reached through [os.Root] only, and
+// symbolic links are never followed. The package knows neither commits nor HEADs.
+package tree
