@@ -12,7 +12,7 @@ import (
 
 const (
 	inlineResult = 16 << 10       // larger results are stored as blobs
-	dedupAge     = 12 * time.Hour // how long content of an old version may be referred to; below the grace of collections
+	dedupAge     = 12 * time.Hour // how long content of an old version may be referred to; below the grace time of garbage collection
 )
 
 // Commit makes the tree's content the newest version, merged with what others

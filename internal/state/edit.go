@@ -19,43 +19,43 @@ import (
 	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
-// Newest is the base of edits that build on whatever is there.
+// Newest is the base of edits that build on whatever the newest version is.
 const Newest = -1
 
-// Edit is one change that is made without a tree.
+// Edit is a change of one path that is made without a tree.
 type Edit struct {
 	Path    string
 	Kind    string      // File, Dir or Link; empty removes the path with all below it
-	Mode    os.FileMode // permission bits; 0: as they are, of a new file 0644, of a directory 0755
+	Mode    os.FileMode // permission bits; 0: unchanged, of a new file 0644, of a new directory 0755
 	Time    time.Time   // of modification; zero: now
-	Target  string      // of a link
-	Content io.Reader   // of a file; read before the next Edit is asked for
+	Target  string      // of a symbolic link
+	Content io.Reader   // of a file; read before the next edit is requested
 
 	// IfMatch is the ETag that the file must have, or "*" for any; IfNoneMatch "*" says that the path
-	// must be free. Empty asks for nothing.
+	// must not exist. Empty: no condition.
 	IfMatch, IfNoneMatch string
 }
 
-// EditOptions say what edits build on.
+// EditOptions says what edits build on.
 type EditOptions struct {
-	// Base is the generation that the edits were made to: what others changed since is merged per path,
-	// and a path that both changed is a *ConflictError. 0 is the empty workspace, Newest replaces
-	// whatever is there.
+	// Base is the generation that was edited: later changes of others are merged per path, and a path that both sides
+	// changed is a *ConflictError. 0 is the empty workspace; Newest overwrites changes of others.
 	Base    int64
-	Message string // for the log
+	Message string // for the history
 }
 
-// EditError is an edit that can never be made. Nothing was committed.
+// EditError is an edit that cannot be made, whatever the version. Nothing was committed.
 type EditError struct{ Path, Why string }
 
+// Error implements error.
 func (e *EditError) Error() string { return fmt.Sprintf("path %q %s", e.Path, e.Why) }
 
-// Edit commits changes that do not come from a tree: all of them or none. Missing directories are
-// made. What is there already in the same form is no change, so a call whose answer was lost may be
-// repeated, unless it has conditions (IfMatch, IfNoneMatch): those hold once.
+// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits that the
+// newest version has already are no changes, so a call whose answer was lost may be repeated, unless it has conditions
+// (IfMatch, IfNoneMatch): those hold once.
 //
-// *EditError, ErrQuota, ErrDeleted, *ConflictError (also for IfMatch and IfNoneMatch), and
-// objects.ErrNotFound (Base is no longer kept): nothing was committed.
+// Nothing was committed after *EditError, ErrQuota, ErrDeleted, *ConflictError (which unmet conditions are too), and
+// ErrNotFound (Base is no longer kept).
 func (s *Store) Edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.Seq2[Edit, error]) (Commit, error) {
 	if err := ref.Check(); err != nil {
 		return Commit{}, err
@@ -85,7 +85,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 			base = on
 		}
 		c, err := s.tryEdits(ctx, ref, opts, base, on, list)
-		// Somebody else was faster. Edits of whatever is there are made to what is there now.
+		// After a lost race, edits of the newest version are made to the version that is the newest now.
 		if !errors.Is(err, objects.ErrConflict) || opts.Base != Newest || !lostRace(err) {
 			return c, err
 		}
@@ -96,7 +96,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	return Commit{}, fmt.Errorf("lost %d races in a row: %w", objects.MaxRaces, objects.ErrTemporary)
 }
 
-// unmetError marks a condition of an edit that did not hold, to tell it from a lost race.
+// unmetError is an unmet condition of an edit, unlike a lost race.
 type unmetError struct{ error }
 
 func (e unmetError) Unwrap() error { return e.error }
@@ -106,7 +106,7 @@ func lostRace(err error) bool {
 	return !unmet
 }
 
-// editBase returns the version that edits were made to.
+// editBase returns the version that was edited.
 func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *repo.Version) (*repo.Version, error) {
 	switch generation {
 	case Newest, on.Head.Generation:
@@ -124,7 +124,7 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	return &repo.Version{Head: format.Head{Generation: generation, Commit: l.Manifest.Header.Commit}, Manifest: l.Manifest, Snapshot: l.Snapshot, ReadAt: on.ReadAt}, nil
 }
 
-// tryEdits commits edits of base onto on, once.
+// tryEdits makes one attempt to commit edits of base onto on.
 func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited) (Commit, error) {
 	changes, err := s.editChanges(ref, base.Snapshot, on.Snapshot, list)
 	if err == nil {
@@ -147,9 +147,9 @@ func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, o
 	return c, err
 }
 
-// editChanges turns edits into changes of base, but for those that on has already.
+// editChanges returns the changes of base that edits make, without those that on has already.
 func (s *Store) editChanges(ref Ref, base, on *format.Snapshot, list []edited) ([]format.Change, error) {
-	over := map[string]*format.Entry{} // base with the edits made; nil: removed
+	over := map[string]*format.Entry{} // edited paths of base; nil: removed
 	at := func(path string) *format.Entry {
 		if e, ok := over[path]; ok {
 			return e
@@ -205,7 +205,7 @@ func (s *Store) editChanges(ref Ref, base, on *format.Snapshot, list []edited) (
 	return changes, nil
 }
 
-// condition checks what an edit asks of what is there.
+// condition returns an error if a condition of the edit does not hold.
 func (d *edited) condition(ref Ref, is *format.Entry) error {
 	ok := true
 	switch {
@@ -222,7 +222,7 @@ func (d *edited) condition(ref Ref, is *format.Entry) error {
 	return unmetError{&ConflictError{Ref: ref, Paths: []string{d.Path}}}
 }
 
-// checkExcluded refuses what the commit of the next task would remove again.
+// checkExcluded returns an error for excluded paths: the next commit of a task would remove them.
 func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Snapshot, changes []format.Change) error {
 	own := on.Find(ignore.FileName)
 	for _, c := range changes {

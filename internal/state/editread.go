@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// edited is an edit whose content is in the store.
+// edited is an edit whose content is stored.
 type edited struct {
 	Edit
 	entry *format.Entry // nil: removed
@@ -22,7 +22,7 @@ type edited struct {
 
 // readEdits stores the content of edits.
 func (s *Store) readEdits(ctx context.Context, tenant string, known *format.Snapshot, edits iter.Seq2[Edit, error]) ([]edited, error) {
-	const many = 64 // edits that make an index of known content worth its while
+	const many = 64 // edits for which an index of known content is worth building
 	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(many))
 	var list []edited
 	var total int64
@@ -102,7 +102,7 @@ func (s *Store) checkEdit(e Edit) error {
 	return nil
 }
 
-// readContent stores a file of unknown length, at most what the quota leaves.
+// readContent stores a file of unknown size, of at most room bytes.
 func (s *Store) readContent(p *content.Packer, e *format.Entry, r io.Reader, room int64, buf, scratch *[]byte) (err error) {
 	limit := min(room, s.dirs.Quota.Largest)
 	e.Blobs, e.Size, err = p.AddStream(r, limit, buf, scratch)

@@ -185,7 +185,7 @@ func (m *model) collect(rt *rapid.T) {
 		if err != nil { // nobody builds on what it may have begun to remove for some minutes
 			m.wait(rt, 15*time.Minute)
 		}
-		m.emptied += out.Emptied
+		m.emptied += out.Compacted
 		m.follow(rt)
 	}
 }

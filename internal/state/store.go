@@ -27,8 +27,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Version identifies what a tree holds. Generation 0 is the empty workspace
-// that was never committed to.
+// Version identifies the version that a tree holds. Generation 0 is a workspace without commits.
 type Version struct {
 	Generation int64
 	Commit     string // random id of the commit
@@ -69,19 +68,17 @@ func New(bucket objects.Objects, opts Options) *Store {
 func (s *Store) Repo() *repo.Repo { return s.repo }
 
 // Applied returns the commit of a task, or nil if the task has not committed
-// since the given time. A zero time searches all of the history that is kept.
+// since the given time. A zero time searches the whole history.
 func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.Time) (*Commit, error) {
 	return s.repo.Applied(ctx, ref, taskID, since)
 }
 
-// List returns the paths of a version (0: the newest) in the directory dir, or in
-// all of the workspace when dir is empty, with all below it.
+// List returns the paths of a version (0: the newest) below the directory dir, or all paths if dir is empty.
 func (s *Store) List(ctx context.Context, ref Ref, generation int64, dir string) ([]FileInfo, error) {
 	return s.repo.List(ctx, ref, generation, dir)
 }
 
-// Retain keeps a version until a time, with all that it needs, whatever retention says. Deleting the
-// workspace ends that. It may be repeated.
+// Retain keeps a version from garbage collection until a time. Deleting the workspace ends that. It may be repeated.
 func (s *Store) Retain(ctx context.Context, ref Ref, generation int64, until time.Time) error {
 	return s.repo.Retain(ctx, ref, generation, until)
 }

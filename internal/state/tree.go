@@ -47,7 +47,7 @@ func (t *Tree) WriteFile(path string, data []byte, mode os.FileMode) error {
 }
 
 // ReadFile returns a file that a program may have written, at most limit bytes of
-// it. It opens regular files only and follows no link out of the tree.
+// it. It opens regular files only and follows no symbolic link out of the tree.
 func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) { return t.dir.ReadFile(path, limit) }
 
 // Size returns the size in bytes of a regular file of the tree; false when there is none.

@@ -55,6 +55,6 @@ func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, 
 	case ours:
 		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces,
 			"inactive", out.Inactive, "purged", out.Purged,
-			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "emptied", out.Emptied)
+			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "compacted", out.Compacted)
 	}
 }

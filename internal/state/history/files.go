@@ -13,9 +13,11 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Open returns a file of a version (0: the newest) for reading at any place;
-// only what is read is fetched. objects.ErrNotFound: no such file. ctx bounds all reads.
-func Open(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string) (io.ReadSeeker, repo.FileInfo, error) {
+// Open returns a file of a version (0: the newest) for reading at any offset;
+// only what is read is fetched. It returns objects.ErrNotFound if there is no such file. ctx bounds all reads.
+func Open(
+	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
+) (io.ReadSeeker, repo.FileInfo, error) {
 	v, err := r.Find(ctx, ref, generation)
 	if err != nil {
 		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, err)
@@ -23,34 +25,37 @@ func Open(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, p
 	return openIn(ctx, r, ref, v, path)
 }
 
-// OpenRetained is Open for a version that Keep spared, which may be in no history any more.
-func OpenRetained(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string) (io.ReadSeeker, repo.FileInfo, error) {
+// OpenRetained is Open for a retained version, which may no longer be in the history.
+func OpenRetained(
+	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
+) (io.ReadSeeker, repo.FileInfo, error) {
 	f, info, err := Open(ctx, r, ref, generation, path)
 	if !errors.Is(err, objects.ErrNotFound) {
 		return f, info, err
 	}
-	prefix := ref.RetainedPrefix(generation)
-	for o, failed := range r.Bucket.List(ctx, prefix, "") {
-		if failed != nil {
-			return nil, repo.FileInfo{}, failed
+	for o, listErr := range r.Bucket.List(ctx, ref.RetainedPrefix(generation), "") {
+		if listErr != nil {
+			return nil, repo.FileInfo{}, listErr
 		}
-		l, failed := r.ReadRetained(ctx, o.Key)
-		if errors.Is(failed, objects.ErrNotFound) {
+		at, readErr := r.ReadRetained(ctx, o.Key)
+		if errors.Is(readErr, objects.ErrNotFound) {
 			continue
 		}
-		if failed != nil {
-			return nil, repo.FileInfo{}, failed
+		if readErr != nil {
+			return nil, repo.FileInfo{}, readErr
 		}
-		v, failed := r.Load(ctx, ref, l)
-		if failed != nil {
-			return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, failed)
+		v, loadErr := r.Load(ctx, ref, at)
+		if loadErr != nil {
+			return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, loadErr)
 		}
 		return openIn(ctx, r, ref, v, path)
 	}
 	return nil, repo.FileInfo{}, err
 }
 
-func openIn(ctx context.Context, r *repo.Repo, ref format.Ref, v *repo.Loaded, path string) (io.ReadSeeker, repo.FileInfo, error) {
+func openIn(
+	ctx context.Context, r *repo.Repo, ref format.Ref, v *repo.Loaded, path string,
+) (io.ReadSeeker, repo.FileInfo, error) {
 	e := v.Snapshot.Find(path)
 	if e == nil || e.Kind != format.KindFile {
 		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, objects.ErrNotFound)
@@ -58,10 +63,13 @@ func openIn(ctx context.Context, r *repo.Repo, ref format.Ref, v *repo.Loaded, p
 	return r.Open(ctx, ref.Tenant, e), repo.DescribeEntry(e), nil
 }
 
-// Read calls fn with each path of a version that want names, in the order of paths, and with the
-// content of files, which is valid during the call. Content is fetched many files at a time, so it is
-// what archives are made with. An error of fn ends it and is returned as it is.
-func Read(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, want func(repo.FileInfo) bool, fn func(repo.FileInfo, io.Reader) error) error {
+// Read calls fn with each path of a version for which want is true, in the order of paths, and with the content of
+// files, which is valid during the call. It fetches many files at a time, for archives. It ends with the first error of
+// fn, and returns it as it is.
+func Read(
+	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64,
+	want func(repo.FileInfo) bool, fn func(repo.FileInfo, io.Reader) error,
+) error {
 	v, err := r.Find(ctx, ref, generation)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", ref, err)
@@ -69,7 +77,10 @@ func Read(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, w
 	var batch []*format.Entry
 	var size int64
 	flush := func() error {
-		if err := r.ReadBatch(ctx, ref.Tenant, batch, func(e *format.Entry, data *bytes.Reader) error { return fn(repo.DescribeEntry(e), data) }); err != nil {
+		err := r.ReadBatch(ctx, ref.Tenant, batch, func(e *format.Entry, data *bytes.Reader) error {
+			return fn(repo.DescribeEntry(e), data)
+		})
+		if err != nil {
 			return err
 		}
 		batch, size = batch[:0], 0

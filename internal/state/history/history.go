@@ -15,11 +15,11 @@ import (
 type PathChange struct {
 	Path  string `json:"path"`
 	Op    string `json:"op"`    // added, removed, modified
-	Bytes int64  `json:"bytes"` // size afterwards; of a removed path, before
+	Bytes int64  `json:"bytes"` // the size afterwards, or before if the path was removed
 }
 
 // Log returns the commits of a workspace, newest first, at most limit of them
-// (0: all that are kept). Results of tasks are not read.
+// (0: all). Results of tasks are not read.
 func Log(ctx context.Context, r *repo.Repo, ref format.Ref, limit int) ([]repo.Commit, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -64,8 +64,7 @@ func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]
 	return out, nil
 }
 
-// Restore commits the tree of an older generation again. No content is copied,
-// and nothing in between is lost.
+// Restore commits an earlier generation again. No content is copied, and the versions in between stay.
 func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, message string) (repo.Commit, error) {
 	old, err := r.Find(ctx, ref, generation)
 	if err != nil {
@@ -74,9 +73,11 @@ func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 	return r.Replace(ctx, ref, old.Snapshot, message)
 }
 
-// Fork begins another workspace of the same tenant with a generation of this
-// one; 0 is the newest. The other one must be new or deleted, else objects.ErrConflict.
-func Fork(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, to string, message string) (repo.Commit, error) {
+// Fork starts a workspace of the same tenant from a generation of ref; 0 is the newest. It returns
+// objects.ErrConflict unless the workspace is new or deleted.
+func Fork(
+	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, to string, message string,
+) (repo.Commit, error) {
 	target := format.Ref{Tenant: ref.Tenant, Workspace: to}
 	if err := target.Check(); err != nil {
 		return repo.Commit{}, err
@@ -95,9 +96,8 @@ func Fork(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, t
 	return r.Replace(ctx, target, old.Snapshot, message)
 }
 
-// Delete makes the workspace empty and late commits fail with ErrDeleted. Its
-// objects are removed by Collect after the grace time. A task that checks out
-// afterwards begins anew.
+// Delete deletes a workspace. Commits of versions before that fail with repo.ErrDeleted; a task that checks out
+// afterwards begins with an empty workspace. Garbage collection removes the objects after the grace time.
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	if err := ref.Check(); err != nil {
 		return err

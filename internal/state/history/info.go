@@ -12,25 +12,25 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Info is what is known of a workspace without reading its files.
+// Info describes a workspace.
 type Info struct {
 	Name       string    `json:"name"`
 	Generation int64     `json:"generation"` // of the newest version; 0: never committed to
 	Commit     string    `json:"commit,omitempty"`
 	Time       time.Time `json:"time,omitzero"` // of the newest commit
-	Files      int       `json:"files"`         // files, directories and links
+	Files      int       `json:"files"`         // files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReadInfo returns what HEAD says: one small request. A workspace that was never committed to, or
-// was deleted, has no files.
+// ReadInfo describes a workspace by its HEAD, with one small request. A workspace without commits, or that was deleted,
+// has no files.
 func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 	if err := ref.Check(); err != nil {
 		return Info{}, err
 	}
 	h, _, err := r.ReadHead(ctx, ref, "")
 	if err != nil {
-		return Info{}, fmt.Errorf("look at %s: %w", ref, err)
+		return Info{}, fmt.Errorf("read workspace %s: %w", ref, err)
 	}
 	return infoOf(ref, &h), nil
 }
@@ -57,7 +57,7 @@ func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error
 			slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
 			return list, nil
 		}
-		after = prefix + name + "/~" // behind all of its keys
+		after = prefix + name + "/~" // greater than all of its keys
 		ref := format.Ref{Tenant: tenant, Workspace: name}
 		if ref.Check() != nil {
 			continue
@@ -72,6 +72,7 @@ func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error
 	}
 }
 
+// nextWorkspace returns the name of the first workspace with keys greater than after, or "".
 func nextWorkspace(ctx context.Context, r *repo.Repo, prefix, after string) (string, error) {
 	for o, err := range r.Bucket.List(ctx, prefix, after) {
 		if err != nil {

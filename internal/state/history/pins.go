@@ -11,13 +11,13 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Pinned is a version that is kept under a name.
+// Pinned is a pin: a name that keeps a version.
 type Pinned struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
 }
 
-// Pins returns the pins of a workspace, the oldest first.
+// Pins returns the pins of a workspace, oldest first.
 func Pins(ctx context.Context, r *repo.Repo, ref format.Ref) ([]Pinned, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func Pins(ctx context.Context, r *repo.Repo, ref format.Ref) ([]Pinned, error) {
 	return list, nil
 }
 
-// Pin keeps a generation (0: the newest) for good under a name, replacing what had it.
+// Pin keeps a generation (0: the newest) from garbage collection under a name. It replaces a pin of the same name.
 func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generation int64) error {
 	if !names.IsSlug(name) {
 		return fmt.Errorf("pin name %q is not a slug", name)
@@ -41,7 +41,7 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	fresh := r.Fresh() // what is remembered may have left
+	fresh := r.Fresh() // what is cached may have been removed
 	var at *format.ManifestRef
 	err := fresh.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
 		if generation == 0 || m.Header.Generation == generation {
@@ -64,7 +64,7 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	})
 }
 
-// Unpin forgets a pin; one that does not exist counts as forgotten.
+// Unpin removes a pin; one that does not exist counts as removed.
 func Unpin(ctx context.Context, r *repo.Repo, ref format.Ref, name string) error {
 	return r.ChangePins(ctx, ref, func(p *format.Pins) {
 		p.Pins = slices.DeleteFunc(p.Pins, func(x format.Pin) bool { return x.Name == name })

@@ -14,7 +14,7 @@ import (
 // CheckOptions says how much Check reads.
 type CheckOptions struct {
 	ReadData bool // download and verify content, not only its index
-	Part, Of int  // with ReadData: the Part-th of Of equal parts of the packs; 0 and 0: all
+	Part, Of int  // with ReadData: read only the Part-th of Of equal parts of the packs; 0 and 0: all
 }
 
 // CheckResult is what Check found.
@@ -22,13 +22,13 @@ type CheckResult struct {
 	Versions int
 	Packs    int
 	Read     int      // packs whose content was verified
-	Problems []string // empty: all is well
+	Problems []string // damaged objects
 	Lost     []string // paths of the newest version that cannot be read
 }
 
-// Check verifies that every kept version of a workspace can be read: manifests
-// decode and match their digests, all packs exist in their right size. It reads from the object store
-// only, and changes nothing. An error means that the check could not be made.
+// Check verifies that every version of a workspace can be read: manifests decode and match their digests, and all
+// packs exist in the right size. It bypasses the cache and changes nothing. An error means that the check could not
+// be made.
 func Check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions) (CheckResult, error) {
 	var out CheckResult
 	if err := ref.Check(); err != nil {
@@ -45,14 +45,14 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	if err != nil {
 		return err
 	}
-	links, err := checkHistory(ctx, r, ref, out)
+	refs, err := checkHistory(ctx, r, ref, out)
 	if err != nil {
 		return err
 	}
 	wants := map[objects.Digest][]*format.Blob{}
 	seen := map[location]bool{}
 	var newest *format.Snapshot
-	for i, l := range links {
+	for i, l := range refs {
 		out.Versions++
 		v, err := r.Load(ctx, ref, l)
 		if err := out.problem(err); err != nil {
@@ -77,7 +77,7 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
 		out.Packs++
 		deep := opts.ReadData && (opts.Of < 2 || int(id[0])%opts.Of == opts.Part%opts.Of)
-		if err := packs.look(ctx, wants[id][0].Pack, wants[id], deep, nil); err != nil {
+		if err := packs.verify(ctx, wants[id][0].Pack, wants[id], deep, nil); err != nil {
 			return err
 		}
 		if why := packs.bad[id]; why != "" {
@@ -87,7 +87,7 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	out.Read = packs.read
 	if newest != nil {
 		for _, e := range newest.Entries {
-			if !packs.whole(e) {
+			if !packs.readable(e) {
 				out.Lost = append(out.Lost, e.Path)
 			}
 		}
@@ -95,7 +95,7 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	return nil
 }
 
-// checkHistory returns the versions that are in the history, but for those that Repair has given up.
+// checkHistory returns the manifests of the history, without those that build on lost manifests.
 func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckResult) ([]format.ManifestRef, error) {
 	p, _, err := r.ReadPins(ctx, ref)
 	if err := out.problem(err); err != nil {
@@ -110,24 +110,24 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 			if err != nil {
 				return nil, err
 			}
-			out.Problems = append(out.Problems, ref.HeadKey()+": missing, and there are manifests, as "+info.Key)
+			out.Problems = append(out.Problems, ref.HeadKey()+": missing, but manifests exist, such as "+info.Key)
 			break
 		}
 	}
-	var links []format.ManifestRef
+	var refs []format.ManifestRef
 	err = r.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
 		if !p.BrokenBy(m) {
-			links = append(links, l)
+			refs = append(refs, l)
 		}
 		return true
 	})
-	if len(out.Problems) > 0 && format.IsDamage(err) { // it is among them
-		return links, nil
+	if len(out.Problems) > 0 && format.IsDamage(err) { // it is among the problems
+		return refs, nil
 	}
-	return links, out.problem(err)
+	return refs, out.problem(err)
 }
 
-// problem notes damage, and returns any other error.
+// problem records damage, and returns any other error.
 func (c *CheckResult) problem(err error) error {
 	if format.IsDamage(err) {
 		c.Problems = append(c.Problems, err.Error())

@@ -11,10 +11,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// empty moves what newest versions need out of packs of which less than half is needed by any kept
-// version, and out of those that do not have the tenant's key; and writes newest versions anew of which manifests
-// do not have it. Nothing is removed: once what older versions are made of has left, nothing refers to those objects.
-func (c *collector) empty(ctx context.Context, workspaces []string) error {
+// compact commits newest versions again without packs of which kept versions need less than half, and without packs
+// and manifests that are not encrypted with the tenant's current key. It removes nothing: those objects become
+// unreferenced when the older versions are removed.
+func (c *collector) compact(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil
 	}
@@ -34,28 +34,29 @@ func (c *collector) empty(ctx context.Context, workspaces []string) error {
 			switch {
 			case p == nil || from[u.Pack.ID]:
 			case u.Pack.Key != c.key:
-				if rekeyed+u.Live <= rekeyMost {
+				if rekeyed+u.Live <= maxRekeyed {
 					rekey, from[u.Pack.ID] = true, true
 					rekeyed += u.Live
 				}
-			case !p.pinned && p.live*2 < u.Pack.Size && total+p.live <= emptyMost:
+			case !p.pinned && p.live*2 < u.Pack.Size && total+p.live <= maxCompacted:
 				from[u.Pack.ID] = true
 				waste, total = waste+u.Pack.Size-p.live, total+p.live
 			}
 		}
 		old := c.hasOtherKey(format.Ref{Tenant: c.tenant, Workspace: ws}, v)
 		rekey = rekey || old
-		if old || before < len(from) || sharesAny(v.Snapshot, from) {
+		if old || before < len(from) || usesAny(v.Snapshot, from) {
 			snaps, refs = append(snaps, v.Snapshot), append(refs, format.Ref{Tenant: c.tenant, Workspace: ws})
 		}
 	}
 	if waste < c.repo.Options.Compaction.Waste && !rekey {
 		return nil
 	}
-	return c.emptyPacks(ctx, from, refs, snaps)
+	return c.compactPacks(ctx, from, refs, snaps)
 }
 
-func sharesAny(s *format.Snapshot, packs map[objects.Digest]bool) bool {
+// usesAny reports whether a version needs any of the packs.
+func usesAny(s *format.Snapshot, packs map[objects.Digest]bool) bool {
 	for _, u := range s.PackUses() {
 		if packs[u.Pack.ID] {
 			return true
@@ -64,33 +65,35 @@ func sharesAny(s *format.Snapshot, packs map[objects.Digest]bool) bool {
 	return false
 }
 
-func (c *collector) emptyPacks(ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, snaps []*format.Snapshot) error {
+// compactPacks moves what snaps need of packs, and commits that to their workspaces.
+func (c *collector) compactPacks(
+	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, snaps []*format.Snapshot,
+) error {
 	f, err := c.repo.Relocate(ctx, c.tenant, from, snaps...)
 	if err != nil {
-		return fmt.Errorf("empty %d packs: %w", len(from), err)
+		return fmt.Errorf("compact %d packs: %w", len(from), err)
 	}
 	defer func() { _ = f.Stored() }()
 	for _, ref := range refs {
-		if err := c.commitFold(ctx, ref, f); err != nil {
-			return fmt.Errorf("empty %d packs: %w", len(from), err)
+		if err := c.commitRelocation(ctx, ref, f); err != nil {
+			return fmt.Errorf("compact %d packs: %w", len(from), err)
 		}
 	}
-	c.out.Emptied = len(from)
+	c.out.Compacted = len(from)
 	return f.Stored()
 }
 
-// hasOtherKey reports whether a version needs manifests that do not have the tenant's key.
+// hasOtherKey reports whether a version needs manifests that are not encrypted with the tenant's current key.
 func (c *collector) hasOtherKey(ref format.Ref, v *repo.Version) bool {
 	if v.Head.Manifest == nil {
 		return false
 	}
-	return slices.ContainsFunc(append(slices.Clip(v.Manifest.Header.Chain), *v.Head.Manifest), func(l format.ManifestRef) bool {
-		return c.otherKey[ref.ManifestKey(l.Name)]
-	})
+	manifests := append(slices.Clip(v.Manifest.Header.Chain), *v.Head.Manifest)
+	return slices.ContainsFunc(manifests, func(m format.ManifestRef) bool { return c.otherKey[ref.ManifestKey(m.Name)] })
 }
 
-// rekeyTombstone writes what is left of a deleted workspace anew, with the tenant's key. HEAD is last: as long as it is as it
-// was, this is repeated.
+// rekeyTombstone writes the pins and HEAD of a deleted workspace with the tenant's current key. HEAD is last: runs
+// repeat this until it has the key.
 func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format.Head, etag string) error {
 	if c.opts.DryRun || h.Purging() {
 		return nil
@@ -106,19 +109,21 @@ func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format
 	if _, err := c.repo.SwapHead(ctx, ref, etag, &h); !errors.Is(err, objects.ErrConflict) {
 		return err
 	}
-	return nil // somebody uses it again
+	return nil // a commit has begun the workspace anew
 }
 
-// commitFold commits that content has moved, and nothing else.
-func (c *collector) commitFold(ctx context.Context, ref format.Ref, f *repo.Relocation) error {
+const compactMessage = "garbage collection: content moved out of packs that are mostly unused, or have another key"
+
+// commitRelocation commits that content has moved.
+func (c *collector) commitRelocation(ctx context.Context, ref format.Ref, f *repo.Relocation) error {
 	v, err := c.repo.Current(ctx, ref, nil)
-	if err != nil || !sharesAny(v.Snapshot, f.From) && !c.hasOtherKey(ref, v) {
+	if err != nil || !usesAny(v.Snapshot, f.From) && !c.hasOtherKey(ref, v) {
 		return err
 	}
 	p := &repo.Proposal{
-		Repo: c.repo, Ref: ref, Options: repo.CommitOptions{Message: "collection: content moved out of packs that are mostly unused, or have another key"},
+		Repo: c.repo, Ref: ref, Options: repo.CommitOptions{Message: compactMessage},
 		Base: v, On: v, Relocation: f,
-		Full: true, // a chain would keep the old packs
+		Full: true, // a delta would keep the old packs
 	}
 	_, _, err = p.Run(ctx)
 	if errors.Is(err, repo.ErrDeleted) {

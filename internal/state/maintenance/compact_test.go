@@ -163,7 +163,7 @@ func TestCollectEmpties(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			emptied += out.Emptied
+			emptied += out.Compacted
 		}
 		if emptied == 0 {
 			t.Error("no pack was emptied")
@@ -176,7 +176,7 @@ func TestCollectEmpties(t *testing.T) {
 			fresh.Checkout()
 			fresh.Want(want)
 		}
-		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil || again.Emptied != 0 {
+		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil || again.Compacted != 0 {
 			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
 		}
 	})
@@ -203,7 +203,7 @@ func TestCollectLeavesPinned(t *testing.T) {
 		}
 		for range 4 {
 			statetest.Advance(t, 25*time.Hour)
-			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil || out.Emptied != 0 {
+			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil || out.Compacted != 0 {
 				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
 			}
 		}

@@ -14,48 +14,47 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Retention says which versions outlive their replacement; zero fields take the
-// defaults. Pinned versions and the newest one are always kept.
+// Retention says which versions garbage collection keeps; zero fields take the
+// defaults. The newest version, pinned and retained ones are always kept.
 type Retention struct {
-	Newest int           // 20
-	All    time.Duration // every version replaced less than this ago: 24 h
+	Newest int           // so many of the newest versions: 20
+	All    time.Duration // all versions that were replaced less than this ago: 24 h
 	Daily  int           // the last version of each of so many days: 7
 }
 
-// GCOptions configures Collect; zero fields take the defaults.
+// GCOptions configures CollectGarbage; zero fields take the defaults.
 type GCOptions struct {
 	Retention Retention
-	// Grace must exceed twice the longest task: 24 h. What a commit under way
-	// may refer to is younger than that, or was referred to that long ago.
+	// Grace is the minimal age of what is removed, and the time between mark and removal: 24 h. It must exceed twice
+	// the longest task, because commits may refer to objects of that age.
 	Grace time.Duration
-	// Deleted is how long the name of a deleted workspace is remembered, for late commits to be refused:
-	// 30 days, negative: for ever. It must exceed the time for which anybody remembers generations.
+	// Deleted is how long the HEAD of a deleted workspace is kept, so that late commits are refused: 30 days,
+	// negative: for ever. It must exceed the time for which clients remember generations.
 	Deleted time.Duration
-	// Inactive deletes workspaces without a commit for so long; 0: never.
+	// Inactive deletes workspaces that had no commit for so long; 0: never.
 	Inactive time.Duration
 	DryRun   bool // report, change nothing
 }
 
-// GCResult is what Collect did.
+// GCResult is what CollectGarbage did.
 type GCResult struct {
-	Workspaces int      // looked at
-	Inactive   []string // deleted
-	Purged     []string // deleted long ago: forgotten
-	Marked     int      // objects that the next run after the grace time may remove
-	Removed    int      // objects removed
-	Bytes      int64    // of them
-	Emptied    int      // packs of which little was needed: newest versions no longer need them
+	Workspaces int      // visited
+	Inactive   []string // workspaces that were deleted because they were inactive
+	Purged     []string // workspaces whose HEAD was removed, after their deletion long ago
+	Marked     int      // objects that a run after the grace time may remove
+	Removed    int      // objects
+	Bytes      int64    // of removed objects
+	Compacted  int      // packs that newest versions no longer need
 
-	// OtherKeys counts the objects that are still needed, as they were found, and have another key than the
-	// tenant's of today: by KeyID, in the clear "". A secret whose key is not here can be destroyed.
+	// OtherKeys counts the objects in use that were not encrypted with the tenant's current key, by the id of their
+	// key ("": unencrypted). A secret whose key is not here can be destroyed.
 	OtherKeys map[string]int
 }
 
-// CollectGarbage removes what no kept version of a tenant needs, in two phases: a run
-// marks objects that are unreferenced and older than the grace time, and a run at
-// least the grace time later removes those that still are. At last it copies what newest versions need
-// of packs that are mostly unused, and commits where that is now, see Compaction. It may be interrupted
-// anywhere and run again. Two runs at once do the same work twice and no harm.
+// CollectGarbage removes the objects of a tenant that no kept version needs, in two phases: a run marks objects that
+// are unreferenced and older than the grace time, and a run at least the grace time later removes those that still
+// are. Then it compacts packs that are mostly unused, see repo.Compaction. It may be interrupted anywhere and run
+// again. Concurrent runs are safe, but do the same work twice.
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
@@ -67,12 +66,12 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	}
 	c := &collector{
 		repo: r, tenant: tenant, opts: opts, now: time.Now(), key: r.Keys(tenant).CurrentID(),
-		live: map[string]bool{}, candidates: map[string]int64{}, kept: map[string][]string{}, rest: map[string]int{},
+		live: map[string]bool{}, candidates: map[string]int64{}, retained: map[string][]string{}, rest: map[string]int{},
 		packs: map[objects.Digest]*liveBlobs{}, lost: map[string]bool{}, otherKey: map[string]bool{},
 		out: GCResult{OtherKeys: map[string]int{}},
 	}
 	if err := c.run(ctx); err != nil {
-		return c.out, fmt.Errorf("collect %s: %w", tenant, err)
+		return c.out, fmt.Errorf("collect garbage of %s: %w", tenant, err)
 	}
 	return c.out, nil
 }
@@ -82,19 +81,19 @@ type collector struct {
 	tenant     string
 	opts       GCOptions
 	now        time.Time
-	live       map[string]bool     // keys
+	live       map[string]bool     // keys of objects that are needed
 	candidates map[string]int64    // keys that nothing refers to, with their sizes
-	kept       map[string][]string // by workspace: names of objects of Keep
-	rest       map[string]int      // by workspace: objects beside HEAD and pins
+	retained   map[string][]string // by workspace: names of its objects below k/
+	rest       map[string]int      // by workspace: number of objects beside HEAD and pins
 	packs      map[objects.Digest]*liveBlobs
-	lost       map[string]bool // keys of manifests that Repair has given up
-	key        string          // id of the tenant's key
-	otherKey   map[string]bool // keys of objects that are encrypted with another one
+	lost       map[string]bool // keys of manifests that a repair found lost
+	key        string          // id of the tenant's current key
+	otherKey   map[string]bool // keys of needed objects that are not encrypted with it
 	out        GCResult
 }
 
 func (c *collector) run(ctx context.Context) error {
-	// Listed before HEADs are read: what is committed in between is younger than grace.
+	// Objects are listed before HEADs are read: what is stored in between is younger than the grace time.
 	stored, workspaces, err := c.list(ctx)
 	if err != nil {
 		return err
@@ -112,10 +111,10 @@ func (c *collector) run(ctx context.Context) error {
 	if err := c.sweep(ctx); err != nil {
 		return err
 	}
-	return c.empty(ctx, workspaces)
+	return c.compact(ctx, workspaces)
 }
 
-// list returns the collectable objects, and the workspaces.
+// list returns the objects that may be removed, and the workspaces.
 func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, workspaces []string, err error) {
 	for info, err := range c.repo.Bucket.List(ctx, c.tenant+"/", "") {
 		if err != nil {
@@ -131,7 +130,7 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "k":
 			stored = append(stored, info)
 			c.rest[parts[2]]++
-			c.kept[parts[2]] = append(c.kept[parts[2]], parts[4])
+			c.retained[parts[2]] = append(c.retained[parts[2]], parts[4])
 		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
 			workspaces = append(workspaces, parts[2])
 		}
@@ -139,7 +138,7 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 	return stored, workspaces, nil
 }
 
-// workspace marks everything that its kept versions need as live.
+// workspace marks what the kept versions of a workspace need.
 func (c *collector) workspace(ctx context.Context, ref format.Ref) error {
 	c.out.Workspaces++
 	h, etag, err := c.repo.ReadHead(ctx, ref, "")
@@ -167,7 +166,7 @@ func (c *collector) workspace(ctx context.Context, ref format.Ref) error {
 	if h.Deleted {
 		born = h.Generation + 1
 	}
-	kept, err := c.retained(ctx, ref, born)
+	kept, err := c.keptVersions(ctx, ref, born)
 	if err != nil {
 		return err
 	}
@@ -176,5 +175,5 @@ func (c *collector) workspace(ctx context.Context, ref format.Ref) error {
 			return err
 		}
 	}
-	return c.markKept(ctx, ref, h)
+	return c.markRetained(ctx, ref, h)
 }

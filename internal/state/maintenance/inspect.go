@@ -11,21 +11,24 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// location is content in one pack; the same content may be in others.
+// location is a blob in a pack; other packs may have the same content.
 type location struct{ pack, blob objects.Digest }
 
 // inspector verifies packs of a tenant.
 type inspector struct {
 	repo   *repo.Repo
 	tenant string
-	listed map[objects.Digest]objects.ObjectInfo // packs that are there
-	bad    map[objects.Digest]string             // packs that are not whole, and why
-	lost   map[location]bool                     // content that cannot be read in those
-	read   int                                   // packs
+	listed map[objects.Digest]objects.ObjectInfo // packs in the object store
+	bad    map[objects.Digest]string             // damaged packs, with the reason
+	lost   map[location]bool                     // blobs of damaged packs that cannot be read
+	read   int                                   // number of packs that were read
 }
 
 func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector, error) {
-	i := &inspector{repo: r, tenant: tenant, listed: map[objects.Digest]objects.ObjectInfo{}, bad: map[objects.Digest]string{}, lost: map[location]bool{}}
+	i := &inspector{
+		repo: r, tenant: tenant, listed: map[objects.Digest]objects.ObjectInfo{}, bad: map[objects.Digest]string{},
+		lost: map[location]bool{},
+	}
 	for info, err := range r.Bucket.List(ctx, format.PackPrefix(tenant), "") {
 		if err != nil {
 			return nil, err
@@ -38,9 +41,9 @@ func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector,
 	return i, nil
 }
 
-// look verifies that a pack is there in its size, and of one that is not, or if deep is set, all that is
-// wanted of it. good gets content that can be read; of packs that are whole only if deep is set.
-func (i *inspector) look(ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error) error {
+// verify verifies that a pack exists in its size. If it does not, or if deep is set, it reads the pack and verifies all
+// wanted blobs, and calls good with the content of those that can be read.
+func (i *inspector) verify(ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error) error {
 	info, ok := i.listed[p.ID]
 	if ok && info.Size == p.Size && !deep {
 		return nil
@@ -88,8 +91,8 @@ func (i *inspector) open(b *format.Blob, data []byte) ([]byte, error) {
 	return i.repo.OpenBlob(i.tenant, b, data[b.Offset:b.Offset+b.Stored], nil)
 }
 
-// whole reports whether all content of e can be read where it is.
-func (i *inspector) whole(e *format.Entry) bool {
+// readable reports whether all blobs of e can be read.
+func (i *inspector) readable(e *format.Entry) bool {
 	for _, b := range e.Blobs {
 		if i.lost[location{b.Pack.ID, b.ID}] {
 			return false
@@ -98,9 +101,9 @@ func (i *inspector) whole(e *format.Entry) bool {
 	return true
 }
 
-const indexGuess = 64 << 10 // of an index: most are smaller
+const indexGuess = 64 << 10 // bytes; most indexes are smaller
 
-// index returns what a pack says that it holds.
+// index returns the blobs in the index of a pack.
 func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob, error) {
 	p := &format.Pack{ID: id, Size: i.listed[id].Size}
 	for length := min(p.Size, indexGuess); ; {
@@ -113,7 +116,7 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 			return nil, err
 		}
 		blobs, more, key, err := format.ReadIndex(obj.Data, p.Size, i.repo.Keys(i.tenant))
-		if errors.Is(err, format.ErrKey) { // or what names the key is damaged
+		if errors.Is(err, format.ErrKey) { // or the id of the key is damaged
 			err = i.digest(ctx, p, err)
 		}
 		if err != nil {
@@ -131,7 +134,7 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 	}
 }
 
-// digest returns what is wrong with a pack of another digest than its name says, else err.
+// digest returns an error about a pack that has another digest than its name, and err otherwise.
 func (i *inspector) digest(ctx context.Context, p *format.Pack, err error) error {
 	obj, failed := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
 	if failed != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// markVersion marks a manifest and all that it needs.
+// markVersion marks a manifest and everything that its version needs.
 func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManifest) error {
-	c.markManifest(ref, k.link, k.man, k.pinned)
+	c.markManifest(ref, k.ref, k.man, k.pinned)
 	broken := false
 	for _, l := range k.man.Header.Chain {
 		key := ref.ManifestKey(l.Name)
@@ -32,7 +32,7 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 	if broken {
 		return nil
 	}
-	v, err := c.repo.Load(ctx, ref, k.link)
+	v, err := c.repo.Load(ctx, ref, k.ref)
 	if err != nil {
 		return err
 	}
@@ -40,6 +40,7 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 	return nil
 }
 
+// markManifest marks a manifest and the packs that it names.
 func (c *collector) markManifest(ref format.Ref, l format.ManifestRef, m *format.Manifest, pinned bool) {
 	key := ref.ManifestKey(l.Name)
 	c.live[key] = true
@@ -47,7 +48,7 @@ func (c *collector) markManifest(ref format.Ref, l format.ManifestRef, m *format
 	c.markPacks(m, pinned)
 }
 
-// needs notes the key of an object that is still read.
+// needs records the encryption key of an object that is needed.
 func (c *collector) needs(key, id string) {
 	if id != c.key && !c.otherKey[key] {
 		c.otherKey[key] = true
@@ -55,19 +56,20 @@ func (c *collector) needs(key, id string) {
 	}
 }
 
+// keptManifest is the manifest of a kept version.
 type keptManifest struct {
-	link   format.ManifestRef
+	ref    format.ManifestRef
 	man    *format.Manifest
 	pinned bool
 }
 
-// retained returns the versions to keep, after noting those that parents will
-// no longer lead to. Pins of a life before born went with it.
-func (c *collector) retained(ctx context.Context, ref format.Ref, born int64) ([]keptManifest, error) {
+// keptVersions returns the versions that retention and pins keep, and records those in the pins that parents no longer
+// lead to. Pins of generations before born are removed: they are of before a deletion.
+func (c *collector) keptVersions(ctx context.Context, ref format.Ref, born int64) ([]keptManifest, error) {
 	var all []keptManifest
 	err := c.repo.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
-		all = append(all, keptManifest{link: l, man: m})
-		c.needs(ref.ManifestKey(l.Name), m.Key) // also of one that is on its way out
+		all = append(all, keptManifest{ref: l, man: m})
+		c.needs(ref.ManifestKey(l.Name), m.Key) // also of those that will be removed
 		return true
 	})
 	if err != nil {
@@ -84,7 +86,7 @@ func (c *collector) retained(ctx context.Context, ref format.Ref, born int64) ([
 		c.lost[ref.ManifestKey(g.Name)] = true
 	}
 	var kept []keptManifest
-	var orphans []format.ManifestRef
+	var orphans []format.ManifestRef // kept versions that parents do not lead to
 	replaced := c.now
 	days := map[string]bool{}
 	gap := false
@@ -92,12 +94,12 @@ func (c *collector) retained(ctx context.Context, ref format.Ref, born int64) ([
 		h := k.man.Header
 		day := h.Time.Format(time.DateOnly)
 		daily := !days[day] && c.now.Sub(h.Time) <= time.Duration(c.opts.Retention.Daily)*24*time.Hour
-		pinned := slices.ContainsFunc(p.Pins, func(x format.Pin) bool { return x.At == k.link })
+		pinned := slices.ContainsFunc(p.Pins, func(x format.Pin) bool { return x.At == k.ref })
 		if i < c.opts.Retention.Newest || c.now.Sub(replaced) < c.opts.Retention.All || daily || pinned {
 			k.pinned = pinned
 			kept = append(kept, k)
 			if gap && !pinned {
-				orphans = append(orphans, k.link)
+				orphans = append(orphans, k.ref)
 			}
 		} else {
 			gap = true
@@ -115,9 +117,9 @@ func (c *collector) retained(ctx context.Context, ref format.Ref, born int64) ([
 	})
 }
 
-// markKept marks what a kept version needs as live.
-func (c *collector) markKept(ctx context.Context, ref format.Ref, h format.Head) error {
-	for _, name := range c.kept[ref.Workspace] {
+// markRetained marks what retained versions need.
+func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.Head) error {
+	for _, name := range c.retained[ref.Workspace] {
 		generation, until, ok := format.ParseRetainedKey(name)
 		if !ok || until.Before(c.now) || h.Deleted || generation < h.Born {
 			continue
@@ -125,7 +127,7 @@ func (c *collector) markKept(ctx context.Context, ref format.Ref, h format.Head)
 		key := ref.Key("k/" + name)
 		c.live[key] = true
 		l, err := c.repo.ReadRetained(ctx, key)
-		if errors.Is(err, objects.ErrCorrupt) { // its name says enough
+		if errors.Is(err, objects.ErrCorrupt) { // its key names the generation
 			l, err = c.repo.FindManifest(ctx, ref, generation)
 		}
 		if errors.Is(err, objects.ErrNotFound) || err == nil && c.lost[ref.ManifestKey(l.Name)] {
@@ -138,28 +140,27 @@ func (c *collector) markKept(ctx context.Context, ref format.Ref, h format.Head)
 		if err != nil {
 			return err
 		}
-		if err := c.markVersion(ctx, ref, keptManifest{link: l, man: m}); err != nil {
+		if err := c.markVersion(ctx, ref, keptManifest{ref: l, man: m}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// How many bytes one collection copies at most; the next one goes on.
+// Limits of the bytes that one run copies; the next one continues.
 const (
-	emptyMost = 64 << 20
-	rekeyMost = 1 << 30
+	maxCompacted = 64 << 20
+	maxRekeyed   = 1 << 30
 )
 
 // liveBlobs is what kept versions of a tenant need of a pack.
 type liveBlobs struct {
 	stored map[int64]int64 // bytes, by offset
 	live   int64           // sum of stored
-	pinned bool            // a pin needs it, so it stays whatever newest versions need
+	pinned bool            // a pinned version needs it, so compaction would not free it
 }
 
-// markPacks marks the packs that a manifest names: also those of which its version needs nothing, if it
-// is a full one that deltas build upon.
+// markPacks marks the packs that a manifest names, even if its version needs nothing of them: deltas build on it.
 func (c *collector) markPacks(m *format.Manifest, pinned bool) {
 	for _, ch := range m.Changes {
 		if ch.Entry != nil {
@@ -169,6 +170,7 @@ func (c *collector) markPacks(m *format.Manifest, pinned bool) {
 	c.markBlobs(m.Result, pinned)
 }
 
+// markBlobs marks the packs of blobs.
 func (c *collector) markBlobs(blobs []format.Blob, pinned bool) {
 	for _, b := range blobs {
 		p := c.pack(b.Pack)
@@ -176,7 +178,7 @@ func (c *collector) markBlobs(blobs []format.Blob, pinned bool) {
 	}
 }
 
-// pack marks a pack.
+// pack marks a pack, and returns what is known of it.
 func (c *collector) pack(at *format.Pack) *liveBlobs {
 	p := c.packs[at.ID]
 	if p == nil {
@@ -188,7 +190,7 @@ func (c *collector) pack(at *format.Pack) *liveBlobs {
 	return p
 }
 
-// use notes what a kept version needs of packs.
+// use records what a kept version needs of packs.
 func (c *collector) use(s *format.Snapshot) {
 	for _, e := range s.Entries {
 		for _, b := range e.Blobs {

@@ -15,8 +15,8 @@ import (
 
 const recoveredDir = "recovered"
 
-// findUnnamed makes files of content that only lost manifests named: that of packs that no manifest of the
-// tenant refers to, and that are no older than the version that was found.
+// findUnnamed makes files of content that only lost manifests referred to: that of packs which no manifest of the
+// tenant names, and which are not older than the base.
 func (r *repairer) findUnnamed(ctx context.Context) error {
 	if len(r.out.Unknown) == 0 && len(r.bad) == 0 && !r.headBad {
 		return nil
@@ -52,7 +52,7 @@ func (r *repairer) findUnnamed(ctx context.Context) error {
 		if len(blobs) == 0 {
 			continue
 		}
-		if err := r.packs.look(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
+		if err := r.packs.verify(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
 			return err
 		}
 		for _, b := range blobs {
@@ -69,6 +69,7 @@ func (r *repairer) findUnnamed(ctx context.Context) error {
 	return nil
 }
 
+// pointers returns pointers to the elements of blobs.
 func pointers(blobs []format.Blob) []*format.Blob {
 	out := make([]*format.Blob, len(blobs))
 	for i := range blobs {
@@ -77,6 +78,7 @@ func pointers(blobs []format.Blob) []*format.Blob {
 	return out
 }
 
+// recovered adds a file of the content of a blob.
 func (r *repairer) recovered(b format.Blob, at int64) {
 	const digits = 8
 	dir := recoveredDir
@@ -91,7 +93,7 @@ func (r *repairer) recovered(b format.Blob, at int64) {
 	r.out.Recovered = append(r.out.Recovered, path)
 }
 
-// namedPacks are the packs that any manifest of the tenant refers to.
+// namedPacks returns the packs that manifests of the tenant name.
 func (r *repairer) namedPacks(ctx context.Context) (map[objects.Digest]bool, error) {
 	packs := map[objects.Digest]bool{}
 	prefix := r.ref.Tenant + "/w/"

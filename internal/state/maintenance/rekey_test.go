@@ -166,7 +166,7 @@ func TestDamagedKeyIDOfHead(t *testing.T) {
 		bucket.Damage(key, statetest.Flipped(10))
 		store := state.New(bucket, statetest.Encrypted)
 		report, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
-		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "has encrypted it, and it names") {
+		if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), "decrypts it, and it names") {
 			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
 		}
 		stranger := state.New(bucket, state.Options{Secrets: statetest.Secrets("another")})

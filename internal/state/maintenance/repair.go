@@ -17,39 +17,42 @@ type RepairOptions struct {
 	DryRun   bool // report, change nothing
 }
 
-// LostPath is a path whose content is gone.
+// LostPath is a path whose content is lost.
 type LostPath struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
-	Older int64  `json:"older,omitempty"` // the newest generation that has it in a form that can be read; 0: none
+	Older int64  `json:"older,omitempty"` // newest generation in which it can be read; 0: none
 }
 
 // RepairResult is what Repair found and did.
 type RepairResult struct {
-	Commit    repo.Commit // NoChange: the newest version could be read as it was
+	Commit    repo.Commit // NoChange: the newest version could be read
 	Problems  []string    // damaged objects
-	Lost      []LostPath  // the new version is without them
-	Unknown   []int64     // generations that are lost, and with them what only they changed
-	Recovered []string    // files of content that no name is known for
+	Lost      []LostPath  // paths that the new version does not have
+	Unknown   []int64     // generations whose changes are lost
+	Recovered []string    // files of content whose path is lost
 }
 
-// Repair makes the newest version of a workspace readable when objects of it are lost or damaged, as a
-// new commit that has all that is still there:
+// Repair makes the newest version of a workspace readable after objects were lost or damaged, by a new commit of
+// everything that is left:
 //
-//   - HEAD is lost: the newest manifest that has all of its packs takes its place.
-//   - Manifests are lost: the version is put together from the newest one that can be read and the deltas
-//     after it. What only a lost manifest named is content without a name: it is found by the indexes
-//     of packs, and becomes a file in recovered/ (a large one in pieces).
-//   - Packs are lost or damaged: content that other packs have too, or that can still be read, is used.
-//     Files without theirs are left out and named.
+//   - HEAD is lost: it is rebuilt from the newest manifest that has all of its packs.
+//   - Manifests are lost: the version is rebuilt from the newest one that can be read and the deltas after it. Content
+//     whose path only a lost manifest had is found by the indexes of packs, and becomes a file in recovered/ (a large
+//     file in pieces).
+//   - Packs are lost or damaged: content that other packs have, or that can still be read, is used. Files without
+//     content are left out and reported.
 //
-// The history passes over versions that cannot be read. Nothing is removed or overwritten but HEAD and the pins, by a
-// swap, so Repair may be interrupted anywhere and run again. A workspace that is well stays as it is.
+// The history passes over versions that cannot be read. Only HEAD and the pins are replaced, by a swap, so Repair may
+// be interrupted anywhere and run again. It does not change a workspace without damage.
 func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOptions) (RepairResult, error) {
 	if err := ref.Check(); err != nil {
 		return RepairResult{}, err
 	}
-	p := &repairer{repo: r.Fresh(), ref: ref, opts: opts, readable: map[string]*repo.NamedManifest{}, bad: map[string]bool{}, known: map[int64]string{}}
+	p := &repairer{
+		repo: r.Fresh(), ref: ref, opts: opts,
+		readable: map[string]*repo.NamedManifest{}, bad: map[string]bool{}, known: map[int64]string{},
+	}
 	if err := p.run(ctx); err != nil {
 		return p.out, fmt.Errorf("repair %s: %w", ref, err)
 	}
@@ -62,22 +65,22 @@ type repairer struct {
 	opts RepairOptions
 	out  RepairResult
 
-	head     format.Head
-	etag     string
-	headBad  bool                           // missing or damaged
-	names    []string                       // of manifests in the store, oldest first
-	readable map[string]*repo.NamedManifest // those that can be read
-	bad      map[string]bool                // those that cannot
-	known    map[int64]string               // names of manifests that others refer to, by generation
-	line     []manifestStep                 // newest first
-	base     *repo.Loaded                   // the newest version of the line that can be read; nil: none
-	at       int                            // of base in the line
-	tree     map[string]*format.Entry
-	packs    *inspector
-	fold     *repo.Relocation // of damaged packs
+	head       format.Head
+	etag       string
+	headBad    bool                           // missing or damaged
+	names      []string                       // of manifests in the store, oldest first
+	readable   map[string]*repo.NamedManifest // by name
+	bad        map[string]bool                // names of those that cannot be read
+	known      map[int64]string               // names of manifests that other objects refer to, by generation
+	line       []manifestStep                 // newest first
+	base       *repo.Loaded                   // newest version of the line that can be read; nil: none
+	at         int                            // position of base in the line
+	tree       map[string]*format.Entry
+	packs      *inspector
+	relocation *repo.Relocation // of damaged packs
 }
 
-// manifestStep is one manifest of the history, which may be unreadable.
+// manifestStep is a manifest of the line; NamedManifest is nil if it cannot be read.
 type manifestStep struct {
 	name string
 	*repo.NamedManifest
@@ -88,7 +91,7 @@ func (r *repairer) run(ctx context.Context) error {
 		if err := part(ctx); err != nil {
 			return err
 		}
-		if r.head.Deleted || len(r.line) == 0 && !r.headBad { // there is nothing to repair
+		if r.head.Deleted || len(r.line) == 0 && !r.headBad { // nothing to repair
 			r.out.Commit.NoChange = true
 			return nil
 		}
@@ -96,10 +99,10 @@ func (r *repairer) run(ctx context.Context) error {
 	if err := r.commit(ctx); err != nil || r.opts.DryRun {
 		return err
 	}
-	return r.bridge(ctx)
+	return r.recordGaps(ctx)
 }
 
-// survey reads HEAD and all manifests, and puts them in order.
+// survey reads HEAD and all manifests, and sorts them into the line.
 func (r *repairer) survey(ctx context.Context) (err error) {
 	if r.packs, err = newInspector(ctx, r.repo, r.ref.Tenant); err != nil {
 		return err
@@ -140,7 +143,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 			return err
 		}
 	} else if len(r.names) == 0 {
-		return nil // a workspace that never was, or is forgotten
+		return nil // no workspace, or a purged one
 	}
 	r.headBad = true
 	r.out.Problems = append(r.out.Problems, r.ref.HeadKey()+": "+err.Error())
@@ -153,7 +156,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 	return err
 }
 
-// follow finds the line of manifests that led to the newest version, also past those that cannot be read.
+// follow finds the line of manifests that lead to the newest version, past those that cannot be read.
 func (r *repairer) follow() {
 	name := ""
 	for _, t := range r.head.Recent {
@@ -179,12 +182,15 @@ func (r *repairer) follow() {
 			name = p.Name
 		}
 	}
-	for last := len(r.line) - 1; last > 0 && r.line[last].NamedManifest == nil && !r.bad[r.line[last].name] && !r.inChain(r.line[last].name); last-- {
-		r.line = r.line[:last] // what was collected
+	for last := len(r.line) - 1; last > 0; last-- {
+		if s := r.line[last]; s.NamedManifest != nil || r.bad[s.name] || r.inChain(s.name) {
+			break
+		}
+		r.line = r.line[:last] // removed by garbage collection
 	}
 }
 
-// newest is the last manifest that can be read and has all of its own packs, or else that can be read.
+// newest returns the name of the newest readable manifest that has all of its packs, or else of the newest readable one.
 func (r *repairer) newest() string {
 	best := ""
 	for _, name := range slices.Backward(r.names) {
@@ -194,14 +200,15 @@ func (r *repairer) newest() string {
 		if best == "" {
 			best = name
 		}
-		if !slices.ContainsFunc(r.readable[name].Manifest.Header.Packs, func(p format.PackRef) bool { return r.packs.listed[p.ID].Size != p.Size }) {
+		missing := func(p format.PackRef) bool { return r.packs.listed[p.ID].Size != p.Size }
+		if !slices.ContainsFunc(r.readable[name].Manifest.Header.Packs, missing) {
 			return name
 		}
 	}
 	return best
 }
 
-// before is the name of the manifest of the generation before, or of the newest one that can be read and is older.
+// before returns the name of the manifest of the generation before, or else of the newest readable one that is older.
 func (r *repairer) before(generation int64) string {
 	if name := r.known[generation-1]; name != "" {
 		return name

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// commit makes what was found the newest version, unless that is what is there.
+// commit commits what was found, unless the newest version is that already.
 func (r *repairer) commit(ctx context.Context) error {
 	on := &repo.Version{Head: r.head, ETag: r.etag, Snapshot: format.EmptySnapshot, ReadAt: time.Now()}
 	if r.base != nil {
@@ -26,7 +26,7 @@ func (r *repairer) commit(ctx context.Context) error {
 		return err
 	}
 	changes := on.Snapshot.Diff(target)
-	if !r.headBad && r.at == 0 && r.base != nil && len(changes) == 0 && len(r.fold.To) == 0 {
+	if !r.headBad && r.at == 0 && r.base != nil && len(changes) == 0 && len(r.relocation.To) == 0 {
 		r.out.Commit = repo.Commit{Generation: r.head.Generation, ID: r.head.Commit, Time: r.head.Time, NoChange: true}
 		return nil
 	}
@@ -36,14 +36,14 @@ func (r *repairer) commit(ctx context.Context) error {
 	}
 	p := &repo.Proposal{
 		Repo: r.repo, Ref: r.ref, Options: repo.CommitOptions{Message: "repair"}, Changes: changes,
-		Base: on, On: on, Relocation: r.fold, Full: true,
+		Base: on, On: on, Relocation: r.relocation, Full: true,
 	}
-	defer func() { _ = r.fold.Stored() }()
+	defer func() { _ = r.relocation.Stored() }()
 	r.out.Commit, _, err = p.Run(ctx)
 	return err
 }
 
-// restoreHead fills a head that was lost with what manifests tell.
+// restoreHead rebuilds a lost HEAD from the manifests.
 func (r *repairer) restoreHead(h *format.Head) {
 	for _, s := range slices.Backward(r.line) {
 		if s.NamedManifest == nil {
@@ -62,8 +62,8 @@ func (r *repairer) restoreHead(h *format.Head) {
 	}
 }
 
-// bridge has the history pass over manifests that cannot be read.
-func (r *repairer) bridge(ctx context.Context) error {
+// recordGaps records manifests that cannot be read in the pins, so that the history passes over them.
+func (r *repairer) recordGaps(ctx context.Context) error {
 	p, _, err := r.repo.ReadPins(ctx, r.ref)
 	if err != nil && !format.IsDamage(err) {
 		return err
@@ -91,7 +91,7 @@ func (r *repairer) bridge(ctx context.Context) error {
 	})
 }
 
-// gaps are the manifests of the line that cannot be read, but for those that retention has dropped.
+// gaps returns the manifests of the line that cannot be read, without those that garbage collection removed.
 func (r *repairer) gaps(p format.Pins) []format.Gap {
 	var gaps []format.Gap
 	for i, s := range r.line {
@@ -120,7 +120,7 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 	return gaps
 }
 
-// inChain reports whether a version that can be read names a manifest as one that it builds on.
+// inChain reports whether a readable manifest of the line builds on a manifest.
 func (r *repairer) inChain(name string) bool {
 	return slices.ContainsFunc(r.line, func(s manifestStep) bool {
 		return s.NamedManifest != nil && slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })

@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// readTree puts the newest version together.
+// readTree rebuilds the newest version from the line.
 func (r *repairer) readTree(ctx context.Context) error {
 	r.tree = map[string]*format.Entry{}
 	r.at = len(r.line)
@@ -51,11 +51,11 @@ func (r *repairer) readTree(ctx context.Context) error {
 	return nil
 }
 
-// snapshot makes a tree of the paths: directories that only a lost manifest named are there again.
+// snapshot returns the rebuilt version. It adds directories that only a lost manifest had.
 func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		for dir := format.ParentDir(path); dir != "" && !r.tree[dir].IsDir(); dir = format.ParentDir(dir) {
-			if e := r.tree[dir]; e != nil { // a lost generation made it a directory
+			if e := r.tree[dir]; e != nil { // it became a directory in a lost generation
 				if err := r.lose(ctx, e); err != nil {
 					return nil, err
 				}
@@ -67,7 +67,8 @@ func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
 	return format.NewSnapshot(entries)
 }
 
-// readContent verifies the content of the tree, looks elsewhere for what is damaged, and leaves out the rest.
+// readContent verifies the content of the version, looks for damaged content in other packs, and drops files without
+// content.
 func (r *repairer) readContent(ctx context.Context) error {
 	wants := map[objects.Digest][]*format.Blob{}
 	for _, e := range r.tree {
@@ -75,17 +76,17 @@ func (r *repairer) readContent(ctx context.Context) error {
 			wants[e.Blobs[i].Pack.ID] = append(wants[e.Blobs[i].Pack.ID], &e.Blobs[i])
 		}
 	}
-	r.fold = &repo.Relocation{From: map[objects.Digest]bool{}, To: map[objects.Digest]format.Blob{}, Wait: func() error { return nil }}
+	r.relocation = &repo.Relocation{From: map[objects.Digest]bool{}, To: map[objects.Digest]format.Blob{}, Wait: func() error { return nil }}
 	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
-		if err := r.packs.look(ctx, wants[id][0].Pack, wants[id], r.opts.ReadData, nil); err != nil {
+		if err := r.packs.verify(ctx, wants[id][0].Pack, wants[id], r.opts.ReadData, nil); err != nil {
 			return err
 		}
 		if why := r.packs.bad[id]; why != "" {
-			r.fold.From[id] = true
+			r.relocation.From[id] = true
 			r.out.Problems = append(r.out.Problems, format.PackKey(r.ref.Tenant, id)+": "+why)
 		}
 	}
-	if len(r.fold.From) == 0 {
+	if len(r.relocation.From) == 0 {
 		return nil
 	}
 	if err := r.findElsewhere(ctx, wants); err != nil {
@@ -93,7 +94,7 @@ func (r *repairer) readContent(ctx context.Context) error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		e := r.tree[path]
-		if slices.ContainsFunc(e.Blobs, func(b format.Blob) bool { _, ok := r.fold.To[b.ID]; return r.fold.From[b.Pack.ID] && !ok }) {
+		if slices.ContainsFunc(e.Blobs, func(b format.Blob) bool { _, ok := r.relocation.To[b.ID]; return r.relocation.From[b.Pack.ID] && !ok }) {
 			delete(r.tree, path)
 			if err := r.lose(ctx, e); err != nil {
 				return err
@@ -103,10 +104,10 @@ func (r *repairer) readContent(ctx context.Context) error {
 	return nil
 }
 
-// findElsewhere finds content of damaged packs: in the index of other ones, or still in them.
+// findElsewhere finds content of damaged packs in other packs, or salvages it.
 func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][]*format.Blob) error {
 	needed := map[objects.Digest]bool{}
-	for id := range r.fold.From {
+	for id := range r.relocation.From {
 		for _, b := range wants[id] {
 			needed[b.ID] = true
 		}
@@ -126,12 +127,12 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 		if len(blobs) == 0 {
 			continue
 		}
-		if err := r.packs.look(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
+		if err := r.packs.verify(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
 			return err
 		}
 		for _, b := range blobs {
 			if !r.packs.lost[location{id, b.ID}] {
-				r.fold.To[b.ID] = b
+				r.relocation.To[b.ID] = b
 				delete(needed, b.ID)
 			}
 		}
@@ -139,23 +140,23 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 	return r.salvage(ctx, wants, needed)
 }
 
-// salvage copies content that can still be read from packs that are not whole.
+// salvage copies content that can still be read out of damaged packs.
 func (r *repairer) salvage(ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool) error {
 	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySnapshot.BlobFinder(0))
-	r.fold.Wait = sync.OnceValue(p.Finish)
+	r.relocation.Wait = sync.OnceValue(p.Finish)
 	var found []objects.Digest
-	for _, id := range slices.SortedFunc(maps.Keys(r.fold.From), objects.Digest.Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(r.relocation.From), objects.Digest.Compare) {
 		if len(needed) == 0 {
 			break
 		}
-		err := r.packs.look(ctx, wants[id][0].Pack, wants[id], true, func(b *format.Blob, content []byte) error {
+		err := r.packs.verify(ctx, wants[id][0].Pack, wants[id], true, func(b *format.Blob, content []byte) error {
 			if !needed[b.ID] {
 				return nil
 			}
 			delete(needed, b.ID)
 			found = append(found, b.ID)
 			if r.opts.DryRun {
-				r.fold.To[b.ID] = *b
+				r.relocation.To[b.ID] = *b
 				return nil
 			}
 			_, err := p.Add(content, nil)
@@ -169,12 +170,12 @@ func (r *repairer) salvage(ctx context.Context, wants map[objects.Digest][]*form
 		return err
 	}
 	for _, id := range found {
-		r.fold.To[id], _ = p.Lookup(id)
+		r.relocation.To[id], _ = p.Lookup(id)
 	}
 	return nil
 }
 
-// lose notes that the new version is without e.
+// lose reports that the new version does not have e.
 func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
 	older, err := r.older(ctx, e.Path)
 	if err != nil {
@@ -184,7 +185,7 @@ func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
 	return nil
 }
 
-// older returns the newest generation of the line that has a file at path which can be read, or 0.
+// older returns the newest generation of the line in which a file at path can be read, or 0.
 func (r *repairer) older(ctx context.Context, path string) (int64, error) {
 	for _, s := range r.line[min(r.at, len(r.line)):] {
 		if s.NamedManifest == nil {

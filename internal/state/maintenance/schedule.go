@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// schedule is the object by which workers share the work of collecting: who began last, and when.
+// schedule is the object with which workers share garbage collection: it says when a run began last.
 type schedule struct {
 	Began time.Time `json:"began"`
 	By    string    `json:"by"` // random
@@ -21,28 +21,30 @@ type schedule struct {
 
 func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 
-// CollectIfDue is Collect for one of several workers that all call it now and then: it does nothing,
-// and says so, when one of them has begun within every, which should be longer than a run takes. A
-// run that dies is made up for by the next turn.
-func CollectIfDue(ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions) (out GCResult, ours bool, err error) {
+// CollectIfDue is CollectGarbage for one of several workers that all call it periodically. It does nothing, and returns
+// false, if one of them began a run less than every ago; every should be longer than a run takes.
+func CollectIfDue(
+	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
+) (out GCResult, ran bool, err error) {
 	if !names.IsSlug(tenant) {
 		return out, false, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	if ours, err = claimTurn(ctx, r, tenant, every); err != nil || !ours {
+	if due, err := claimRun(ctx, r, tenant, every); err != nil || !due {
 		return out, false, err
 	}
 	out, err = CollectGarbage(ctx, r, tenant, opts)
 	return out, true, err
 }
 
-func claimTurn(ctx context.Context, r *repo.Repo, tenant string, every time.Duration) (bool, error) {
+// claimRun reports whether a run is due, and records that it begins.
+func claimRun(ctx context.Context, r *repo.Repo, tenant string, every time.Duration) (bool, error) {
 	key := scheduleKey(tenant)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
-		return false, fmt.Errorf("take a turn: %w", err)
+		return false, fmt.Errorf("schedule garbage collection: %w", err)
 	}
 	var last schedule
-	// A turn in the future is one of a clock that was wrong. What cannot be read was not written by us.
+	// A time in the future is of a wrong clock; what cannot be decoded was not written by us.
 	if body, ok := format.CutDigest(obj.Data); ok && json.Unmarshal(body, &last) == nil {
 		if since := time.Since(last.Began); since >= 0 && since < every {
 			return false, nil
@@ -54,10 +56,10 @@ func claimTurn(ctx context.Context, r *repo.Repo, tenant string, every time.Dura
 	}
 	_, err = r.Bucket.CompareAndSwap(ctx, key, obj.ETag, format.AppendDigest(body))
 	if errors.Is(err, objects.ErrConflict) {
-		return false, nil // somebody was faster
+		return false, nil // another worker has claimed it
 	}
 	if err != nil {
-		return false, fmt.Errorf("take a turn: %w", err)
+		return false, fmt.Errorf("schedule garbage collection: %w", err)
 	}
 	return true, nil
 }

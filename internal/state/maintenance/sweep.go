@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,14 +13,13 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// marks is the object that one run leaves for a later one.
+// marks is the object with which a run marks objects for a later run.
 type marks struct {
 	Time time.Time `json:"time"`
 	Keys []string  `json:"keys"`
 }
 
-// sweep removes what an earlier run marked long enough ago and is still
-// unreferenced, and marks the rest.
+// sweep removes candidates that an earlier run marked at least the grace time ago, and marks the others.
 func (c *collector) sweep(ctx context.Context) error {
 	pending := map[string]bool{}
 	prefix := c.tenant + "/gc/"
@@ -58,29 +56,30 @@ func (c *collector) sweep(ctx context.Context) error {
 	return c.repo.Bucket.Put(ctx, key, data, objects.Sum(data))
 }
 
+// sweepRun removes the marked objects of a run, or adds them to pending if it is too recent.
 func (c *collector) sweepRun(ctx context.Context, run string, pending map[string]bool) error {
 	obj, err := c.repo.Bucket.Get(ctx, run, objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
-		return nil // another run at the same time has done it
+		return nil // a concurrent run has removed it
 	}
 	if err != nil {
 		return err
 	}
 	var m marks
-	if err := json.Unmarshal(obj.Data, &m); err != nil { // nobody knows what was marked: it is marked again
-		c.repo.Options.Log.WarnContext(ctx, "marks of a collection are damaged and count for nothing", "key", run, "error", err)
+	if err := json.Unmarshal(obj.Data, &m); err != nil { // the objects are marked again
+		c.repo.Options.Log.WarnContext(ctx, "damaged marks of garbage collection ignored", "key", run, "error", err)
 		if c.opts.DryRun {
 			return nil
 		}
 		return c.repo.Bucket.Delete(ctx, run)
 	}
-	ripe := c.now.Sub(m.Time) >= c.opts.Grace
+	due := c.now.Sub(m.Time) >= c.opts.Grace
 	var remove []string
 	for _, key := range m.Keys {
 		size, still := c.candidates[key]
 		switch {
-		case !still: // referred to again, or gone
-		case ripe:
+		case !still: // referenced again, or removed
+		case due:
 			remove = append(remove, key)
 			c.out.Bytes += size
 			delete(c.candidates, key)
@@ -88,20 +87,13 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 			pending[key] = true
 		}
 	}
-	if !ripe || c.opts.DryRun {
+	if !due || c.opts.DryRun {
 		return nil
 	}
-	// Manifests first: none may be left that refers to a pack that is gone.
-	slices.SortStableFunc(remove, func(a, b string) int {
-		return cmp.Compare(boolInt(strings.HasPrefix(a, c.tenant+"/p/")), boolInt(strings.HasPrefix(b, c.tenant+"/p/")))
-	})
+	// Packs last: no manifest may be left that refers to a removed pack.
+	isPack := func(key string) bool { return strings.HasPrefix(key, format.PackPrefix(c.tenant)) }
+	packs := slices.DeleteFunc(slices.Clone(remove), func(key string) bool { return !isPack(key) })
+	remove = append(slices.DeleteFunc(remove, isPack), packs...)
 	c.out.Removed += len(remove)
 	return c.repo.Bucket.Delete(ctx, append(remove, run)...)
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -8,68 +8,71 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// background brings mirrors up to date in the background, one call of Mirror for each workspace at a time. A
-// nil one does nothing.
+// background calls Update after commits, once at a time for each workspace.
 type background struct {
 	mirror *Mirror
-	ctx    context.Context //nolint:containedctx // of the calls, until Close
+	ctx    context.Context //nolint:containedctx // of the updates, until Close
 	stop   context.CancelCauseFunc
 	slots  chan struct{}
 
 	mu     sync.Mutex
 	closed bool
-	busy   map[format.Ref]bool // true: there is news since the call began
+	active map[format.Ref]bool // workspaces that are updated; true: committed to since the update began
 	wg     sync.WaitGroup
 }
 
 const parallelUpdates = 2 // workspaces
 
-var errClosed = errors.New("the store was closed")
+var errClosed = errors.New("the mirror was closed")
 
 func newBackground(of *Mirror) *background {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &background{mirror: of, ctx: ctx, stop: stop, slots: make(chan struct{}, parallelUpdates), busy: map[format.Ref]bool{}}
+	return &background{
+		mirror: of, ctx: ctx, stop: stop, slots: make(chan struct{}, parallelUpdates), active: map[format.Ref]bool{},
+	}
 }
 
-// notify has the mirror of a workspace brought up to date; it does not wait.
+// notify starts an update of a workspace; it does not wait.
 func (m *background) notify(ref format.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return
 	}
-	if _, busy := m.busy[ref]; busy {
-		m.busy[ref] = true
+	if _, active := m.active[ref]; active {
+		m.active[ref] = true
 		return
 	}
-	m.busy[ref] = false
-	m.wg.Go(func() { m.follow(ref) })
+	m.active[ref] = false
+	m.wg.Go(func() { m.run(ref) })
 }
 
-// follow calls Mirror until there is no news.
-func (m *background) follow(ref format.Ref) {
+// run updates a workspace until it had no commit during an update.
+func (m *background) run(ref format.Ref) {
 	m.slots <- struct{}{}
 	defer func() { <-m.slots }()
 	for again := true; again; {
 		out, err := m.mirror.Update(m.ctx, ref)
 		log := m.mirror.repo.Options.Log
 		if err != nil {
-			log.WarnContext(m.ctx, "the mirror stays behind until the next commit, or codefleet workspace mirror", "workspace", ref.String(), "error", err)
+			log.WarnContext(m.ctx, "mirror update failed; the next commit or codefleet workspace mirror tries again",
+				"workspace", ref.String(), "error", err)
 		} else {
-			log.DebugContext(m.ctx, "mirrored", "workspace", ref.String(), "generation", out.Generation, "put", out.Put, "removed", out.Removed)
+			log.DebugContext(m.ctx, "mirror updated", "workspace", ref.String(), "generation", out.Generation,
+				"put", out.Put, "removed", out.Removed)
 		}
 		m.mu.Lock()
-		if again = m.busy[ref] && m.ctx.Err() == nil; again {
-			m.busy[ref] = false
+		if again = m.active[ref] && m.ctx.Err() == nil; again {
+			m.active[ref] = false
 		} else {
-			delete(m.busy, ref)
+			delete(m.active, ref)
 		}
 		m.mu.Unlock()
 	}
 }
 
-// Close waits until mirrors are up to date, or ctx ends: what is left then, the next commit or call of
-// Mirror does. The store can be used afterwards, and mirrors nothing by itself.
+// Close ends the updates in the background. It waits until the mirror is up to date, or ctx ends; later commits or
+// calls of Update make up for what is left.
 func (m *Mirror) Close(ctx context.Context) {
 	if m == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// change makes the mirror v and returns the mark that says so. before is what the mirror was.
+// change makes the mirror equal to v and returns its new mark. before is the mark of the last completed update.
 func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark, error) {
 	paths, err := m.changed(ctx, before, v)
 	if err != nil {
@@ -24,7 +24,7 @@ func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	}
 	h := &v.Head
 	done := mark{Generation: h.Generation, Commit: h.Commit, Time: h.Time}
-	wanted := map[string]bool{} // names of objects
+	wanted := map[string]bool{} // names of objects of v
 	var put []*format.Entry
 	for _, e := range v.Snapshot.Entries {
 		if e.Kind != format.KindFile {
@@ -43,11 +43,11 @@ func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 			put = append(put, e)
 		}
 	}
-	remove, err := m.superfluous(ctx, paths, wanted)
+	remove, err := m.unwanted(ctx, paths, wanted)
 	if err != nil {
 		return mark{}, err
 	}
-	// A file may give way to a directory of its name, and the other way round.
+	// First, because a directory may replace a file of the same name, and vice versa.
 	if err := m.target.Delete(ctx, remove...); err != nil {
 		return mark{}, err
 	}
@@ -55,7 +55,7 @@ func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	return done, m.putAll(ctx, put)
 }
 
-// changed returns the paths in which v may differ from the mirror; nil: all.
+// changed returns the paths in which the mirror may differ from v; nil: all.
 func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
 	if before.Generation == 0 {
 		return nil, nil
@@ -90,8 +90,8 @@ func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 	return paths, nil
 }
 
-// superfluous returns the keys of objects that are none of the wanted files.
-func (m *update) superfluous(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
+// unwanted returns the keys of objects of the mirror that are not wanted.
+func (m *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
 	prefix := filesPrefix(m.ref)
 	var keys []string
 	if paths == nil {
@@ -113,7 +113,7 @@ func (m *update) superfluous(ctx context.Context, paths, wanted map[string]bool)
 	return keys, nil
 }
 
-// putAll writes files, many small ones at a time, and large ones alone and in pieces.
+// putAll writes files: small ones in batches, large ones one at a time.
 func (m *update) putAll(ctx context.Context, files []*format.Entry) error {
 	var batch []*format.Entry
 	var size int64
@@ -172,12 +172,12 @@ func (m *update) key(e *format.Entry) string {
 	return filesPrefix(m.ref) + name
 }
 
-// leaseReader reads a large file, which takes its time, and keeps the mirror meanwhile.
+// leaseReader renews the lease while a large file is read.
 type leaseReader struct {
 	m    *update
 	ctx  context.Context //nolint:containedctx // io.Reader takes none; it lives as long as one request
 	r    io.Reader
-	lost error // why it ended
+	lost error // why the lease ended
 }
 
 func (k *leaseReader) Read(p []byte) (int, error) {

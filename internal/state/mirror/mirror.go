@@ -22,23 +22,24 @@ import (
 
 // Options configures a Mirror.
 type Options struct {
-	Lease time.Duration // how long the updater of a workspace's mirror may be silent before another takes over: 1 min
+	// Lease is how long an update excludes others without renewing its lease: 1 min.
+	Lease time.Duration
 }
 
-// Target is the object store of a mirror; it honours conditional writes.
+// Target is the object store of a mirror. It must honour conditional writes.
 type Target interface {
 	objects.Objects
 
-	// PutFile writes size bytes, whatever was there before; readers see the old or the new content.
+	// PutFile writes size bytes over whatever is stored under key. Readers see the old or the new content.
 	PutFile(ctx context.Context, key string, r io.Reader, size int64) error
 }
 
-// Result is what a call of Mirror did.
+// Result is what an update did.
 type Result struct {
-	Generation int64    `json:"generation"` // that the mirror has
+	Generation int64    `json:"generation"` // of the mirror
 	Put        int      `json:"put"`        // files written
-	Removed    int      `json:"removed"`    // objects removed
-	Skipped    []string `json:"skipped"`    // the first paths whose names no object can have
+	Removed    int      `json:"removed"`    // files removed
+	Skipped    []string `json:"skipped"`    // first paths that cannot be names of objects
 }
 
 const (
@@ -46,8 +47,8 @@ const (
 	defaultLease = time.Minute
 	pollInterval = time.Second
 	parallelPuts = 16  // files written at a time
-	maxTouched   = 16  // generations; more are as none known
-	maxSkipped   = 10  // paths named
+	maxTouched   = 16  // generations; with more the whole mirror is compared
+	maxSkipped   = 10  // paths in the result
 	maxName      = 250 // bytes of a component of an object's name
 	maxMirrorKey = 900 // bytes of an object's name, without the prefix of the mirror
 )
@@ -57,11 +58,11 @@ type mark struct {
 	Generation int64     `json:"generation"`
 	Commit     string    `json:"commit"`
 	Time       time.Time `json:"time"`
-	Files      int       `json:"files"`             // that the mirror has
-	Skipped    []string  `json:"skipped,omitempty"` // the first paths that it has not: names that no object can have
-	Touched    []int64   `json:"touched,omitempty"` // generations that paths may be of beside this one
-	By         string    `json:"by,omitempty"`      // random: who works on it
-	Until      time.Time `json:"until,omitzero"`    // and that others leave it to them
+	Files      int       `json:"files"`
+	Skipped    []string  `json:"skipped,omitempty"` // first paths that cannot be names of objects
+	Touched    []int64   `json:"touched,omitempty"` // other generations that files may be of
+	By         string    `json:"by,omitempty"`      // random id of the update that changes the mirror
+	Until      time.Time `json:"until,omitzero"`    // end of its lease
 }
 
 func markKey(ref format.Ref) string { return ref.Tenant + "/" + ref.Workspace + "/" + markFile }
@@ -107,7 +108,7 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 	return u.out, nil
 }
 
-// update is one call of Mirror.
+// update is one call of Update.
 type update struct {
 	repo   *repo.Repo
 	files  Target
@@ -136,7 +137,7 @@ func (m *update) run(ctx context.Context) error {
 			m.out.Generation, m.out.Skipped = m.mark.Generation, m.mark.Skipped
 			return nil
 		}
-		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) { // clocks differ
+		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) { // half a lease more, because clocks differ
 			if err := clock.Sleep(ctx, min(pollInterval, m.lease)); err != nil {
 				return err
 			}
@@ -161,12 +162,12 @@ func (m *update) read(ctx context.Context) error {
 	}
 	m.mark, m.etag = mark{}, obj.ETag
 	if err == nil && json.Unmarshal(obj.Data, &m.mark) != nil {
-		m.mark = mark{} // all is to be made anew
+		m.mark = mark{} // damaged: compare the whole mirror
 	}
 	return nil
 }
 
-// write swaps mirror.json. objects.ErrConflict: somebody else works on the mirror.
+// write swaps mirror.json. It returns objects.ErrConflict if another update changed it.
 func (m *update) write(ctx context.Context, mark mark) error {
 	data, err := json.MarshalIndent(mark, "", "  ")
 	if err != nil {
@@ -180,7 +181,7 @@ func (m *update) write(ctx context.Context, mark mark) error {
 	return nil
 }
 
-// renewLease says that this one is still working, now and then.
+// renewLease extends the lease if a third of it is over.
 func (m *update) renewLease(ctx context.Context) error {
 	if time.Since(m.renewed) < m.lease/3 {
 		return nil
@@ -190,7 +191,7 @@ func (m *update) renewLease(ctx context.Context) error {
 	return m.write(ctx, mark)
 }
 
-// bringTo takes the mirror for itself and makes it v.
+// bringTo takes the lease and makes the mirror equal to v.
 func (m *update) bringTo(ctx context.Context, v *repo.Version) error {
 	before := m.mark
 	mark := m.mark
@@ -205,18 +206,18 @@ func (m *update) bringTo(ctx context.Context, v *repo.Version) error {
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lease)
 	defer cancel()
-	if !errors.Is(err, objects.ErrConflict) { // let go of it; it stays known to be between versions
+	if !errors.Is(err, objects.ErrConflict) { // release the lease; Touched still says that the mirror is between versions
 		mark := m.mark
 		mark.By, mark.Until = "", time.Time{}
-		if gone := m.write(after, mark); !errors.Is(gone, objects.ErrConflict) { // unwritten, others wait for the lease
+		if releaseErr := m.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) { // else the lease runs out
 			return err
 		}
 	}
 	return errors.Join(err, m.markTouched(after, v.Head.Generation))
 }
 
-// markTouched says that paths may be of a generation: another took the mirror over, and what was on its way may
-// have come after what that one wrote.
+// markTouched records that files may be of a generation: another update took over, and late writes of this one may have
+// replaced what that wrote.
 func (m *update) markTouched(ctx context.Context, generation int64) error {
 	for backoff := m.repo.Options.Retry.NewBackoff(); ; {
 		if err := m.read(ctx); err != nil {
@@ -232,15 +233,15 @@ func (m *update) markTouched(ctx context.Context, generation int64) error {
 	}
 }
 
-// touch notes that paths may be of a generation.
+// touch records that files may be of a generation.
 func (k *mark) touch(generation int64) {
 	if k.Touched = append(slices.Clip(k.Touched), generation); len(k.Touched) > maxTouched {
-		k.Generation, k.Commit, k.Touched = 0, "", k.Touched[:1] // compared as a whole
+		k.Generation, k.Commit, k.Touched = 0, "", k.Touched[:1] // compare the whole mirror
 	}
 }
 
-// objectName is the name of a file in the mirror, another one for each path. What no program can be sure to
-// show or list is written as %XX, and so is the percent sign. False: no object can have the name.
+// objectName returns the name of the object of a path; different paths have different names. Bytes that are not
+// printable, the backslash and the percent sign are written as %XX. It returns false if the name would be too long.
 func objectName(path string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(path); {
