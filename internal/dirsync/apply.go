@@ -213,7 +213,8 @@ func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report,
 	if !v.ok() {
 		return fmt.Errorf("write %q: what arrived is not what the workspace has", d.path)
 	}
-	if err := errors.Join(f.own(temp), out.Chmod(fs.FileMode(d.there.Mode)), f.root.Chtimes(temp, d.there.Time, d.there.Time)); err != nil {
+	if err := errors.Join(f.own(temp), out.Chmod(fs.FileMode(d.there.Mode)),
+		f.root.Chtimes(temp, d.there.Time, d.there.Time)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
 	return f.place(temp, d, policy, r, generation, out)

@@ -55,7 +55,8 @@ func (e *Entry) same(o *Entry) bool {
 	if e == nil || o == nil {
 		return e == o
 	}
-	return e.Kind == o.Kind && e.ETag == o.ETag && e.Target == o.Target && e.Bytes == o.Bytes && (e.Kind == Link || e.Mode == o.Mode)
+	return e.Kind == o.Kind && e.ETag == o.ETag && e.Target == o.Target && e.Bytes == o.Bytes &&
+		(e.Kind == Link || e.Mode == o.Mode)
 }
 
 // Edit is one change to the workspace.
@@ -162,7 +163,10 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{root: root, remote: remote, o: o, met: memory{Format: 1, Workspace: o.Workspace, Paths: map[string]*known{}}}
+	f := &Folder{
+		root: root, remote: remote, o: o,
+		met: memory{Format: 1, Workspace: o.Workspace, Paths: map[string]*known{}},
+	}
 	if err := f.remember(); err != nil {
 		root.Close()
 		return nil, err

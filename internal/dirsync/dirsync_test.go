@@ -48,7 +48,10 @@ func (r *remote) now() map[string]string {
 func (r *remote) Newest(context.Context) (int64, error) { return int64(max(0, len(r.versions)-1)), nil }
 
 func entryOf(p, content string) dirsync.Entry {
-	e := dirsync.Entry{Path: p, Kind: dirsync.File, Mode: 0o644, Bytes: int64(len(content)), Time: time.Unix(1e9, 123456789).UTC()}
+	e := dirsync.Entry{
+		Path: p, Kind: dirsync.File, Mode: 0o644, Bytes: int64(len(content)),
+		Time: time.Unix(1e9, 123456789).UTC(),
+	}
 	const part = 100 // bytes; larger files have parts
 	if target, ok := strings.CutPrefix(content, "->"); ok {
 		return dirsync.Entry{Path: p, Kind: dirsync.Link, Mode: 0o777, Target: target}
@@ -186,7 +189,8 @@ func (w *world) open() {
 func (w *world) write(p, content string) {
 	w.Helper()
 	full := filepath.Join(w.dir, p)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(content), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755),
+		os.WriteFile(full, []byte(content), 0o644)); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -259,7 +263,10 @@ func TestPullAndPush(t *testing.T) {
 	w := newWorld(t)
 	w.remote.set(map[string]string{"a": "1", "d/b": "2", "l": "->d/b", "large": large, "empty": "", "e/": ""})
 	r := w.pull(dirsync.Refuse)
-	if want := []string{"a", "d", "d/b", "e", "empty", "l", "large"}; !slices.Equal(slices.Sorted(slices.Values(r.Written)), want) || r.Generation != 1 {
+	if want := []string{
+		"a", "d", "d/b", "e", "empty", "l",
+		"large",
+	}; !slices.Equal(slices.Sorted(slices.Values(r.Written)), want) || r.Generation != 1 {
 		t.Errorf("Pull() = %+v, want %v", r, want)
 	}
 	w.want("pulled", w.files(), w.remote.now())
@@ -281,7 +288,8 @@ func TestPullAndPush(t *testing.T) {
 	w.pull(dirsync.Refuse)
 	w.want("pulled", w.files(), map[string]string{"a": "11", "l": "->a", "empty": "no more", "e/": "", "x/n": "new"})
 	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
-	if err != nil || !slices.Equal(r.Removed, []string{"large"}) || !slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
+	if err != nil || !slices.Equal(r.Removed, []string{"large"}) ||
+		!slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
 		t.Errorf("Push() = %+v, %v", r, err)
 	}
 	w.want("pushed", w.remote.now(), w.files())
@@ -294,9 +302,15 @@ func TestConflicts(t *testing.T) {
 	setup := func(t *testing.T) *world {
 		t.Helper()
 		w := newWorld(t)
-		w.remote.set(map[string]string{"both": "0", "mine": "0", "theirs": "0", "rm/ours": "0", "rm/theirs": "0", "same": "0", "k": "0", "kd/x": "0"})
+		w.remote.set(map[string]string{
+			"both": "0", "mine": "0", "theirs": "0", "rm/ours": "0", "rm/theirs": "0",
+			"same": "0", "k": "0", "kd/x": "0",
+		})
 		w.pull(dirsync.Refuse)
-		w.remote.set(map[string]string{"both": "theirs", "mine": "0", "theirs": "theirs", "rm/ours": "theirs", "same": "1", "k/in": "theirs", "kd": "theirs"})
+		w.remote.set(map[string]string{
+			"both": "theirs", "mine": "0", "theirs": "theirs", "rm/ours": "theirs",
+			"same": "1", "k/in": "theirs", "kd": "theirs",
+		})
 		w.write("both", "ours")
 		w.write("mine", "ours")
 		w.write("same", "1")
@@ -316,7 +330,8 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("Pull() = %v, want conflicts %v", err, conflicts)
 		}
 		w.want("after a refusal", w.files(), before)
-		if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); !errors.As(err, &e) || len(w.remote.versions) != 3 {
+		if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); !errors.As(err, &e) ||
+			len(w.remote.versions) != 3 {
 			t.Errorf("Push() = %v, want conflicts and no version", err)
 		}
 	})
@@ -406,7 +421,8 @@ func TestPersonEditsMeanwhile(t *testing.T) {
 			if got["f.conflict-g2"] != "task" || got["new"] != "person" || got["new.conflict-g2"] != "task" {
 				t.Errorf("files = %v, want the task's beside the person's", got)
 			}
-			if all := fmt.Sprint(slices.Sorted(maps.Values(got))); name != "removed" && strings.Count(all, "person") != 2 {
+			if all := fmt.Sprint(slices.Sorted(maps.Values(got))); name != "removed" &&
+				strings.Count(all, "person") != 2 {
 				t.Errorf("files = %v: the person's edit is lost", got)
 			}
 			for p := range got {
@@ -456,7 +472,10 @@ func TestNothingLeadsOut(t *testing.T) {
 	})
 	r := w.pull(dirsync.KeepBoth)
 	got := w.files()
-	for _, p := range []string{"abs", "up", "bad\u202ename", "../outside", ".git/hooks/post-checkout", "sub/.git/config"} {
+	for _, p := range []string{
+		"abs", "up", "bad\u202ename", "../outside", ".git/hooks/post-checkout",
+		"sub/.git/config",
+	} {
 		if _, ok := got[p]; ok {
 			t.Errorf("%q came here", p)
 		}
@@ -500,7 +519,10 @@ func (l *lying) Read(_ context.Context, _ int64, paths []string, fn func(string,
 
 func TestExcludedAndOdd(t *testing.T) {
 	w := newWorld(t)
-	for _, p := range []string{"node_modules/x", "a/__pycache__/y", ".workspaceignore", "no.log", "servers/s.py", "client/c", "yes"} {
+	for _, p := range []string{
+		"node_modules/x", "a/__pycache__/y", ".workspaceignore", "no.log", "servers/s.py",
+		"client/c", "yes",
+	} {
 		w.write(p, "*.log\n")
 	}
 	w.write("new\nline", "1")
@@ -509,7 +531,8 @@ func TestExcludedAndOdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want("there", w.remote.now(), map[string]string{"a/": "", ".workspaceignore": "*.log\n", "yes": "*.log\n"})
-	if want := []string{"client", "new\nline", "servers"}; !slices.Equal(slices.Sorted(slices.Values(r.Skipped)), want) {
+	if want := []string{"client", "new\nline", "servers"}; !slices.Equal(slices.Sorted(slices.Values(r.Skipped)),
+		want) {
 		t.Errorf("skipped = %q, want %q", r.Skipped, want)
 	}
 }

@@ -170,7 +170,8 @@ func (f *Folder) holds(p string, l *local, e *Entry) (bool, error) {
 	if l == nil || e == nil {
 		return l == nil && e == nil, nil
 	}
-	if l.kind != e.Kind || l.target != e.Target || l.kind != Link && l.mode != e.Mode || l.kind == File && l.stat.Size != e.Bytes {
+	if l.kind != e.Kind || l.target != e.Target || l.kind != Link && l.mode != e.Mode || l.kind == File &&
+		l.stat.Size != e.Bytes {
 		return false, nil
 	}
 	if l.kind != File {

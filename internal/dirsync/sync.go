@@ -126,7 +126,8 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 		switch {
 		case !d.theirs:
 			continue
-		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir: // only modes differ
+		// only modes differ
+		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir:
 			f.meet(d.path, d.there, nil, time.Now())
 			continue
 		case d.ours && policy == Ours:
@@ -226,7 +227,10 @@ func (c comparison) gone() map[string]bool {
 
 // edit is a path as it is here.
 func (f *Folder) edit(p string, l *local) Edit {
-	e := Edit{Entry: Entry{Path: p, Kind: l.kind, Mode: l.mode, Target: l.target, Bytes: l.stat.Size, Time: time.Unix(0, l.stat.MTime).UTC()}}
+	e := Edit{Entry: Entry{
+		Path: p, Kind: l.kind, Mode: l.mode, Target: l.target, Bytes: l.stat.Size,
+		Time: time.Unix(0, l.stat.MTime).UTC(),
+	}}
 	if l.kind == File {
 		e.Open = func() (io.ReadCloser, error) {
 			file, err := f.open(p)

@@ -88,7 +88,8 @@ func TestRetryEndsWithTotalTime(t *testing.T) {
 		start := time.Now()
 		store := objects.WithRetry(&flaky{failures: 1000, err: objects.ErrTemporary}, objects.RetryPolicy{})
 		_, err := store.Get(t.Context(), "key", objects.GetOptions{})
-		if took := time.Since(start); !errors.Is(err, objects.ErrTemporary) || took < 100*time.Second || took > 2*time.Minute {
+		if took := time.Since(start); !errors.Is(err, objects.ErrTemporary) || took < 100*time.Second ||
+			took > 2*time.Minute {
 			t.Errorf("Get() = %v after %v, want a temporary error after about 2 min", err, took)
 		}
 	})

@@ -156,7 +156,8 @@ func (b *Backoff) Wait(ctx context.Context, cause error) error {
 		if b.races++; b.races >= MaxRaces {
 			return fmt.Errorf("%w: lost %d races: %w", ErrTemporary, b.races, cause)
 		}
-		return clock.Sleep(ctx, rand.N(racePause*time.Duration(min(b.races, 20)))) //nolint:gosec // spreads attempts, hides nothing
+		pause := racePause * time.Duration(min(b.races, 20))
+		return clock.Sleep(ctx, rand.N(pause)) //nolint:gosec // spreads attempts, hides nothing
 	}
 	if b.since.IsZero() {
 		b.since, b.delays = time.Now(), newBackOff()

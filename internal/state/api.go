@@ -8,19 +8,35 @@ import (
 	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
-// What the methods of Store take and return, so that callers need no package below.
-type (
-	Ref           = format.Ref
-	Quota         = format.Quota
-	QuotaError    = format.QuotaError
-	Secrets       = format.Secrets
-	Owner         = tree.Owner
-	Compaction    = repo.Compaction
-	Commit        = repo.Commit
-	CommitOptions = repo.CommitOptions
-	ConflictError = repo.ConflictError
-	FileInfo      = repo.FileInfo
-)
+// Ref names a workspace.
+type Ref = format.Ref
+
+// Quota bounds one version of a workspace.
+type Quota = format.Quota
+
+// QuotaError says which bound of the quota a version exceeds. It wraps ErrQuota.
+type QuotaError = format.QuotaError
+
+// Secrets are what a tenant's keys are derived from.
+type Secrets = format.Secrets
+
+// Owner is the user and group that materialised files belong to.
+type Owner = tree.Owner
+
+// Compaction bounds over how many packs a version is spread.
+type Compaction = repo.Compaction
+
+// Commit is one committed version, or the finding that none was needed.
+type Commit = repo.Commit
+
+// CommitOptions says who commits and what goes with the files.
+type CommitOptions = repo.CommitOptions
+
+// ConflictError is returned by Commit when another task has changed the same paths. It wraps ErrConflict.
+type ConflictError = repo.ConflictError
+
+// FileInfo is one path of a version.
+type FileInfo = repo.FileInfo
 
 // Kinds of paths, as FileInfo and Edit name them.
 const (

@@ -45,7 +45,8 @@ func TestCheckoutSeen(t *testing.T) {
 	check := func(what string, w *statetest.Worker, g *state.Prefetched, wantGeneration int64, wantRequests int) {
 		t.Helper()
 		if generation, requests := seen(w, g); generation != wantGeneration || requests != wantRequests {
-			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests, wantGeneration, wantRequests)
+			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests,
+				wantGeneration, wantRequests)
 		}
 	}
 	glance := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }

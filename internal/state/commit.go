@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	inlineResult = 16 << 10       // larger results are stored as blobs
-	dedupAge     = 12 * time.Hour // how long content of an old version may be referred to; below the grace time of garbage collection
+	inlineResult = 16 << 10 // larger results are stored as blobs
+	// dedupAge is the age up to which a version's content is referred to instead of stored again. It is below the grace
+	// time of garbage collection.
+	dedupAge = 12 * time.Hour
 )
 
 // Commit makes the tree's content the newest version, merged with what others
@@ -30,7 +32,8 @@ func (s *Store) Commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	case t.base == nil || !t.inUse:
 		return Commit{}, fmt.Errorf("commit %s: nothing is checked out", t.ref)
 	case len(c.TaskID) > format.MaxTaskID:
-		return Commit{}, fmt.Errorf("commit %s: task id of %d bytes, limit is %d", t.ref, len(c.TaskID), format.MaxTaskID)
+		return Commit{}, fmt.Errorf("commit %s: task id of %d bytes, limit is %d",
+			t.ref, len(c.TaskID), format.MaxTaskID)
 	case len(c.Result) > repo.MaxResult:
 		return Commit{}, fmt.Errorf("commit %s: result of %d bytes, limit is %d", t.ref, len(c.Result), repo.MaxResult)
 	}

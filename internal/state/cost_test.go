@@ -30,7 +30,8 @@ func TestOneFileUpload(t *testing.T) {
 		for _, call := range bucket.Calls() {
 			sizes[call.Op+" "+statetest.KindOf(call.Key)] += call.Size
 		}
-		if len(sizes) != 3 || sizes["put p"] == 0 || sizes["put p"] > 200 || sizes["put m"] == 0 || sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
+		if len(sizes) != 3 || sizes["put p"] == 0 || sizes["put p"] > 200 || sizes["put m"] == 0 ||
+			sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
 			t.Fatalf("commit %d wrote %v, want a pack of one small blob, a manifest and HEAD", i, sizes)
 		}
 		if total := sizes["put p"] + sizes["put m"] + sizes["swap HEAD"]; total > most {

@@ -50,9 +50,9 @@ type EditError struct{ Path, Why string }
 // Error implements error.
 func (e *EditError) Error() string { return fmt.Sprintf("path %q %s", e.Path, e.Why) }
 
-// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits that the
-// newest version has already are no changes, so a call whose answer was lost may be repeated, unless it has conditions
-// (IfMatch, IfNoneMatch): those hold once.
+// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits
+// that the newest version has already are no changes, so a call whose answer was lost may be repeated, unless it has
+// conditions (IfMatch, IfNoneMatch): those hold once.
 //
 // Nothing was committed after *EditError, ErrQuota, ErrDeleted, *ConflictError (which unmet conditions are too), and
 // ErrNotFound (Base is no longer kept).
@@ -121,11 +121,16 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	if err != nil {
 		return nil, err
 	}
-	return &repo.Version{Head: format.Head{Generation: generation, Commit: l.Manifest.Header.Commit}, Manifest: l.Manifest, Snapshot: l.Snapshot, ReadAt: on.ReadAt}, nil
+	return &repo.Version{
+		Head:     format.Head{Generation: generation, Commit: l.Manifest.Header.Commit},
+		Manifest: l.Manifest, Snapshot: l.Snapshot, ReadAt: on.ReadAt,
+	}, nil
 }
 
 // tryEdits makes one attempt to commit edits of base onto on.
-func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited) (Commit, error) {
+func (s *Store) tryEdits(
+	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited,
+) (Commit, error) {
 	changes, err := s.editChanges(ref, base.Snapshot, on.Snapshot, list)
 	if err == nil {
 		err = s.checkExcluded(ctx, ref.Tenant, on.Snapshot, changes)
@@ -136,7 +141,10 @@ func (s *Store) tryEdits(ctx context.Context, ref Ref, opts EditOptions, base, o
 	if len(changes) == 0 {
 		return Commit{Generation: on.Head.Generation, ID: on.Head.Commit, Time: on.Head.Time, NoChange: true}, nil
 	}
-	p := &repo.Proposal{Repo: s.repo, Ref: ref, Options: CommitOptions{Message: opts.Message}, Changes: changes, Base: base, On: on}
+	p := &repo.Proposal{
+		Repo: s.repo, Ref: ref, Options: CommitOptions{Message: opts.Message}, Changes: changes,
+		Base: base, On: on,
+	}
 	if base != on {
 		if err := p.Rebase(ctx); err != nil {
 			return Commit{}, err
@@ -240,7 +248,8 @@ func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Sna
 	rules := tree.ExcludeRules(s.dirs.Excludes, text)
 	for _, c := range changes {
 		if c.Entry != nil && (rules.MatchBelow(c.Path) || c.Entry.IsDir() && rules.Match(c.Path, true)) {
-			return &EditError{c.Path, "is excluded by " + ignore.FileName + " or by default: the next task would remove it"}
+			why := "is excluded by " + ignore.FileName + " or by default: the next task would remove it"
+			return &EditError{c.Path, why}
 		}
 	}
 	return nil

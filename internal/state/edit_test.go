@@ -52,7 +52,10 @@ func TestEdit(t *testing.T) {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 	w.Checkout()
-	w.Want(map[string]string{"a": "dir", "a/b": "dir", "a/b/c": "1", "d": "dir", "empty": "", "l": "-> a", "large": large})
+	w.Want(map[string]string{
+		"a": "dir", "a/b": "dir", "a/b/c": "1", "d": "dir", "empty": "", "l": "-> a",
+		"large": large,
+	})
 
 	infos, err := s.List(t.Context(), ref, 0, "")
 	if err != nil || len(infos) != 7 {
@@ -105,7 +108,8 @@ func TestEditMerges(t *testing.T) {
 	do := func(base int64, list ...state.Edit) (state.Commit, error) {
 		return s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(list...))
 	}
-	if _, err := do(0, put("mine", "1"), put("theirs", "1"), put("both", "1"), put("state.json", `{"a":1,"b":1}`)); err != nil {
+	if _, err := do(0, put("mine", "1"), put("theirs", "1"), put("both", "1"),
+		put("state.json", `{"a":1,"b":1}`)); err != nil {
 		t.Fatal(err)
 	}
 	w.Checkout()
@@ -133,8 +137,12 @@ func TestEditMerges(t *testing.T) {
 func TestMergeOfDeepState(t *testing.T) {
 	s := state.New(mem.New(), state.Options{})
 	deep := strings.Repeat("[", 2000) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 2000)
-	for base, content := range []string{`{"a":1,"b":1,"deep":` + deep + `}`, `{"a":2,"b":1,"deep":` + deep + `}`, `{"a":1,"b":2,"deep":` + deep + `}`} {
-		c, err := s.Edit(t.Context(), ref, state.EditOptions{Base: int64(min(base, 1))}, edits(put("state.json", content)))
+	for base, content := range []string{
+		`{"a":1,"b":1,"deep":` + deep + `}`, `{"a":2,"b":1,"deep":` + deep + `}`,
+		`{"a":1,"b":2,"deep":` + deep + `}`,
+	} {
+		c, err := s.Edit(t.Context(), ref, state.EditOptions{Base: int64(min(base, 1))},
+			edits(put("state.json", content)))
 		if err != nil {
 			t.Fatalf("Edit(%d) = %+v, %v", base, c, err)
 		}
@@ -158,7 +166,8 @@ func TestEditConditions(t *testing.T) {
 	}{
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("0"), IfMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, true},
-		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, false}, // it counts once
+		// it counts once
+		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfNoneMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfMatch: "00"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfMatch: one}, true},
@@ -209,10 +218,14 @@ func TestEditRefuses(t *testing.T) {
 	bucket := mem.New()
 	s := state.New(bucket, state.Options{Quota: quota})
 	newest := state.EditOptions{Base: state.Newest}
-	if _, err := s.Edit(t.Context(), ref, newest, edits(put("file", "1"), put("dir/x", "1"), put(ignore.FileName, "*.log\n"))); err != nil {
+	if _, err := s.Edit(t.Context(), ref, newest,
+		edits(put("file", "1"), put("dir/x", "1"), put(ignore.FileName, "*.log\n"))); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"", "/abs", "../up", "a/../b", "a//b", "a/", "./a", "a\x00b", strings.Repeat("n", 300), "servers/x", "client", "file/below", "dir", "node_modules/x", "a/x.log"} {
+	for _, path := range []string{
+		"", "/abs", "../up", "a/../b", "a//b", "a/", "./a", "a\x00b",
+		strings.Repeat("n", 300), "servers/x", "client", "file/below", "dir", "node_modules/x", "a/x.log",
+	} {
 		_, err := s.Edit(t.Context(), ref, newest, edits(put("fine", "1"), put(path, "1")))
 		if _, ok := errors.AsType[*state.EditError](err); !ok {
 			t.Errorf("Edit(%q) = %v, want it refused", path, err)
@@ -230,7 +243,8 @@ func TestEditRefuses(t *testing.T) {
 			t.Errorf("Edit(%s) = %v, want %v", name, err, state.ErrQuota)
 		}
 	}
-	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 || info.Files != 4 {
+	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 ||
+		info.Files != 4 {
 		t.Errorf("Info() = %+v, %v, want what was there", info, err)
 	}
 	broken := func(yield func(state.Edit, error) bool) {
@@ -257,7 +271,8 @@ func TestWorkspaces(t *testing.T) {
 	bucket := mem.New()
 	s := state.New(bucket, state.Options{})
 	for _, name := range []string{"main", "main-2", "gone"} {
-		if _, err := s.Edit(t.Context(), state.Ref{Tenant: "acme", Workspace: name}, state.EditOptions{}, edits(put("f", name))); err != nil {
+		if _, err := s.Edit(t.Context(), state.Ref{Tenant: "acme", Workspace: name}, state.EditOptions{},
+			edits(put("f", name))); err != nil {
 			t.Fatal(err)
 		}
 	}

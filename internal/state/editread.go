@@ -21,7 +21,9 @@ type edited struct {
 }
 
 // readEdits stores the content of edits.
-func (s *Store) readEdits(ctx context.Context, tenant string, known *format.Snapshot, edits iter.Seq2[Edit, error]) ([]edited, error) {
+func (s *Store) readEdits(
+	ctx context.Context, tenant string, known *format.Snapshot, edits iter.Seq2[Edit, error],
+) ([]edited, error) {
 	const many = 64 // edits for which an index of known content is worth building
 	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(many))
 	var list []edited
@@ -42,7 +44,10 @@ func (s *Store) readEdits(ctx context.Context, tenant string, known *format.Snap
 		}
 		list = append(list, d)
 		if len(list) > s.dirs.Quota.Files {
-			err = &QuotaError{What: "number of files", Has: int64(len(list)), Limit: int64(s.dirs.Quota.Files), Largest: nil}
+			err = &QuotaError{
+				What: "number of files", Has: int64(len(list)), Limit: int64(s.dirs.Quota.Files),
+				Largest: nil,
+			}
 			break
 		}
 	}
@@ -103,7 +108,9 @@ func (s *Store) checkEdit(e Edit) error {
 }
 
 // readContent stores a file of unknown size, of at most room bytes.
-func (s *Store) readContent(p *content.Packer, e *format.Entry, r io.Reader, room int64, buf, scratch *[]byte) (err error) {
+func (s *Store) readContent(
+	p *content.Packer, e *format.Entry, r io.Reader, room int64, buf, scratch *[]byte,
+) (err error) {
 	limit := min(room, s.dirs.Quota.Largest)
 	e.Blobs, e.Size, err = p.AddStream(r, limit, buf, scratch)
 	if errors.Is(err, content.ErrTooLarge) {
@@ -114,7 +121,13 @@ func (s *Store) readContent(p *content.Packer, e *format.Entry, r io.Reader, roo
 
 func (s *Store) overQuota(e *format.Entry, room int64) error {
 	if e.Size > s.dirs.Quota.Largest {
-		return &QuotaError{What: "largest file in bytes", Has: e.Size, Limit: s.dirs.Quota.Largest, Largest: []string{e.Path}}
+		return &QuotaError{
+			What: "largest file in bytes", Has: e.Size, Limit: s.dirs.Quota.Largest,
+			Largest: []string{e.Path},
+		}
 	}
-	return &QuotaError{What: "total in bytes", Has: s.dirs.Quota.Bytes - room + e.Size, Limit: s.dirs.Quota.Bytes, Largest: []string{e.Path}}
+	return &QuotaError{
+		What: "total in bytes", Has: s.dirs.Quota.Bytes - room + e.Size, Limit: s.dirs.Quota.Bytes,
+		Largest: []string{e.Path},
+	}
 }

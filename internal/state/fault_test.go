@@ -147,7 +147,10 @@ func TestRequests(t *testing.T) {
 	}{
 		{"checkout without news", func() { w.Checkout() }, "get HEAD"},
 		{"commit without changes", func() { w.Commit("task-2") }, ""},
-		{"one file", func() { w.Checkout(); w.Write("a", "2"); w.Commit("task-3") }, "get HEAD, put p, put m, swap HEAD"},
+		{
+			"one file", func() { w.Checkout(); w.Write("a", "2"); w.Commit("task-3") },
+			"get HEAD, put p, put m, swap HEAD",
+		},
 	} {
 		bucket.Calls()
 		c.do()
@@ -233,7 +236,8 @@ func TestDamagedObjects(t *testing.T) {
 			}
 			return mem.OK
 		})
-		if _, err := b.Store.Checkout(t.Context(), b.Tree, nil); !errors.Is(err, objects.ErrCorrupt) || !strings.Contains(err.Error(), kind) {
+		if _, err := b.Store.Checkout(t.Context(), b.Tree, nil); !errors.Is(err, objects.ErrCorrupt) ||
+			!strings.Contains(err.Error(), kind) {
 			t.Errorf("Checkout() with a damaged %s = %v, want %v with the key", kind, err, objects.ErrCorrupt)
 		}
 		if kind != "/p/" {

@@ -49,11 +49,17 @@ func recorded(t *testing.T) *mem.Objects {
 
 // TestFirstFormat: workspaces of earlier releases can be read, and gone on with in every way.
 func TestFirstFormat(t *testing.T) {
-	want := map[string]string{"dir": "dir", "large": statetest.Random(9, 5<<10), "link": "-> large", "state.json": `{"a": 1}`}
+	want := map[string]string{
+		"dir": "dir", "large": statetest.Random(9, 5<<10), "link": "-> large",
+		"state.json": `{"a": 1}`,
+	}
 	for i := 14; i <= 20; i++ {
 		want[fmt.Sprintf("dir/f%02d", (i-1)%7)] = fmt.Sprint("generation ", i)
 	}
-	for name, opts := range map[string]state.Options{"as it is": {}, "eager to move": {Compaction: statetest.Eager}, "encrypted": statetest.Encrypted} {
+	for name, opts := range map[string]state.Options{
+		"as it is": {}, "eager to move": {Compaction: statetest.Eager},
+		"encrypted": statetest.Encrypted,
+	} {
 		t.Run(name, func(t *testing.T) {
 			bucket := recorded(t)
 			store := state.New(bucket, opts)
@@ -61,10 +67,12 @@ func TestFirstFormat(t *testing.T) {
 			if err != nil || len(report.Problems) > 0 || report.Versions != 20 {
 				t.Errorf("Check() = %+v, %v", report, err)
 			}
-			if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
+			if out, err := maintenance.Repair(t.Context(), store.Repo(), ref,
+				maintenance.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
 				t.Errorf("Repair() = %+v, %v", out, err)
 			}
-			if pins, err := history.Pins(t.Context(), store.Repo(), ref); err != nil || len(pins) != 1 || pins[0] != (history.Pinned{Name: "first", Generation: 1}) {
+			if pins, err := history.Pins(t.Context(), store.Repo(), ref); err != nil || len(pins) != 1 ||
+				pins[0] != (history.Pinned{Name: "first", Generation: 1}) {
 				t.Errorf("Pins() = %v, %v", pins, err)
 			}
 			w := statetest.NewWorker(t, bucket, ref, opts)

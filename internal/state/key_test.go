@@ -29,7 +29,8 @@ import (
 
 const marker = "MARKERinTheClear"
 
-// lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large, names, links,
+// lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large,
+// names, links,
 // results, messages, tasks, pins; in history, too.
 func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *statetest.Worker {
 	t.Helper()
@@ -49,7 +50,8 @@ func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *state
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: fmt.Sprint(marker, i), Attempt: 1, Message: marker, Result: result})
+		_, err = w.Store.Commit(t.Context(), w.Tree,
+			state.CommitOptions{TaskID: fmt.Sprint(marker, i), Attempt: 1, Message: marker, Result: result})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,14 +145,17 @@ func TestEncryptedWhole(t *testing.T) {
 		if _, err := f.Seek(5<<20, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Read(part); err != nil || string(part) != strings.Repeat(marker+statetest.Random(7, 1000), 6000)[5<<20:][:100] {
+		if _, err := f.Read(part); err != nil ||
+			string(part) != strings.Repeat(marker+statetest.Random(7, 1000), 6000)[5<<20:][:100] {
 			t.Errorf("a range of a large file is %q, %v", part, err)
 		}
 		list, err := store.List(t.Context(), ref, 0, "dir-"+marker)
-		if id := sha256.Sum256([]byte(marker + "19")); err != nil || len(list) != 1 || list[0].ETag != hex.EncodeToString(id[:]) {
+		if id := sha256.Sum256([]byte(marker + "19")); err != nil || len(list) != 1 ||
+			list[0].ETag != hex.EncodeToString(id[:]) {
 			t.Errorf("Ls() = %+v, %v, want the SHA-256 of the content as ETag", list, err)
 		}
-		if _, _, err := history.OpenRetained(t.Context(), store.Repo(), ref, 2, "dir-"+marker+"/file-"+marker); err != nil {
+		if _, _, err := history.OpenRetained(t.Context(), store.Repo(), ref, 2,
+			"dir-"+marker+"/file-"+marker); err != nil {
 			t.Errorf("OpenKept() = %v", err)
 		}
 		if _, err := history.Restore(t.Context(), store.Repo(), ref, 4, ""); err != nil {
@@ -158,11 +163,13 @@ func TestEncryptedWhole(t *testing.T) {
 		}
 		for range 4 {
 			statetest.Advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), "acme", statetest.Strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), "acme",
+				statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}
-		report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
+			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
@@ -183,7 +190,10 @@ func TestEncryptedWhole(t *testing.T) {
 func TestWithoutTheKey(t *testing.T) {
 	bucket := mem.New()
 	lockedHistory(t, bucket, statetest.Encrypted)
-	for name, secrets := range map[string]func(string) state.Secrets{"none": nil, "another": statetest.Secrets("another secret")} {
+	for name, secrets := range map[string]func(string) state.Secrets{
+		"none":    nil,
+		"another": statetest.Secrets("another secret"),
+	} {
 		store := state.New(bucket, state.Options{Secrets: secrets})
 		tree, err := store.Tree(t.TempDir(), ref)
 		if err != nil {
@@ -195,15 +205,20 @@ func TestWithoutTheKey(t *testing.T) {
 			"checkout": func() error { _, err := store.Checkout(t.Context(), tree, nil); return err },
 			"log":      func() error { _, err := history.Log(t.Context(), store.Repo(), ref, 0); return err },
 			"edit": func() error {
-				_, err := store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
-					yield(state.Edit{Path: "x", Kind: state.File, Content: strings.NewReader("x")}, nil)
-				})
+				_, err := store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest},
+					func(yield func(state.Edit, error) bool) {
+						yield(state.Edit{Path: "x", Kind: state.File, Content: strings.NewReader("x")}, nil)
+					})
 				return err
 			},
 			"pin":    func() error { return history.Pin(t.Context(), store.Repo(), ref, "mine", 0) },
 			"unpin":  func() error { return history.Unpin(t.Context(), store.Repo(), ref, "mine") },
 			"delete": func() error { return history.Delete(t.Context(), store.Repo(), ref) },
-			"fork":   func() error { _, err := history.Fork(t.Context(), store.Repo(), ref, 0, "fork", ""); return err },
+			"fork": func() error {
+				_, err := history.Fork(t.Context(), store.Repo(), ref, 0, "fork",
+					"")
+				return err
+			},
 			"check": func() error {
 				_, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
 				return err
@@ -219,7 +234,8 @@ func TestWithoutTheKey(t *testing.T) {
 			"applied": func() error { _, err := store.Applied(t.Context(), ref, "x", time.Time{}); return err },
 		} {
 			err := do()
-			if !errors.Is(err, state.ErrKey) || !strings.Contains(err.Error(), "workspaces.encryption") || !strings.Contains(err.Error(), "tenants.acme.encryption") {
+			if !errors.Is(err, state.ErrKey) || !strings.Contains(err.Error(), "workspaces.encryption") ||
+				!strings.Contains(err.Error(), "tenants.acme.encryption") {
 				t.Errorf("%s with %s key = %v, want %v with the settings", what, name, err, state.ErrKey)
 			}
 		}
@@ -249,7 +265,8 @@ func TestKeysOfTenantsDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := history.Log(t.Context(), w.Store.Repo(), state.Ref{Tenant: "other", Workspace: "main"}, 0); !errors.Is(err, state.ErrKey) {
+	if _, err := history.Log(t.Context(), w.Store.Repo(), state.Ref{Tenant: "other", Workspace: "main"},
+		0); !errors.Is(err, state.ErrKey) {
 		t.Errorf("Log() of what another tenant has encrypted = %v, want %v", err, state.ErrKey)
 	}
 }
@@ -272,14 +289,16 @@ func TestFlippedBytes(t *testing.T) {
 		}
 		for i := range obj.Data {
 			bucket.Damage(key, statetest.Flipped(i))
-			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
+				maintenance.CheckOptions{ReadData: true})
 			if err == nil && len(report.Problems) == 0 {
 				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
 			}
 			bucket.Damage(key, statetest.Flipped(i))
 		}
 	}
-	if report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
+		maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
 	}
 }
@@ -294,7 +313,8 @@ func TestRotation(t *testing.T) {
 		for i, opts := range []state.Options{
 			{Secrets: statetest.Secrets("first")},
 			{Secrets: statetest.Secrets("second", "first")},
-			{Secrets: func(string) state.Secrets { return state.Secrets{Old: [][]byte{[]byte("second")}} }}, // in the clear again
+			// in the clear again
+			{Secrets: func(string) state.Secrets { return state.Secrets{Old: [][]byte{[]byte("second")}} }},
 		} {
 			w := statetest.NewWorker(t, bucket, ref, opts)
 			w.Checkout()
@@ -306,7 +326,8 @@ func TestRotation(t *testing.T) {
 			}
 			for range 9 {
 				statetest.Advance(t, 25*time.Hour)
-				if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, opts).Repo(), "acme", statetest.Strict); err != nil {
+				if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, opts).Repo(), "acme",
+					statetest.Strict); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -315,7 +336,8 @@ func TestRotation(t *testing.T) {
 			}
 			without := opts.Secrets("acme")
 			without.Old = nil // nobody needs the old one any more
-			fresh := statetest.NewWorker(t, bucket, ref, state.Options{Secrets: func(string) state.Secrets { return without }})
+			fresh := statetest.NewWorker(t, bucket, ref,
+				state.Options{Secrets: func(string) state.Secrets { return without }})
 			fresh.Checkout()
 			fresh.Want(want)
 			if _, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0); err != nil {
@@ -339,7 +361,8 @@ func TestRepairEncrypted(t *testing.T) {
 			bucket.Damage(key, statetest.Gone)
 		}
 	}
-	out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.RepairOptions{ReadData: true})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
+		maintenance.RepairOptions{ReadData: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,5 +372,8 @@ func TestRepairEncrypted(t *testing.T) {
 	}
 	fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 	fresh.Checkout()
-	fresh.Want(map[string]string{"f0": statetest.Random(0, 2000), "f2": statetest.Random(2, 2000), "recovered": "dir", out.Recovered[0]: statetest.Random(1, 2000)})
+	fresh.Want(map[string]string{
+		"f0": statetest.Random(0, 2000), "f2": statetest.Random(2, 2000), "recovered": "dir",
+		out.Recovered[0]: statetest.Random(1, 2000),
+	})
 }

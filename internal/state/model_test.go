@@ -59,7 +59,10 @@ func TestModelMirror(t *testing.T) {
 					rt.Fatalf("the mirror (-want +got):\n%s", diff)
 				}
 			}
-			m.run(rt, map[string]func(*rapid.T){"mirror": update, "mirror ": update, "collect": m.collect, "delete": m.delete})
+			m.run(rt, map[string]func(*rapid.T){
+				"mirror": update, "mirror ": update, "collect": m.collect,
+				"delete": m.delete,
+			})
 		})
 	})
 }
@@ -192,7 +195,8 @@ func (m *model) collect(rt *rapid.T) {
 
 // follow takes note of what a collection committed: that content has moved, and no change.
 func (m *model) follow(rt *rapid.T) {
-	log, err := history.Log(context.Background(), state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Repo(), ref, 1)
+	log, err := history.Log(context.Background(),
+		state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Repo(), ref, 1)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -275,7 +279,10 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 	}
 	w.calls = &crashing{Objects: m.bucket, left: -1}
 	secrets := m.secrets
-	w.store = state.New(w.calls, state.Options{Compaction: statetest.Eager, Secrets: func(string) state.Secrets { return secrets }})
+	w.store = state.New(w.calls, state.Options{
+		Compaction: statetest.Eager,
+		Secrets:    func(string) state.Secrets { return secrets },
+	})
 	var err error
 	if w.tree, err = w.store.Tree(w.dir, ref); err != nil {
 		rt.Fatal(err)
@@ -387,7 +394,8 @@ func (m *model) commit(rt *rapid.T) {
 	}
 	want, conflicts := m.merged(w)
 	defer func() { w.calls.left = -1 }()
-	c, err := w.store.Commit(context.Background(), w.tree, state.CommitOptions{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
+	c, err := w.store.Commit(context.Background(), w.tree,
+		state.CommitOptions{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
 	switch {
 	case errors.Is(err, errCrash):
 		m.crashed(rt, w, want)

@@ -103,7 +103,10 @@ func TestIgnoreFile(t *testing.T) {
 	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
 	w.Write(ignore.FileName, "# comment\n*.log\n/build/\ndata/raw\n[broken\n")
-	for _, path := range []string{"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean", "__pycache__/m.pyc", "node_modules/p/x"} {
+	for _, path := range []string{
+		"a.log", "deep/b.log", "build/x", "deep/build/x", "data/raw/x", "data/clean",
+		"__pycache__/m.pyc", "node_modules/p/x",
+	} {
 		w.Write(path, "x")
 	}
 	w.Commit("task-1")

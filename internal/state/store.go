@@ -13,11 +13,12 @@ import (
 
 // Options configures a Store; the zero value has no disk cache and the default quota.
 type Options struct {
-	CacheDir   string              // worker-local cache of packs and manifests; empty: memory only
-	CacheBytes int64               // limit of CacheDir in bytes, 0: 2 GiB
-	Quota      Quota               // of each workspace
-	Owner      *Owner              // of what is written into trees; nil: this process
-	Reserved   []string            // top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found
+	CacheDir   string // worker-local cache of packs and manifests; empty: memory only
+	CacheBytes int64  // limit of CacheDir in bytes, 0: 2 GiB
+	Quota      Quota  // of each workspace
+	Owner      *Owner // of what is written into trees; nil: this process
+	// Reserved are top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found.
+	Reserved   []string
 	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: ignore.Defaults
 	Retry      objects.RetryPolicy // of requests to the object store
 	Compaction Compaction

@@ -14,7 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestSwappedObjects: any two encrypted objects of a tenant that change places are found, also those of two workspaces with
+// TestSwappedObjects: any two encrypted objects of a tenant that change places are found, also those of two
+// workspaces with
 // the same generations.
 func TestSwappedObjects(t *testing.T) {
 	bucket := mem.New()
@@ -30,7 +31,8 @@ func TestSwappedObjects(t *testing.T) {
 	}
 	damaged := func() bool {
 		for _, r := range refs {
-			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), r, maintenance.CheckOptions{ReadData: true})
+			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), r,
+				maintenance.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
 				t.Errorf("Check() = %v: the key is there", err)
 			}

@@ -38,7 +38,8 @@ type Options struct {
 // New returns a Store on bucket. It makes no request.
 func New(bucket objects.Objects, o Options) *Store {
 	return &Store{
-		Bucket: bucket, Codec: format.NewCodec(), cache: openCache(o.CacheDir, o.CacheBytes), secrets: o.Secrets, log: o.Log,
+		Bucket: bucket, Codec: format.NewCodec(), cache: openCache(o.CacheDir, o.CacheBytes),
+		secrets: o.Secrets, log: o.Log,
 	}
 }
 

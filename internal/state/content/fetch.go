@@ -116,7 +116,9 @@ func coalesce(p *format.Pack, sorted []Want) []segment {
 	return ranges
 }
 
-func (s *Store) fetchSegment(ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver) error {
+func (s *Store) fetchSegment(
+	ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver,
+) error {
 	if data := s.readCached(seg, buf); data != nil {
 		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
 		if !errors.Is(err, objects.ErrCorrupt) {
@@ -162,7 +164,9 @@ func (s *Store) readCached(seg segment, buf []byte) []byte {
 	return data
 }
 
-func (s *Store) deliverAll(ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver) error {
+func (s *Store) deliverAll(
+	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver,
+) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for shard := range slices.Chunk(seg.wants, shardBlobs) {
 		if gctx.Err() != nil {

@@ -43,8 +43,8 @@ type Packer struct {
 func (s *Store) NewPacker(ctx context.Context, tenant string, stored func(objects.Digest) (format.Blob, bool)) *Packer {
 	g, ctx := errgroup.WithContext(ctx)
 	return &Packer{
-		store: s, tenant: tenant, key: s.Keys(tenant).Current, group: g, ctx: ctx, slots: make(chan struct{}, uploadAhead),
-		free:   make(chan []byte, uploadAhead+1),
+		store: s, tenant: tenant, key: s.Keys(tenant).Current, group: g, ctx: ctx,
+		slots: make(chan struct{}, uploadAhead), free: make(chan []byte, uploadAhead+1),
 		stored: stored, added: map[objects.Digest]format.Blob{},
 	}
 }
@@ -80,7 +80,9 @@ func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 		}
 	}
 	p.reserve(len(stored))
-	b := format.Blob{ID: id, Pack: p.open, Offset: int64(len(p.body)), Stored: int64(len(stored)), Raw: int64(len(data))}
+	b := format.Blob{
+		ID: id, Pack: p.open, Offset: int64(len(p.body)), Stored: int64(len(stored)), Raw: int64(len(data)),
+	}
 	p.body = append(p.body, stored...)
 	p.blobs = append(p.blobs, b)
 	p.added[id] = b

@@ -50,9 +50,15 @@ func TestStoredBytes(t *testing.T) {
 		},
 		Changes: []Change{
 			{"dir", &Entry{Path: "dir", Kind: KindDir, Mode: 0o755}},
-			{"dir/large", &Entry{Path: "dir/large", Kind: KindFile, Mode: 0o644, Size: 400, MTime: 1_000_000_007, Blobs: []Blob{b, c}}},
+			{"dir/large", &Entry{
+				Path: "dir/large", Kind: KindFile, Mode: 0o644, Size: 400, MTime: 1_000_000_007,
+				Blobs: []Blob{b, c},
+			}},
 			{"dir/link", &Entry{Path: "dir/link", Kind: KindLink, Mode: 0o777, Link: "to \xff"}},
-			{"name \xff & ü", &Entry{Path: "name \xff & ü", Kind: KindFile, Mode: 0o600, Size: 10, MTime: -1, Blobs: []Blob{a}}},
+			{"name \xff & ü", &Entry{
+				Path: "name \xff & ü", Kind: KindFile, Mode: 0o600, Size: 10, MTime: -1,
+				Blobs: []Blob{a},
+			}},
 		},
 	}
 	first := ManifestRef{"000000000001-0123456789abcdef", objects.Sum([]byte("first"))}
@@ -116,7 +122,10 @@ func TestStoredBytes(t *testing.T) {
 	}
 	golden(t, "keys.json", append(text, '\n'))
 	pinned, err := json.Marshal(Pins{
-		Pins: []Pin{{"v1", 1, first}}, Kept: []ManifestRef{first}, Lost: []Gap{{first.Name, &first}, {Name: "000000000009-0123456789abcdef"}},
+		Pins: []Pin{{"v1", 1, first}}, Kept: []ManifestRef{first}, Lost: []Gap{
+			{first.Name, &first},
+			{Name: "000000000009-0123456789abcdef"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -56,24 +56,24 @@ type Entry struct {
 	Blobs []Blob
 }
 
-// SameContent reports whether a and b have the same kind and the same content or target.
-func (a *Entry) SameContent(b *Entry) bool {
-	if a == b {
+// SameContent reports whether e and other have the same kind and the same content or target.
+func (e *Entry) SameContent(other *Entry) bool {
+	if e == other {
 		return true
 	}
-	if a == nil || b == nil || a.Kind != b.Kind || a.Size != b.Size || a.Link != b.Link {
+	if e == nil || other == nil || e.Kind != other.Kind || e.Size != other.Size || e.Link != other.Link {
 		return false
 	}
-	return slices.EqualFunc(a.Blobs, b.Blobs, func(x, y Blob) bool { return x.ID == y.ID })
+	return slices.EqualFunc(e.Blobs, other.Blobs, func(x, y Blob) bool { return x.ID == y.ID })
 }
 
-// Same reports whether a and b have the same content and permissions. Both may be nil.
-func (a *Entry) Same(b *Entry) bool {
-	return a == b || a.SameContent(b) && (a.Kind == KindLink || a.Mode == b.Mode)
+// Same reports whether e and other have the same content and permissions. Both may be nil.
+func (e *Entry) Same(other *Entry) bool {
+	return e == other || e.SameContent(other) && (e.Kind == KindLink || e.Mode == other.Mode)
 }
 
-// IsDir reports whether a is a directory; nil is none.
-func (a *Entry) IsDir() bool { return a != nil && a.Kind == KindDir }
+// IsDir reports whether e is a directory; nil is not.
+func (e *Entry) IsDir() bool { return e != nil && e.Kind == KindDir }
 
 // Check validates an entry, except for its path.
 func (e *Entry) Check() error {

@@ -14,7 +14,10 @@ func FuzzManifest(f *testing.F) {
 	p := &Pack{ID: objects.Sum([]byte("pack")), Size: 100}
 	seed := &Manifest{Header: Header{Generation: 1, Commit: "x"}, Changes: []Change{
 		{"a", &Entry{Path: "a", Kind: KindDir, Mode: 0o755}},
-		{"a/\xff", &Entry{Path: "a/\xff", Kind: KindFile, Mode: 0o644, Size: 5, Blobs: []Blob{{objects.Sum([]byte("hello")), p, 10, 5, 5}}}},
+		{"a/\xff", &Entry{
+			Path: "a/\xff", Kind: KindFile, Mode: 0o644, Size: 5,
+			Blobs: []Blob{{objects.Sum([]byte("hello")), p, 10, 5, 5}},
+		}},
 		{"b", &Entry{Path: "b", Kind: KindLink, Link: "../../etc"}},
 	}}
 	data, err := c.encodeManifest(seed)
@@ -44,7 +47,8 @@ func FuzzManifest(f *testing.F) {
 				continue
 			}
 			for _, b := range ch.Entry.Blobs {
-				if b.Offset < 0 || b.Stored < 1 || b.Offset+b.Stored > b.Pack.Size || b.Raw > MaxBlob || b.Raw < b.Stored {
+				if b.Offset < 0 || b.Stored < 1 || b.Offset+b.Stored > b.Pack.Size || b.Raw > MaxBlob ||
+					b.Raw < b.Stored {
 					t.Fatalf("accepted blob %+v in a pack of %d bytes", b, b.Pack.Size)
 				}
 			}
@@ -64,7 +68,10 @@ func FuzzManifest(f *testing.F) {
 }
 
 func FuzzPackIndex(f *testing.F) {
-	blobs := []Blob{{ID: objects.Sum([]byte("a")), Stored: 1, Raw: 1}, {ID: objects.Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2}}
+	blobs := []Blob{
+		{ID: objects.Sum([]byte("a")), Stored: 1, Raw: 1},
+		{ID: objects.Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2},
+	}
 	f.Add(AppendIndex([]byte("abb"), blobs, nil))
 	f.Add(AppendIndex(nil, nil, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -121,7 +128,10 @@ func FuzzHead(f *testing.F) {
 func TestHeadKeepsTasks(t *testing.T) {
 	h := &Head{}
 	for i := range 500 {
-		m := Header{Generation: int64(i + 1), Commit: NewCommitID(), TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, MaxTaskID)), Time: h.Time}
+		m := Header{
+			Generation: int64(i + 1), Commit: NewCommitID(),
+			TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, MaxTaskID)), Time: h.Time,
+		}
 		h = h.Next(m, ManifestRef{ManifestName(int64(i+1), ManifestDigits(objects.Digest{})), objects.Digest{}})
 		data, err := h.encode(maxHead)
 		if err != nil || len(data) > maxHead {

@@ -11,6 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
+// Limits of HEAD.
 const (
 	headFormat   = 1
 	maxHead      = 8 << 10 // bytes; conditional PUTs must stay small

@@ -134,7 +134,8 @@ func (r *Keyring) decrypt(identity string, data []byte) (plain []byte, id string
 	if err != nil {
 		for _, k := range r.all {
 			if _, failed := k.Decrypt(body, []byte(identity)); failed == nil {
-				err = fmt.Errorf("%s: %w: the key %s decrypts it, and it names %q", identity, objects.ErrCorrupt, k.ID, id)
+				err = fmt.Errorf("%s: %w: the key %s decrypts it, and it names %q",
+					identity, objects.ErrCorrupt, k.ID, id)
 			}
 		}
 		return nil, id, err

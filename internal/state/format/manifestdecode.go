@@ -125,7 +125,8 @@ func resolve(refs []blobRef, packs []*Pack) ([]Blob, error) {
 		p := packs[w.Pack]
 		stored := w.Stored - p.overhead()
 		if w.Raw < 1 || w.Raw > MaxBlob || stored < 1 || stored > w.Raw || w.Offset < 0 || w.Offset > p.Size-w.Stored {
-			return nil, fmt.Errorf("blob of %d bytes stored at %d+%d in a pack of %d", w.Raw, w.Offset, w.Stored, p.Size)
+			return nil, fmt.Errorf("blob of %d bytes stored at %d+%d in a pack of %d",
+				w.Raw, w.Offset, w.Stored, p.Size)
 		}
 		blobs[i] = Blob{w.ID, p, w.Offset, w.Stored, w.Raw}
 	}
@@ -153,7 +154,9 @@ func (w *entryLine) decode(packs []*Pack) (Change, error) {
 	if len(w.Kind) != 1 {
 		return Change{}, fmt.Errorf("path %q: type %q", path, w.Kind)
 	}
-	e := &Entry{Path: path, Kind: Kind(w.Kind[0]), Mode: w.Mode, Size: w.Size, MTime: w.MTime, Link: target, Blobs: blobs}
+	e := &Entry{
+		Path: path, Kind: Kind(w.Kind[0]), Mode: w.Mode, Size: w.Size, MTime: w.MTime, Link: target, Blobs: blobs,
+	}
 	if err := e.Check(); err != nil {
 		return Change{}, fmt.Errorf("path %q: %w", path, err)
 	}

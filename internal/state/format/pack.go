@@ -56,7 +56,8 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 // bytes; if they are too few, more is how many are needed. Content is not verified.
 func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
-		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt, fmt.Sprintf(format, args...))
+		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt,
+			fmt.Sprintf(format, args...))
 	}
 	if len(data) < packTail || size > packLimit {
 		return bad("no index")

@@ -26,7 +26,8 @@ func TestRequireMode(t *testing.T) {
 		}
 	}
 	err := heads.RequireMode(t.Context(), m, "s3-cas")
-	if !errors.Is(err, objects.ErrConflict) || !strings.Contains(err.Error(), "by s3-create here (object _heads/s3-create), not by s3-cas") {
+	if !errors.Is(err, objects.ErrConflict) ||
+		!strings.Contains(err.Error(), "by s3-create here (object _heads/s3-create), not by s3-cas") {
 		t.Errorf("RequireMode() of another mode = %v, want %v that names both", err, objects.ErrConflict)
 	}
 	if err := heads.RequireMode(t.Context(), m, "s3-create"); err != nil {

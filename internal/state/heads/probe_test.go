@@ -44,12 +44,14 @@ func TestProbe(t *testing.T) {
 	} {
 		caps, err := heads.Probe(t.Context(), c)
 		if !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
-			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch, caps.Verdict, err, objects.ErrUnsafe)
+			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch,
+				caps.Verdict, err, objects.ErrUnsafe)
 		}
 	}
 	for _, create := range []bool{true, false} {
 		caps, err := heads.Probe(t.Context(), statetest.Lacking{Objects: mem.New(), Create: create})
-		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic || !caps.Ranges {
+		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic ||
+			!caps.Ranges {
 			t.Errorf("Probe() of a store that refuses If-Match, creates %v = %+v, %v", create, caps, err)
 		}
 	}

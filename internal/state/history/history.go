@@ -28,8 +28,8 @@ func Log(ctx context.Context, r *repo.Repo, ref format.Ref, limit int) ([]repo.C
 	err := r.Walk(ctx, ref, func(_ format.ManifestRef, m *format.Manifest) bool {
 		h := m.Header
 		log = append(log, repo.Commit{
-			Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time, Message: h.Message,
-			Changed: m.ChangedPaths(), Conflicts: h.Conflicts,
+			Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time,
+			Message: h.Message, Changed: m.ChangedPaths(), Conflicts: h.Conflicts,
 		})
 		return limit == 0 || len(log) < limit
 	})

@@ -72,7 +72,8 @@ func TestFiles(t *testing.T) {
 	w.Commit("task-1")
 	s := state.New(bucket, state.Options{})
 	infos, err := s.List(t.Context(), ref, 0, "dir")
-	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 || infos[0].Kind != "file" {
+	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 ||
+		infos[0].Kind != "file" {
 		t.Errorf("Ls(dir) = %+v, %v, want the large file", infos, err)
 	}
 	r, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "dir/large")
@@ -251,7 +252,8 @@ func TestGlanceGrowsOld(t *testing.T) {
 		b.Commit("task-1")
 		v, err := a.Store.Checkout(t.Context(), a.Tree, seen)
 		if got := a.Files()["x"]; err != nil || v.Generation != 1 || got != "1" {
-			t.Errorf("CheckoutSeen by a glance of 2 s ago = generation %d, %v, x is %q; want generation 1", v.Generation, err, got)
+			t.Errorf("CheckoutSeen by a glance of 2 s ago = generation %d, %v, x is %q; want generation 1",
+				v.Generation, err, got)
 		}
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestPinOfWhatHasLeft: a version that is in memory only, because a collection has removed it, cannot be pinned. A pin of
+// TestPinOfWhatHasLeft: a version that is in memory only, because a collection has removed it, cannot be pinned. A
+// pin of
 // nothing would be in the way of the log and of every later collection.
 func TestPinOfWhatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -29,10 +30,12 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		}
 		for range 3 {
 			statetest.Advance(t, 25*time.Hour)
-			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
+			_, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+				statetest.Strict)
 			statetest.Must(t, err)
 		}
-		if _, err := history.Diff(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 12, 0); !errors.Is(err, state.ErrNotFound) {
+		if _, err := history.Diff(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 12, 0); !errors.Is(err,
+			state.ErrNotFound) {
 			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
 		}
 		// The store of w goes on remembering what it committed.
@@ -44,7 +47,8 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		if err != nil || log[len(log)-1].Generation <= 12 {
 			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
 		}
-		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
+		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+			statetest.Strict)
 		statetest.Must(t, err)
 	})
 }

@@ -42,7 +42,8 @@ func TestKeep(t *testing.T) {
 		}
 		collect := func() {
 			t.Helper()
-			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{Retention: maintenance.Retention{Daily: 1}}); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
+				maintenance.GCOptions{Retention: maintenance.Retention{Daily: 1}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +70,8 @@ func TestKeep(t *testing.T) {
 		if _, err := kept(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("after the promised time: %v, want it gone", err)
 		}
-		report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("Check() = %+v, %v", report, err)
 		}
@@ -91,7 +93,8 @@ func TestKeepEndsWithTheWorkspace(t *testing.T) {
 		}
 		for range 3 {
 			statetest.Advance(t, 25*time.Hour)
-			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
+				maintenance.GCOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package ignore decides which paths are not part of a workspace. Whoever looks at a directory that is
-// to become one uses it: the store at a commit, and who pushes a folder. The key type is Rules.
+// Package ignore decides which paths of a directory are not part of a workspace: for commits and for directory sync. The
+// key type is Rules.
 package ignore
 
 import (
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Defaults are never committed: they are made again by whoever needs them.
+// Defaults are never committed: they are generated files.
 var Defaults = []string{"__pycache__/", ".venv/", "node_modules/"}
 
-// FileName lists patterns of paths that are not committed, one a line, # begins a
+// FileName is the file of patterns of paths that are not committed, one per line; # begins a
 // comment. A pattern without a slash matches names at any depth, one with a
-// slash matches from the top, a slash at the end means directories only; *, ? and
-// [a-z] match within a name. What matches is not part of the workspace: if it was
-// committed before, the next commit removes it.
+// slash matches from the top; a slash at the end matches directories only; *, ? and
+// [a-z] match within a name. If a matching path was committed before, the next commit
+// removes it.
 const FileName = ".workspaceignore"
 
-// MaxFile is how many bytes of the file count.
+// MaxFile is how many bytes of the file are read.
 const MaxFile = 64 << 10
 
 // Rules are patterns. The zero value excludes nothing.
@@ -31,7 +31,7 @@ type rule struct {
 	dirOnly  bool
 }
 
-// Parse reads patterns, one a line. It passes over what is none.
+// Parse reads patterns, one per line. It ignores invalid ones.
 func Parse(lines []byte) Rules {
 	var rules Rules
 	scanner := bufio.NewScanner(bytes.NewReader(lines))
@@ -52,8 +52,7 @@ func Parse(lines []byte) Rules {
 	return rules
 }
 
-// Match reports whether one path is excluded. Paths below an excluded
-// directory are never asked for.
+// Match reports whether a path is excluded. It does not consider the directories above.
 func (rules Rules) Match(p string, dir bool) bool {
 	if len(rules) == 0 {
 		return false
@@ -77,7 +76,7 @@ func (rules Rules) Match(p string, dir bool) bool {
 	return false
 }
 
-// MatchBelow is Match for the path of a file alone: it asks for the directories above, too.
+// MatchBelow reports whether a file or one of the directories above it is excluded.
 func (rules Rules) MatchBelow(p string) bool {
 	for i := range len(p) {
 		if p[i] == '/' && rules.Match(p[:i], true) {

@@ -89,7 +89,8 @@ func (c *collector) hasOtherKey(ref format.Ref, v *repo.Version) bool {
 		return false
 	}
 	manifests := append(slices.Clip(v.Manifest.Header.Chain), *v.Head.Manifest)
-	return slices.ContainsFunc(manifests, func(m format.ManifestRef) bool { return c.otherKey[ref.ManifestKey(m.Name)] })
+	return slices.ContainsFunc(manifests,
+		func(m format.ManifestRef) bool { return c.otherKey[ref.ManifestKey(m.Name)] })
 }
 
 // rekeyTombstone writes the pins and HEAD of a deleted workspace with the tenant's current key. HEAD is last: runs

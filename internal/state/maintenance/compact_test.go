@@ -65,7 +65,8 @@ func TestManySmallCommits(t *testing.T) {
 		t.Errorf("a cold pull after %d commits reads %d packs, want at most %d", commits, n, small+1)
 	}
 	if most != 2 || puts > commits+commits/small+1 {
-		t.Errorf("%d commits wrote %d packs, %d at most at a time; want one each, and one more every %d commits", commits, puts, most, small)
+		t.Errorf("%d commits wrote %d packs, %d at most at a time; want one each, and one more every %d commits",
+			commits, puts, most, small)
 	}
 	if most := commits*size*3 + commits/small*(512<<10); uploaded > most {
 		t.Errorf("%d commits uploaded %d bytes in packs, want at most %d", commits, uploaded, most)
@@ -80,7 +81,8 @@ func TestManySmallCommits(t *testing.T) {
 			t.Errorf("Log() says that generation %d changed %v, want %s", c.Generation, c.Changed, name)
 		}
 	}
-	if report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref, maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
+	if report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref,
+		maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
 		t.Errorf("Check() = %v, %v, want no problems", report.Problems, err)
 	}
 	if err := bucket.Violations(); err != nil {
@@ -109,9 +111,10 @@ func TestFoldWithDamage(t *testing.T) {
 	}
 	w.Store = state.New(bucket, state.Options{Compaction: statetest.Eager}) // without a cache
 	w.Tree = w.NewTree(ref)
-	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest}, func(yield func(state.Edit, error) bool) {
-		yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
-	})
+	_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: state.Newest},
+		func(yield func(state.Edit, error) bool) {
+			yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
+		})
 	if err != nil {
 		t.Errorf("Edit() beside lost packs = %v, want it done", err)
 	}
@@ -159,7 +162,8 @@ func TestCollectEmpties(t *testing.T) {
 		emptied := 0
 		for range 4 {
 			statetest.Advance(t, 25*time.Hour)
-			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict)
+			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+				statetest.Strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +180,8 @@ func TestCollectEmpties(t *testing.T) {
 			fresh.Checkout()
 			fresh.Want(want)
 		}
-		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil || again.Compacted != 0 {
+		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+			statetest.Strict); err != nil || again.Compacted != 0 {
 			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
 		}
 	})
@@ -203,7 +208,8 @@ func TestCollectLeavesPinned(t *testing.T) {
 		}
 		for range 4 {
 			statetest.Advance(t, 25*time.Hour)
-			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil || out.Compacted != 0 {
+			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
+				statetest.Strict); err != nil || out.Compacted != 0 {
 				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
 			}
 		}

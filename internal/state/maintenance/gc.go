@@ -66,7 +66,8 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	}
 	c := &collector{
 		repo: r, tenant: tenant, opts: opts, now: time.Now(), key: r.Keys(tenant).CurrentID(),
-		live: map[string]bool{}, candidates: map[string]int64{}, retained: map[string][]string{}, rest: map[string]int{},
+		live: map[string]bool{}, candidates: map[string]int64{},
+		retained: map[string][]string{}, rest: map[string]int{},
 		packs: map[objects.Digest]*liveBlobs{}, lost: map[string]bool{}, otherKey: map[string]bool{},
 		out: GCResult{OtherKeys: map[string]int{}},
 	}

@@ -84,7 +84,8 @@ func TestCollectInTurn(t *testing.T) {
 			var wg sync.WaitGroup
 			for range workers {
 				wg.Go(func() {
-					out, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", every, maintenance.GCOptions{})
+					out, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(),
+						"acme", every, maintenance.GCOptions{})
 					if err != nil || ours != (out.Workspaces == 1) {
 						t.Errorf("CollectInTurn() = %+v, %v, %v", out, ours, err)
 					}
@@ -109,7 +110,8 @@ func TestCollectInTurn(t *testing.T) {
 			t.Error(err)
 		}
 		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
-		if _, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", every, maintenance.GCOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
+		if _, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+			every, maintenance.GCOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
 			t.Errorf("CollectInTurn() without a store = %v, %v, want an error", ours, err)
 		}
 	})
@@ -125,7 +127,8 @@ func TestCollectAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(),
+						"acme", statetest.Strict); err != nil {
 						t.Error(err)
 					}
 				})

@@ -23,7 +23,8 @@ func testCollectWithHeads(t *testing.T, bucket objects.Objects) {
 		w := statetest.Committed(t, bucket, 30)
 		for range 2 {
 			statetest.Advance(t, 25*time.Hour)
-			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}})
+			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
+				maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}})
 			if err != nil || out.Workspaces != 1 {
 				t.Fatalf("Collect() = %+v, %v, want 1 workspace", out, err)
 			}

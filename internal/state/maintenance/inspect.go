@@ -43,7 +43,9 @@ func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector,
 
 // verify verifies that a pack exists in its size. If it does not, or if deep is set, it reads the pack and verifies all
 // wanted blobs, and calls good with the content of those that can be read.
-func (i *inspector) verify(ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error) error {
+func (i *inspector) verify(
+	ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error,
+) error {
 	info, ok := i.listed[p.ID]
 	if ok && info.Size == p.Size && !deep {
 		return nil

@@ -42,17 +42,22 @@ func TestPurge(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open()
 				w := statetest.Committed(t, o, 5)
-				late := map[string]*statetest.Worker{"before": statetest.OpenWorker(t, o), "afterwards": statetest.OpenWorker(t, o)}
+				late := map[string]*statetest.Worker{
+					"before":     statetest.OpenWorker(t, o),
+					"afterwards": statetest.OpenWorker(t, o),
+				}
 				onGrave, newest := statetest.OpenWorker(t, o), statetest.OpenWorker(t, o)
 				for _, l := range late {
 					l.Checkout()
 				}
 				newest.Checkout()
-				if err := errors.Join(history.Pin(t.Context(), w.Store.Repo(), ref, "release", 2), history.Delete(t.Context(), w.Store.Repo(), ref)); err != nil {
+				if err := errors.Join(history.Pin(t.Context(), w.Store.Repo(), ref, "release", 2),
+					history.Delete(t.Context(), w.Store.Repo(), ref)); err != nil {
 					t.Fatal(err)
 				}
 				onGrave.Checkout()
-				if purged := collectFor(t, w.Store, 5*24*time.Hour, statetest.Forgetful); !slices.Equal(purged, []string{ref.Workspace}) {
+				if purged := collectFor(t, w.Store, 5*24*time.Hour, statetest.Forgetful); !slices.Equal(purged,
+					[]string{ref.Workspace}) {
 					t.Errorf("purged %v, want %s once", purged, ref.Workspace)
 				}
 				var left []string
@@ -71,10 +76,12 @@ func TestPurge(t *testing.T) {
 					}
 					l := late[when]
 					l.Write("late", "1")
-					if _, err := l.Store.Commit(t.Context(), l.Tree, state.CommitOptions{TaskID: "late", Attempt: 1}); !errors.Is(err, state.ErrDeleted) {
+					if _, err := l.Store.Commit(t.Context(), l.Tree,
+						state.CommitOptions{TaskID: "late", Attempt: 1}); !errors.Is(err, state.ErrDeleted) {
 						t.Errorf("Commit() of what was deleted, %s = %v, want %v", when, err, state.ErrDeleted)
 					}
-					_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: 5}, func(func(state.Edit, error) bool) {})
+					_, err := w.Store.Edit(t.Context(), ref, state.EditOptions{Base: 5},
+						func(func(state.Edit, error) bool) {})
 					if !errors.Is(err, state.ErrDeleted) {
 						t.Errorf("Edit() of generation 5, %s = %v, want %v", when, err, state.ErrDeleted)
 					}
@@ -119,7 +126,10 @@ func (i interposed) Delete(ctx context.Context, keys ...string) error {
 // TestPurgeRace: a name that is used again at any moment of a purge is used: what was committed stays.
 func TestPurgeRace(t *testing.T) {
 	for name, open := range statetest.HeadModes(t) {
-		for _, at := range []string{"get main/HEAD", "get floor/HEAD", "swap floor/HEAD", "swap main/HEAD", "delete pins/HEAD", "delete main/HEAD"} {
+		for _, at := range []string{
+			"get main/HEAD", "get floor/HEAD", "swap floor/HEAD", "swap main/HEAD",
+			"delete pins/HEAD", "delete main/HEAD",
+		} {
 			t.Run(name+"/"+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := open()
@@ -139,14 +149,16 @@ func TestPurgeRace(t *testing.T) {
 						}
 						once.Do(func() {
 							using.Go(func() {
-								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree, state.CommitOptions{TaskID: "again", Attempt: 1}); err != nil {
+								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree,
+									state.CommitOptions{TaskID: "again", Attempt: 1}); err != nil {
 									t.Errorf("Commit() = %v", err)
 								}
 							})
 							statetest.Advance(t, time.Second) // it is done, or waits
 						})
 					}}
-					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(), "acme", statetest.Forgetful); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(),
+						"acme", statetest.Forgetful); err != nil {
 						t.Errorf("Collect() = %v", err)
 					}
 					using.Wait()
@@ -182,7 +194,8 @@ func TestPurgeDies(t *testing.T) {
 							die()
 						}
 					}}
-					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(), "acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
+					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(),
+						"acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
 						t.Fatalf("Collect() = %v, want %v", err, context.Canceled)
 					}
 					again := statetest.OpenWorker(t, o)
@@ -190,7 +203,8 @@ func TestPurgeDies(t *testing.T) {
 					again.Write("again", "1")
 					want := map[string]string{}
 					if use {
-						if _, err := again.Store.Commit(t.Context(), again.Tree, state.CommitOptions{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
+						if _, err := again.Store.Commit(t.Context(), again.Tree,
+							state.CommitOptions{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
 							t.Errorf("Commit() to what is being removed = %v, want %v", err, objects.ErrTemporary)
 						}
 						statetest.Advance(t, 10*time.Minute)
@@ -199,7 +213,8 @@ func TestPurgeDies(t *testing.T) {
 						}
 						want["again"] = "1"
 					}
-					if purged := collectFor(t, w.Store, 4*24*time.Hour, statetest.Forgetful); (len(purged) == 1) == use {
+					if purged := collectFor(t, w.Store, 4*24*time.Hour,
+						statetest.Forgetful); (len(purged) == 1) == use {
 						t.Errorf("purged %v, used again: %v", purged, use)
 					}
 					fresh := statetest.OpenWorker(t, o)

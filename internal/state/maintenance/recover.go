@@ -89,7 +89,10 @@ func (r *repairer) recovered(b format.Blob, at int64) {
 	if r.tree[path] != nil {
 		return
 	}
-	r.tree[path] = &format.Entry{Path: path, Kind: format.KindFile, Mode: 0o644, Size: b.Raw, MTime: at, Blobs: []format.Blob{b}}
+	r.tree[path] = &format.Entry{
+		Path: path, Kind: format.KindFile, Mode: 0o644, Size: b.Raw, MTime: at,
+		Blobs: []format.Blob{b},
+	}
 	r.out.Recovered = append(r.out.Recovered, path)
 }
 

@@ -90,7 +90,8 @@ func TestRotationLeavesNothing(t *testing.T) {
 					statetest.Advance(t, 25*time.Hour)
 					collect := statetest.Strict
 					collect.Deleted = -1
-					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", collect); err != nil {
+					if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme",
+						collect); err != nil {
 						t.Fatal(err)
 					}
 					needed()
@@ -107,10 +108,13 @@ func TestRotationLeavesNothing(t *testing.T) {
 				statetest.Must(t, err)
 				before, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref)
 				statetest.Must(t, err)
-				_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", statetest.Strict)
+				_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme",
+					statetest.Strict)
 				statetest.Must(t, err)
-				if after, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref); err != nil || after.Generation != before.Generation {
-					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation, before.Generation, err)
+				if after, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref); err != nil ||
+					after.Generation != before.Generation {
+					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation,
+						before.Generation, err)
 				}
 				statetest.Must(t, bucket.Violations())
 			})
@@ -146,14 +150,17 @@ func TestRepairDamagedKeyID(t *testing.T) {
 				bucket.Damage(key, statetest.Gone)
 			}
 		}
-		out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref, maintenance.RepairOptions{})
-		if err != nil || len(out.Problems) == 0 || !strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
+		out, err := maintenance.Repair(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
+			maintenance.RepairOptions{})
+		if err != nil || len(out.Problems) == 0 ||
+			!strings.Contains(strings.Join(out.Problems, "\n"), "has another digest") {
 			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
 		}
 	}
 }
 
-// TestDamagedKeyIDOfHead: HEAD and pins, of which no name is a digest, are damaged too when the id of their key is, and come
+// TestDamagedKeyIDOfHead: HEAD and pins, of which no name is a digest, are damaged too when the id of their key is,
+// and come
 // back; with another secret they ask for a key.
 func TestDamagedKeyIDOfHead(t *testing.T) {
 	for _, key := range []string{"acme/w/main/HEAD", "acme/w/main/pins/HEAD"} {
@@ -170,7 +177,8 @@ func TestDamagedKeyIDOfHead(t *testing.T) {
 			t.Errorf("%s: Check() = %+v, %v, want it damaged", key, report, err)
 		}
 		stranger := state.New(bucket, state.Options{Secrets: statetest.Secrets("another")})
-		if _, err := maintenance.Check(t.Context(), stranger.Repo(), ref, maintenance.CheckOptions{}); !errors.Is(err, state.ErrKey) {
+		if _, err := maintenance.Check(t.Context(), stranger.Repo(), ref, maintenance.CheckOptions{}); !errors.Is(err,
+			state.ErrKey) {
 			t.Errorf("%s: Check() with another secret = %v, want ErrKey", key, err)
 		}
 		_, err = maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})

@@ -139,7 +139,8 @@ func (r *repairer) readHead(ctx context.Context) error {
 	}
 	if err == nil {
 		r.etag = obj.ETag
-		if r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data); err == nil || !format.IsDamage(err) {
+		if r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data); err == nil ||
+			!format.IsDamage(err) {
 			return err
 		}
 	} else if len(r.names) == 0 {
@@ -190,7 +191,8 @@ func (r *repairer) follow() {
 	}
 }
 
-// newest returns the name of the newest readable manifest that has all of its packs, or else of the newest readable one.
+// newest returns the name of the newest readable manifest that has all of its packs, or else of the newest readable
+// one.
 func (r *repairer) newest() string {
 	best := ""
 	for _, name := range slices.Backward(r.names) {

@@ -98,13 +98,25 @@ func TestRepair(t *testing.T) {
 		{name: "pack gone", pack: one(5), how: statetest.Gone, lost: []string{"d/f5"}, want: allBut(5)},
 		{name: "pack truncated", pack: one(5), how: truncated, want: allBut()},
 		{name: "all packs truncated", pack: all, how: truncated, want: allBut()},
-		{name: "pack with another content", pack: one(5), how: statetest.Flipped(100), deep: true, lost: []string{"d/f5"}, want: allBut(5)},
+		{
+			name: "pack with another content", pack: one(5), how: statetest.Flipped(100), deep: true,
+			lost: []string{"d/f5"}, want: allBut(5),
+		},
 		{name: "pack with another index", pack: one(5), how: statetest.Flipped(-20), deep: true, want: allBut()},
-		{name: "newest manifest gone", manifest: one(12), how: statetest.Gone, unknown: []int64{12}, want: unnamed(allBut(12), 12)},
-		{name: "newest manifest flipped", manifest: one(12), how: statetest.Flipped(30), unknown: []int64{12}, want: unnamed(allBut(12), 12)},
+		{
+			name: "newest manifest gone", manifest: one(12), how: statetest.Gone, unknown: []int64{12},
+			want: unnamed(allBut(12), 12),
+		},
+		{
+			name: "newest manifest flipped", manifest: one(12), how: statetest.Flipped(30), unknown: []int64{12},
+			want: unnamed(allBut(12), 12),
+		},
 		{name: "delta gone", manifest: one(6), how: statetest.Gone, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
 		{name: "delta truncated", manifest: one(6), how: truncated, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
-		{name: "full manifest gone", manifest: one(1), how: statetest.Gone, unknown: []int64{1}, want: unnamed(allBut(1), 1)},
+		{
+			name: "full manifest gone", manifest: one(1), how: statetest.Gone, unknown: []int64{1},
+			want: unnamed(allBut(1), 1),
+		},
 		{
 			name: "all manifests gone", manifest: all, how: statetest.Gone, unknown: []int64{12},
 			want: unnamed(map[string]string{}, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
@@ -112,14 +124,18 @@ func TestRepair(t *testing.T) {
 		{name: "HEAD gone", key: head, how: statetest.Gone, want: allBut()},
 		{name: "HEAD flipped", key: head, how: statetest.Flipped(50), want: allBut()},
 		{name: "HEAD empty", key: head, how: func([]byte) []byte { return []byte{} }, want: allBut()},
-		{name: "HEAD and newest manifest gone", key: head, manifest: one(12), how: statetest.Gone, want: unnamed(allBut(12), 12)},
+		{
+			name: "HEAD and newest manifest gone", key: head, manifest: one(12), how: statetest.Gone,
+			want: unnamed(allBut(12), 12),
+		},
 		{name: "pins flipped", key: pins, how: statetest.Flipped(5), want: allBut(), same: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bucket := mem.New()
 				packs, manifests := damagedHistory(t, bucket)
-				if err := history.Pin(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, "four", 4); err != nil {
+				if err := history.Pin(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, "four",
+					4); err != nil {
 					t.Fatal(err)
 				}
 				var damaged []string
@@ -137,12 +153,14 @@ func TestRepair(t *testing.T) {
 				}
 				wantFound(t, bucket, damaged, c.deep, c.lost)
 				store := state.New(bucket, state.Options{})
-				dry, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: c.deep, DryRun: true})
+				dry, err := maintenance.Repair(t.Context(), store.Repo(), ref,
+					maintenance.RepairOptions{ReadData: c.deep, DryRun: true})
 				if err != nil {
 					t.Fatalf("Repair(dry run) = %v", err)
 				}
 				bucket.Calls()
-				out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: c.deep})
+				out, err := maintenance.Repair(t.Context(), store.Repo(), ref,
+					maintenance.RepairOptions{ReadData: c.deep})
 				if err != nil {
 					t.Fatalf("Repair() = %v", err)
 				}
@@ -161,7 +179,8 @@ func TestRepair(t *testing.T) {
 						t.Errorf("lost: %+v, want 2000 bytes, in generation %d", l, c.older)
 					}
 				}
-				if !slices.Equal(lost, c.lost) || !slices.Equal(out.Unknown, c.unknown) || out.Commit.NoChange != c.same {
+				if !slices.Equal(lost, c.lost) || !slices.Equal(out.Unknown, c.unknown) ||
+					out.Commit.NoChange != c.same {
 					t.Errorf("Repair() = %+v, want lost %v, unknown %v, unchanged: %v", out, c.lost, c.unknown, c.same)
 				}
 				wantWorking(t, bucket, c.want, c.deep)
@@ -173,7 +192,8 @@ func TestRepair(t *testing.T) {
 // wantFound runs Check on damage.
 func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, lost []string) {
 	t.Helper()
-	report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.CheckOptions{ReadData: deep})
+	report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+		maintenance.CheckOptions{ReadData: deep})
 	if err != nil {
 		t.Fatalf("Check() = %v", err)
 	}
@@ -211,7 +231,8 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	}
 	for range 3 {
 		statetest.Advance(t, 25*time.Hour)
-		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", maintenance.GCOptions{}); err != nil {
+		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
+			maintenance.GCOptions{}); err != nil {
 			t.Errorf("Collect() after the repair = %v", err)
 		}
 	}
@@ -253,7 +274,8 @@ func TestRepairKeepsHistory(t *testing.T) {
 		if data, err := io.ReadAll(f); err != nil || string(data) != damagedContent(3) {
 			t.Errorf("d/f3 of generation 5 is %d bytes, %v", len(data), err)
 		}
-		if done, err := store.Applied(t.Context(), ref, "task-9", time.Time{}); err != nil || done == nil || done.Generation != 9 {
+		if done, err := store.Applied(t.Context(), ref, "task-9", time.Time{}); err != nil || done == nil ||
+			done.Generation != 9 {
 			t.Errorf("Applied(task-9) = %+v, %v, want generation 9", done, err)
 		}
 	}
@@ -279,7 +301,8 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	pack := commit(ref, "same")
 	commit(state.Ref{Tenant: ref.Tenant, Workspace: "copy"}, "same", "another")
 	bucket.Damage(pack, truncated)
-	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+		maintenance.RepairOptions{})
 	if err != nil || len(out.Lost) > 0 || len(out.Problems) != 1 {
 		t.Errorf("Repair() = %+v, %v, want one problem, and nothing lost", out, err)
 	}
@@ -306,7 +329,8 @@ func TestRepairFindsOlder(t *testing.T) {
 			return data
 		})
 	}
-	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+		maintenance.RepairOptions{})
 	if want := []maintenance.LostPath{{Path: "n", Bytes: 1, Older: 2}}; err != nil || cmp.Diff(want, out.Lost) != "" {
 		t.Errorf("Repair() = %+v, %v, want lost %v", out, err, want)
 	}
@@ -330,12 +354,14 @@ func TestRepairCannotAsk(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		gets[c.Key]++
-		if c.Op == "get" && statetest.KindOf(c.Key) == "m" && gets[c.Key] > 2 { // read in the survey, and for the newest version
+		// read in the survey, and for the newest version
+		if c.Op == "get" && statetest.KindOf(c.Key) == "m" && gets[c.Key] > 2 {
 			return mem.Broken
 		}
 		return mem.OK
 	})
-	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, maintenance.RepairOptions{DryRun: true})
+	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
+		maintenance.RepairOptions{DryRun: true})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Repair() = %+v, %v, want the error of the object store", out, err)
 	}
@@ -345,14 +371,16 @@ func TestRepairCannotAsk(t *testing.T) {
 func TestRepairOfNothing(t *testing.T) {
 	bucket := mem.New()
 	store := state.New(bucket, state.Options{})
-	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange || len(statetest.Keys(t, bucket)) > 0 {
+	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil ||
+		!out.Commit.NoChange || len(statetest.Keys(t, bucket)) > 0 {
 		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, statetest.Keys(t, bucket))
 	}
 	w := statetest.Committed(t, bucket, 3)
 	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil || !out.Commit.NoChange {
+	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil ||
+		!out.Commit.NoChange {
 		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
 	}
 	fresh := statetest.OpenWorker(t, bucket)
@@ -376,7 +404,8 @@ func TestCollectWithDamagedNotes(t *testing.T) {
 					bucket.Damage(key, func([]byte) []byte { return []byte("{") })
 				}
 			}
-			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme", statetest.Strict); err != nil {
+			if _, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
+				statetest.Strict); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -54,7 +54,10 @@ func (r *repairer) restoreHead(h *format.Head) {
 			h.Born = m.Generation
 		}
 		if m.TaskID != "" {
-			h.Recent = append(h.Recent, format.RecentTask{Task: m.TaskID, Generation: m.Generation, Name: format.ManifestDigits(s.Ref.Digest), Unix: m.Time.Unix()})
+			h.Recent = append(h.Recent, format.RecentTask{
+				Task: m.TaskID, Generation: m.Generation,
+				Name: format.ManifestDigits(s.Ref.Digest), Unix: m.Time.Unix(),
+			})
 		}
 	}
 	if r.base != nil {
@@ -98,7 +101,8 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 		if s.NamedManifest != nil {
 			continue
 		}
-		if i > r.at && !r.bad[s.name] && len(p.Older(format.ManifestRef{Name: s.name}.Generation())) > 0 && !r.inChain(s.name) {
+		if i > r.at && !r.bad[s.name] && len(p.Older(format.ManifestRef{Name: s.name}.Generation())) > 0 &&
+			!r.inChain(s.name) {
 			continue
 		}
 		g := format.Gap{Name: s.name}
@@ -108,12 +112,14 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 				break
 			}
 		}
-		if old := p.FindLost(s.name); old == nil || (old.Before == nil) != (g.Before == nil) || g.Before != nil && *g.Before != *old.Before {
+		old := p.FindLost(s.name)
+		if old == nil || (old.Before == nil) != (g.Before == nil) || g.Before != nil && *g.Before != *old.Before {
 			gaps = append(gaps, g)
 		}
 	}
 	for _, l := range p.Older(math.MaxInt64) {
-		if r.readable[l.Name] == nil && p.FindLost(l.Name) == nil && !slices.ContainsFunc(gaps, func(g format.Gap) bool { return g.Name == l.Name }) {
+		if r.readable[l.Name] == nil && p.FindLost(l.Name) == nil &&
+			!slices.ContainsFunc(gaps, func(g format.Gap) bool { return g.Name == l.Name }) {
 			gaps = append(gaps, format.Gap{Name: l.Name})
 		}
 	}
@@ -123,6 +129,7 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 // inChain reports whether a readable manifest of the line builds on a manifest.
 func (r *repairer) inChain(name string) bool {
 	return slices.ContainsFunc(r.line, func(s manifestStep) bool {
-		return s.NamedManifest != nil && slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })
+		return s.NamedManifest != nil &&
+			slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })
 	})
 }

@@ -63,7 +63,8 @@ func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
 			r.tree[dir] = &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
 		}
 	}
-	entries := slices.SortedFunc(maps.Values(r.tree), func(a, b *format.Entry) int { return cmp.Compare(a.Path, b.Path) })
+	entries := slices.SortedFunc(maps.Values(r.tree),
+		func(a, b *format.Entry) int { return cmp.Compare(a.Path, b.Path) })
 	return format.NewSnapshot(entries)
 }
 
@@ -76,7 +77,10 @@ func (r *repairer) readContent(ctx context.Context) error {
 			wants[e.Blobs[i].Pack.ID] = append(wants[e.Blobs[i].Pack.ID], &e.Blobs[i])
 		}
 	}
-	r.relocation = &repo.Relocation{From: map[objects.Digest]bool{}, To: map[objects.Digest]format.Blob{}, Wait: func() error { return nil }}
+	r.relocation = &repo.Relocation{
+		From: map[objects.Digest]bool{}, To: map[objects.Digest]format.Blob{},
+		Wait: func() error { return nil },
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(wants), objects.Digest.Compare) {
 		if err := r.packs.verify(ctx, wants[id][0].Pack, wants[id], r.opts.ReadData, nil); err != nil {
 			return err
@@ -94,7 +98,8 @@ func (r *repairer) readContent(ctx context.Context) error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		e := r.tree[path]
-		if slices.ContainsFunc(e.Blobs, func(b format.Blob) bool { _, ok := r.relocation.To[b.ID]; return r.relocation.From[b.Pack.ID] && !ok }) {
+		if slices.ContainsFunc(e.Blobs,
+			func(b format.Blob) bool { _, ok := r.relocation.To[b.ID]; return r.relocation.From[b.Pack.ID] && !ok }) {
 			delete(r.tree, path)
 			if err := r.lose(ctx, e); err != nil {
 				return err
@@ -141,7 +146,9 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 }
 
 // salvage copies content that can still be read out of damaged packs.
-func (r *repairer) salvage(ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool) error {
+func (r *repairer) salvage(
+	ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool,
+) error {
 	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySnapshot.BlobFinder(0))
 	r.relocation.Wait = sync.OnceValue(p.Finish)
 	var found []objects.Digest

@@ -37,8 +37,8 @@ func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.fault = fault
 }
 
-// Damage replaces what is stored under key behind everybody's back, as a disk does; nil removes it. To
-// put there again what was there is no violation.
+// Damage changes what is stored under key, as a failing disk does; nil removes it. Storing the original content again
+// is no violation.
 func (o *Objects) Damage(key string, how func(data []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

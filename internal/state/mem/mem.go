@@ -1,5 +1,5 @@
 // Package mem is an object store in memory. It behaves like a strict S3, checks
-// that its callers keep the rules of objects.Objects, and fails on demand.
+// that its callers keep the contract of objects.Objects, and fails on demand.
 package mem
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // MaxSwap is the most bytes a swapped object may have: conditional PUTs must stay
-// small, because servers answer a refused large one by closing the connection.
+// small, because servers close the connection when they refuse a large one.
 const MaxSwap = 8 << 10
 
 // Objects is the store. The zero value is not usable; call New.
@@ -53,7 +53,7 @@ var _ objects.Objects = (*Objects)(nil)
 // New returns an empty store.
 func New() *Objects { return &Objects{objects: map[string]object{}} }
 
-// Violations returns what callers did against the contract, joined, or nil.
+// Violations returns the violations of the contract by callers, joined, or nil.
 func (o *Objects) Violations() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +80,8 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 		end = opts.Offset + opts.Length
 	}
 	if opts.Offset < 0 || opts.Offset > end || end > int64(len(obj.data)) {
-		return objects.Object{}, fmt.Errorf("get %s: range %d+%d of %d bytes", key, opts.Offset, opts.Length, len(obj.data))
+		return objects.Object{}, fmt.Errorf("get %s: range %d+%d of %d bytes",
+			key, opts.Offset, opts.Length, len(obj.data))
 	}
 	data := append(opts.Buffer[:0], obj.data[opts.Offset:end]...)
 	if f == Corrupt && len(data) > 0 {
@@ -207,7 +208,8 @@ func (o *Objects) store(key string, data []byte, swapped bool) {
 
 // police checks the rules about keys; o.mu is held.
 func (o *Objects) police(key string) {
-	if key == "" || len(key) > 1024 || strings.HasPrefix(key, "/") || strings.HasSuffix(key, "/") || strings.Contains(key, "//") {
+	if key == "" || len(key) > 1024 || strings.HasPrefix(key, "/") || strings.HasSuffix(key, "/") ||
+		strings.Contains(key, "//") {
 		o.violate("key %q is malformed", key)
 	}
 	for part := range strings.SplitSeq(key, "/") {

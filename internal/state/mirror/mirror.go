@@ -99,8 +99,8 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 		return Result{}, err
 	}
 	u := &update{
-		repo: m.repo, ref: ref, files: m.target, target: objects.WithRetry(m.target, m.repo.Options.Retry), lease: m.lease,
-		id: format.NewCommitID(),
+		repo: m.repo, ref: ref, files: m.target, lease: m.lease,
+		target: objects.WithRetry(m.target, m.repo.Options.Retry), id: format.NewCommitID(),
 	}
 	if err := u.run(ctx); err != nil {
 		return u.out, fmt.Errorf("mirror %s: %w", ref, err)
@@ -137,7 +137,8 @@ func (m *update) run(ctx context.Context) error {
 			m.out.Generation, m.out.Skipped = m.mark.Generation, m.mark.Skipped
 			return nil
 		}
-		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) { // half a lease more, because clocks differ
+		// Wait half a lease more, because clocks differ.
+		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) {
 			if err := clock.Sleep(ctx, min(pollInterval, m.lease)); err != nil {
 				return err
 			}
@@ -206,7 +207,8 @@ func (m *update) bringTo(ctx context.Context, v *repo.Version) error {
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lease)
 	defer cancel()
-	if !errors.Is(err, objects.ErrConflict) { // release the lease; Touched still says that the mirror is between versions
+	// Release the lease; Touched still says that the mirror is between versions.
+	if !errors.Is(err, objects.ErrConflict) {
 		mark := m.mark
 		mark.By, mark.Until = "", time.Time{}
 		if releaseErr := m.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) { // else the lease runs out

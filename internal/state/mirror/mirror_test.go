@@ -35,7 +35,6 @@ func mirrorMark(t *testing.T, target objects.Objects) (mark struct {
 	Skipped    []string
 	By         string
 },
-
 ) {
 	t.Helper()
 	obj, err := target.Get(t.Context(), mirrorOf+"mirror.json", objects.GetOptions{})
@@ -87,7 +86,8 @@ func TestMirror(t *testing.T) {
 		if diff := cmp.Diff(want, statetest.MirroredFiles(t, target)); diff != "" {
 			t.Fatalf("the mirror after a commit (-want +got):\n%.2000s", diff)
 		}
-		if m := mirrorMark(t, target); m.Generation != 1 || m.Files != 56 || len(m.Touched) > 0 || m.By != "" || len(m.Skipped) != 1 {
+		if m := mirrorMark(t, target); m.Generation != 1 || m.Files != 56 || len(m.Touched) > 0 || m.By != "" ||
+			len(m.Skipped) != 1 {
 			t.Errorf("mark = %+v, want generation 1, 56 files and one skipped", m)
 		}
 		w.Checkout()

@@ -168,7 +168,8 @@ func (p *Proposal) committed(
 func (p *Proposal) commit(h *format.Head) Commit {
 	return Commit{
 		Generation: h.Generation, ID: h.Commit, TaskID: p.Options.TaskID, Attempt: p.Options.Attempt, Time: h.Time,
-		Message: p.Options.Message, Changed: format.ChangedPaths(p.changes), Conflicts: p.conflicts, Result: p.Options.Result,
+		Message: p.Options.Message, Changed: format.ChangedPaths(p.changes), Conflicts: p.conflicts,
+		Result: p.Options.Result,
 	}
 }
 

@@ -18,7 +18,9 @@ type Compaction struct {
 	Small  int   // a commit compacts when it builds on more small packs than this: 16
 	Little int64 // a pack is small if fewer bytes of it are needed: 512 KiB
 	Packs  int   // beyond this number of packs, a pack is small if less than half of PackTarget is needed: 64
-	Waste  int64 // garbage collection compacts packs of which less than half is needed if that frees so many bytes: 1 MiB
+	// Waste is how many bytes must be freed for garbage collection to compact packs of which less than half is
+	// needed: 1 MiB.
+	Waste int64
 }
 
 func (c Compaction) orDefaults() Compaction {

@@ -139,7 +139,8 @@ func (m *merger) keepParents() {
 		if e != nil {
 			continue
 		}
-		if t := m.theirs.Find(path); t != nil && t.Kind == format.KindDir && (m.theirs.HasBelow(path, except) || m.placedBelow(path)) {
+		if t := m.theirs.Find(path); t != nil && t.Kind == format.KindDir &&
+			(m.theirs.HasBelow(path, except) || m.placedBelow(path)) {
 			m.out[path] = t // they put something into the directory that we removed
 		}
 	}

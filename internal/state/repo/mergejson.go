@@ -13,8 +13,8 @@ import (
 
 // byKey merges JSON objects key by key, or returns nil.
 func (m *merger) byKey(base, theirs, ours *format.Entry) (*format.Entry, error) {
-	if theirs == nil || ours == nil || !mergesByKey(ours.Path) || theirs.Kind != format.KindFile || ours.Kind != format.KindFile ||
-		max(theirs.Size, ours.Size) > format.MaxBlob || base != nil && (base.Kind != format.KindFile || base.Size > format.MaxBlob) {
+	small := func(e *format.Entry) bool { return e != nil && e.Kind == format.KindFile && e.Size <= format.MaxBlob }
+	if !small(theirs) || !small(ours) || base != nil && !small(base) || !mergesByKey(ours.Path) {
 		return nil, nil
 	}
 	var objects [3]map[string]json.RawMessage

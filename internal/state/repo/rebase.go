@@ -1,9 +1,9 @@
 package repo
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -18,7 +18,7 @@ func (p *Proposal) Rebase(ctx context.Context) error {
 		base: p.Base.Snapshot, theirs: p.On.Snapshot, suffix: p.Options.TaskID,
 		read: func(e *format.Entry) ([]byte, error) { return p.Repo.ReadFile(ctx, p.Ref.Tenant, e) },
 		write: func(e *format.Entry, data []byte) (*format.Entry, error) {
-			blobs, err := merged.AddFile(strings.NewReader(string(data)), int64(len(data)), make([]byte, len(data)), nil)
+			blobs, err := merged.AddFile(bytes.NewReader(data), int64(len(data)), make([]byte, len(data)), nil)
 			out := *e
 			out.Blobs, out.Size = blobs, int64(len(data))
 			return &out, err

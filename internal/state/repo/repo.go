@@ -41,7 +41,7 @@ func New(bucket objects.Objects, o Options) *Repo {
 
 // Fresh returns a Repo that has nothing cached, to see what the object store holds.
 func (r *Repo) Fresh() *Repo {
-	return &Repo{Store: r.Store.Uncached(), Options: r.Options, onCommit: r.onCommit}
+	return &Repo{Store: r.Uncached(), Options: r.Options, onCommit: r.onCommit}
 }
 
 // Subscribe has fn called after each commit and deletion by r, with the workspace. fn must not block. Call it before

@@ -39,7 +39,10 @@ func newBench(b *testing.B) *bench {
 	b.Helper()
 	bucket := open(b, gateway(b))
 	cached := func() state.Options { return state.Options{CacheDir: b.TempDir()} }
-	return &bench{B: b, s3: bucket, store: state.New(bucket, cached()), opts: cached, ref: state.Ref{Tenant: "acme", Workspace: "bench"}}
+	return &bench{
+		B: b, s3: bucket, store: state.New(bucket, cached()), opts: cached,
+		ref: state.Ref{Tenant: "acme", Workspace: "bench"},
+	}
 }
 
 // another returns a store without anything in its cache.

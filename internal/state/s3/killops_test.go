@@ -197,7 +197,8 @@ func setUp(t *testing.T, bucket objects.Objects, tenant string) {
 			w.Commit(fmt.Sprint(workspace, "-", n))
 		}
 	}
-	if err := history.Delete(t.Context(), state.New(bucket, state.Options{}).Repo(), state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
+	if err := history.Delete(t.Context(), state.New(bucket, state.Options{}).Repo(),
+		state.Ref{Tenant: tenant, Workspace: "gone"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -264,7 +265,8 @@ func (n *nth) Delete(ctx context.Context, keys ...string) error {
 }
 
 // TestKillOps ends collections, restores, forks and removals with SIGKILL in front of each request that
-// writes (of each request with CODEFLEET_LONG_TESTS=1; those in between find the same). Nothing that can be reached is lost, what others see is the old or the new version, and
+// writes (of each request with CODEFLEET_LONG_TESTS=1; those in between find the same). Nothing that can be reached
+// is lost, what others see is the old or the new version, and
 // the same again finishes, as do collections afterwards.
 func TestKillOps(t *testing.T) {
 	opts := gateway(t)
@@ -341,7 +343,8 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, makes) {
 		t.Errorf("killed at request %d: files at last (-want +got):\n%s", n, cmp.Diff(makes, now))
 	}
-	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" && !maps.Equal(lab, generation(2)) {
+	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" &&
+		!maps.Equal(lab, generation(2)) {
 		t.Errorf("killed at request %d: the fork holds %v", n, lab)
 	}
 	return killed
@@ -356,7 +359,8 @@ func whole(t *testing.T, bucket objects.Objects, tenant string, n int) {
 		t.Fatal(err)
 	}
 	for _, w := range list {
-		report, err := maintenance.Check(t.Context(), store.Repo(), state.Ref{Tenant: tenant, Workspace: w.Name}, maintenance.CheckOptions{ReadData: true})
+		report, err := maintenance.Check(t.Context(), store.Repo(), state.Ref{Tenant: tenant, Workspace: w.Name},
+			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
 			t.Errorf("killed at request %d: Check(%s) = %v, %v", n, w.Name, report.Problems, err)
 		}

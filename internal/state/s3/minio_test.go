@@ -35,8 +35,10 @@ func minio(t *testing.T) s3.Options {
 	addr := l.Addr().String()
 	l.Close()
 	opts := s3.Options{Endpoint: "http://" + addr, Bucket: "fleet", AccessKey: "access-key", SecretKey: "secret-secret"}
-	cmd := exec.CommandContext(t.Context(), binary, "server", "--quiet", "--address", addr, "--console-address", "127.0.0.1:0", t.TempDir())
-	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER="+opts.AccessKey, "MINIO_ROOT_PASSWORD="+opts.SecretKey, "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+t.TempDir())
+	cmd := exec.CommandContext(t.Context(), binary, "server", "--quiet", "--address", addr, "--console-address",
+		"127.0.0.1:0", t.TempDir())
+	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER="+opts.AccessKey, "MINIO_ROOT_PASSWORD="+opts.SecretKey,
+		"MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME="+t.TempDir())
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -40,12 +40,20 @@ func mirrorEdits(number int) func(func(state.Edit, error) bool) {
 		return state.Edit{Path: path, Kind: state.File, Content: strings.NewReader(fmt.Sprint(path, " ", number))}
 	}
 	return func(yield func(state.Edit, error) bool) {
-		list := []state.Edit{{Path: "x"}, content("x/y"), content("n"), content("50%\x01 ü"), {Path: "d"}, content(fmt.Sprint("d/", number))}
+		list := []state.Edit{
+			{Path: "x"},
+			content("x/y"), content("n"), content("50%\x01 ü"),
+			{Path: "d"},
+			content(fmt.Sprint("d/", number)),
+		}
 		if number%2 == 0 {
 			list[1] = content("x")
 		}
 		if number == 1 {
-			list = append(list, state.Edit{Path: "large", Kind: state.File, Content: strings.NewReader(strings.Repeat(statetest.Random(1, 1000), 20_000))})
+			list = append(list, state.Edit{
+				Path: "large", Kind: state.File,
+				Content: strings.NewReader(strings.Repeat(statetest.Random(1, 1000), 20_000)),
+			})
 		}
 		for _, e := range list {
 			if !yield(e, nil) {
@@ -96,7 +104,8 @@ func commitAndMirror(plan mirrorPlan) error {
 	killer := &mirrorKiller{nth: nth{Objects: target, left: plan.Nth}, files: target}
 	store := state.New(bucket, state.Options{})
 	mirrored := mirror.Follow(store.Repo(), killer, mirror.Options{Lease: shortLease})
-	if _, err := store.Edit(context.Background(), mirrorRef, state.EditOptions{Base: state.Newest}, mirrorEdits(plan.Number)); err != nil {
+	if _, err := store.Edit(context.Background(), mirrorRef, state.EditOptions{Base: state.Newest},
+		mirrorEdits(plan.Number)); err != nil {
 		return err
 	}
 	mirrored.Close(context.Background())
@@ -156,15 +165,18 @@ func TestKillMirror(t *testing.T) {
 			Generation int
 			Touched    []int
 		}
-		if err := json.Unmarshal(obj.Data, &mark); err != nil || mark.Generation != number-1 || n > 1 && len(mark.Touched) == 0 {
-			t.Errorf("killed in front of write %d: %s, %v; want generation %d, and %d as touched", n, obj.Data, err, number-1, number)
+		if err := json.Unmarshal(obj.Data, &mark); err != nil || mark.Generation != number-1 || n > 1 &&
+			len(mark.Touched) == 0 {
+			t.Errorf("killed in front of write %d: %s, %v; want generation %d, and %d as touched", n, obj.Data, err,
+				number-1, number)
 		}
 		if n%2 == 0 { // the next commit has to do it, too
 			number++
 			run(0, number)
 		}
 		store := state.New(bucket, state.Options{})
-		out, err := mirror.Follow(store.Repo(), target, mirror.Options{Lease: shortLease}).Update(t.Context(), mirrorRef)
+		out, err := mirror.Follow(store.Repo(), target, mirror.Options{Lease: shortLease}).Update(t.Context(),
+			mirrorRef)
 		if err != nil || out.Generation != int64(number) {
 			t.Errorf("killed in front of write %d: Mirror() = %+v, %v, want generation %d", n, out, err, number)
 		}

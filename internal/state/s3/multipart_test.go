@@ -22,12 +22,14 @@ func TestForeignMultipart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	client, err := miniogo.New(server.Endpoint(), &miniogo.Options{Creds: credentials.NewStaticV4("access", "secret-secret", ""), Region: "us-east-1"})
+	client, err := miniogo.New(server.Endpoint(),
+		&miniogo.Options{Creds: credentials.NewStaticV4("access", "secret-secret", ""), Region: "us-east-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []byte(statetest.Random(4, 11<<20))
-	_, err = client.PutObject(t.Context(), "fleet", "some/large", bytes.NewReader(want), int64(len(want)), miniogo.PutObjectOptions{PartSize: 5 << 20})
+	_, err = client.PutObject(t.Context(), "fleet", "some/large", bytes.NewReader(want), int64(len(want)),
+		miniogo.PutObjectOptions{PartSize: 5 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,14 @@ type Options struct {
 	Endpoint  string // http://host:port or https://host
 	Region    string // empty: us-east-1
 	Bucket    string
-	Prefix    string // put before every key with a slash; empty: none
-	AccessKey string // empty: the usual environment variables, files and instance roles
+	Prefix    string // prepended to every key with a slash; empty: none
+	AccessKey string // empty: from the standard environment variables, files and instance roles
 	SecretKey string
 	Transport http.RoundTripper // nil: that of NewTransport
 }
 
 // Objects is a bucket, or a prefix of one. See objects.Objects for the methods.
-// None of them retries; errors worth it wrap objects.ErrTemporary.
+// No method retries; errors that may be retried wrap objects.ErrTemporary.
 type Objects struct {
 	core   *minio.Core
 	bucket string
@@ -54,7 +54,8 @@ const (
 // Open returns the store without any request.
 func Open(opts Options) (*Objects, error) {
 	endpoint, err := url.Parse(opts.Endpoint)
-	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") || strings.Trim(endpoint.Path, "/") != "" {
+	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") ||
+		strings.Trim(endpoint.Path, "/") != "" {
 		return nil, fmt.Errorf("s3 endpoint %q: want http://host:port or https://host", opts.Endpoint)
 	}
 	if opts.Region == "" {
@@ -66,8 +67,8 @@ func Open(opts Options) (*Objects, error) {
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:  opts.credentials(),
 		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: opts.Transport,
-		// A conditional PUT that is tried again after a lost answer reports
-		// that it lost the race against itself.
+		// A conditional PUT that is retried after its answer was lost loses the
+		// race against itself.
 		MaxRetries: 1,
 	})
 	if err != nil {
@@ -89,7 +90,7 @@ func (o Options) credentials() *credentials.Credentials {
 	})
 }
 
-// NewTransport returns a transport made for many small requests at once.
+// NewTransport returns a transport for many small requests at once.
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -171,7 +172,7 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum objects.
 	return o.wrap("put", key, err)
 }
 
-// putOptions: one PUT, signed with the body's real SHA-256, also over TLS.
+// putOptions are those of one PUT, signed with the body's SHA-256, over TLS too.
 func putOptions() minio.PutObjectOptions {
 	return minio.PutObjectOptions{
 		ContentType: "application/octet-stream", DisableContentSha256: true, DisableMultipart: true,
@@ -201,8 +202,8 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	return info.ETag, nil
 }
 
-// lostRace: 412 is the rule, 409 is AWS's answer to two writers at the same
-// moment, and 404 what stores say to If-Match on an object that is gone.
+// lostRace reports whether a conditional PUT lost: 412 is the rule, 409 the answer of AWS to concurrent writers, and
+// 404 that of stores to If-Match on an object that does not exist.
 func lostRace(r minio.ErrorResponse) bool {
 	switch r.StatusCode {
 	case http.StatusPreconditionFailed:
@@ -247,7 +248,8 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 		errs := make(chan error, len(chunk))
 		for _, key := range chunk {
 			go func() {
-				errs <- o.wrap("delete", key, o.core.RemoveObject(ctx, o.bucket, o.prefix+key, minio.RemoveObjectOptions{}))
+				errs <- o.wrap("delete", key, o.core.RemoveObject(
+					ctx, o.bucket, o.prefix+key, minio.RemoveObjectOptions{}))
 			}()
 		}
 		var err error
@@ -295,5 +297,6 @@ func temporary(err error, r minio.ErrorResponse) bool {
 	}
 	var netErr net.Error
 	var urlErr *url.Error
-	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.EOF)
 }

@@ -83,7 +83,8 @@ func TestStore(t *testing.T) {
 	statetest.TestStore(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) })
 	opts.Prefix = "locked"
 	t.Run("encrypted", func(t *testing.T) {
-		statetest.TestStoreWith(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) }, state.Options{Secrets: statetest.Secrets("a secret")})
+		statetest.TestStoreWith(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) },
+			state.Options{Secrets: statetest.Secrets("a secret")})
 	})
 }
 

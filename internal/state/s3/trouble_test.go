@@ -163,7 +163,8 @@ func newTroubled(t *testing.T) *troubled {
 	})
 	x.opts.Endpoint = server.URL
 	once := s3.NewTransport()
-	once.DisableKeepAlives = true // else net/http repeats, without a pause, what it sent on a connection that was closed
+	// else net/http repeats, without a pause, what it sent on a connection that was closed
+	once.DisableKeepAlives = true
 	x.opts.Transport = once
 	return x
 }
@@ -235,8 +236,10 @@ func TestTrouble(t *testing.T) {
 					t.Errorf("%s: tried again after %v, want a pause", step, seen[2].Sub(seen[1]))
 				}
 				generation, files := x.history()
-				if want := map[string]string{"before": ws, "new": "1"}; c.Generation != 2 || generation != 2 || !maps.Equal(files, want) {
-					t.Errorf("%s: Commit() = %+v, then generation %d with %v, want generation 2 with %v", step, c, generation, files, want)
+				if want := map[string]string{"before": ws, "new": "1"}; c.Generation != 2 || generation != 2 ||
+					!maps.Equal(files, want) {
+					t.Errorf("%s: Commit() = %+v, then generation %d with %v, want generation 2 with %v", step, c,
+						generation, files, want)
 				}
 			}
 		})
@@ -273,8 +276,10 @@ func TestTroubleForEver(t *testing.T) {
 					}
 				} else {
 					op, _, _ := strings.Cut(step, " ")
-					if !errors.Is(err, objects.ErrTemporary) || !strings.Contains(err.Error(), op+" acme/") || len(seen) < 2 || len(seen) > 9 {
-						t.Errorf("%s: %d requests, then %v; want some, and an error that names them", step, len(seen), err)
+					if !errors.Is(err, objects.ErrTemporary) || !strings.Contains(err.Error(), op+" acme/") ||
+						len(seen) < 2 || len(seen) > 9 {
+						t.Errorf("%s: %d requests, then %v; want some, and an error that names them", step, len(seen),
+							err)
 					}
 					if generation, now := x.history(); generation != 1 || !maps.Equal(now, files) {
 						t.Errorf("%s: generation %d with %v, want 1 as before", step, generation, cmp.Diff(files, now))
@@ -287,7 +292,8 @@ func TestTroubleForEver(t *testing.T) {
 				}
 				files["new"] = "1"
 				if generation, now := x.history(); generation != 2 || !maps.Equal(now, files) {
-					t.Errorf("%s: generation %d with %v once the store is well, want 2", step, generation, cmp.Diff(files, now))
+					t.Errorf("%s: generation %d with %v once the store is well, want 2", step, generation,
+						cmp.Diff(files, now))
 				}
 			}
 		})

@@ -61,6 +61,7 @@ func Committed(t *testing.T, bucket objects.Objects, n int) *Worker {
 	return w
 }
 
+// Keys returns the keys of all objects.
 func Keys(t *testing.T, bucket objects.Objects) []string {
 	t.Helper()
 	var all []string
@@ -90,6 +91,7 @@ func KindOf(key string) string {
 	return "HEAD"
 }
 
+// Encrypted are options with a secret.
 var Encrypted = state.Options{Secrets: Secrets("the secret of the tests")}
 
 // Gone removes an object, see mem.Objects.Damage.
@@ -103,11 +105,13 @@ func Flipped(at int) func([]byte) []byte {
 	}
 }
 
+// Strict are options of garbage collection that keep as little as possible.
 var Strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 
 // Eager moves content at every opportunity.
 var Eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
 
+// Must ends the test with an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

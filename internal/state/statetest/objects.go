@@ -54,12 +54,15 @@ func testPutGet(t *testing.T, o objects.Objects) {
 		data := Random(7, size)
 		put(t, o, "pg/"+name, data)
 		put(t, o, "pg/"+name, data)
-		if obj := get(t, o, "pg/"+name, objects.GetOptions{}); string(obj.Data) != data || obj.ETag == "" || obj.Modified.IsZero() {
-			t.Errorf("Get(%s) = %d bytes, ETag %q, modified %v; want %d bytes and both set", name, len(obj.Data), obj.ETag, obj.Modified, size)
+		if obj := get(t, o, "pg/"+name, objects.GetOptions{}); string(obj.Data) != data || obj.ETag == "" ||
+			obj.Modified.IsZero() {
+			t.Errorf("Get(%s) = %d bytes, ETag %q, modified %v; want %d bytes and both set", name, len(obj.Data),
+				obj.ETag, obj.Modified, size)
 		}
 	}
 	obj := get(t, o, "pg/small", objects.GetOptions{})
-	if _, err := o.Get(t.Context(), "pg/small", objects.GetOptions{IfNoneMatch: obj.ETag}); !errors.Is(err, objects.ErrNotModified) {
+	if _, err := o.Get(t.Context(), "pg/small", objects.GetOptions{IfNoneMatch: obj.ETag}); !errors.Is(err,
+		objects.ErrNotModified) {
 		t.Errorf("Get with the current ETag = %v, want %v", err, objects.ErrNotModified)
 	}
 	if _, err := o.Get(t.Context(), "pg/missing", objects.GetOptions{}); !errors.Is(err, objects.ErrNotFound) {
@@ -97,7 +100,8 @@ func testWrongDigest(t *testing.T, o objects.Objects) {
 
 func testSwap(t *testing.T, o objects.Objects) {
 	ctx := t.Context()
-	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "0123456789abcdef0123456789abcdef", []byte("0")); !errors.Is(err, objects.ErrConflict) {
+	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "0123456789abcdef0123456789abcdef", []byte("0")); !errors.Is(err,
+		objects.ErrConflict) {
 		t.Errorf("swap of a missing object = %v, want %v", err, objects.ErrConflict)
 	}
 	first, err := o.CompareAndSwap(ctx, "swap/HEAD", "", []byte("1"))
@@ -157,7 +161,8 @@ func list(t *testing.T, o objects.Objects, prefix, after string) []string {
 			t.Fatal(err)
 		}
 		if info.Size != int64(len(info.Key)) || info.Modified.IsZero() {
-			t.Errorf("List: %s has %d bytes, modified %v; want %d and set", info.Key, info.Size, info.Modified, len(info.Key))
+			t.Errorf("List: %s has %d bytes, modified %v; want %d and set", info.Key, info.Size, info.Modified,
+				len(info.Key))
 		}
 		keys = append(keys, info.Key)
 	}

@@ -18,15 +18,18 @@ func testOnce(t *testing.T, world *world) {
 	a.Write("n", "1")
 	b.Write("n", "1 from a zombie")
 	big := json.RawMessage(`"` + strings.Repeat("result ", 10_000) + `"`)
-	if _, err := a.Store.Commit(t.Context(), a.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1, Result: big}); err != nil {
+	if _, err := a.Store.Commit(t.Context(), a.Tree,
+		state.CommitOptions{TaskID: "task-1", Attempt: 1, Result: big}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.Store.Commit(t.Context(), b.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 2, Result: json.RawMessage(`"2"`)})
+	c, err := b.Store.Commit(t.Context(), b.Tree,
+		state.CommitOptions{TaskID: "task-1", Attempt: 2, Result: json.RawMessage(`"2"`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !c.Already || c.Generation != 1 || c.Attempt != 1 || string(c.Result) != string(big) {
-		t.Errorf("second Commit() = already %v, generation %d, attempt %d, %d bytes of result; want the first one's", c.Already, c.Generation, c.Attempt, len(c.Result))
+		t.Errorf("second Commit() = already %v, generation %d, attempt %d, %d bytes of result; want the first one's",
+			c.Already, c.Generation, c.Attempt, len(c.Result))
 	}
 	b.Checkout()
 	b.Want(map[string]string{"n": "1"})

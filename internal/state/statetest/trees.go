@@ -107,7 +107,8 @@ func testRace(t *testing.T, world *world) {
 					if err := os.WriteFile(filepath.Join(w.Dir, path), []byte(path), 0o644); err != nil {
 						return err
 					}
-					if _, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: path, Attempt: 1}); err != nil {
+					if _, err := w.Store.Commit(t.Context(), w.Tree,
+						state.CommitOptions{TaskID: path, Attempt: 1}); err != nil {
 						return err
 					}
 				}

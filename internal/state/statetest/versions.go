@@ -26,7 +26,10 @@ func testRoundTrip(t *testing.T, world *world) {
 	if err := os.MkdirAll(filepath.Join(a.Dir, "nothing/here"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for link, target := range map[string]string{"link": "hello.txt", "out": "/etc/passwd", "dangling": "../../../nowhere"} {
+	for link, target := range map[string]string{
+		"link": "hello.txt", "out": "/etc/passwd",
+		"dangling": "../../../nowhere",
+	} {
 		if err := os.Symlink(target, filepath.Join(a.Dir, link)); err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,8 @@ func (w *Worker) Checkout() state.Version {
 // Commit must succeed.
 func (w *Worker) Commit(task string) state.Commit {
 	w.Helper()
-	c, err := w.Store.Commit(w.Context(), w.Tree, state.CommitOptions{TaskID: task, Attempt: 1, Result: json.RawMessage(`"` + task + `"`)})
+	c, err := w.Store.Commit(w.Context(), w.Tree,
+		state.CommitOptions{TaskID: task, Attempt: 1, Result: json.RawMessage(`"` + task + `"`)})
 	if err != nil {
 		w.Fatal(err)
 	}

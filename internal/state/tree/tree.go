@@ -89,7 +89,8 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 		return fmt.Errorf("write %q: %w", path, err)
 	}
 	e := &format.Entry{
-		Path: path, Kind: format.KindFile, Mode: uint32(mode.Perm()), Size: int64(len(data)), MTime: time.Now().UnixNano(),
+		Path: path, Kind: format.KindFile, Mode: uint32(mode.Perm()), Size: int64(len(data)),
+		MTime: time.Now().UnixNano(),
 	}
 	d := dirHandle{tree: t}
 	defer d.close()

@@ -30,7 +30,8 @@ func TestPrune(t *testing.T) {
 		heads := createonly.New(statetest.Lacking{Objects: m, Create: true})
 		swap := func(version string) string {
 			t.Helper()
-			version, err := heads.CompareAndSwap(t.Context(), "w/HEAD", version, []byte("after "+strings.SplitN(version, "-", 2)[0]))
+			version, err := heads.CompareAndSwap(t.Context(), "w/HEAD", version,
+				[]byte("after "+strings.SplitN(version, "-", 2)[0]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,11 +53,13 @@ func TestPrune(t *testing.T) {
 		for range 30 {
 			version = swap(version)
 		}
-		if _, err := m.Get(t.Context(), "w/HEAD/000000000021", objects.GetOptions{}); !errors.Is(err, objects.ErrNotFound) {
+		if _, err := m.Get(t.Context(), "w/HEAD/000000000021", objects.GetOptions{}); !errors.Is(err,
+			objects.ErrNotFound) {
 			t.Fatalf("version 21 is there: %v", err)
 		}
 		for _, old := range []string{stale, "", "1", "69-0", "70-0123456789abcdef", "71-0", "-3", "x"} {
-			if _, err := heads.CompareAndSwap(t.Context(), "w/HEAD", old, []byte("stale")); !errors.Is(err, objects.ErrConflict) {
+			if _, err := heads.CompareAndSwap(t.Context(), "w/HEAD", old, []byte("stale")); !errors.Is(err,
+				objects.ErrConflict) {
 				t.Errorf("swap of version %q = %v, want %v", old, err, objects.ErrConflict)
 			}
 		}
