@@ -1,0 +1,91 @@
+package content_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+const tenant = "acme"
+
+func open(t *testing.T, bucket objects.Objects, secrets func(string) format.Secrets) *content.Store {
+	t.Helper()
+	return content.New(bucket, content.Options{
+		CacheDir: t.TempDir(), Secrets: secrets, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// TestRoundTrip: blobs come back as they were stored, by another store, from its cache, and encrypted too.
+func TestRoundTrip(t *testing.T) {
+	secret := func(string) format.Secrets { return format.Secrets{Current: bytes.Repeat([]byte{7}, 32)} }
+	for name, secrets := range map[string]func(string) format.Secrets{"unencrypted": nil, "encrypted": secret} {
+		t.Run(name, func(t *testing.T) {
+			bucket := mem.New()
+			large := strings.Repeat("large and compressible ", 500_000)
+			p := open(t, bucket, secrets).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+			blobs, size, err := p.AddStream(strings.NewReader(large), 1<<30, new([]byte), new([]byte))
+			if err != nil || size != int64(len(large)) || len(blobs) < 2 {
+				t.Fatalf("AddStream() = %d blobs of %d bytes, %v, want several of %d", len(blobs), size, err, len(large))
+			}
+			if err := p.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			e := &format.Entry{Path: "large", Kind: format.KindFile, Size: size, Blobs: blobs}
+			other := open(t, bucket, secrets)
+			for range 2 {
+				got, err := other.ReadFile(t.Context(), tenant, e)
+				if err != nil || string(got) != large {
+					t.Errorf("ReadFile() = %d bytes, %v, want what was stored", len(got), err)
+				}
+			}
+			bucket.Calls()
+			r := other.Open(t.Context(), tenant, e)
+			if _, err := r.Seek(-10, io.SeekEnd); err != nil {
+				t.Fatal(err)
+			}
+			end, err := io.ReadAll(r)
+			if err != nil || string(end) != large[len(large)-10:] || len(bucket.Calls()) > 0 {
+				t.Errorf("the last bytes = %q, %v, want them from the cache", end, err)
+			}
+			if err := bucket.Violations(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDamagedPack: content that does not match its digest is never returned.
+func TestDamagedPack(t *testing.T) {
+	bucket := mem.New()
+	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+	b, err := p.Add([]byte("content"), nil)
+	if err = errors.Join(err, p.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	bucket.Damage(format.PackKey(tenant, b.Pack.ID), func(data []byte) []byte { data[0] ^= 1; return data })
+	e := &format.Entry{Path: "f", Kind: format.KindFile, Size: b.Raw, Blobs: []format.Blob{b}}
+	if got, err := open(t, bucket, nil).ReadFile(t.Context(), tenant, e); !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("ReadFile() = %q, %v, want %v", got, err, objects.ErrCorrupt)
+	}
+}
+
+func TestStreamLimit(t *testing.T) {
+	for _, size := range []int{1000, 10 << 20} {
+		p := open(t, mem.New(), nil).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+		_, _, err := p.AddStream(strings.NewReader(strings.Repeat("x", size)), int64(size-1), new([]byte), new([]byte))
+		if !errors.Is(err, content.ErrTooLarge) {
+			t.Errorf("AddStream() of %d bytes with a limit of %d = %v, want %v", size, size-1, err, content.ErrTooLarge)
+		}
+		if err := p.Finish(); err != nil {
+			t.Error(err)
+		}
+	}
+}

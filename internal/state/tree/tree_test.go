@@ -1,0 +1,92 @@
+package tree_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/tree"
+)
+
+func open(t *testing.T, bucket objects.Objects) (dir string, d *tree.Dir) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	store := content.New(bucket, content.Options{Log: log})
+	dir = t.TempDir()
+	d, err := tree.Open(dir, format.Ref{Tenant: "acme", Workspace: "main"}, store, tree.Options{
+		Reserved: []string{"servers"}, Excludes: []string{"*.tmp"}, Quota: format.DefaultQuota, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return dir, d
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRoundTrip: what Diff finds in one directory, Materialise writes to another.
+func TestRoundTrip(t *testing.T) {
+	bucket := mem.New()
+	dir, d := open(t, bucket)
+	if err := d.Materialise(t.Context(), format.EmptySnapshot, false); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{"a": "1", "deep/b": "2", "servers/x": "mounted", "c.tmp": "excluded"})
+	if err := os.Symlink("../../etc/passwd", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	up, err := d.Diff(t.Context(), format.EmptySnapshot, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "deep", "deep/b", "link"}, format.ChangedPaths(up.Changes)); diff != "" {
+		t.Errorf("Diff() (-want +got):\n%s", diff)
+	}
+	if err := up.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := format.EmptySnapshot.Apply(up.Changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	other, o := open(t, bucket)
+	write(t, other, map[string]string{"a": "another", "old": "removed", "servers/x": "stays"})
+	if err := o.Materialise(t.Context(), snap, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a": "1", "deep/b": "2", "servers/x": "stays"} {
+		if got, err := os.ReadFile(filepath.Join(other, name)); string(got) != want {
+			t.Errorf("%s = %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(other, "link")); target != "../../etc/passwd" {
+		t.Errorf("link to %q, %v", target, err)
+	}
+	if _, err := os.Lstat(filepath.Join(other, "old")); !os.IsNotExist(err) {
+		t.Errorf("old is still there: %v", err)
+	}
+	again, err := o.Diff(t.Context(), snap, true, nil)
+	if err != nil || len(again.Changes) > 0 {
+		t.Errorf("Diff() of what was materialised = %v, %v, want no changes", again, err)
+	}
+}
