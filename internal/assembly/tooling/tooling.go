@@ -127,7 +127,7 @@ func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 		list = append(list, mcp.Server{
 			Name: s.Name, Command: s.Command, Args: s.Args, Env: reveal(s.Env), User: s.User,
 			URL: s.URL, Headers: reveal(s.Headers),
-			Scope: mcp.Scope(s.Scope), CallTimeout: s.Timeout,
+			Scope: mcp.Scope(s.Scope), Limits: mcp.Limits{CallTimeout: s.Timeout},
 		})
 	}
 	for _, name := range builtin.Names() {
@@ -138,7 +138,7 @@ func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, mcp.Server{Name: name, InProcess: server, Concurrency: builtinConcurrency})
+		list = append(list, mcp.Server{Name: name, InProcess: server, Limits: mcp.Limits{Concurrency: builtinConcurrency}})
 	}
 	return mcp.NewManager(list, o)
 }

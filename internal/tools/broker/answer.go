@@ -55,7 +55,7 @@ func markSent(err error) error {
 // maxErrorText bounds a tool's error message, in bytes.
 const maxErrorText = 4000
 
-// refusal is the tool's own error. Its text may hold what must not be seen, like any answer.
+// toolError returns the error that the tool returned. Its message may contain secrets, like any result.
 func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
@@ -172,7 +172,7 @@ func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []by
 	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})
 }
 
-// safe makes a part of a file name of a name from outside.
+// fileNamePart returns a part of a file name for an untrusted name.
 func fileNamePart(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' {

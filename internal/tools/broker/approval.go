@@ -74,6 +74,6 @@ func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 		return fail(c, errcode.Forbidden, "%s", message)
 	case Expired:
 	}
-	return fail(c, errcode.ApprovalRequired, required+", and none was given in time").
-		hint("run the task again when somebody can approve it")
+	return fail(c, errcode.ApprovalRequired, required+" and timed out waiting for it").
+		hint("run the task again when it can be approved")
 }

@@ -31,7 +31,7 @@ type Schemas struct {
 type compiled struct {
 	input, output *boundedSchema // nil: anything
 	properties    []string       // of the input's top level
-	open          bool           // it says that there may be others
+	open          bool           // additional properties are allowed
 }
 
 // Limits of Schemas. It drops all schemas when it reaches one.

@@ -39,7 +39,7 @@ func Preview(args json.RawMessage) json.RawMessage {
 	if out := bytes.TrimSpace(b.Bytes()); err == nil && len(out) <= previewBytes {
 		return out
 	}
-	return json.RawMessage(fmt.Sprintf(`"(%d bytes, too many to be shown)"`, len(args)))
+	return json.RawMessage(fmt.Sprintf(`"(%d bytes, too many to preview)"`, len(args)))
 }
 
 func previewValue(v any, depth int) any {

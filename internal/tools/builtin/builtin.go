@@ -70,5 +70,7 @@ var numberSchema = json.RawMessage(`{"type":"object","properties":{"result":{"ty
 // readOnly is what all tools of this package are.
 func readOnly(openWorld bool) *mcp.ToolAnnotations {
 	no := false
-	return &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &openWorld}
+	return &mcp.ToolAnnotations{
+		ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &openWorld,
+	}
 }

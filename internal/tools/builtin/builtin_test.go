@@ -26,7 +26,8 @@ type answer struct {
 // call asks a server of its own, on the first of July 2026.
 func call(t *testing.T, server, tool, args string) answer {
 	t.Helper()
-	s, err := builtin.New(server, builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
+	s, err := builtin.New(server,
+		builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func TestWeatherSamples(t *testing.T) {
 	if celsius.Source != "sample" || celsius.Unit != "celsius" || celsius.Timestamp != "2026-07-01T12:00:00Z" {
 		t.Errorf("get_weather = %+v", celsius)
 	}
-	if celsius.Temperature < 15 || celsius.Temperature > 30 || celsius.Humidity < 40 || celsius.Humidity > 80 || celsius.WindSpeed < 5 || celsius.WindSpeed > 25 {
+	if celsius.Temperature < 15 || celsius.Temperature > 30 || celsius.Humidity < 40 || celsius.Humidity > 80 ||
+		celsius.WindSpeed < 5 || celsius.WindSpeed > 25 {
 		t.Errorf("get_weather = %+v: out of the ranges of the seed", celsius)
 	}
 	f := ask(`{"location":"San Francisco, CA","units":"fahrenheit"}`)
@@ -105,15 +107,20 @@ func TestWeatherSamples(t *testing.T) {
 			High, Low int
 		}
 	}
-	for args, days := range map[string]int{`{"location":"Oslo"}`: 5, `{"location":"Oslo","days":3}`: 3, `{"location":"Oslo","days":16}`: 16} {
+	for args, days := range map[string]int{
+		`{"location":"Oslo"}`: 5, `{"location":"Oslo","days":3}`: 3, `{"location":"Oslo","days":16}`: 16,
+	} {
 		if err := json.Unmarshal(call(t, "weather", "get_forecast", args).Structured, &fc); err != nil {
 			t.Fatal(err)
 		}
-		if len(fc.Forecast) != days || fc.Forecast[0].Date != "2026-07-01" || fc.Forecast[2].Date != "2026-07-03" || fc.Forecast[1].High <= fc.Forecast[1].Low {
+		if len(fc.Forecast) != days || fc.Forecast[0].Date != "2026-07-01" || fc.Forecast[2].Date != "2026-07-03" ||
+			fc.Forecast[1].High <= fc.Forecast[1].Low {
 			t.Errorf("get_forecast(%s) = %+v, want %d days from 2026-07-01", args, fc, days)
 		}
 	}
-	for _, args := range []string{`{"location":"Oslo","days":17}`, `{"location":""}`, `{"location":"Oslo","units":"kelvin"}`} {
+	for _, args := range []string{
+		`{"location":"Oslo","days":17}`, `{"location":""}`, `{"location":"Oslo","units":"kelvin"}`,
+	} {
 		if got := call(t, "weather", "get_forecast", args); !got.IsError {
 			t.Errorf("get_forecast(%s) = %s, want an error", args, got.Structured)
 		}
@@ -136,20 +143,26 @@ func TestWeatherLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cs.Close()
-		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_weather", Arguments: map[string]any{"location": "Oslo"}})
+		r, err := cs.CallTool(t.Context(),
+			&sdk.CallToolParams{Name: "get_weather", Arguments: map[string]any{"location": "Oslo"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	day := builtin.Day{Date: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Now: -3.4, Condition: "snow", Humidity: 90, WindSpeed: 12.5}
+	day := builtin.Day{
+		Date: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Now: -3.4, Condition: "snow", Humidity: 90, WindSpeed: 12.5,
+	}
 	got := ask(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
 		if location != "Oslo" || days != 1 {
 			t.Errorf("asked for %s, %d", location, days)
 		}
 		return []builtin.Day{day}, nil
 	})
-	want := map[string]any{"location": "Oslo", "temperature": -3.0, "unit": "celsius", "condition": "snow", "humidity": 90.0, "wind_speed": 12.5, "timestamp": "2026-01-02T12:00:00Z", "source": "live"}
+	want := map[string]any{
+		"location": "Oslo", "temperature": -3.0, "unit": "celsius", "condition": "snow", "humidity": 90.0,
+		"wind_speed": 12.5, "timestamp": "2026-01-02T12:00:00Z", "source": "live",
+	}
 	if diff := cmp.Diff(want, got.StructuredContent); diff != "" {
 		t.Errorf("get_weather (-want +got):\n%s", diff)
 	}
@@ -166,7 +179,8 @@ func TestServeOnStreams(t *testing.T) {
 	outRead, outWrite := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- builtin.Serve(t.Context(), "calculator", builtin.Options{}, inRead, outWrite) }()
-	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), &sdk.IOTransport{Reader: outRead, Writer: inWrite}, nil)
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"},
+		nil).Connect(t.Context(), &sdk.IOTransport{Reader: outRead, Writer: inWrite}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +192,8 @@ func TestServeOnStreams(t *testing.T) {
 	if err := <-done; err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("Serve ended with %v", err)
 	}
-	if err := builtin.Serve(t.Context(), "nosuch", builtin.Options{}, inRead, outWrite); err == nil || !strings.Contains(err.Error(), "calculator, weather") {
+	if err := builtin.Serve(t.Context(), "nosuch", builtin.Options{}, inRead, outWrite); err == nil ||
+		!strings.Contains(err.Error(), "calculator, weather") {
 		t.Errorf("Serve of an unknown server: %v", err)
 	}
 }

@@ -90,11 +90,13 @@ func weather(opts Options) *mcp.Server {
 	w := &forecaster{now: opts.Now, live: opts.Live}
 	mcp.AddTool(s, &mcp.Tool{
 		Name: "get_weather", Description: "Get current weather information for a location.",
-		InputSchema: json.RawMessage(weatherInput), OutputSchema: json.RawMessage(weatherOutput), Annotations: readOnly(true),
+		InputSchema: json.RawMessage(weatherInput), OutputSchema: json.RawMessage(weatherOutput),
+		Annotations: readOnly(true),
 	}, w.current)
 	mcp.AddTool(s, &mcp.Tool{
 		Name: "get_forecast", Description: "Get weather forecast for a location.",
-		InputSchema: json.RawMessage(forecastInput), OutputSchema: json.RawMessage(forecastOutput), Annotations: readOnly(true),
+		InputSchema: json.RawMessage(forecastInput), OutputSchema: json.RawMessage(forecastOutput),
+		Annotations: readOnly(true),
 	}, w.forecast)
 	return s
 }
@@ -104,7 +106,8 @@ type forecaster struct {
 	live Live
 }
 
-func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report, error) {
+func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report,
+	error) {
 	days, source, err := w.days(ctx, in.Location, 1)
 	if err != nil {
 		return nil, report{}, err
@@ -112,12 +115,14 @@ func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in wea
 	unit := unitOf(in)
 	d := days[0]
 	return nil, report{
-		Location: in.Location, Temperature: degrees(d.Now, unit), Unit: unit, Condition: d.Condition, Humidity: d.Humidity,
+		Location: in.Location, Temperature: degrees(d.Now, unit), Unit: unit, Condition: d.Condition,
+		Humidity:  d.Humidity,
 		WindSpeed: d.WindSpeed, Timestamp: d.Date.Add(12 * time.Hour).Format(time.RFC3339), Source: source,
 	}, nil
 }
 
-func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, forecast, error) {
+func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult,
+	forecast, error) {
 	if in.Days == 0 {
 		in.Days = 5
 	}

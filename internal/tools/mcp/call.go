@@ -16,15 +16,15 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// live is one connection that has come up.
+// mcpSession is an established connection.
 type mcpSession struct {
 	up     *upstream
 	client *sdk.ClientSession
 	about  tools.About
-	proc   *process // nil but for commands
+	proc   *process // nil unless the server is a command
 	cancel context.CancelFunc
 	once   sync.Once
-	used   atomic.Bool // it has answered a call
+	used   atomic.Bool // it has responded to a call
 
 	token    atomic.Int64
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
@@ -35,10 +35,10 @@ type mcpSession struct {
 	listedAt time.Time
 }
 
-// listTTL bounds how long a server that says nothing of a change is believed.
+// listTTL is how long a list of tools is used if the server does not announce a change.
 const listTTL = 5 * time.Minute
 
-var errIdle = errors.New("no answer and no progress")
+var errIdle = errors.New("no response and no progress")
 
 func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	c, s, err := u.connection(ctx, r.Tenant, r.Session)
@@ -54,36 +54,44 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	timer := time.AfterFunc(u.CallTimeout, func() { stop(errIdle) })
+	timer := time.AfterFunc(u.Limits.CallTimeout, func() { stop(errIdle) })
 	defer timer.Stop()
 	params := &sdk.CallToolParams{Name: r.Tool, Arguments: r.Args}
 	token := s.token.Add(1)
 	params.SetProgressToken(token)
-	var report sync.Mutex // nothing is reported once the call has returned
-	ended := false
-	s.progress.Store(float64(token), func(p *sdk.ProgressNotificationParams) {
-		report.Lock()
-		defer report.Unlock()
-		if ended {
-			return
-		}
-		timer.Reset(u.CallTimeout)
+	defer s.watchProgress(token, func(p *sdk.ProgressNotificationParams) {
+		timer.Reset(u.Limits.CallTimeout)
 		if r.Progress != nil {
-			r.Progress(text.Printable(text.Truncate(u.redactor.redact(p.Message), maxMessage)), p.Progress, p.Total)
+			message := text.Truncate(u.redactor.redact(p.Message), maxMessage)
+			r.Progress(text.Printable(message), p.Progress, p.Total)
 		}
-	})
-	defer func() {
-		s.progress.Delete(float64(token))
-		report.Lock()
-		ended = true
-		report.Unlock()
-	}()
+	})()
 	res, err := s.client.CallTool(ctx, params)
 	if err != nil {
 		return tools.Result{}, u.classify(ctx, c, s, r, err)
 	}
 	c.markUsed(s)
 	return convert(r, res)
+}
+
+// watchProgress passes the progress notifications of a token to report until stop is called. No call of
+// report outlasts stop.
+func (s *mcpSession) watchProgress(token int64, report func(*sdk.ProgressNotificationParams)) (stop func()) {
+	var mu sync.Mutex
+	stopped := false
+	s.progress.Store(float64(token), func(p *sdk.ProgressNotificationParams) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			report(p)
+		}
+	})
+	return func() {
+		s.progress.Delete(float64(token))
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+	}
 }
 
 func withTool(err error, tool string) error {
@@ -98,14 +106,13 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// explain classifies an error of the SDK. Only an answer of the server itself leaves the connection
-// in use: whatever else went wrong, the next call starts afresh.
+// classify converts an error of the SDK. It drops the connection unless the server itself responded.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
 	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errIdle):
-		out.Reason, out.Err = tools.Timeout, fmt.Errorf("no answer and no progress in %s", u.CallTimeout)
+		out.Reason, out.Err = tools.Timeout, fmt.Errorf("no answer and no progress in %s", u.Limits.CallTimeout)
 	case cause != nil:
 		return cause
 	case isWire && wire.Code == codeTooLarge:
@@ -114,29 +121,31 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools
 		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
 	case isWire && !transportCode(wire.Code):
 		s.invalidateTools()
-		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(wire.Message, maxMessage)))
+		out.Reason, out.Sent, out.Err = tools.Refused, false, errors.New(text.Printable(text.Truncate(wire.Message,
+			maxMessage)))
 		c.markUsed(s)
 	case errors.Is(err, errTooLarge):
-		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.MaxResultBytes)
+		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.Limits.MaxResultBytes)
 		c.drop(s)
 	default:
-		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s", text.Printable(text.Truncate(s.endReason(err), maxMessage)))
+		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",
+			text.Printable(text.Truncate(s.endReason(err), maxMessage)))
 		c.drop(s)
 	}
 	return out
 }
 
-// transportCode reports the codes by which the SDK says that the connection, not the server, has
-// refused: closing, unknown, rejected.
+// transportCode reports whether a code means that the SDK's connection, not the server, rejected the
+// request: because it is closing, for example.
 func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
 
 // maxMessage bounds a message of a server, in bytes.
 const maxMessage = 2000
 
-// reason says why the connection ended, as far as the process knows better than the stream.
+// endReason returns why the connection ended. The exit of a process explains more than its stream.
 func (s *mcpSession) endReason(err error) string {
 	if s.proc != nil {
-		timer := time.NewTimer(200 * time.Millisecond) // the stream ends a little before the process
+		timer := time.NewTimer(200 * time.Millisecond) // the stream ends shortly before the process
 		defer timer.Stop()
 		select {
 		case <-s.proc.done:
@@ -158,11 +167,11 @@ func (s *mcpSession) close() {
 			s.proc.stop()
 		}
 		s.cancel()
-		_ = s.client.Close() // the process and the connection are gone: nothing to tell
+		_ = s.client.Close() // an error says only that the connection is gone
 	})
 }
 
-// verify compares the definition that the caller relies on with what the server lists.
+// verifyDefinition checks that the server lists the definition that the caller relies on.
 func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) error {
 	if r.Hash == "" {
 		return nil
@@ -176,9 +185,11 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 	if there && now.Hash() == r.Hash {
 		return nil
 	}
-	out := &tools.UpstreamError{Server: s.up.Name, Tool: r.Tool, Reason: tools.Drifted, Err: errors.New("the server no longer has this tool")}
+	out := &tools.UpstreamError{Server: s.up.Name, Tool: r.Tool, Reason: tools.Drifted}
 	if there {
 		out.Current, out.Err = &now, errors.New("the server has changed the tool's definition")
+	} else {
+		out.Err = errors.New("the server no longer has this tool")
 	}
 	return out
 }
@@ -189,13 +200,13 @@ func (s *mcpSession) invalidateTools() {
 	s.mu.Unlock()
 }
 
-// Limits of what one server may list.
+// Limits of a server's list of tools.
 const (
 	maxListed      = 5000
 	maxListedBytes = 32 << 20
 )
 
-// definitions lists the tools, or returns what it has listed lately.
+// definitions returns the server's tools, from a list that is at most listTTL old.
 func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error) {
 	s.mu.Lock()
 	order, fresh := s.order, s.listed != nil && time.Since(s.listedAt) < listTTL
@@ -203,21 +214,24 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 	if fresh {
 		return order, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.up.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.up.Limits.ConnectTimeout)
 	defer cancel()
 	listed, size := map[string]tools.Definition{}, 0
 	order = nil
 	for t, err := range s.client.Tools(ctx, nil) {
 		if err != nil {
-			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Down, Err: fmt.Errorf("list its tools: %w", err)}
+			err = fmt.Errorf("list its tools: %w", err)
+			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Down, Err: err}
 		}
 		d, err := definition(t)
 		if err != nil {
-			continue // a tool that cannot be described cannot be called either
+			continue // a tool without a valid definition cannot be called
 		}
-		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) + len(d.InputSchema) + len(d.OutputSchema)
+		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
+			len(d.InputSchema) + len(d.OutputSchema)
 		if len(order) == maxListed || size > maxListedBytes {
-			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: errors.New("it lists too many tools")}
+			err := errors.New("it lists too many tools")
+			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: err}
 		}
 		if _, twice := listed[d.Name]; !twice {
 			listed[d.Name] = d
@@ -252,10 +266,12 @@ func definition(t *sdk.Tool) (tools.Definition, error) {
 
 func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 	bad := func(err error) (tools.Result, error) {
-		return tools.Result{}, &tools.UpstreamError{Server: r.Server, Tool: r.Tool, Reason: tools.Protocol, Sent: true, Err: err}
+		return tools.Result{}, &tools.UpstreamError{
+			Server: r.Server, Tool: r.Tool, Reason: tools.Protocol, Sent: true, Err: err,
+		}
 	}
 	if res.NeedsInput() {
-		return bad(errors.New("the tool asks its user for input, which a program cannot give"))
+		return bad(errors.New("the tool asks for user input, which a program cannot provide"))
 	}
 	out := tools.Result{IsError: res.IsError}
 	if res.StructuredContent != nil {
@@ -283,7 +299,10 @@ func block(c sdk.Content) tools.Content {
 		return tools.Content{Type: "link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}
 	case *sdk.EmbeddedResource:
 		if c.Resource != nil {
-			return tools.Content{Type: "resource", URI: c.Resource.URI, Text: c.Resource.Text, Data: c.Resource.Blob, MediaType: c.Resource.MIMEType}
+			return tools.Content{
+				Type: "resource", URI: c.Resource.URI, Text: c.Resource.Text,
+				Data: c.Resource.Blob, MediaType: c.Resource.MIMEType,
+			}
 		}
 	}
 	return tools.Content{Type: "text", Text: "(content of an unknown kind)"}

@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// A server that cannot start is down, with the reason and the time of the next attempt, which moves
-// away; once it starts it is up and the failures are forgotten.
+// A server that cannot start is down, with the reason and the time of the next attempt, which comes later
+// each time. Once it starts it is up, without failures.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	server := hostileServer(t, "not-yet")
@@ -38,7 +38,8 @@ func TestHealth(t *testing.T) {
 		h := m.Health()[0]
 		wait := pause << (failures - 1)
 		if h.RetryAt.Before(began.Add(wait)) || h.RetryAt.After(time.Now().Add(wait)) {
-			t.Errorf("after %d failures the next attempt is %s after the last one began, want %s after its end", failures, h.RetryAt.Sub(began), wait)
+			t.Errorf("after %d failures the next attempt is %s after the last one began, want %s after its end",
+				failures, h.RetryAt.Sub(began), wait)
 		}
 		if !strings.Contains(h.LastError, "exit status 3") {
 			t.Errorf("LastError = %q, want the exit status", h.LastError)

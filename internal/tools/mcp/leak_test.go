@@ -17,14 +17,16 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// A server over HTTP is started anew and has forgotten the session: a call that may have been carried out
-// says so, without the session's key; the next one finds the new server.
+// An HTTP server restarts and no longer knows the session: the error says that the call may have taken
+// effect, without the secret id of the session. The next call uses the new server.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int64
 	begin := func() http.Handler {
 		server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
-		sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(
+			context.Context, *sdk.CallToolRequest, struct{},
+		) (*sdk.CallToolResult, any, error) {
 			made.Add(1)
 			return nil, nil, nil
 		})
@@ -36,18 +38,22 @@ func TestForgottenSession(t *testing.T) {
 		now.Store(&h)
 	}
 	restart()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*now.Load()).ServeHTTP(w, r)
+	}))
 	defer web.Close()
 	m, out := manager(t, mcp.Server{Name: "web", URL: web.URL})
 	call := func(repeatable bool) error {
-		_, err := m.Call(t.Context(), tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Repeatable: repeatable})
+		r := tools.Request{Server: "web", Tool: "hello", Args: json.RawMessage(`{}`), Repeatable: repeatable}
+		_, err := m.Call(t.Context(), r)
 		return err
 	}
 	if err := call(false); err != nil {
 		t.Fatal(err)
 	}
 	restart()
-	if err := call(false); reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "session not found") || strings.Contains(err.Error(), "session ID") {
+	if err := call(false); reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "session not found") ||
+		strings.Contains(err.Error(), "session ID") {
 		t.Errorf("the call after the restart: %v", err)
 	}
 	if err := call(false); err != nil {
@@ -63,14 +69,15 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// What the settings say to a server in confidence is in no error, no log and no health, whoever says it.
+// No error, log line or health status contains a secret of the server's settings, whoever wrote it.
 func TestSecretsOfTheSettingsStayInside(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(string(body), `"initialize"`) || r.URL.Path == "/refuses" {
-			http.Error(w, fmt.Sprintf("who are you, %s with %s?", r.Header.Get("Authorization"), r.URL), http.StatusUnauthorized)
+			message := fmt.Sprintf("who are you, %s with %s?", r.Header.Get("Authorization"), r.URL)
+			http.Error(w, message, http.StatusUnauthorized)
 		}
 	}))
 	defer echo.Close()
@@ -79,8 +86,11 @@ func TestSecretsOfTheSettingsStayInside(t *testing.T) {
 	said.Env["API_TOKEN"] = "s3cr3t-env"
 	said.Args = []string{"--key", "s3cr3t-arg"}
 	for name, s := range map[string]mcp.Server{
-		"nobody there":   {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},
-		"not resolved":   {URL: "http://s3cr3t-user@no-such-host.invalid/s3cr3t-path?s3cr3t-name=1#s3cr3t-fragment", Headers: headers},
+		"nobody there": {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},
+		"not resolved": {
+			URL:     "http://s3cr3t-user@no-such-host.invalid/s3cr3t-path?s3cr3t-name=1#s3cr3t-fragment",
+			Headers: headers,
+		},
 		"refused":        {URL: echo.URL + "/refuses?api_key=s3cr3t-query", Headers: headers},
 		"standard error": said,
 	} {
@@ -97,7 +107,9 @@ func TestSecretsOfTheSettingsStayInside(t *testing.T) {
 			t.Log(err)
 			health := fmt.Sprintf("%+v", m.Health())
 			m.Close()
-			for where, text := range map[string]string{"the error": err.Error(), "the log": out.String(), "the health": health} {
+			for where, text := range map[string]string{
+				"the error": err.Error(), "the log": out.String(), "the health": health,
+			} {
 				if strings.Contains(text, "s3cr3t") {
 					t.Errorf("%s has a secret: %s", where, text)
 				}

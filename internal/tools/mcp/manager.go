@@ -1,14 +1,14 @@
-// Package mcp keeps the connections to upstream MCP servers: processes that speak on standard input
-// and output, streamable HTTP, and servers within this process. It connects when a call needs it,
-// reconnects with back-off, bounds concurrency, time and size, and takes a server's word for
-// nothing. What may be called, and what becomes of an answer, is the broker's business. The key
-// type is Manager.
+// Package mcp manages the connections to upstream MCP servers: processes (on standard input and output),
+// streamable HTTP, and servers in this process. It connects when a call needs it, reconnects with
+// back-off, and limits concurrency, time and size. All that a server sends is untrusted. Which calls are
+// allowed and how results reach the program is decided in package broker. The key type is Manager.
 //
-// Numbers in structured results pass through the SDK as 64-bit floats: integers beyond 2^53 lose
-// their last digits, as in JavaScript.
+// The SDK decodes numbers in structured results as 64-bit floats: integers beyond 2^53 lose their last
+// digits, as in JavaScript.
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,55 +25,70 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Scope says who shares a connection to a server.
+// Scope is who shares a connection to a server.
 type Scope string
 
-// The scopes. A server that remembers anything of its callers is not Shared.
+// The scopes. A server that keeps state of its callers must not be Shared.
 const (
 	Shared     Scope = "shared" // the default: one connection for the fleet's tenants
 	PerTenant  Scope = "tenant"
 	PerSession Scope = "session"
 )
 
-// Server is one upstream, as configured: exactly one of Command, URL and InProcess.
+// Server configures one upstream, with exactly one of Command, URL and InProcess.
 type Server struct {
 	Name string
 
 	Command string
 	Args    []string
-	Env     map[string]string // besides PATH, HOME, LANG; nothing else of ours is passed on
-	Dir     string
-	User    string // whom the process runs as; only root may say so
+	Env     map[string]string // besides PATH, HOME and LANG; nothing else is inherited
+	Dir     string            // working directory; empty: that of this process
+	User    string            // to run the process as, which only root can; empty: the current user
 
 	URL     string
 	Headers map[string]string
 
 	InProcess *sdk.Server
 
-	Scope          Scope
-	Concurrency    int           // calls at once over all connections; 0: 8
+	Scope  Scope // empty: Shared
+	Limits Limits
+}
+
+// Limits bounds the use of one server.
+type Limits struct {
+	Concurrency    int           // calls at a time, over all connections; 0: 8
 	ConnectTimeout time.Duration // 0: 30 s
-	CallTimeout    time.Duration // without an answer or progress; 0: 60 s
-	MaxResultBytes int           // of one answer on the wire; 0: 8 MiB
-	IdleTimeout    time.Duration // after which an unshared connection is closed; 0: 10 min
+	CallTimeout    time.Duration // without a response or progress; 0: 60 s
+	MaxResultBytes int           // of one message; 0: 8 MiB
+	IdleTimeout    time.Duration // until an idle connection that is not Shared is closed; 0: 10 min
 }
 
-// Options are those of a Manager.
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Concurrency:    cmp.Or(l.Concurrency, 8),
+		ConnectTimeout: cmp.Or(l.ConnectTimeout, 30*time.Second),
+		CallTimeout:    cmp.Or(l.CallTimeout, time.Minute),
+		MaxResultBytes: cmp.Or(l.MaxResultBytes, 8<<20),
+		IdleTimeout:    cmp.Or(l.IdleTimeout, 10*time.Minute),
+	}
+}
+
+// Options configures a Manager.
 type Options struct {
-	Log      *slog.Logger // nil: slog.Default
-	Path     string       // PATH of the processes; empty: /usr/local/bin:/usr/bin:/bin
-	Backoff  Backoff
-	OnOutput func(server, line string) // gets what a server writes that is no message; nil: the log does
+	Log     *slog.Logger // nil: slog.Default
+	Backoff Backoff
+	// OnOutput receives the lines that a server writes to standard error, and those on standard output
+	// that are not messages; nil: they are logged.
+	OnOutput func(server, line string)
 }
 
-// Backoff is the pause after a failed connection: Min, doubled each time, Max at most.
+// Backoff is the pause after a failed attempt to connect: Min, doubled each time, up to Max.
 type Backoff struct{ Min, Max time.Duration } // 0: 200 ms, 30 s
 
 // Manager holds the connections. It is safe for concurrent use.
 type Manager struct {
 	log      *slog.Logger
 	backoff  Backoff
-	path     string
 	onOutput func(server, line string)
 	servers  map[string]*upstream
 
@@ -82,23 +97,18 @@ type Manager struct {
 	goroutines sync.WaitGroup // goroutines of connections
 }
 
-// NewManager checks the configuration and connects nothing. It returns every problem at once.
+// NewManager checks the configuration, without connecting, and returns all problems at once.
 func NewManager(servers []Server, opts Options) (*Manager, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	m := &Manager{log: opts.Log, backoff: opts.Backoff, path: opts.Path, onOutput: opts.OnOutput, servers: map[string]*upstream{}}
-	m.backoff.Min = orDefault(m.backoff.Min, 200*time.Millisecond)
-	m.backoff.Max = orDefault(m.backoff.Max, 30*time.Second)
+	m := &Manager{log: opts.Log, backoff: opts.Backoff, onOutput: opts.OnOutput, servers: map[string]*upstream{}}
+	m.backoff.Min = cmp.Or(m.backoff.Min, 200*time.Millisecond)
+	m.backoff.Max = cmp.Or(m.backoff.Max, 30*time.Second)
 	var problems []error
 	var asRoot []string
 	for _, s := range servers {
-		s.Scope = orDefault(s.Scope, Shared)
-		s.Concurrency = orDefault(s.Concurrency, 8)
-		s.ConnectTimeout = orDefault(s.ConnectTimeout, 30*time.Second)
-		s.CallTimeout = orDefault(s.CallTimeout, time.Minute)
-		s.MaxResultBytes = orDefault(s.MaxResultBytes, 8<<20)
-		s.IdleTimeout = orDefault(s.IdleTimeout, 10*time.Minute)
+		s.Scope, s.Limits = cmp.Or(s.Scope, Shared), s.Limits.withDefaults()
 		if err := s.check(); err != nil {
 			problems = append(problems, fmt.Errorf("server %q: %w", s.Name, err))
 		}
@@ -108,20 +118,16 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 		if s.Command != "" && s.User == "" && os.Geteuid() == 0 {
 			asRoot = append(asRoot, s.Name)
 		}
-		m.servers[s.Name] = &upstream{Server: s, redactor: newRedactor(s), manager: m, slots: make(chan struct{}, max(s.Concurrency, 1)), conns: map[string]*conn{}}
+		m.servers[s.Name] = &upstream{
+			Server: s, redactor: newRedactor(s), manager: m, slots: make(chan struct{}, max(s.Limits.Concurrency, 1)),
+			conns: map[string]*conn{},
+		}
 	}
 	if asRoot != nil {
-		m.log.Warn("tool servers will run as root: give each a user of its own", "servers", asRoot, "setting", "mcp_servers[].user")
+		m.log.Warn("tool servers will run as root: configure a user for each",
+			"servers", asRoot, "setting", "mcp_servers[].user")
 	}
 	return m, errors.Join(problems...)
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 func (s Server) check() error {
@@ -133,28 +139,29 @@ func (s Server) check() error {
 	}
 	switch {
 	case s.Name == "":
-		return errors.New("it has no name")
+		return errors.New("the name is missing")
 	case ways != 1:
-		return errors.New("it needs either a command or a url")
+		return errors.New("either a command or a url is required")
 	case s.Scope != Shared && s.Scope != PerTenant && s.Scope != PerSession:
-		return fmt.Errorf("scope %q: there are shared, tenant and session", s.Scope)
-	case s.Concurrency < 0 || s.MaxResultBytes < 0 || s.CallTimeout < 0 || s.ConnectTimeout < 0:
+		return fmt.Errorf("scope %q is none of shared, tenant and session", s.Scope)
+	case s.Limits.Concurrency < 0 || s.Limits.MaxResultBytes < 0 ||
+		s.Limits.CallTimeout < 0 || s.Limits.ConnectTimeout < 0:
 		return errors.New("a limit is negative")
 	}
 	if s.URL != "" {
 		if u, err := url.Parse(s.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return errors.New("the url is not one of http or https")
+			return errors.New("the url must be an http or https address")
 		}
 	}
 	return nil
 }
 
-// Servers returns the names of the configured servers, sorted.
+// Servers returns the sorted names of the configured servers.
 func (m *Manager) Servers() []string { return slices.Sorted(maps.Keys(m.servers)) }
 
-// Call makes one call and returns the tool's answer, also when that is an error of the tool.
-// Otherwise it returns ctx's error, or an *tools.UpstreamError. Cancelling ctx tells the server. It
-// makes a call twice only when r.Repeatable and the connection was lost under the first.
+// Call makes one call and returns the tool's result, which may be an error of the tool. Any other error is
+// the cause of ctx or an *tools.UpstreamError. Cancelling ctx cancels the call on the server. Call repeats
+// the call once if it is Repeatable and the connection was lost.
 func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	u, err := m.upstream(r.Server)
 	if err != nil {
@@ -167,15 +174,17 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 		return tools.Result{}, context.Cause(ctx)
 	}
 	res, err := u.call(ctx, r)
-	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Reason == tools.Lost && r.Repeatable && ctx.Err() == nil {
+	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Reason == tools.Lost && r.Repeatable &&
+		ctx.Err() == nil {
 		m.log.InfoContext(ctx, "tool call repeated", "server", r.Server, "tool", r.Tool)
 		res, err = u.call(ctx, r)
 	}
 	return res, u.redactor.redactUpstream(err)
 }
 
-// Definitions returns what the server says of its tools now, and of itself.
-func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition, about tools.About, err error) {
+// Definitions asks the server for its tools, and returns their definitions and its description of itself.
+func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition,
+	about tools.About, err error) {
 	u, err := m.upstream(server)
 	if err != nil {
 		return nil, about, err
@@ -201,11 +210,11 @@ func (m *Manager) upstream(name string) (*upstream, error) {
 // Health is the state of one upstream.
 type Health struct {
 	Server      string    `json:"server"`
-	State       string    `json:"state"` // idle (never needed, or closed again) | up | down
+	State       string    `json:"state"` // idle (without a connection) | up | down
 	Connections int       `json:"connections"`
 	InFlight    int       `json:"in_flight"`
 	Version     string    `json:"version,omitempty"`
-	Failures    int       `json:"failures"` // connections that failed in a row, the worst of all
+	Failures    int       `json:"failures"` // failed attempts in a row; the maximum of all connections
 	LastError   string    `json:"last_error,omitempty"`
 	RetryAt     time.Time `json:"retry_at,omitzero"`
 }
@@ -219,15 +228,7 @@ func (m *Manager) Health() []Health {
 	return out
 }
 
-// Forget closes the connections that belong to a tenant's session, or, with an empty session, to
-// the tenant.
-func (m *Manager) Forget(tenant, session string) {
-	for _, u := range m.servers {
-		u.forget(tenant, session)
-	}
-}
-
-// Close ends every connection and process, and waits for them. Calls under way fail.
+// Close ends all connections and processes, and waits for them. Calls in flight fail.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
@@ -238,7 +239,7 @@ func (m *Manager) Close() {
 	m.goroutines.Wait()
 }
 
-// begin runs f as one of the goroutines that Close waits for; false after Close.
+// start runs f in a goroutine that Close waits for. It returns false after Close.
 func (m *Manager) start(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

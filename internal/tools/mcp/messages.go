@@ -12,16 +12,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// The error codes of the answers that lines puts in place of others.
+// Error codes of the responses that messageReader substitutes.
 const (
-	codeTooLarge = -32099 // of over-long ones
-	codeNotJSON  = -32098 // of those that are no JSON
+	codeTooLarge = -32099 // the response exceeds the limit
+	codeNotJSON  = -32098 // the response is not valid JSON
 )
 
-// lines passes on the messages of a server, a line each, and keeps what would end the connection
-// away from it: lines that are no JSON (servers print to the wrong stream) are logged, and an answer
-// that is over the limit, or no JSON (NaN, say), becomes an error answer to the request that it
-// answered, so that it costs one call, no memory and no wait.
+// messageReader reads the messages of a server, one per line, and filters what would end the connection.
+// A line that is not JSON goes to onInvalid: many servers print to the wrong stream. A response that is
+// too large or not valid JSON (it may contain NaN) is replaced by an error response to the same request,
+// so that only one call fails, at once and without using memory.
 type messageReader struct {
 	source    io.ReadCloser
 	in        *bufio.Reader
@@ -49,7 +49,7 @@ func (l *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns one message with its newline, or nothing for a line that is none.
+// nextMessage returns one message with its newline, or nil if the line is not a message.
 func (l *messageReader) nextMessage() ([]byte, error) {
 	line, tail, size, err := l.readLine()
 	if err != nil {
@@ -67,12 +67,12 @@ func (l *messageReader) nextMessage() ([]byte, error) {
 	}
 	l.onInvalid(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
 	if id := responseID(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
-		return errorResponse(id, codeNotJSON, "the answer is no JSON: "+notJSON(trimmed)), nil
+		return errorResponse(id, codeNotJSON, "the answer is not valid JSON: "+notJSON(trimmed)), nil
 	}
 	return nil, nil
 }
 
-// notJSON says what is wrong with a line, and shows where.
+// notJSON describes the syntax error of a line, with its surroundings.
 func notJSON(line []byte) string {
 	var v json.RawMessage
 	err := json.Unmarshal(line, &v)
@@ -86,8 +86,7 @@ func notJSON(line []byte) string {
 
 const tailBytes = 256
 
-// readLine reads to the end of the line. Of one over the limit it keeps the beginning and the last
-// bytes.
+// readLine reads one line. Of a line over the limit it returns the beginning, and the last bytes as tail.
 func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
@@ -116,14 +115,14 @@ func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
 	}
 }
 
-// Where the id of an answer stands: before the result, or after everything.
+// The id of a response stands before the result or at the end.
 var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"`)
-	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?` +
+		`"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"`)
+	idLast = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 )
 
-// answers returns the id of the request that a line answers, by its first and its last bytes; nil when
-// that cannot be told.
+// responseID finds the id of a response in its first or last bytes. It returns nil if there is none.
 func responseID(line, tail []byte) []byte {
 	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
 	if id == nil {
@@ -135,7 +134,7 @@ func responseID(line, tail []byte) []byte {
 	return id[1]
 }
 
-// instead is an error answer.
+// errorResponse returns an error response.
 func errorResponse(id []byte, code int, message string) []byte {
 	text, _ := json.Marshal(message) // a string has a JSON form
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
@@ -144,7 +143,8 @@ func errorResponse(id []byte, code int, message string) []byte {
 func (l *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
 	id := responseID(line, tail)
 	if id == nil {
-		return nil, fmt.Errorf("a message of %d bytes, over the limit of %d, answers nothing that can be told", size, l.limit)
+		return nil, fmt.Errorf("a message of %d bytes exceeds the limit of %d and has no id of a response", size,
+			l.limit)
 	}
 	return errorResponse(id, codeTooLarge, fmt.Sprintf("the answer has %d bytes; the limit is %d", size, l.limit)), nil
 }

@@ -15,14 +15,34 @@ func TestLines(t *testing.T) {
 	for _, test := range []struct{ in, want, odd string }{
 		{`{"a":1}` + "\n" + `{"b":2}`, `{"a":1}` + "\n" + `{"b":2}` + "\n", ""},
 		{"\n\nhello\n{\"a\":1}\n{oops\n", "{\"a\":1}\n", "hello,{oops"},
-		{`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n", `{"jsonrpc":"2.0","id":5,"error":{"code":-32099,"message":"the answer has 200043 bytes; the limit is 100"}}` + "\n{}\n", ""},
-		{`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n", `{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,"message":"the answer has 200047 bytes; the limit is 100"}}` + "\n{}\n", ""},
-		{`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}` + "\n", `{"jsonrpc":"2.0","id":6,"error":{"code":-32098,"message":"the answer is no JSON: invalid character 'N' looking for beginning of value, near id\":6,\"result\":{\"x\":NaN}}"}}` + "\n", `{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}`},
-		{`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n{}\n", "{}\n", `{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}`},
+		{
+			`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n",
+			`{"jsonrpc":"2.0","id":5,"error":{"code":-32099,` +
+				`"message":"the answer has 200043 bytes; the limit is 100"}}` + "\n{}\n",
+			"",
+		},
+		{
+			`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n",
+			`{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,` +
+				`"message":"the answer has 200047 bytes; the limit is 100"}}` + "\n{}\n",
+			"",
+		},
+		{
+			`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}` + "\n",
+			`{"jsonrpc":"2.0","id":6,"error":{"code":-32098,` +
+				`"message":"the answer is not valid JSON: invalid character 'N'` +
+				` looking for beginning of value, near id\":6,\"result\":{\"x\":NaN}}"}}` + "\n",
+			`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}`,
+		},
+		{
+			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n{}\n", "{}\n",
+			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}`,
+		},
 		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n{}\n", "{}\n", `{"result":NaN,"id":"00<U+0001>"}`},
 	} {
 		var odd []string
-		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), most, func(line string) { odd = append(odd, line) })
+		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), most,
+			func(line string) { odd = append(odd, line) })
 		got, err := io.ReadAll(l)
 		if err != nil || string(got) != test.want || strings.Join(odd, ",") != test.odd {
 			t.Errorf("%.40q: %.200q, %v, odd %q, want %q", test.in, got, err, odd, test.want)
@@ -34,7 +54,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Whatever comes in: what goes out is JSON, a line each, none over the limit.
+// Of any input, messageReader returns only lines of valid JSON within the limit.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":1}` + "\nx\n"))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":NaN}` + "\n"))

@@ -14,12 +14,12 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// open starts or reaches the server and shakes hands. wanted is that of the connection: none of a caller,
-// it ends when nobody wants the connection any more.
-func (u *upstream) open(wanted context.Context, log *slog.Logger) (*mcpSession, error) {
-	ctx, cancel := context.WithCancel(wanted)
+// open starts the process or reaches the server, and does the handshake. base is the context of the
+// connection, not of a call: it ends when the connection is closed.
+func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, error) {
+	ctx, cancel := context.WithCancel(base)
 	s := &mcpSession{up: u, cancel: cancel}
-	late := time.AfterFunc(u.ConnectTimeout, cancel)
+	late := time.AfterFunc(u.Limits.ConnectTimeout, cancel)
 	transport, err := u.transport(ctx, s, log)
 	if err == nil {
 		s.client, err = u.client(s).Connect(ctx, transport, nil)
@@ -29,13 +29,13 @@ func (u *upstream) open(wanted context.Context, log *slog.Logger) (*mcpSession, 
 		return s, nil
 	}
 	switch {
-	case wanted.Err() != nil:
+	case base.Err() != nil:
 		err = errClosed
 	case err == nil || ctx.Err() != nil:
-		err = errors.Join(fmt.Errorf("no handshake within %s", u.ConnectTimeout), err)
+		err = errors.Join(fmt.Errorf("no handshake within %s", u.Limits.ConnectTimeout), err)
 	}
 	if s.client != nil {
-		_ = s.client.Close() // it never came up
+		_ = s.client.Close() // err is the error that counts
 	}
 	if s.proc != nil {
 		s.proc.stop()
@@ -55,10 +55,10 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 		return ours, err
 	case u.URL != "":
 		return &sdk.StreamableClientTransport{
-			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.MaxResultBytes, MaxRetries: 1,
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.Limits.MaxResultBytes, MaxRetries: 1,
 		}, nil
 	}
-	tell := func(log func(line string)) func(line string) {
+	output := func(log func(line string)) func(line string) {
 		return func(line string) {
 			if line = u.redactor.redact(line); u.manager.onOutput != nil {
 				u.manager.onOutput(u.Name, line)
@@ -67,25 +67,27 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 			log(line)
 		}
 	}
-	proc, err := startProcess(u.Server, u.manager.path, tell(func(line string) { log.InfoContext(ctx, "tool server said", "line", line) }))
+	proc, err := startProcess(u.Server, output(func(line string) {
+		log.InfoContext(ctx, "tool server wrote to standard error", "line", line)
+	}))
 	if err != nil {
 		return nil, err
 	}
 	s.proc = proc
-	in := newMessageReader(proc.stdout, u.MaxResultBytes, tell(func(line string) {
-		log.WarnContext(ctx, "tool server wrote what is no message", "line", line)
+	in := newMessageReader(proc.stdout, u.Limits.MaxResultBytes, output(func(line string) {
+		log.WarnContext(ctx, "discarded output of a tool server that is not a message", "line", line)
 	}))
-	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.MaxResultBytes + 1024}, nil
+	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.Limits.MaxResultBytes + 1024}, nil
 }
 
 func (u *upstream) client(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{
-		Capabilities: &sdk.ClientCapabilities{}, // neither roots nor sampling nor elicitation: nobody answers
+		Capabilities: &sdk.ClientCapabilities{}, // no roots, sampling or elicitation: there is no user
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
 			s.invalidateTools()
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-			token, isNumber := r.Params.ProgressToken.(float64) // as JSON has it; ours are small
+			token, isNumber := r.Params.ProgressToken.(float64) // a small integer, decoded from JSON
 			if !isNumber {
 				return
 			}
@@ -102,25 +104,26 @@ func (u *upstream) client(s *mcpSession) *sdk.Client {
 	return sdk.NewClient(&sdk.Implementation{Name: "codefleet", Version: "1"}, opts)
 }
 
-// httpClient sends the configured headers to the configured host only, and reads no answer beyond
-// the limit.
+// httpClient sends the configured headers only to the configured host, and limits the size of responses.
 func httpClient(s Server) *http.Client {
 	u, err := url.Parse(s.URL)
 	if err != nil {
 		panic("mcp: a checked url does not parse") // check has parsed it
 	}
 	base := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: s.Concurrency,
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: s.Limits.Concurrency,
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}
 	return &http.Client{
-		Transport: &roundTripper{base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, maxBytes: int64(s.MaxResultBytes)},
+		Transport: &roundTripper{
+			base: base, scheme: u.Scheme, host: u.Host, headers: s.Headers, maxBytes: int64(s.Limits.MaxResultBytes),
+		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme: // from https to http, too
-				return errors.New("redirected to another host: if that is right, put its address into the settings")
+				return errors.New("redirected to another host: if that is intended, configure its address")
 			case len(via) > 3:
-				return errors.New("redirected too often")
+				return errors.New("too many redirects")
 			}
 			return nil
 		},
@@ -142,7 +145,8 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	resp, err := t.base.RoundTrip(r)
-	if err == nil && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // events have a limit each
+	if err == nil &&
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // its events are limited one by one
 		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}
 	}
 	return resp, err

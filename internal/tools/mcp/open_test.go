@@ -11,17 +11,23 @@ type transportFunc func(*http.Request) *http.Response
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
-// A key is sent where the settings say, in the way that they say, and nowhere else.
+// Headers are sent to the configured host over the configured scheme, and nowhere else.
 func TestRedirects(t *testing.T) {
 	for to, followed := range map[string]bool{
 		"https://wiki.example/mcp/": true, "/elsewhere": true,
-		"http://wiki.example/mcp": false, "https://wiki.example:8443/mcp": false, "https://evil.example/mcp": false, "//evil.example": false,
+		"http://wiki.example/mcp": false, "https://wiki.example:8443/mcp": false, "https://evil.example/mcp": false,
+		"//evil.example": false,
 	} {
-		c := httpClient(Server{URL: "https://wiki.example/mcp", Headers: map[string]string{"Authorization": "Bearer k"}, MaxResultBytes: 100})
+		c := httpClient(Server{
+			URL: "https://wiki.example/mcp", Headers: map[string]string{"Authorization": "Bearer k"},
+			Limits: Limits{MaxResultBytes: 100},
+		})
 		var asked []string
 		c.Transport.(*roundTripper).base = transportFunc(func(r *http.Request) *http.Response {
 			asked = append(asked, r.URL.String()+" "+r.Header.Get("Authorization"))
-			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}
+			resp := &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r,
+			}
 			if len(asked) == 1 {
 				resp.StatusCode = http.StatusTemporaryRedirect
 				resp.Header.Set("Location", to)

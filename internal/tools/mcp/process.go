@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// process is a server that we have started, with its descendants in one process group.
+// process is a started server, with its descendants in one process group.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -29,20 +28,20 @@ type process struct {
 	once   sync.Once
 }
 
-// grace is how long a server may take to end by itself, and again after SIGTERM.
+// grace is how long a server may take to exit when its input ends, and again after SIGTERM.
 const grace = 2 * time.Second
 
-// start begins the process; said gets the lines of its standard error.
-func startProcess(s Server, path string, said func(line string)) (*process, error) {
-	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it, politely first
+// startProcess starts the process; onStderr receives the lines of its standard error.
+func startProcess(s Server, onStderr func(line string)) (*process, error) {
+	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it gracefully
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	home, err := runAs(cmd, s.User)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = environment(s, path, home)
-	stderr := &lineLog{emit: said}
+	cmd.Env = environment(s, home)
+	stderr := &lineLog{emit: onStderr}
 	cmd.Stderr = stderr
 	cmd.WaitDelay = grace
 	stdin, err := cmd.StdinPipe()
@@ -55,25 +54,25 @@ func startProcess(s Server, path string, said func(line string)) (*process, erro
 	}
 	cmd.Stdout = write
 	err = cmd.Start()
-	_ = write.Close() // the child has its own
+	_ = write.Close() // the child has a copy
 	if err != nil {
 		_ = stdout.Close()
 		if strings.Contains(s.Command, " ") && errors.Is(err, exec.ErrNotFound) {
-			err = fmt.Errorf("%w (a command is a program's name alone: the rest goes into args)", err)
+			err = fmt.Errorf("%w (command is the name of a program only: put its arguments into args)", err)
 		}
 		return nil, fmt.Errorf("start %s: %w", s.Command, err)
 	}
 	p := &process{cmd: cmd, stdin: stdin, stdout: stdout, done: make(chan struct{})}
-	go func() { // ends with the process, which stop and its own death end
+	go func() { // ends with the process
 		defer close(p.done)
 		p.err = cmd.Wait()
-		stderr.flush()            // last words without a line's end
-		p.signal(syscall.SIGKILL) // whatever it left behind, which may hold the pipe
+		stderr.flush()            // a last line without a line end
+		p.signal(syscall.SIGKILL) // descendants that are left, which may hold the pipe
 	}()
 	return p, nil
 }
 
-// runAs makes the process another user's, and returns that user's home.
+// runAs sets the user of the process and returns the user's home directory.
 func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 	if name == "" {
 		if me, err := user.Current(); err == nil {
@@ -82,7 +81,7 @@ func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 		return "/", nil
 	}
 	if os.Geteuid() != 0 {
-		return "", fmt.Errorf("run as %s: only root can", name)
+		return "", fmt.Errorf("run as %s: requires root", name)
 	}
 	who, err := user.Lookup(name)
 	if err != nil {
@@ -97,10 +96,10 @@ func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 	return who.HomeDir, nil
 }
 
-// environment is all that the process gets: what it needs to start, and what is configured. Our
-// own environment may hold the fleet's secrets.
-func environment(s Server, path, home string) []string {
-	env := []string{"PATH=" + cmp.Or(path, "/usr/local/bin:/usr/bin:/bin"), "HOME=" + home, "LANG=C.UTF-8"}
+// environment returns the environment of the process: the minimum and what is configured. It inherits
+// nothing, because the environment of this process may contain the fleet's secrets.
+func environment(s Server, home string) []string {
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
 	for k, v := range s.Env {
 		env = append(env, k+"="+v)
 	}
@@ -109,10 +108,10 @@ func environment(s Server, path, home string) []string {
 }
 
 func (p *process) signal(s syscall.Signal) {
-	_ = syscall.Kill(-p.cmd.Process.Pid, s) // it may be gone
+	_ = syscall.Kill(-p.cmd.Process.Pid, s) // fails if the group is gone
 }
 
-// stop ends the process: its input, then SIGTERM, then SIGKILL, to the whole group.
+// stop ends the process group: it closes the input, then sends SIGTERM, then SIGKILL.
 func (p *process) stop() {
 	p.once.Do(func() {
 		_ = p.stdin.Close()
@@ -130,7 +129,7 @@ func (p *process) stop() {
 	})
 }
 
-// exit says how the process ended; nil while it runs, and when it ended well.
+// exit returns how the process failed; nil while it runs and if it succeeded.
 func (p *process) exit() error {
 	select {
 	case <-p.done:
@@ -142,7 +141,7 @@ func (p *process) exit() error {
 	return nil
 }
 
-// lineLog logs what a server writes to standard error, a line at a time, bounded in length and rate.
+// lineLog emits the lines that a server writes to standard error, limited in length and rate.
 type lineLog struct {
 	emit    func(line string)
 	buf     []byte

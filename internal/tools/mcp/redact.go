@@ -15,21 +15,21 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// A veil hides in texts what the settings tell a server in confidence: errors go to programs, and what
-// a server writes goes into the log. The answers of tools are not its business.
+// A redactor removes the secrets in a server's settings from texts: errors are passed to programs, and the
+// server's output is logged. It does not apply to results of tools.
 type redactor struct{ secrets *strings.Replacer }
 
-// sessionID is how the SDK shows the key to a session over HTTP.
+// sessionID matches the secret id of an HTTP session in errors of the SDK.
 var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 
-// Replace is the text without what nobody may know.
+// redact returns the text without secrets.
 func (v redactor) redact(text string) string {
 	return sessionID.ReplaceAllString(v.secrets.Replace(text), "")
 }
 
 const (
 	redacted  = "(hidden)"
-	minSecret = 8 // bytes; what is shorter is in too many words
+	minSecret = 8 // bytes; a shorter text occurs in too many words
 )
 
 func newRedactor(s Server) redactor {
@@ -41,7 +41,7 @@ func newRedactor(s Server) redactor {
 	}
 	for _, text := range s.Headers {
 		secret(text)
-		_, key, _ := strings.Cut(text, " ") // Bearer KEY
+		_, key, _ := strings.Cut(text, " ") // of "Bearer KEY"
 		secret(key)
 	}
 	for _, text := range s.Env {
@@ -63,26 +63,30 @@ func newRedactor(s Server) redactor {
 		}
 	}
 	var pairs []string
-	for _, text := range slices.SortedFunc(maps.Keys(hide), func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) }) {
-		pairs = append(pairs, text, hide[text]) // the longest first: at one place, the first that fits is taken
+	// The longest first: the replacer uses the first pair that matches.
+	longestFirst := func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) }
+	for _, text := range slices.SortedFunc(maps.Keys(hide), longestFirst) {
+		pairs = append(pairs, text, hide[text])
 	}
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// withStars is the address as errors of net/http have it.
+// withStars returns the address in the form of net/http's errors.
 func withStars(u *url.URL) string {
 	password, has := u.User.Password()
 	if !has {
 		return u.String()
 	}
-	return strings.Replace(u.String(), url.UserPassword(u.User.Username(), password).String()+"@", url.User(u.User.Username()).String()+":***@", 1)
+	name := u.User.Username()
+	return strings.Replace(u.String(), url.UserPassword(name, password).String()+"@", url.User(name).String()+":***@",
+		1)
 }
 
-// secretsOf are the parts of an address that may be keys.
+// secretsOf returns the parts of an address that may be secrets.
 func secretsOf(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.RequestURI()}
 	if u.RequestURI() == u.Path {
-		parts = parts[:1] // a path by itself is in many texts
+		parts = parts[:1] // a mere path occurs in many texts
 	}
 	if password, has := u.User.Password(); has {
 		parts = append(parts, password, url.QueryEscape(password))
@@ -97,7 +101,7 @@ func secretsOf(u *url.URL) []string {
 	return parts
 }
 
-// error hides what an *tools.UpstreamError says.
+// redactUpstream redacts an *tools.UpstreamError in place.
 func (v redactor) redactUpstream(err error) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Err != nil {
 		ue.Err = v.redactError(ue.Err)
@@ -105,7 +109,7 @@ func (v redactor) redactUpstream(err error) error {
 	return err
 }
 
-// hidden is the same error, in other words where it has to be.
+// redactError returns err itself if it contains no secret.
 func (v redactor) redactError(err error) error {
 	if err == nil {
 		return nil
@@ -116,7 +120,8 @@ func (v redactor) redactError(err error) error {
 	return err
 }
 
-// aboutOf is what a server says of itself in its answer to initialize. It has been told keys of the settings, and may say them.
+// aboutOf returns the server's description of itself, from its response to initialize. It is redacted, as
+// the server knows secrets of its settings.
 func (v redactor) aboutOf(answer *sdk.InitializeResult) tools.About {
 	if answer == nil || answer.ServerInfo == nil {
 		return tools.About{}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -23,14 +23,14 @@ type upstream struct {
 	conns map[string]*conn
 }
 
-// conn is the place of one connection: now and then there is a live one in it.
+// conn is a connection that is established again whenever a call needs it.
 type conn struct {
 	up  *upstream
 	key string
 
 	// Guarded by up.mu.
-	session    *mcpSession
-	dialing    chan struct{} // closed when the attempt under way has ended
+	session    *mcpSession   // nil while not connected
+	dialing    chan struct{} // closed when the current attempt ends; nil: there is none
 	cancelDial func()        // ends that attempt
 	err        error         // of the last attempt, or why the last connection ended
 	failures   int
@@ -52,7 +52,7 @@ func (u *upstream) scopeKey(tenant, session string) string {
 	return ""
 }
 
-// connection returns a live connection, making one when there is none. The caller releases it.
+// connection returns the connection for the scope, established. The caller must release it.
 func (u *upstream) connection(ctx context.Context, tenant, session string) (*conn, *mcpSession, error) {
 	key := u.scopeKey(tenant, session)
 	u.mu.Lock()
@@ -74,7 +74,7 @@ func (u *upstream) connection(ctx context.Context, tenant, session string) (*con
 	return c, s, nil
 }
 
-// wait returns the live connection, after it has dialled or has waited for who does.
+// connect returns the session. Without one it starts an attempt, or waits for the current one.
 func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 	for {
 		c.up.mu.Lock()
@@ -92,24 +92,13 @@ func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 			continue
 		}
 		attempt := c.dialing
-		mine := attempt == nil
-		if mine {
-			attempt = make(chan struct{})
-			c.dialing = attempt
-			// The attempt outlives a caller who gives up: others wait for it.
-			base, abandon := context.WithCancel(context.WithoutCancel(ctx))
-			c.cancelDial = abandon
-			if !c.up.manager.start(func() {
-				defer abandon()
-				c.dial(base, attempt)
-			}) {
-				abandon()
-				c.dialing, c.cancelDial = nil, nil
-				c.up.mu.Unlock()
-				return nil, c.down(errClosed)
-			}
+		if attempt == nil {
+			attempt = c.startDial(ctx)
 		}
 		c.up.mu.Unlock()
+		if attempt == nil {
+			return nil, c.down(errClosed)
+		}
 		select {
 		case <-attempt:
 		case <-ctx.Done():
@@ -127,28 +116,37 @@ func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 	}
 }
 
-// patience is how long a call waits for the next attempt rather than fail at once.
+// startDial starts an attempt and returns the channel that is closed when it ends; nil after the manager
+// is closed. The attempt does not end with ctx: other calls may wait for it. up.mu is held.
+func (c *conn) startDial(ctx context.Context) chan struct{} {
+	attempt := make(chan struct{})
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if !c.up.manager.start(func() {
+		defer cancel()
+		c.dial(base, attempt)
+	}) {
+		cancel()
+		return nil
+	}
+	c.dialing, c.cancelDial = attempt, cancel
+	return attempt
+}
+
+// maxRetryWait is how long a call waits for the next attempt. If that is later, the call fails at once.
 const maxRetryWait = time.Second
 
 func (c *conn) waitForRetry(ctx context.Context, d time.Duration, last error) error {
 	if d > maxRetryWait {
 		return c.down(fmt.Errorf("not reachable, next attempt in %s: %w", d.Round(time.Second), last))
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return clock.Sleep(ctx, d)
 }
 
 func (c *conn) down(err error) error {
 	return &tools.UpstreamError{Server: c.up.Name, Reason: tools.Down, Err: err}
 }
 
-// dial makes one attempt, and then watches over what it has made until that ends.
+// dial makes one attempt, and then waits until the session ends.
 func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log := c.up.manager.log.With("server", c.up.Name)
 	s, err := c.up.open(ctx, log)
@@ -162,7 +160,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	c.up.mu.Unlock()
 	close(attempt)
 	if err != nil {
-		log.WarnContext(ctx, "tool server not reached", "error", err)
+		log.WarnContext(ctx, "tool server not reachable", "error", err)
 		return
 	}
 	log.InfoContext(ctx, "tool server connected", "version", s.about.Version)
@@ -176,7 +174,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 		c.session = nil
 		c.err = ended
 		if !s.used.Load() {
-			c.scheduleRetry() // it came up and died before it was of use
+			c.scheduleRetry() // it ended before it responded to a call
 		} else {
 			c.retryAt = time.Time{}
 		}
@@ -185,7 +183,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log.InfoContext(ctx, "tool server disconnected", "reason", s.endReason(ended))
 }
 
-// fail sets the time of the next attempt. up.mu is held.
+// scheduleRetry counts a failure and sets the time of the next attempt. up.mu is held.
 func (c *conn) scheduleRetry() {
 	pause := c.up.manager.backoff.Min << min(c.failures, 20)
 	if pause > c.up.manager.backoff.Max || pause <= 0 {
@@ -198,14 +196,14 @@ func (c *conn) scheduleRetry() {
 	}
 }
 
-// drop takes a connection out of use; the next call makes a new one.
+// drop closes the session; the next call makes a new one.
 func (c *conn) drop(s *mcpSession) {
 	c.up.mu.Lock()
 	if c.session == s {
 		c.session = nil
 	}
 	c.up.mu.Unlock()
-	if !c.up.manager.start(s.close) { // a process that hangs does not hold up the caller
+	if !c.up.manager.start(s.close) { // in the background: a process may take long to exit
 		s.close()
 	}
 }
@@ -219,7 +217,7 @@ func (c *conn) markUsed(s *mcpSession) {
 	c.up.mu.Unlock()
 }
 
-// release says that a call no longer needs the connection.
+// release ends a call's use of the connection.
 func (c *conn) release() {
 	c.up.mu.Lock()
 	defer c.up.mu.Unlock()
@@ -228,9 +226,9 @@ func (c *conn) release() {
 		return
 	}
 	if c.idleTimer == nil {
-		c.idleTimer = time.AfterFunc(c.up.IdleTimeout, c.closeIdle)
+		c.idleTimer = time.AfterFunc(c.up.Limits.IdleTimeout, c.closeIdle)
 	} else {
-		c.idleTimer.Reset(c.up.IdleTimeout)
+		c.idleTimer.Reset(c.up.Limits.IdleTimeout)
 	}
 }
 
@@ -248,43 +246,19 @@ func (c *conn) closeIdle() {
 	}
 }
 
-func (u *upstream) forget(tenant, session string) {
-	if u.Scope == Shared {
-		return
-	}
-	var out []*mcpSession
-	u.mu.Lock()
-	for key, c := range u.conns {
-		if key == tenant+"\x00"+session || (session == "" && strings.HasPrefix(key, tenant+"\x00")) {
-			delete(u.conns, key)
-			out = c.detach(out)
-		}
-	}
-	u.mu.Unlock()
-	for _, s := range out {
-		s.close()
-	}
-}
-
-// leave gives up what the conn is about to do, and adds to out what has to be closed. up.mu is held.
-func (c *conn) detach(out []*mcpSession) []*mcpSession {
-	if c.cancelDial != nil {
-		c.cancelDial()
-	}
-	if c.idleTimer != nil {
-		c.idleTimer.Stop()
-	}
-	if c.session != nil {
-		out = append(out, c.session)
-	}
-	return out
-}
-
 func (u *upstream) closeAll() {
 	u.mu.Lock()
 	var out []*mcpSession
 	for _, c := range u.conns {
-		out = c.detach(out)
+		if c.cancelDial != nil {
+			c.cancelDial()
+		}
+		if c.idleTimer != nil {
+			c.idleTimer.Stop()
+		}
+		if c.session != nil {
+			out = append(out, c.session)
+		}
 	}
 	clear(u.conns)
 	u.mu.Unlock()

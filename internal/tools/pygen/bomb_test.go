@@ -24,11 +24,17 @@ func TestSchemaBombs(t *testing.T) {
 		"long tuples": `{"type":"object","properties":{"a":{"$ref":"#/$defs/t1"}},"$defs":{` +
 			`"t1":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t2") + `]},"t2":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t3") + `]},` +
 			`"t3":{"type":"array","prefixItems":[` + refs(16, "#/$defs/s") + `]},"s":{"const":"` + strings.Repeat("s", 20_000) + `"}}}`,
-		"always": `{"type":"object","anyOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `],"oneOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `]}`,
+		"always": `{"type":"object","anyOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000),
+			",") + `],"oneOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `]}`,
 		"nested": `{"type":"object","x":` + strings.Repeat("[", 5000) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 5000) + `}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := pygen.Generate(pygen.Source{Server: "s", Tools: []tools.Definition{{Name: "f", InputSchema: json.RawMessage(schema), OutputSchema: json.RawMessage(schema)}}})
+			p, err := pygen.Generate(pygen.Source{
+				Server: "s",
+				Tools: []tools.Definition{
+					{Name: "f", InputSchema: json.RawMessage(schema), OutputSchema: json.RawMessage(schema)},
+				},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

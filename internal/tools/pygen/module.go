@@ -96,7 +96,8 @@ func (m *module) oneLineSignature() string {
 func (m *module) render() []byte {
 	var b bytes.Buffer
 	title := oneLine(cmp.Or(m.def.Title, m.def.Description), 100)
-	fmt.Fprintf(&b, "%s\n\nfrom __future__ import annotations\n\n", tools.PyDoc(m.source.Server+"/"+m.def.Name+": "+title, ""))
+	fmt.Fprintf(&b, "%s\n\nfrom __future__ import annotations\n\n",
+		tools.PyDoc(m.source.Server+"/"+m.def.Name+": "+title, ""))
 	fmt.Fprintf(&b, "from typing import %s\n\n", strings.Join(slices.Sorted(maps.Keys(m.typer.used)), ", "))
 	b.WriteString("from client.mcp_client import call_mcp_tool\n")
 	if slices.ContainsFunc(m.params, func(p parameter) bool { return !p.required }) {
@@ -134,13 +135,15 @@ func (m *module) body(b *bytes.Buffer) {
 	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(required, ", "))
 	for _, p := range m.params {
 		if !p.required {
-			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.pythonName, tools.PyString(p.jsonName), p.pythonName)
+			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.pythonName,
+				tools.PyString(p.jsonName), p.pythonName)
 		}
 	}
 	if m.extra != "" {
 		b.WriteString("    arguments.update(extra)\n")
 	}
-	fmt.Fprintf(b, "    return call_mcp_tool(%s, %s, arguments, DEFINITION)\n", tools.PyString(m.source.Server), tools.PyString(m.def.Name))
+	fmt.Fprintf(b, "    return call_mcp_tool(%s, %s, arguments, DEFINITION)\n", tools.PyString(m.source.Server),
+		tools.PyString(m.def.Name))
 }
 
 // doc is the function's docstring: what the tool is, what it changes, its arguments and result.

@@ -24,7 +24,8 @@ func letter(r rune) bool {
 	if r < 0x80 {
 		return r|0x20 >= 'a' && r|0x20 <= 'z'
 	}
-	old := r < 0x530 || (r >= 0x5d0 && r < 0x860) || (r >= 0x900 && r < 0x980) || (r >= 0x1e00 && r < 0x2000) || (r >= 0x3041 && r < 0x9fd0) || (r >= 0xac00 && r < 0xd7a4)
+	old := r < 0x530 || (r >= 0x5d0 && r < 0x860) || (r >= 0x900 && r < 0x980) || (r >= 0x1e00 && r < 0x2000) ||
+		(r >= 0x3041 && r < 0x9fd0) || (r >= 0xac00 && r < 0xd7a4)
 	return old && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
 }
 
@@ -96,7 +97,8 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		names[wire] = id
 		taken[strings.ToLower(id)] = true
 	}
-	defs = slices.SortedFunc(slices.Values(defs), func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
+	defs = slices.SortedFunc(slices.Values(defs),
+		func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
 	for _, exact := range []bool{true, false} {
 		for _, d := range defs {
 			id := Identifier(d.Name)

@@ -33,7 +33,10 @@ func runPython(t *testing.T, dir, code string) string {
 }
 
 var keys = rapid.OneOf(
-	rapid.SampledFrom([]string{"a", "b", "name", "class", "list", "a-b", "a_b", "self", "arguments", "extra", "__x", "UNSET", "3d", "日本", "💥", "", "Any"}),
+	rapid.SampledFrom([]string{
+		"a", "b", "name", "class", "list", "a-b", "a_b", "self", "arguments", "extra", "__x", "UNSET", "3d", "日本", "💥",
+		"", "Any",
+	}),
 	rapid.String(),
 )
 
@@ -45,9 +48,13 @@ func drawSchema(t *rapid.T, depth int) (any, func(*rapid.T) any) {
 	}
 	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
 	case "string":
-		return object{"type": "string", "description": rapid.String().Draw(t, "description")}, func(t *rapid.T) any { return rapid.String().Draw(t, "s") }
+		return object{
+			"type": "string", "description": rapid.String().Draw(t, "description"),
+		}, func(t *rapid.T) any { return rapid.String().Draw(t, "s") }
 	case "integer":
-		return object{"type": "integer", "minimum": -1000}, func(t *rapid.T) any { return rapid.IntRange(-1000, 1<<40).Draw(t, "i") }
+		return object{
+			"type": "integer", "minimum": -1000,
+		}, func(t *rapid.T) any { return rapid.IntRange(-1000, 1<<40).Draw(t, "i") }
 	case "number":
 		return object{"type": "number"}, func(t *rapid.T) any { return rapid.Float64Range(-1e9, 1e9).Draw(t, "f") }
 	case "boolean":
@@ -72,7 +79,9 @@ func drawSchema(t *rapid.T, depth int) (any, func(*rapid.T) any) {
 	case "tuple":
 		a, valueA := drawSchema(t, depth-1)
 		b, valueB := drawSchema(t, depth-1)
-		return object{"type": "array", "prefixItems": []any{a, b}}, func(t *rapid.T) any { return []any{valueA(t), valueB(t)} }
+		return object{
+			"type": "array", "prefixItems": []any{a, b},
+		}, func(t *rapid.T) any { return []any{valueA(t), valueB(t)} }
 	case "map":
 		item, value := drawSchema(t, depth-1)
 		return object{"type": "object", "additionalProperties": item}, func(t *rapid.T) any {
@@ -137,7 +146,10 @@ func toAny(in []string) []any {
 	return out
 }
 
-var nodeSchema = object{"type": "object", "properties": object{"v": object{"type": "integer"}, "next": object{"$ref": "#/$defs/node"}}, "required": []any{"v"}}
+var nodeSchema = object{
+	"type": "object", "properties": object{"v": object{"type": "integer"}, "next": object{"$ref": "#/$defs/node"}},
+	"required": []any{"v"},
+}
 
 // Whatever the schema: what it allows can be passed to the function, required arguments by position
 // and the others by name, and arrives as it was given, so that it validates.
@@ -154,7 +166,9 @@ func TestValidInstancesPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := rapid.SampledFrom([]string{"f", "get-it", "class", "日本"}).Draw(t, "tool")
-		d := tools.Definition{Name: name, InputSchema: in, OutputSchema: in, Description: rapid.String().Draw(t, "text")}
+		d := tools.Definition{
+			Name: name, InputSchema: in, OutputSchema: in, Description: rapid.String().Draw(t, "text"),
+		}
 		server := fmt.Sprintf("s%d", count)
 		pkg, err := Generate(Source{Server: server, Tools: []tools.Definition{d}})
 		if err != nil {

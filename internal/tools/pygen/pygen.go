@@ -65,7 +65,9 @@ func Generate(s Source) (Package, error) {
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
 	names := assign(s.Previous.Names, accepted)
-	p.Index = tools.Index{Server: s.Server, About: s.About.Sanitize(), Generator: tools.Generator, Names: names, Tools: accepted}
+	p.Index = tools.Index{
+		Server: s.Server, About: s.About.Sanitize(), Generator: tools.Generator, Names: names, Tools: accepted,
+	}
 	var exports []tools.Export
 	for _, d := range accepted {
 		m := newModule(s, names[d.Name], d)
@@ -93,7 +95,8 @@ func (p *Package) accept(s Source) []tools.Definition {
 			reason = "the server lists the name twice"
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
 			reason = "its schemas are too large"
-		case len(d.InputSchema) > 0 && !json.Valid(d.InputSchema), len(d.OutputSchema) > 0 && !json.Valid(d.OutputSchema):
+		case len(d.InputSchema) > 0 && !json.Valid(d.InputSchema), len(d.OutputSchema) > 0 &&
+			!json.Valid(d.OutputSchema):
 			reason = "a schema is not JSON"
 		case len(out) == maxTools:
 			reason = "the server has too many tools"
@@ -188,7 +191,8 @@ func Previous(servers, server string) (tools.Index, error) {
 		return tools.Index{}, fmt.Errorf("%s: %w", at, err)
 	}
 	if old.Server != server {
-		return tools.Index{}, fmt.Errorf("servers/%s belongs to server %q: give %q another name", path.Dir(at), old.Server, server)
+		return tools.Index{}, fmt.Errorf("servers/%s belongs to server %q: give %q another name", path.Dir(at),
+			old.Server, server)
 	}
 	return old, nil
 }
@@ -201,7 +205,8 @@ func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error)
 	}
 	for name := range p.Files {
 		at := path.Join(p.Dir, name)
-		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" && !ours[name] {
+		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" &&
+			!ours[name] {
 			return nil, fmt.Errorf("servers/%s was not generated, and server %q has a tool of that name: give the server another name, or move the file away", at, p.Index.Server)
 		}
 	}

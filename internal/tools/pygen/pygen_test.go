@@ -16,10 +16,13 @@ import (
 
 func TestIdentifier(t *testing.T) {
 	for in, want := range map[string]string{
-		"add": "add", "get-item": "get_item", "get.item": "get_item", "class": "class_", "match": "match_", "list": "list_",
-		"__init__": "init__", "../x": "x", "../../etc/passwd": "etc_passwd", "3d-model": "n3d_model", "": "", "___": "", "💥": "",
-		"ﬁle": "file", "naïve": "naïve", "查询": "查询", "a b\x00c": "a_b_c", "UNSET": "UNSET_", "call_mcp_tool": "call_mcp_tool_",
-		"x\u202ey": "x_y", "\xff\xfe": "",
+		"add": "add", "get-item": "get_item", "get.item": "get_item", "class": "class_", "match": "match_",
+		"list":     "list_",
+		"__init__": "init__", "../x": "x", "../../etc/passwd": "etc_passwd", "3d-model": "n3d_model", "": "", "___": "",
+		"💥":   "",
+		"ﬁle": "file", "naïve": "naïve", "查询": "查询", "a b\x00c": "a_b_c", "UNSET": "UNSET_",
+		"call_mcp_tool": "call_mcp_tool_",
+		"x\u202ey":      "x_y", "\xff\xfe": "",
 	} {
 		if got := Identifier(in); got != want {
 			t.Errorf("Identifier(%q) = %q, want %q", in, got, want)
@@ -63,11 +66,16 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 // its tools ever have one name, and none gets another name than it had.
 func TestNamesOverVersions(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
-	for _, wire := range [][]string{{"a-b", "a_b", "a_b_" + short("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + short("a")}} {
+	for _, wire := range [][]string{
+		{"a-b", "a_b", "a_b_" + short("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + short("a")},
+	} {
 		distinct(t, assign(nil, called(wire)))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		base := rapid.SampledFrom([]string{"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", long + "-", long + "_", long + "yz", long + "y-"})
+		base := rapid.SampledFrom([]string{
+			"a-b", "a_b", "A_b", "a.b", "class", "class_", "", "-", "1", long + "-", long + "_", long + "yz",
+			long + "y-",
+		})
 		name := rapid.Custom(func(t *rapid.T) string {
 			of := base.Draw(t, "of")
 			if rapid.Bool().Draw(t, "as a hash") {
@@ -110,18 +118,21 @@ func distinct(t interface{ Errorf(string, ...any) }, names map[string]string) {
 func TestSignatures(t *testing.T) {
 	for _, test := range []struct{ name, in, out, want string }{
 		{
-			"order of required", `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
+			"order of required",
+			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
 			"f(b: int, a: str, *, c: float = UNSET) -> Any",
 		},
 		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
 		{"anything", `{}`, `true`, "f() -> Any"},
 		{"no schema at all", `true`, `false`, "f(**extra: Any) -> Any"},
 		{
-			"enum and const", `{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
+			"enum and const",
+			`{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
 			`f(a: Literal["x", "y", 1, None, True], b: Literal["k"], c: Union[float, Literal["x"]]) -> Any`,
 		},
 		{
-			"nullable", `{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
+			"nullable",
+			`{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
 			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
 		},
 		{
@@ -129,26 +140,42 @@ func TestSignatures(t *testing.T) {
 			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
 		},
 		{
-			"allOf at the top", `{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
+			"allOf at the top",
+			`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
 			"f(a: str, *, b: int = UNSET) -> Any",
 		},
 		{
-			"oneOf at the top", `{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
+			"oneOf at the top",
+			`{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
 			"f(*, a: str = UNSET, b: int = UNSET) -> Any",
 		},
-		{"local reference", `{"properties":{"a":{"$ref":"#/$defs/s"}},"required":["a"],"$defs":{"s":{"type":"string"}}}`, "", "f(a: str) -> Any"},
-		{"remote reference", `{"properties":{"a":{"$ref":"http://127.0.0.1/x.json"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
-		{"reference to itself", `{"properties":{"a":{"$ref":"#/properties/a"}},"required":["a"]}`, "", "f(a: Any) -> Any"},
 		{
-			"further arguments", `{"properties":{"class":{"type":"string"}},"required":["class"],"additionalProperties":{"type":"integer"}}`, "",
+			"local reference",
+			`{"properties":{"a":{"$ref":"#/$defs/s"}},"required":["a"],"$defs":{"s":{"type":"string"}}}`, "",
+			"f(a: str) -> Any",
+		},
+		{
+			"remote reference", `{"properties":{"a":{"$ref":"http://127.0.0.1/x.json"}},"required":["a"]}`, "",
+			"f(a: Any) -> Any",
+		},
+		{
+			"reference to itself", `{"properties":{"a":{"$ref":"#/properties/a"}},"required":["a"]}`, "",
+			"f(a: Any) -> Any",
+		},
+		{
+			"further arguments",
+			`{"properties":{"class":{"type":"string"}},"required":["class"],"additionalProperties":{"type":"integer"}}`,
+			"",
 			"f(class_: str, **extra: int) -> Any",
 		},
 		{
-			"names that clash", `{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
+			"names that clash",
+			`{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
 			"f(a_b_2: str, a_b: int, *, argument_3b45e30d: Any = UNSET) -> Any",
 		},
 		{
-			"wrapped result", `{}`, `{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
+			"wrapped result", `{}`,
+			`{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
 			"f() -> List[float]",
 		},
 		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
@@ -170,14 +197,18 @@ func TestHostileDefinitions(t *testing.T) {
 	text := `"""` + "\nimport os\nos.system('false')\n\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
 	nested := strings.Repeat(`{"type":"array","items":`, 200) + `{"type":"string"}` + strings.Repeat("}", 200)
 	defs := []tools.Definition{
-		def("__init__", `{}`), def("class", `{"properties":{"def":{"type":"string"},"self":{}},"required":["def","self"]}`),
-		def("../x", `{}`), def("../../../../tmp/evil", `{}`), def("a/b", `{}`), def(".", `{}`), def("a\nb", `{}`), def("a\u202eb", `{}`), def("\x1b[2Ja", `{}`), def("README.md", `{}`),
+		def("__init__", `{}`),
+		def("class", `{"properties":{"def":{"type":"string"},"self":{}},"required":["def","self"]}`),
+		def("../x", `{}`), def("../../../../tmp/evil", `{}`), def("a/b", `{}`), def(".", `{}`), def("a\nb", `{}`),
+		def("a\u202eb", `{}`), def("\x1b[2Ja", `{}`), def("README.md", `{}`),
 		def("💥", `{}`), def("definitions", `{}`), def(strings.Repeat("n", 300), `{}`),
 		def("\"; import os; \"", `{}`),
-		def("texts", `{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
+		def("texts",
+			`{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
 		def("deep", `{"properties":{"a":`+nested+`},"required":["a"]}`),
 		def("loop", `{"$ref":"#"}`), def("loop2", `{"allOf":[{"$ref":"#"}]}`), def("loop3", `{"anyOf":[{"$ref":"#"}]}`),
-		def("tree", `{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
+		def("tree",
+			`{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
 		def("odd", `{"type":7,"properties":[],"required":{"a":1},"anyOf":"x","enum":{},"allOf":[1,"x",null],"$ref":3}`),
 		def("twice", `{"properties":{"a":{}},"required":["a","a","b",3]}`),
 		{
@@ -188,7 +219,10 @@ func TestHostileDefinitions(t *testing.T) {
 		{Name: ""},
 		{Name: "texts", InputSchema: json.RawMessage(`{}`)},
 	}
-	pkg, err := Generate(Source{Server: "../evil-server\"\n", About: tools.About{Version: text, Title: text, Description: text, Instructions: text}, Tools: defs})
+	pkg, err := Generate(Source{
+		Server: "../evil-server\"\n",
+		About:  tools.About{Version: text, Title: text, Description: text, Instructions: text}, Tools: defs,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,9 +252,11 @@ func TestHostileDefinitions(t *testing.T) {
 		}
 		got := p.call(t, ask{Server: pkg.Dir, Function: function, Args: args})
 		if got.Error != "" || got.Value.Tool != wire || got.Value.Server != "../evil-server\"\n" {
-			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", wire, function, got.Value.Tool, got.Value.Server, got.Error, got.Trace)
+			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", wire, function, got.Value.Tool, got.Value.Server,
+				got.Error, got.Trace)
 		}
-		if i := strings.IndexFunc(got.Doc, func(r rune) bool { return r == '\u202e' || r == '\u200b' || r == 0 }); i >= 0 {
+		if i := strings.IndexFunc(got.Doc,
+			func(r rune) bool { return r == '\u202e' || r == '\u200b' || r == 0 }); i >= 0 {
 			t.Errorf("%q: a hidden character in the docstring %q", wire, got.Doc)
 		}
 	}
@@ -238,7 +274,13 @@ func quote(s string) string {
 }
 
 func TestErrorsNameTheNearest(t *testing.T) {
-	pkg, err := Generate(Source{Server: "weather", Tools: []tools.Definition{def("get_weather", `{"properties":{"location":{"type":"string"},"units":{"type":"string"}},"required":["location"]}`)}})
+	pkg, err := Generate(Source{
+		Server: "weather",
+		Tools: []tools.Definition{
+			def("get_weather",
+				`{"properties":{"location":{"type":"string"},"units":{"type":"string"}},"required":["location"]}`),
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,10 +290,22 @@ func TestErrorsNameTheNearest(t *testing.T) {
 		ask  ask
 		want string
 	}{
-		{ask{Server: "weather", Function: "get_wether"}, "ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?"},
-		{ask{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}}, "did you mean units?"},
-		{ask{Server: "weather", Function: "get_weather"}, "missing 1 required positional argument: 'location'; the tool is get_weather(location: str, *, units: str = UNSET) -> Any"},
-		{ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}}, "takes 1 positional argument but 2 were given"},
+		{
+			ask{Server: "weather", Function: "get_wether"},
+			"ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?",
+		},
+		{
+			ask{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}},
+			"did you mean units?",
+		},
+		{
+			ask{Server: "weather", Function: "get_weather"},
+			"missing 1 required positional argument: 'location'; the tool is get_weather(location: str, *, units: str = UNSET) -> Any",
+		},
+		{
+			ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}},
+			"takes 1 positional argument but 2 were given",
+		},
 	} {
 		if got := p.call(t, test.ask).Error; !strings.Contains(got, test.want) {
 			t.Errorf("%+v: error = %q, want %q in it", test.ask, got, test.want)

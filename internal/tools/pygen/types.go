@@ -33,7 +33,10 @@ type view struct {
 }
 
 func (t *typer) view(root any, input bool) *view {
-	return &view{typer: t, document: document{root, new(maxSteps)}, input: input, refs: map[string]string{}, open: map[string]bool{}}
+	return &view{
+		typer: t, document: document{root, new(maxSteps)}, input: input, refs: map[string]string{},
+		open: map[string]bool{},
+	}
 }
 
 func (v *view) typing(name string) string {
@@ -112,7 +115,8 @@ func (v *view) isRecord(s object) bool {
 	properties, _ := s["properties"].(object)
 	_, choice := s["anyOf"]
 	_, other := s["oneOf"]
-	return len(properties) > 0 && !choice && !other && s["enum"] == nil && s["const"] == nil && (s["type"] == nil || s["type"] == "object")
+	return len(properties) > 0 && !choice && !other && s["enum"] == nil && s["const"] == nil &&
+		(s["type"] == nil || s["type"] == "object")
 }
 
 func (v *view) simple(s object, kind any, name string, depth int) string {

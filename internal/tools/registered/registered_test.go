@@ -53,7 +53,8 @@ func TestListedWhileItLives(t *testing.T) {
 		}
 		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
-		if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/count", "crm/find"}) || first.Files["crm/find.py"] == nil {
+		if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/count", "crm/find"}) ||
+			first.Files["crm/find.py"] == nil {
 			t.Fatalf("tools = %v, files %d", got, len(first.Files))
 		}
 		// Another process with the same tools changes nothing; nor does its end.
@@ -85,7 +86,8 @@ func TestTwoDefinitions(t *testing.T) {
 	r.Update("acme", "a-new", offer(t, "crm", 2, "find"))
 	r.Update("acme", "z-old", offer(t, "crm", 1, "find", "count"))
 	list := r.List("acme")
-	if len(list) != 2 || list[0].Definition.Description != "started at 1" || list[1].Definition.Description != "started at 2" {
+	if len(list) != 2 || list[0].Definition.Description != "started at 1" ||
+		list[1].Definition.Description != "started at 2" {
 		t.Errorf("tools = %+v", list)
 	}
 }
@@ -170,11 +172,14 @@ func TestHostileOffers(t *testing.T) {
 		t.Errorf("broken = %v", o.Broken)
 	}
 	listing, used, err := tools.Extend(tools.NewListing(nil), o)
-	if err != nil || len(used) != len(o.Files) || len(listing.Tools) != 2 || listing.Tools[0].State != tools.Registered {
+	if err != nil || len(used) != len(o.Files) || len(listing.Tools) != 2 ||
+		listing.Tools[0].State != tools.Registered {
 		t.Errorf("Extend = %+v, %d files, %v", listing, len(used), err)
 	}
 	// The fleet's own server keeps its name.
-	base := tools.NewListing([]tools.Tool{{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local}})
+	base := tools.NewListing([]tools.Tool{
+		{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local},
+	})
 	listing, used, err = tools.Extend(base, o)
 	if err != nil || len(used) != 0 || len(listing.Tools) != 1 || len(listing.Broken) != len(o.Broken)+1 {
 		t.Errorf("Extend over the same server = %+v, %d files, %v", listing.Tools, len(used), err)
@@ -189,7 +194,8 @@ func TestServersOfTheFleet(t *testing.T) {
 		r.Update("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
 	}
 	o := r.Overlay("acme")
-	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/delete_repository"}) || o.Files["github/delete_repository.py"] != nil {
+	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/delete_repository"}) ||
+		o.Files["github/delete_repository.py"] != nil {
 		t.Errorf("tools = %v, want none of the fleet's server", got)
 	}
 	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
@@ -237,7 +243,8 @@ func TestCall(t *testing.T) {
 	call := func(list ...any) (tools.Result, *tools.UpstreamError) {
 		t.Helper()
 		answers = list
-		res, err := r.Call(t.Context(), tools.Request{Tenant: "acme", Server: "crm", Tool: "find", Args: json.RawMessage(`{}`)})
+		res, err := r.Call(t.Context(),
+			tools.Request{Tenant: "acme", Server: "crm", Tool: "find", Args: json.RawMessage(`{}`)})
 		u, _ := errors.AsType[*tools.UpstreamError](err)
 		if err != nil && u == nil || len(answers) > 0 {
 			t.Fatalf("Call = %v, %d answers left", err, len(answers))

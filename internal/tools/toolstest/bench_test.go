@@ -27,18 +27,22 @@ func BenchmarkCall(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		cmd := exec.CommandContext(b.Context(), self)
 		cmd.Env = []string{"TOOL_SERVER=calculator"}
-		cs, err := sdk.NewClient(&sdk.Implementation{Name: "bench"}, nil).Connect(b.Context(), &sdk.CommandTransport{Command: cmd}, nil)
+		cs, err := sdk.NewClient(&sdk.Implementation{Name: "bench"},
+			nil).Connect(b.Context(), &sdk.CommandTransport{Command: cmd}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer cs.Close()
 		for b.Loop() {
-			if r, err := cs.CallTool(b.Context(), &sdk.CallToolParams{Name: "add", Arguments: args}); err != nil || r.IsError {
+			if r, err := cs.CallTool(b.Context(), &sdk.CallToolParams{Name: "add", Arguments: args}); err != nil ||
+				r.IsError {
 				b.Fatal(r, err)
 			}
 		}
 	})
-	m, err := mcp.NewManager([]mcp.Server{{Name: "calculator", Command: self, Env: map[string]string{"TOOL_SERVER": "calculator"}}}, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+	m, err := mcp.NewManager([]mcp.Server{
+		{Name: "calculator", Command: self, Env: map[string]string{"TOOL_SERVER": "calculator"}},
+	}, mcp.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -50,7 +54,10 @@ func BenchmarkCall(b *testing.B) {
 	}
 	b.Run("manager", func(b *testing.B) {
 		for b.Loop() {
-			if r, err := m.Call(b.Context(), tools.Request{Server: "calculator", Tool: "add", Args: args, Hash: tool.Hash}); err != nil || r.IsError {
+			if r, err := m.Call(b.Context(),
+				tools.Request{
+					Server: "calculator", Tool: "add", Args: args, Hash: tool.Hash,
+				}); err != nil || r.IsError {
 				b.Fatal(r, err)
 			}
 		}
@@ -63,7 +70,10 @@ func BenchmarkCall(b *testing.B) {
 			if n++; n == 1000 { // the budget of an execution
 				e, n = execution(b, m, snap, &files), 0
 			}
-			if r, err := e.Call(b.Context(), broker.Call{Server: "calculator", Tool: "add", Args: args, Hash: tool.Hash}); err != nil || string(r.Value) != "5" {
+			if r, err := e.Call(b.Context(),
+				broker.Call{
+					Server: "calculator", Tool: "add", Args: args, Hash: tool.Hash,
+				}); err != nil || string(r.Value) != "5" {
 				b.Fatal(r, err)
 			}
 		}

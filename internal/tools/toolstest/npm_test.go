@@ -51,7 +51,10 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	node := filepath.Join(dir, "node_modules/.bin/node")
 	module := func(name string) string { return filepath.Join(dir, "node_modules", name) }
 	git := filepath.Join(work, "repo")
-	for _, args := range [][]string{{"init", "-q", git}, {"-C", git, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first"}} {
+	for _, args := range [][]string{
+		{"init", "-q", git},
+		{"-C", git, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first"},
+	} {
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
 			tb.Fatalf("git: %v\n%s", err, out)
 		}
@@ -60,20 +63,28 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	list := []mcp.Server{
 		{Name: "everything", Args: []string{module(official + "everything/dist/index.js"), "stdio"}},
 		{Name: "filesystem", Args: []string{module(official + "filesystem/dist/index.js"), work}},
-		{Name: "memory", Args: []string{module(official + "memory/dist/index.js")}, Env: map[string]string{"MEMORY_FILE_PATH": filepath.Join(work, "memory.jsonl")}},
+		{
+			Name: "memory", Args: []string{module(official + "memory/dist/index.js")},
+			Env: map[string]string{"MEMORY_FILE_PATH": filepath.Join(work, "memory.jsonl")},
+		},
 		{Name: "sequential-thinking", Args: []string{module(official + "sequential-thinking/dist/index.js")}},
-		{Name: "git", Args: []string{module("@cyanheads/git-mcp-server/dist/index.js")}, Env: map[string]string{"MCP_TRANSPORT_TYPE": "stdio", "MCP_LOG_LEVEL": "error", "GIT_BASE_DIR": work}},
+		{
+			Name: "git", Args: []string{module("@cyanheads/git-mcp-server/dist/index.js")},
+			Env: map[string]string{"MCP_TRANSPORT_TYPE": "stdio", "MCP_LOG_LEVEL": "error", "GIT_BASE_DIR": work},
+		},
 		{Name: "sqlite", Args: []string{module("mcp-server-sqlite-npx/dist/index.js"), filepath.Join(work, "data.db")}},
 	}
 	for i := range list {
-		list[i].Command, list[i].Dir, list[i].ConnectTimeout = node, work, time.Minute
+		list[i].Command, list[i].Dir, list[i].Limits.ConnectTimeout = node, work, time.Minute
 	}
 	return list
 }
 
 // listed is how many tools the servers have at these versions. (everything has one more for clients
 // that declare roots.)
-var listed = map[string]int{"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5}
+var listed = map[string]int{
+	"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5,
+}
 
 // generate writes the modules of all servers, approved, and returns the catalogue.
 func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
@@ -125,7 +136,8 @@ func (nothing) Record(context.Context, broker.JournalEntry) error { return nil }
 func execution(tb testing.TB, m *mcp.Manager, listing *tools.Listing, files *sync.Map) *broker.Execution {
 	tb.Helper()
 	e, err := broker.New(tb.Context(), broker.Config{
-		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: listing, Upstream: m.Call, Journal: nothing{}, Audit: nothing{},
+		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: listing, Upstream: m.Call,
+		Journal: nothing{}, Audit: nothing{},
 		Policy: broker.Policy{Destructive: broker.Allow},
 		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
 			files.Store(name, data)
@@ -251,7 +263,8 @@ func TestRealServerOverHTTP(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
-	cmd := exec.Command(filepath.Join(dir, "node_modules/.bin/node"), filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp")
+	cmd := exec.Command(filepath.Join(dir, "node_modules/.bin/node"),
+		filepath.Join(dir, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp")
 	cmd.Env = []string{"PORT=" + strconv.Itoa(port), "PATH=/usr/bin:/bin"}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -266,7 +279,8 @@ func TestRealServerOverHTTP(t *testing.T) {
 		return err == nil
 	})
 	var steps int
-	r, err := m.Call(t.Context(), tools.Request{Server: "everything", Tool: "echo", Args: json.RawMessage(`{"message":"hi"}`)})
+	r, err := m.Call(t.Context(),
+		tools.Request{Server: "everything", Tool: "echo", Args: json.RawMessage(`{"message":"hi"}`)})
 	if err != nil || r.Content[0].Text != "Echo: hi" {
 		t.Errorf("echo = %+v, %v", r, err)
 	}
@@ -295,7 +309,8 @@ func TestRealServerKilled(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := m.Call(t.Context(), tools.Request{
-			Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":60,"steps":600}`),
+			Server: "everything", Tool: "trigger-long-running-operation",
+			Args:     json.RawMessage(`{"duration":60,"steps":600}`),
 			Progress: func(string, float64, float64) { once.Do(func() { close(under) }) },
 		})
 		done <- err
@@ -348,7 +363,10 @@ func TestPyright(t *testing.T) {
 		{Name: "../x"},
 		{Name: "💥"},
 		{Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
-		{Name: "class", InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`)},
+		{
+			Name:        "class",
+			InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`),
+		},
 		{
 			Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
 			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`),
@@ -396,7 +414,8 @@ func pyright(t *testing.T, npm, root, program string) []string {
 	if err := os.WriteFile(filepath.Join(root, "pyrightconfig.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(npm, "node_modules/.bin/node"), filepath.Join(npm, "node_modules/pyright/index.js"), "--outputjson", "-p", root)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(npm, "node_modules/.bin/node"),
+		filepath.Join(npm, "node_modules/pyright/index.js"), "--outputjson", "-p", root)
 	out, err := cmd.Output()
 	var report struct {
 		GeneralDiagnostics []struct {

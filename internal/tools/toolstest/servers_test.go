@@ -75,14 +75,18 @@ func TestTheElevenTools(t *testing.T) {
 		t.Errorf("broken %v, warnings %v", listing.Broken, listing.Warnings)
 	}
 	files, err := fs.Glob(servers.FS, "*/__init__.py")
-	if want := []string{"calculator/__init__.py", "database/__init__.py", "filesystem/__init__.py", "weather/__init__.py"}; err != nil || !slices.Equal(files, want) {
+	if want := []string{
+		"calculator/__init__.py", "database/__init__.py", "filesystem/__init__.py", "weather/__init__.py",
+	}; err != nil || !slices.Equal(files, want) {
 		t.Errorf("packages = %v, %v", files, err)
 	}
 }
 
 func TestInstallKeepsWhatIsNotShipped(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"approvals.json": "{}", "mine/f.py": "def f(): pass\n", "calculator/add.py": "old"} {
+	for name, text := range map[string]string{
+		"approvals.json": "{}", "mine/f.py": "def f(): pass\n", "calculator/add.py": "old",
+	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +101,9 @@ func TestInstallKeepsWhatIsNotShipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"approvals.json": "{}", "mine/f.py": "def f(): pass\n", "calculator/add.py": string(shipped)} {
+	for name, want := range map[string]string{
+		"approvals.json": "{}", "mine/f.py": "def f(): pass\n", "calculator/add.py": string(shipped),
+	} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s = %.20q, %v, want %.20q", name, got, err, want)
 		}

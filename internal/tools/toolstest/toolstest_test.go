@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 func manager(t *testing.T, servers ...mcp.Server) (*mcp.Manager, *logtest.Log) {
 	t.Helper()
 	out := &logtest.Log{}
-	m, err := mcp.NewManager(servers, mcp.Options{Log: slog.New(slog.NewTextHandler(out, nil)), Backoff: mcp.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}})
+	m, err := mcp.NewManager(servers,
+		mcp.Options{
+			Log:     slog.New(slog.NewTextHandler(out, nil)),
+			Backoff: mcp.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,8 +77,14 @@ func shippedTree(t *testing.T) map[string]string {
 	}
 	files[tools.ApprovalsFile] = string(data)
 	for server, exports := range map[string][]tools.Export{
-		"filesystem": {{Module: "read_file", Function: "read_file"}, {Module: "write_file", Function: "write_file"}, {Module: "list_directory", Function: "list_directory"}},
-		"database":   {{Module: "query", Function: "query"}, {Module: "execute", Function: "execute"}, {Module: "list_tables", Function: "list_tables"}},
+		"filesystem": {
+			{Module: "read_file", Function: "read_file"}, {Module: "write_file", Function: "write_file"},
+			{Module: "list_directory", Function: "list_directory"},
+		},
+		"database": {
+			{Module: "query", Function: "query"}, {Module: "execute", Function: "execute"},
+			{Module: "list_tables", Function: "list_tables"},
+		},
 	} {
 		files[server+"/__init__.py"] = string(tools.PackageInit("Tools on the task's workspace: "+server+".", exports))
 	}
@@ -90,7 +96,8 @@ func inProcess(t *testing.T) *mcp.Manager {
 	t.Helper()
 	var list []mcp.Server
 	for _, name := range builtin.Names() {
-		s, err := builtin.New(name, builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
+		s, err := builtin.New(name,
+			builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
 		if err != nil {
 			t.Fatal(err)
 		}
