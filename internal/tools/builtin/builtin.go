@@ -1,7 +1,7 @@
-// Package builtin holds the MCP servers that are part of the program: calculator and weather, in
-// process and, as `codefleet tool-server NAME`, on standard input and output. They are servers like
-// any other: their modules are generated, their calls go through the broker. (The tools that act on
-// a task's workspace are modules that run in its box: see the servers directory.)
+// Package builtin contains the MCP servers that come with the program: calculator and weather. They run in
+// the process or, as `codefleet tool-server NAME`, on standard input and output. Like those of any other
+// server, their modules are generated and their calls pass the broker. (Tools that act on a task's
+// workspace are Python modules that run in its box: see the servers directory.)
 package builtin
 
 import (
@@ -20,10 +20,10 @@ import (
 // Version is what the servers say of themselves.
 const version = "1.0.0"
 
-// Options are those of the built-in servers; the zero value is that of the program.
+// Options configures the built-in servers.
 type Options struct {
-	Now  func() time.Time // what day it is, for weather; nil: time.Now
-	Live Live             // where weather comes from; nil: made-up samples that say so
+	Now  func() time.Time // for weather; nil: time.Now
+	Live Live             // the source of weather; nil: generated samples, marked as such
 }
 
 var all = map[string]func(Options) *mcp.Server{
@@ -31,14 +31,14 @@ var all = map[string]func(Options) *mcp.Server{
 	"weather":    weather,
 }
 
-// Names returns the names of the servers, sorted.
+// Names returns the sorted names of the servers.
 func Names() []string { return slices.Sorted(maps.Keys(all)) }
 
-// New makes the server called name. One server can serve any number of connections.
+// New returns a new server. It can serve any number of connections.
 func New(name string, opts Options) (*mcp.Server, error) {
 	build, ok := all[name]
 	if !ok {
-		return nil, fmt.Errorf("no tool server %q; there are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown tool server %q; known are %s", name, strings.Join(Names(), ", "))
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -46,7 +46,7 @@ func New(name string, opts Options) (*mcp.Server, error) {
 	return build(opts), nil
 }
 
-// Serve runs the server called name on a pair of streams until in ends or ctx does.
+// Serve runs a server on a pair of streams until in or ctx ends.
 func Serve(ctx context.Context, name string, opts Options, in io.ReadCloser, out io.WriteCloser) error {
 	server, err := New(name, opts)
 	if err != nil {
@@ -59,15 +59,16 @@ func newServer(name string) *mcp.Server {
 	return mcp.NewServer(&mcp.Implementation{Name: name, Version: version}, nil)
 }
 
-// number is the result of a tool whose value is one number: structured results of the older
-// protocol versions are objects, and the mark in the schema says that "result" is the value.
+// number is the result of a tool that returns a number. Older versions of the protocol require an object:
+// "x-fastmcp-wrap-result" in the schema says that "result" is the value.
 type number struct {
 	Result float64 `json:"result"`
 }
 
-var numberSchema = json.RawMessage(`{"type":"object","properties":{"result":{"type":"number"}},"required":["result"],"x-fastmcp-wrap-result":true}`)
+var numberSchema = json.RawMessage(`{"type":"object","properties":{"result":{"type":"number"}}` +
+	`,"required":["result"],"x-fastmcp-wrap-result":true}`)
 
-// readOnly is what all tools of this package are.
+// readOnly returns the annotations of this package's tools.
 func readOnly(openWorld bool) *mcp.ToolAnnotations {
 	no := false
 	return &mcp.ToolAnnotations{

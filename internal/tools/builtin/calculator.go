@@ -25,7 +25,10 @@ const pairSchema = `{"type":"object","properties":{
 "b":{"type":"number","description":"The second number"}},"required":["a","b"],"additionalProperties":false}`
 
 const expressionSchema = `{"type":"object","properties":{
-"expression":{"type":"string","maxLength":1000,"description":"Arithmetic such as 2*3+4: numbers, + - * / // % ** (or ^), parentheses, pi, e, and abs, ceil, cos, exp, floor, log, log10, max, min, round, sin, sqrt, tan"}},
+"expression":{"type":"string","maxLength":1000,` +
+	`"description":"Arithmetic such as 2*3+4: numbers, + - * / // % ** (or ^), ` +
+	`parentheses, pi, e, and abs, ceil, cos, exp, floor, log, log10, ` +
+	`max, min, round, sin, sqrt, tan"}},
 "required":["expression"],"additionalProperties":false}`
 
 func calculator() *mcp.Server {

@@ -13,8 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Live returns the weather of days days at a location, from today on (days 1 or more), in degrees
-// Celsius and km/h. Its errors reach the program that asked.
+// Live returns the weather at a location for days days, starting today. days is at least 1. The program
+// that calls the tool gets its errors.
 type Live func(ctx context.Context, location string, days int) ([]Day, error)
 
 // Day is the weather of one day at one place.
@@ -61,25 +61,33 @@ type forecastDay struct {
 }
 
 const (
-	locationSchema = `"location":{"type":"string","minLength":1,"maxLength":200,"description":"City, as in San Francisco, CA"}`
-	unitsSchema    = `"units":{"type":"string","enum":["celsius","fahrenheit"],"default":"celsius","description":"Unit of temperatures"}`
-	sourceSchema   = `"source":{"type":"string","enum":["live","sample"],"description":"live, or sample: made up from the location and the date"}`
-	unitSchema     = `"unit":{"type":"string","enum":["celsius","fahrenheit"]}`
+	locationSchema = `"location":{"type":"string",` +
+		`"minLength":1,"maxLength":200,"description":"City, as in San Francisco, CA"}`
+	unitsSchema = `"units":{"type":"string","enum":["celsius","fahrenheit"],` +
+		`"default":"celsius","description":"Unit of temperatures"}`
+	sourceSchema = `"source":{"type":"string","enum":["live","sample"],` +
+		`"description":"live, or sample: made up from the location and the date"}`
+	unitSchema = `"unit":{"type":"string","enum":["celsius","fahrenheit"]}`
 
-	weatherInput = `{"type":"object","properties":{` + locationSchema + `,` + unitsSchema + `},"required":["location"],"additionalProperties":false}`
+	weatherInput = `{"type":"object","properties":{` + locationSchema + `,` + unitsSchema +
+		`},"required":["location"],"additionalProperties":false}`
 
 	weatherOutput = `{"type":"object","properties":{"location":{"type":"string"},` +
 		`"temperature":{"type":"integer","description":"in the unit"},` + unitSchema + `,` +
 		`"condition":{"type":"string"},"humidity":{"type":"integer","description":"percent"},` +
-		`"wind_speed":{"type":"number","description":"km/h"},"timestamp":{"type":"string","format":"date-time"},` + sourceSchema +
+		`"wind_speed":{"type":"number","description":"km/h"},` +
+		`"timestamp":{"type":"string","format":"date-time"},` + sourceSchema +
 		`},"required":["location","temperature","unit","condition","humidity","wind_speed","timestamp","source"]}`
 
 	forecastInput = `{"type":"object","properties":{` + locationSchema + `,` + unitsSchema + `,` +
-		`"days":{"type":"integer","minimum":1,"maximum":16,"default":5,"description":"Days to forecast, today the first"}` +
+		`"days":{"type":"integer","minimum":1,"maximum":16,"default":5,` +
+		`"description":"Days to forecast, today the first"}` +
 		`},"required":["location"],"additionalProperties":false}`
 
-	forecastOutput = `{"type":"object","properties":{"location":{"type":"string"},` + unitSchema + `,"forecast":{"type":"array","items":{"type":"object","properties":{` +
-		`"date":{"type":"string","format":"date"},"high":{"type":"integer","description":"in the unit"},"low":{"type":"integer","description":"in the unit"},` +
+	forecastOutput = `{"type":"object","properties":{"location":{"type":"string"},` + unitSchema + `,` +
+		`"forecast":{"type":"array","items":{"type":"object","properties":{` +
+		`"date":{"type":"string","format":"date"},"high":{"type":"integer","description":"in the unit"},` +
+		`"low":{"type":"integer","description":"in the unit"},` +
 		`"condition":{"type":"string"},"precipitation_chance":{"type":"integer","description":"percent"}},` +
 		`"required":["date","high","low","condition","precipitation_chance"]}},` + sourceSchema +
 		`},"required":["location","unit","forecast","source"]}`
@@ -171,8 +179,7 @@ func degrees(celsius float64, unit string) int {
 
 var conditions = []string{"sunny", "cloudy", "partly cloudy", "rainy", "windy"}
 
-// sample makes up weather from nothing but the place and the date: the same question has the same
-// answer all day, on every host.
+// sample generates weather from the location and the date: the same on every host, all day.
 func sample(location string, from time.Time, n int) []Day {
 	days := make([]Day, n)
 	for i := range days {

@@ -18,8 +18,8 @@ type module struct {
 	function  string
 	def       tools.Definition
 	params    []parameter
-	types     map[string]string // wire name → type
-	extra     string            // type of further arguments; "" for none
+	types     map[string]string // by the parameter's name in JSON
+	extra     string            // type of additional arguments; "" for none
 	result    string
 	wrapped   bool
 	output    any
@@ -58,8 +58,8 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	return m
 }
 
-// Unwrap returns the schema of the value that a program gets: servers that may only answer with
-// objects say so by "x-fastmcp-wrap-result", and the value is the property "result".
+// unwrap returns the schema of the value that a program gets: that of the property "result" if the schema
+// has "x-fastmcp-wrap-result", which servers use because their results must be objects.
 func unwrap(output any) (schema any, wrapped bool) {
 	s, _ := output.(object)
 	properties, _ := s["properties"].(object)
@@ -146,7 +146,7 @@ func (m *module) body(b *bytes.Buffer) {
 		tools.PyString(m.def.Name))
 }
 
-// doc is the function's docstring: what the tool is, what it changes, its arguments and result.
+// doc returns the function's docstring: the description, effects, arguments and result of the tool.
 func (m *module) doc() string {
 	var b strings.Builder
 	text := strings.TrimSpace(strings.ToValidUTF8(m.def.Description, "?"))
@@ -168,7 +168,7 @@ func (m *module) doc() string {
 	return b.String()
 }
 
-// describe is a parameter's line: its description, then what the schema demands in few words.
+// describeParam returns a parameter's line of the docstring: its description and main constraints.
 func describeParam(p parameter) string {
 	s, _ := p.schema.(object)
 	var parts []string

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// scripts whose letters are Python names in every version from 3.9 on (below the limits of letter).
+// scripts are those whose letters, as far as letter accepts them, Python accepts in names since 3.9.
 var scripts = []*unicode.RangeTable{
 	unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic, unicode.Devanagari,
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
@@ -29,9 +29,10 @@ func letter(r rune) bool {
 	return old && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
 }
 
-// Identifier makes a Python name of any text: compatible forms folded, what is no letter or digit
-// an underscore, no underscore in front, a digit in front kept behind one, and one behind a word
-// that Python or a generated module uses itself. It returns "" when no letter or digit is left.
+// Identifier derives a Python name from any text. It folds compatible forms, replaces other characters than
+// letters and digits by underscores, removes leading underscores, puts an n before a leading digit, and an
+// underscore after a word that Python or a generated module uses. It returns "" if no letter or digit is
+// left.
 func Identifier(s string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
@@ -57,10 +58,10 @@ func Identifier(s string) string {
 	return id
 }
 
-// maxIdentifier is the length of a name, in letters.
+// maxIdentifier is the maximum length of a name, in letters.
 const maxIdentifier = 60
 
-// clip leaves room for "_" and a short hash behind a name.
+// truncateID shortens a name so that "_" and a short hash can follow.
 func truncateID(id string) string {
 	runes := []rune(id)
 	return string(runes[:min(len(runes), maxIdentifier-9)])
@@ -71,16 +72,16 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// assign gives every tool a function name. A name given before stays with its tool for good; of the
-// new ones a tool that is called exactly so comes first, then the others in order, and who finds
-// the name taken gets a short hash of its own behind it. Names that differ in case only clash: there
-// are file systems that do not tell them apart.
+// assign gives every tool a function name. A name that was assigned before stays with its tool forever. Of
+// new tools, those whose name is a valid function name come first, then the others in order; a tool whose
+// name is taken gets a short hash as a suffix. Names that differ only in case clash, because some file
+// systems ignore case.
 func assign(before map[string]string, defs []tools.Definition) map[string]string {
 	names := map[string]string{}
 	taken := map[string]bool{}
 	for _, wire := range slices.Sorted(maps.Keys(before)) {
 		id := before[wire]
-		if id != "" && id == Identifier(id) && !taken[strings.ToLower(id)] { // a file somebody may have edited
+		if id != "" && id == Identifier(id) && !taken[strings.ToLower(id)] { // the file may have been edited
 			names[wire] = id
 			taken[strings.ToLower(id)] = true
 		}
@@ -92,7 +93,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		base, salt := truncateID(id), wire
 		for taken[strings.ToLower(id)] {
 			id = base + "_" + short(salt)
-			salt += "\x00" // another tool may be called as this one would be
+			salt += "\x00" // another tool may have this very name
 		}
 		names[wire] = id
 		taken[strings.ToLower(id)] = true
@@ -110,7 +111,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 	return names
 }
 
-// unique returns id, or id with numbers behind it, so that it is not in taken, and takes it.
+// unique returns id, with a number as a suffix if it is taken, and adds it to taken.
 func unique(id string, taken map[string]bool) string {
 	name := id
 	for n := 2; taken[name] || reserved[name]; n++ {
@@ -120,8 +121,8 @@ func unique(id string, taken map[string]bool) string {
 	return name
 }
 
-// reserved holds what a function or parameter is never called: Python's keywords and builtins, and
-// the names that a generated module uses.
+// reserved holds names that no function or parameter gets: Python's keywords and builtins, and the names
+// that a generated module uses.
 var reserved = func() map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(`

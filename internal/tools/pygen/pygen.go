@@ -1,16 +1,14 @@
-// Package pygen writes Python: from what an MCP server says of its tools, one module and one typed
-// function a tool, below servers/<server>/. Everything in a definition is data from outside, and
-// whatever it says, the output parses, imports, type-checks and stays in its directory. It calls
-// nothing and reads no network; the key function is Generate.
+// Package pygen generates Python: from the definitions of an MCP server one module with one typed function
+// per tool, below servers/<server>/. Definitions are untrusted: for any input the output parses, imports,
+// type-checks and stays in its directory. The key function is Generate.
 //
 // How JSON Schema becomes Python:
-//   - required parameters are positional or by name, in the order of the schema's "required" (the
-//     order of "properties" does not survive decoding); optional ones go by name only, and one that
-//     is not given is not sent;
-//   - an object with properties is a TypedDict, other objects Dict[str, T], arrays List or Tuple,
-//     enum and const Literal, anyOf, oneOf and lists of types Union; allOf is merged; a local $ref
-//     is followed, a remote one is not; what cannot be said is Any, never a narrower type;
-//   - the result is typed by the output schema; {"result": T} with "x-fastmcp-wrap-result" is T.
+//   - required parameters are positional or by name, in the order of the schema's "required" (decoding
+//     loses the order of "properties"); optional ones are by name only and, if omitted, not sent;
+//   - an object with properties is a TypedDict, other objects are Dict[str, T], arrays List or Tuple, enum
+//     and const Literal, anyOf, oneOf and lists of types Union; allOf is merged; a local $ref is resolved,
+//     a remote one is not; what Python's types cannot express is Any, never a narrower type;
+//   - the type of the result comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" is T.
 package pygen
 
 import (
@@ -29,38 +27,38 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Source is what a package is made from.
+// Source is the input of Generate.
 type Source struct {
-	Server   string // its name in the configuration, which calls carry
+	Server   string // the configured name, as in calls
 	About    tools.About
 	Tools    []tools.Definition
-	Previous tools.Index // what was generated before, so that names keep their meaning
+	Previous tools.Index // of the last generation, so that names keep their meaning
 }
 
-// Package is one generated server: file name to content, to be written to Dir below servers/.
+// Package is one generated server. Files maps names below servers/<Dir> to contents.
 type Package struct {
 	Dir      string
 	Files    map[string][]byte
 	Index    tools.Index
-	Rejected []Rejection // tools that have no module
+	Rejected []Rejection // tools without a module
 }
 
-// Refusal is a tool that gets no module, and why.
+// Rejection is a tool for which no module is generated, with the reason.
 type Rejection struct{ Tool, Reason string }
 
-// Limits of what one server may fill the catalogue with.
+// Limits of one server.
 const (
 	maxTools  = 5000
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 )
 
-// Generate writes the package of a server. It fails only on a server name that leaves no Python
-// name; a tool that cannot be had is in Refused, and the others are there.
+// Generate returns the package of a server. It fails only if no Python name can be derived from the
+// server's; a tool that has no valid definition is Rejected, without affecting the others.
 func Generate(s Source) (Package, error) {
 	dir := Identifier(s.Server)
 	if dir == "" || len(s.Server) > maxName {
-		return Package{}, fmt.Errorf("generate server %q: no Python name can be made of it", text.Printable(s.Server))
+		return Package{}, fmt.Errorf("generate server %q: no Python name can be derived", text.Printable(s.Server))
 	}
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
@@ -90,14 +88,14 @@ func (p *Package) accept(s Source) []tools.Definition {
 		case d.Name == "" || len(d.Name) > maxName:
 			reason = "its name is empty or too long"
 		case text.Printable(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
-			reason = "its name has characters that nobody sees"
+			reason = "its name has hidden characters"
 		case listed[d.Name]:
 			reason = "the server lists the name twice"
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
 			reason = "its schemas are too large"
 		case len(d.InputSchema) > 0 && !json.Valid(d.InputSchema), len(d.OutputSchema) > 0 &&
 			!json.Valid(d.OutputSchema):
-			reason = "a schema is not JSON"
+			reason = "a schema is not valid JSON"
 		case len(out) == maxTools:
 			reason = "the server has too many tools"
 		}
@@ -115,7 +113,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 	return out
 }
 
-// mostIndented is how many times as long definitions may become for being read with ease.
+// maxIndentFactor is how many times as long indentation may make the definitions.
 const maxIndentFactor = 4
 
 func marshal(v any) ([]byte, error) {
@@ -126,10 +124,10 @@ func marshal(v any) ([]byte, error) {
 	return text.IndentJSON(b.Bytes(), " ", maxIndentFactor*b.Len()), err
 }
 
-// Write brings servers/<Dir> to the package: changed files are replaced one by one, generated
-// modules of tools that are gone are removed, hand-written files stay. It returns what it changed.
-// A directory of another server, or a hand-written file where a module has to go, is an error, and
-// nothing is written.
+// Write updates servers/<Dir> to the package: it replaces changed files one by one, removes generated
+// modules of tools that no longer exist, and keeps hand-written files. It returns the changed files. If
+// the directory belongs to another server, or a hand-written file has the name of a module, it returns an
+// error and writes nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
@@ -176,7 +174,7 @@ func Write(servers string, p Package) (changed []string, err error) {
 	return changed, nil
 }
 
-// Previous returns what was generated for the server before; an empty Index when nothing was.
+// Previous returns the index of the last generation for the server; an empty Index if there is none.
 func Previous(servers, server string) (tools.Index, error) {
 	at := path.Join(Identifier(server), tools.IndexFile)
 	data, err := fs.ReadFile(os.DirFS(servers), at)
@@ -197,7 +195,7 @@ func Previous(servers, server string) (tools.Index, error) {
 	return old, nil
 }
 
-// plan returns the modules to remove, or an error for a file that is somebody's own.
+// plan returns the modules to remove, or an error if a hand-written file has the name of a module.
 func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error) {
 	ours := map[string]bool{}
 	for _, function := range old.Names {
@@ -207,7 +205,8 @@ func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error)
 		at := path.Join(p.Dir, name)
 		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" &&
 			!ours[name] {
-			return nil, fmt.Errorf("servers/%s was not generated, and server %q has a tool of that name: give the server another name, or move the file away", at, p.Index.Server)
+			return nil, fmt.Errorf("servers/%s was not generated, and server %q has a tool of that name: "+
+				"give the server another name, or move the file away", at, p.Index.Server)
 		}
 	}
 	for name := range ours {

@@ -12,7 +12,7 @@ import (
 
 type object = map[string]any
 
-// maxDepth bounds how deep a schema is looked into; what lies deeper is Any.
+// maxDepth is how deep a schema is converted; what lies deeper is Any.
 const maxDepth = 20
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -22,29 +22,29 @@ func decode(raw json.RawMessage) any {
 	dec.UseNumber()
 	var v any
 	if dec.Decode(&v) != nil {
-		return true // no schema says nothing
+		return true // the schema that accepts everything
 	}
 	return v
 }
 
-// maxSteps bounds how many keys of schemas are looked at for one document: references and alternatives
-// make a few lines come to more than there is room for. What comes after them is Any.
+// maxSteps is how many keys of schemas are visited per document; the rest is Any. With references and
+// alternatives, a few lines can describe a type of practically unlimited size.
 const maxSteps = 100_000
 
-// document is a schema and the place its local references point into.
+// document is a schema, into which its local references point.
 type document struct {
 	root any
 	left *int // steps
 }
 
-// step reports whether one more schema may be looked into.
+// step reports whether one more schema may be visited.
 func (d document) step(s object) bool {
 	properties, _ := s["properties"].(object)
 	*d.left -= 1 + len(s) + len(properties)
 	return *d.left >= 0
 }
 
-// lookup follows a local reference, "#" or "#/…"; anything else is not followed.
+// lookup resolves a local reference, "#" or "#/…".
 func (d document) lookup(ref string) (any, bool) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
@@ -80,8 +80,8 @@ func (d document) lookup(ref string) (any, bool) {
 	return at, true
 }
 
-// flat returns the schema with its reference followed and its allOf merged in; nil for a schema
-// that says nothing. A chain longer than depth allows ends as nil.
+// resolve returns the schema with its reference resolved and its allOf merged; nil for a schema without
+// constraints, and at the end of a chain that is longer than maxDepth.
 func (d document) resolve(schema any, depth int) object {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
@@ -116,8 +116,8 @@ func without(s object, keys ...string) object {
 	return out
 }
 
-// merge returns a schema that allows at least what both allow together: properties and required
-// are joined, of two values for anything else the narrower-looking one is kept.
+// merge returns a schema that accepts at least what both schemas accept: it joins properties and required,
+// and of two values of another keyword keeps one or drops both.
 func merge(a, b object) object {
 	if len(a) == 0 {
 		return b
@@ -135,7 +135,7 @@ func merge(a, b object) object {
 		case "required":
 			out[k] = append(slices.Clone(asList(was)), asList(v)...)
 		case "anyOf", "oneOf", "enum", "items", "prefixItems", "additionalProperties":
-			delete(out, k) // their conjunction cannot be said simply: allow more
+			delete(out, k) // their conjunction has no simple form: accept more
 		case "type":
 			if _, one := v.(string); one {
 				out[k] = v
@@ -168,8 +168,8 @@ func asList(v any) []any {
 	return l
 }
 
-// branches returns the alternatives of a schema, each with what stands beside them; nil when it
-// has none.
+// branches returns the alternatives of a schema, each merged with the keywords beside them; nil if it has
+// none.
 func (d document) branches(s object, depth int) []object {
 	for _, key := range []string{"anyOf", "oneOf"} {
 		alternatives := asList(s[key])
@@ -189,7 +189,7 @@ func (d document) branches(s object, depth int) []object {
 			if part := d.resolve(alternative, depth+1); part != nil {
 				out = append(out, merge(base, part))
 			} else if alternative != false {
-				return []object{{}} // something unknown: anything
+				return []object{{}} // unresolved: accept anything
 			}
 		}
 		return out
@@ -204,9 +204,8 @@ type parameter struct {
 	required             bool
 }
 
-// parameters reads the top level of an input schema: its properties, those of all of its
-// alternatives too, required where every alternative requires them. extra is the schema of further
-// arguments, nil when the schema does not speak of any.
+// parameters returns the properties of an input schema and of its alternatives; one is required if all
+// alternatives require it. extra is the schema of additional arguments; nil if the schema has none.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {

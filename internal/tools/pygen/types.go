@@ -13,23 +13,23 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// maxClasses bounds the TypedDicts of one module.
+// maxClasses is the maximum number of TypedDicts in a module.
 const maxClasses = 100
 
-// typer turns the schemas of one module into type expressions, and collects the classes they need.
+// typer converts the schemas of one module to type expressions, and collects the classes they need.
 type typer struct {
 	taken   map[string]bool // module-level names
 	classes []string
 	used    map[string]bool // names of typing
 }
 
-// view is a typer that looks into one document, for arguments or for results.
+// view is a typer for one document, of arguments or of the result.
 type view struct {
 	*typer
 	document
 	input bool
-	refs  map[string]string // reference → class, also while the class is being made
-	open  map[string]bool   // references being followed
+	refs  map[string]string // reference → class, also while the class is being declared
+	open  map[string]bool   // references that are being resolved
 }
 
 func (t *typer) view(root any, input bool) *view {
@@ -44,10 +44,10 @@ func (v *view) typing(name string) string {
 	return name
 }
 
-// maxType bounds the text of one type.
+// maxType is the maximum length of a type expression, in bytes.
 const maxType = 8 << 10
 
-// expr returns the Python type of a schema. name is what a class for it would be called.
+// typeOf returns the Python type of a schema. name is the name of a class for it.
 func (v *view) typeOf(schema any, name string, depth int) string {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !v.step(s) {
@@ -89,7 +89,7 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	return v.simple(s, s["type"], name, depth)
 }
 
-// reference types a $ref, once: one that leads to itself is the class's name, or Any.
+// reference returns the type of a $ref. A recursive reference is the name of its class, or Any.
 func (v *view) reference(ref, name string, depth int) string {
 	if class, ok := v.refs[ref]; ok {
 		return class
@@ -105,7 +105,7 @@ func (v *view) reference(ref, name string, depth int) string {
 		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
 			name = pascal(last)
 		}
-		v.refs[ref] = "" // replaced by record before it looks at the properties
+		v.refs[ref] = "" // record sets it before it visits the properties
 		return v.record(flat, name, depth, ref)
 	}
 	return v.typeOf(target, name, depth+1)
@@ -182,11 +182,11 @@ func (v *view) object(s object, name string, depth int) string {
 	return v.typing("Dict") + "[str, " + value + "]"
 }
 
-// plainKey is a key that can be a class's attribute without changing its name or hiding a type.
+// attributeKey matches keys that can be attributes of a class under their own name.
 var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-// record declares a TypedDict and returns its name. Keys that are not required go into a second
-// class, because NotRequired is younger than Python 3.9.
+// record declares a TypedDict and returns its name. Optional keys go into a second class: Python 3.9 does
+// not have NotRequired.
 func (v *view) record(s object, name string, depth int, ref string) string {
 	class := unique(name, v.taken)
 	if ref != "" {
@@ -251,7 +251,7 @@ func (v *view) declare(class, base string, fields []field, total, byName bool) {
 	v.classes = append(v.classes, b.String())
 }
 
-// note is a property's description as a comment behind it.
+// comment returns a property's description as a comment at the end of its line.
 func comment(schema any) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
@@ -261,7 +261,7 @@ func comment(schema any) string {
 	return "  # " + text
 }
 
-// literal is the type of a fixed set of values; those that Literal cannot hold widen it.
+// literal returns the type of a set of values. Values that Literal cannot hold widen it.
 func (v *view) literal(values []any) string {
 	var fixed, wide []string
 	if len(values) > maxType/4 {
@@ -320,7 +320,7 @@ func (v *view) union(parts []string) string {
 	return v.typing("Union") + "[" + strings.Join(distinct, ", ") + "]"
 }
 
-// pascal makes a class name's part of any text, ASCII only.
+// pascal converts any text to a part of a class name, in ASCII.
 func pascal(s string) string {
 	var b strings.Builder
 	up := true

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	defaultTimeout = time.Minute // for an answer, where the tool asks for nothing else
-	maxTries       = 8           // of a call that a process did not take: another may
+	defaultTimeout = time.Minute // of a call, unless the tool requests another
+	maxTries       = 8           // of a call that a process rejected; another process may accept it
 )
 
-// Call makes a call of a tool that a process of the tenant serves. It is broker.Upstream for the
-// servers that no MCP server of the fleet stands for.
+// Call calls a tool that a process of the tenant serves. It is a broker.Upstream for all servers that are
+// not the fleet's.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
 	now, known := r.tool(q.Tenant, q.Server, q.Tool)
 	wait := defaultTimeout
@@ -36,11 +36,12 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 		case err == nil:
 			var a tools.OfferResponse
 			if json.Unmarshal(answer, &a) != nil {
-				problem.Reason, problem.Sent, problem.Err = tools.Protocol, true, errors.New("the process that serves it gave no answer that is one")
+				problem.Reason, problem.Sent = tools.Protocol, true
+				problem.Err = errors.New("the process that serves it sent an invalid response")
 				return tools.Result{}, problem
 			}
 			if a.Code == tools.OfferChanged && try < maxTries {
-				continue // during an update, another process may serve the definition that is wanted
+				continue // during an update, another process may serve the expected definition
 			}
 			return toResult(a, problem, now, known)
 		case errors.Is(err, ErrRetry) && try < maxTries:
@@ -60,16 +61,20 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 
 var errNoResponse = errors.New("no answer")
 
-// answered makes of a process's answer what the broker gets.
-func toResult(a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool) (tools.Result, error) {
+// toResult converts the response of a process. now is the tool's current definition, if known.
+func toResult(
+	a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool,
+) (tools.Result, error) {
 	switch {
 	case a.Code == tools.OfferChanged:
-		problem.Reason, problem.Err = tools.Drifted, errors.New("the process that serves it has another definition of it by now")
+		problem.Reason = tools.Drifted
+		problem.Err = errors.New("the process that serves it now has another definition of it")
 		if known {
 			problem.Current = &now.Definition
 		}
 	case a.Code == tools.OfferLarge:
-		problem.Reason, problem.Sent, problem.Err = tools.TooLarge, true, errors.New("the answer is larger than one message")
+		problem.Reason, problem.Sent = tools.TooLarge, true
+		problem.Err = errors.New("the answer is larger than one message")
 	case a.Error != "" || a.Code != "":
 		return tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: a.Error}}}, nil
 	case a.Value == nil:

@@ -1,7 +1,7 @@
-// Package registered keeps which tools the processes of each tenant serve, as those processes say it
-// every few seconds, makes Python modules of them, and calls them. All that such a process says is
-// data from outside, and touches its own tenant only. The package knows no queue: it is given what was
-// heard, and a way to send. The key type is Registry.
+// Package registered tracks the tools that the processes of each tenant serve, which they announce every
+// few seconds, generates Python modules for them, and calls them. What a process announces is untrusted,
+// and affects its own tenant only. The package does not know the queue: it receives announcements through
+// Update, and sends calls with a Send. The key type is Registry.
 package registered
 
 import (
@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,18 +23,18 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// Send carries a call to one of the tenant's processes that serve the tool, and the answer back. An
-// error that is ErrNobody or ErrAgain says that the call was not made.
+// Send sends a call to one of the tenant's processes that serve the tool, and returns the response. If the
+// error is ErrNotServed or ErrRetry, the call was not made.
 type Send func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error)
 
 // Errors of a Send.
 var (
 	ErrNotServed = errors.New("no process serves the tool")
-	ErrRetry     = errors.New("ask again") // another process may serve it
+	ErrRetry     = errors.New("the process is draining") // another process may serve the tool
 )
 
 const (
-	// heardFor is how long a process that is silent counts as there.
+	// instanceTTL is how long a process counts as alive after its last announcement.
 	instanceTTL  = 10 * time.Second
 	maxInstances = 64 // of a tenant
 	maxTenants   = 10_000
@@ -54,8 +53,8 @@ type Registry struct {
 type tenant struct {
 	instances map[string]*instance // held by Registry.mu
 
-	mu      sync.Mutex     // one tenant's many tools are no other's delay
-	overlay *tools.Overlay // of key
+	mu      sync.Mutex     // held while rebuilding: one tenant's many tools must not delay others
+	overlay *tools.Overlay // of the announcements with the digest key
 	key     [32]byte
 	defs    map[string]tools.OfferedTool // by server/tool, of the overlay
 }
@@ -66,9 +65,8 @@ type instance struct {
 	updated time.Time
 }
 
-// New returns an empty registry. The servers in reserved are the fleet's, whether its catalogue has
-// tools of them or not: a call of one of those goes to the fleet's server, so no tenant may say what
-// its tools are.
+// New returns an empty registry. Tenants cannot register tools under the names in reserved: those of the
+// fleet's servers, with or without tools in the catalogue, because calls of them go to the fleet's server.
 func New(send Send, log *slog.Logger, reserved ...string) *Registry {
 	r := &Registry{send: send, log: log, reserved: map[string]bool{}, tenants: map[string]*tenant{}}
 	for _, server := range reserved {
@@ -77,8 +75,8 @@ func New(send Send, log *slog.Logger, reserved ...string) *Registry {
 	return r
 }
 
-// Heard takes what a process says that it serves; nothing means that it has gone. What it says is
-// understood when the tenant's tools are asked for.
+// Update stores an announcement of a process; empty data means that the process is gone. It is parsed when
+// the tenant's tools are next requested.
 func (r *Registry) Update(name, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,13 +101,13 @@ func (r *Registry) Update(name, process string, data []byte) {
 	case known != nil && bytes.Equal(known.data, data):
 		known.updated = now
 	case known == nil && len(t.instances) >= maxInstances && !t.expire(now):
-		r.log.Warn("tools of a process not taken: the tenant has too many", "tenant", name, "processes", maxInstances)
+		r.log.Warn("rejected registration of a process: too many processes", "tenant", name, "limit", maxInstances)
 	default:
 		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), updated: now}
 	}
 }
 
-// sweep forgets the silent, and reports whether there were any.
+// expire removes the processes that stopped announcing, and reports whether there were any.
 func (t *tenant) expire(now time.Time) bool {
 	before := len(t.instances)
 	maps.DeleteFunc(t.instances, func(_ string, i *instance) bool { return now.Sub(i.updated) > instanceTTL })
@@ -122,8 +120,8 @@ func (r *Registry) deleteIfEmpty(name string, t *tenant) {
 	}
 }
 
-// Overlay is what the tenant's processes serve now: the same value until that changes, nil when they
-// serve nothing.
+// Overlay returns the tools that the tenant's processes serve now: the same value until that changes, nil
+// if they serve none.
 func (r *Registry) Overlay(name string) *tools.Overlay {
 	t, unlock := r.current(name)
 	defer unlock()
@@ -131,27 +129,6 @@ func (r *Registry) Overlay(name string) *tools.Overlay {
 		return nil
 	}
 	return t.overlay
-}
-
-// Listed is one tool that processes of a tenant serve.
-type Tool struct {
-	Server     string
-	Definition tools.Definition
-}
-
-// List returns the tools that the tenant's processes serve now, by server and name.
-func (r *Registry) List(name string) []Tool {
-	t, unlock := r.current(name)
-	defer unlock()
-	if t == nil {
-		return nil
-	}
-	var out []Tool
-	for _, id := range slices.Sorted(maps.Keys(t.defs)) {
-		server, _, _ := strings.Cut(id, "/")
-		out = append(out, Tool{Server: server, Definition: t.defs[id].Definition})
-	}
-	return out
 }
 
 func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
@@ -164,27 +141,27 @@ func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
 	return d, ok
 }
 
-// current is the tenant with its overlay brought up to date, until unlock is called; nil when it
-// serves nothing.
+// current returns the tenant with an up-to-date overlay, locked until unlock is called; nil if it serves
+// nothing.
 func (r *Registry) current(name string) (t *tenant, unlock func()) {
-	t, said := r.instances(name)
+	t, instances := r.instances(name)
 	if t == nil {
 		return nil, func() {}
 	}
 	h := sha256.New()
-	for _, i := range said {
+	for _, i := range instances {
 		h.Write(i.sum[:])
 	}
 	t.mu.Lock()
 	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
 		t.key = key
-		t.rebuild(said, r.reserved)
+		t.rebuild(instances, r.reserved)
 	}
 	return t, t.mu.Unlock
 }
 
-// said is what the tenant's processes say now, by their names.
-func (r *Registry) instances(name string) (t *tenant, said []*instance) {
+// instances returns the tenant's processes by name.
+func (r *Registry) instances(name string) (t *tenant, out []*instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t = r.tenants[name]; t == nil {
@@ -196,15 +173,15 @@ func (r *Registry) instances(name string) (t *tenant, said []*instance) {
 		return nil, nil
 	}
 	for _, process := range slices.Sorted(maps.Keys(t.instances)) {
-		said = append(said, t.instances[process])
+		out = append(out, t.instances[process])
 	}
-	return t, said
+	return t, out
 }
 
-// understand makes the overlay of what the processes say. It keeps the old one when it comes to the
-// same: processes come and go.
-func (t *tenant) rebuild(said []*instance, reserved map[string]bool) {
-	servers, about, broken := mergeOffers(said, reserved)
+// rebuild makes the overlay of the processes' announcements. It keeps an equal overlay: processes come and
+// go without a change of the tools.
+func (t *tenant) rebuild(instances []*instance, reserved map[string]bool) {
+	servers, about, broken := mergeOffers(instances, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
 	for _, server := range slices.Sorted(maps.Keys(servers)) {
@@ -221,8 +198,8 @@ func (t *tenant) rebuild(said []*instance, reserved map[string]bool) {
 			o.Broken = append(o.Broken, tools.Broken{Path: server, Message: err.Error()})
 			continue
 		}
-		for _, refused := range p.Rejected {
-			o.Broken = append(o.Broken, tools.Broken{Path: server + "/" + refused.Tool, Message: refused.Reason})
+		for _, r := range p.Rejected {
+			o.Broken = append(o.Broken, tools.Broken{Path: server + "/" + r.Tool, Message: r.Reason})
 		}
 		for name, data := range p.Files {
 			o.Files[p.Dir+"/"+name] = data
@@ -234,28 +211,30 @@ func (t *tenant) rebuild(said []*instance, reserved map[string]bool) {
 }
 
 func equalOverlays(a, b *tools.Overlay) bool {
-	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) && maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
+	return maps.EqualFunc(a.Files, b.Files, bytes.Equal) &&
+		maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
 }
 
-// merge is what all processes serve, by server and tool, and what they say of the servers. Of two definitions of a
-// tool, or texts about a server, that of the process which was started last holds.
-func mergeOffers(said []*instance, reserved map[string]bool) (servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken) {
+// mergeOffers returns the tools that all processes serve, by server and tool, and the descriptions of their
+// servers. When definitions or descriptions differ, those of the process that started last win.
+func mergeOffers(instances []*instance, reserved map[string]bool) (
+	servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken,
+) {
+	reject := func(path, message string) {
+		broken = append(broken, tools.Broken{Path: path, Message: message})
+	}
 	var offers []tools.Offer
-	for _, i := range said {
+	for _, i := range instances {
 		var o tools.Offer
 		if err := json.Unmarshal(i.data, &o); err != nil {
-			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: "what its process says of its tools is not understood: " + text.Printable(err.Error())})
-			continue
+			reject(unnamed, "its process sent an invalid announcement: "+text.Printable(err.Error()))
+		} else if err := tools.CheckOfferedServer(o.Server); err != nil {
+			reject(unnamed, err.Error())
+		} else if reserved[o.Server] {
+			reject(o.Server, tools.ServerTaken(o.Server))
+		} else {
+			offers = append(offers, o)
 		}
-		if err := tools.CheckOfferedServer(o.Server); err != nil {
-			broken = append(broken, tools.Broken{Path: "(a registered server)", Message: err.Error()})
-			continue
-		}
-		if reserved[o.Server] {
-			broken = append(broken, tools.Broken{Path: o.Server, Message: fmt.Sprintf("the fleet has a server %q: register these tools under another name", o.Server)})
-			continue
-		}
-		offers = append(offers, o)
 	}
 	slices.SortStableFunc(offers, func(a, b tools.Offer) int { return a.Started.Compare(b.Started) })
 	n := 0
@@ -265,8 +244,7 @@ func mergeOffers(said []*instance, reserved map[string]bool) (servers map[string
 			about[o.Server] = o.About
 		}
 		for _, d := range o.Tools {
-			list := servers[o.Server]
-			if _, known := list[d.Name]; !known {
+			if _, known := servers[o.Server][d.Name]; !known {
 				n++
 			}
 			err := d.Check()
@@ -274,14 +252,13 @@ func mergeOffers(said []*instance, reserved map[string]bool) (servers map[string
 				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d", d.Name, tools.MaxOffered)
 			}
 			if err != nil {
-				broken = append(broken, tools.Broken{Path: o.Server, Message: err.Error()})
+				reject(o.Server, err.Error())
 				continue
 			}
-			if list == nil {
-				list = map[string]tools.OfferedTool{}
-				servers[o.Server] = list
+			if servers[o.Server] == nil {
+				servers[o.Server] = map[string]tools.OfferedTool{}
 			}
-			list[d.Name] = d
+			servers[o.Server][d.Name] = d
 		}
 	}
 	slices.SortFunc(broken, func(a, b tools.Broken) int {
@@ -289,3 +266,6 @@ func mergeOffers(said []*instance, reserved map[string]bool) (servers map[string
 	})
 	return servers, about, slices.Compact(broken)
 }
+
+// unnamed is the path of a server without a valid name.
+const unnamed = "(a registered server)"
