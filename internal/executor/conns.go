@@ -68,7 +68,7 @@ func (s *conns) remove(id uint64) {
 	delete(s.open, id)
 }
 
-// close ends all connections. The runner is not told: it closes them at the end of the program.
+// close ends all connections. It sends nothing: the runner closes its side at the end of the program.
 func (s *conns) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

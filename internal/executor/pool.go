@@ -118,7 +118,7 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 // is ready, or its MinReady is none.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
-// Info describes the driver and the first environment. It is empty until Run has asked the driver.
+// Info describes the driver and the first environment. It is empty until Run has inspected the driver.
 func (p *Pool) Info() Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()

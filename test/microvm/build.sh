@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds, in the directory $1, a small Debian machine for run.sh: kernel, initial RAM disk, disk. It
-# has /dev/kvm when it runs under QEMU's emulation of an AMD processor, and in it msb (/opt/msb) and
-# an image with Python for boxes (/image.tar). Needs Debian 12 or newer, root, npm, and:
+# Builds a small Debian machine for run.sh in the directory $1: kernel, initial RAM disk and disk. It has
+# /dev/kvm when QEMU emulates an AMD processor, and contains msb (/opt/msb) and an image with Python for
+# boxes (/image.tar). Needs Debian 12 or newer, root, npm, and:
 #   apt-get install qemu-system-x86 busybox-static debootstrap e2fsprogs
 set -eu
 dir=$(mkdir -p "$1" && cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
-msb=0.7.2 # what internal/executor/microsandbox is written for
+msb=0.7.2 # as Version in internal/executor/microsandbox
 cd "$dir"
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
@@ -19,7 +19,7 @@ if [ -n "${missing:-}" ]; then
 fi
 [ "$(id -u)" = 0 ] || { echo "root is needed to build the machine's disk" >&2; exit 2; }
 
-# The kernel of Debian for virtual machines has ext4 built in, and KVM as modules.
+# Debian's kernel for virtual machines has ext4 built in, and KVM as modules.
 package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
 rm -rf kernel && mkdir kernel
 (cd kernel && apt-get -q download "$package" && dpkg -x "$package"_*.deb .)
@@ -28,7 +28,7 @@ modules=kernel/lib/modules/${package#linux-image-}/kernel
 
 npm install --silent --no-audit --no-fund --prefix npm "@superradcompany/microsandbox-linux-x64-gnu@$msb"
 
-# One tree of Debian with Python is the machine's own root and, less what boxes do not need, theirs.
+# One Debian tree with Python is the root of the machine and, without some directories, that of boxes.
 [ -d tree ] || { debootstrap --variant=minbase --include=python3,ca-certificates bookworm tree.new && mv tree.new tree; } >/dev/null
 rm -rf tree/var/cache/apt/archives/*.deb tree/var/lib/apt/lists/* image && mkdir image
 tar -C tree --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale \
@@ -46,7 +46,7 @@ cp "$modules/virt/lib/irqbypass.ko" "$modules/arch/x86/kvm/kvm.ko" "$modules/arc
 	"$modules/fs/fuse/fuse.ko" "$modules/drivers/block/loop.ko" root/modules/
 install -m 755 "$here/init" root/usr/sbin/init
 
-# The initial RAM disk loads what the disk needs and goes over to it.
+# The initial RAM disk loads the modules for the disk and switches to it.
 rm -rf ram && mkdir -p ram/bin ram/proc ram/sys ram/dev ram/mnt ram/modules
 cp "$(command -v busybox)" ram/bin/busybox
 for m in virtio/virtio_ring virtio/virtio virtio/virtio_pci_modern_dev virtio/virtio_pci_legacy_dev virtio/virtio_pci block/virtio_blk; do

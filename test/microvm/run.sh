@@ -1,9 +1,8 @@
 #!/bin/sh
-# Boots the machine that build.sh made in $1 and runs the program `run` of the directory $2 there,
-# as root, with that directory (copied) as its working directory. Prints what it prints and exits as
-# it does; 99 when the machine did not come to an end within $LIMIT seconds (3600). Nothing that
-# happens in the machine is kept. All is emulated: 60 to 100 times slower than the real thing, and after
-# some dozen microVMs the machine has been seen to stand still: run a part again by its pattern.
+# Boots the machine that build.sh made in $1, and runs the program `run` of the directory $2 in it, as root, in a
+# copy of that directory. Forwards its output and exit status; the status is 99 if the machine did not end within
+# $LIMIT seconds (3600). Changes in the machine are discarded. Emulation is 60 to 100 times slower than hardware.
+# After some dozens of microVMs the machine has been seen to hang: then run the rest again by its pattern.
 set -eu
 dir=$1 job=$2
 files=$(mktemp -d)
@@ -19,7 +18,7 @@ timeout "${LIMIT:-3600}" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi
 	-serial "file:$files/console" -serial stdio </dev/null || true
 status=$(tr -d '\r' <"$files/console" | sed -n 's/^machine exit \([0-9]*\)$/\1/p')
 if [ -z "$status" ]; then
-	echo "the emulated machine did not come to its end; its last words:" >&2
+	echo "the emulated machine did not end; its last output:" >&2
 	tail -n 20 "$files/console" >&2
 	exit 99
 fi

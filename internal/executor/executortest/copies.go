@@ -82,7 +82,7 @@ func testCopies(t *testing.T, newDriver newDriver) {
 				t.Errorf("the clock of task %s is %s off", task, off)
 			}
 			if d.Since <= 0 || d.Since > 600 {
-				t.Errorf("task %s says that the import was %g s ago", task, d.Since)
+				t.Errorf("task %s: the import was %g s ago", task, d.Since)
 			}
 		}
 	}

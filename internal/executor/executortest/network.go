@@ -96,7 +96,7 @@ kept = [tunnel() for _ in range(20)]
 s = tunnel()
 s.sendall(b'x')
 s.recv(1).decode()`, want{result: `"x"`}},
-	{"output and tools meanwhile", tunnel + `
+	{"output and tools at the same time", tunnel + `
 import threading
 from client.mcp_client import call_mcp_tool
 s, stop = tunnel(), []

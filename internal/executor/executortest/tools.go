@@ -201,7 +201,7 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 	{
 		"calls from a fork, and from a fork of it", `
 import os
-def said(twice):
+def call_from_fork(twice):
     ours, theirs = os.pipe()
     if os.fork():
         os.close(theirs)
@@ -213,7 +213,7 @@ def said(twice):
         except ToolError as e: text = str(e)
         os.write(theirs, text.encode())
     os._exit(0)
-texts = [said(False), said(True)]
+texts = [call_from_fork(False), call_from_fork(True)]
 refused = [text.startswith("s.t: only the main process of the program") for text in texts]
 refused + [call_mcp_tool("s", "t", {"a": 1})["a"]]`, echo,
 		want{result: `[true,true,1]`},

@@ -68,7 +68,7 @@ func (l *Lock) Release() {
 	}
 }
 
-// PathHash returns eight hexadecimal digits for a path, to tell names apart that are made from paths.
+// PathHash returns eight hexadecimal digits of a path's hash, to make names unique.
 func PathHash(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:4])

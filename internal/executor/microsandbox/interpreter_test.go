@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// The Python of an image is asked for once, and nothing of the box that was asked is left.
+// The Python of an image is described once, and the box of the description is removed.
 func TestInterpreter(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -31,7 +31,7 @@ func TestInterpreter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.Interpreter(t.Context(), "nobody/has:this"); executor.ReasonOf(err) != executor.ReasonImageMissing {
+	if _, err := d.Interpreter(t.Context(), "no/such:image"); executor.ReasonOf(err) != executor.ReasonImageMissing {
 		t.Errorf("Interpreter of no image = %v", err)
 	}
 	if _, err := d.Interpreter(t.Context(), "python:large"); executor.ReasonOf(err) != executor.ReasonImageTooLarge {

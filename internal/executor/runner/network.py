@@ -92,7 +92,7 @@ class Connection:
         self.backlog = bytearray()  # for the program
         self.unacked = 0  # bytes delivered to the program and not yet acknowledged
         self.host_eof = False  # the host sends no more
-        self.shut_down = False  # the program has been told so
+        self.shut_down = False  # the socket to the program is shut down for writing
         self.host_reset = False  # the host reads no more either; the backlog is still delivered
         self.events = 0
 

@@ -273,7 +273,7 @@ class Execution:
         self.listening = True  # the child has not closed its end
         self.calls = set()  # in progress
         self.reports = 0
-        self.catalogue, self.modules = None, []  # version, and modules of it that the child says it imported
+        self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
         self.backlog = bytearray()  # for the child
         self.how = None  # how it ended
