@@ -55,12 +55,12 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 
 	fleet := Rate("fleet", 2*slots, burst, func(ctx context.Context, _ int) error { return submit(ctx, c) })
 	direct := Rate("pool alone", slots, burst, func(ctx context.Context, _ int) error {
-		l, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
+		box, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 		if err != nil {
 			return err
 		}
-		defer l.Release()
-		return runDirect(ctx, l)
+		defer box.Release()
+		return runDirect(ctx, box)
 	})
 	if err := b.SideBySide(ctx, Plan{Samples: b.N, InRow: 1}, fleet, direct); err != nil {
 		return err

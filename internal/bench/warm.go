@@ -139,16 +139,16 @@ func (b *Bench) overhead(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPool()) }()
-	lease, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
+	box, err := pool.Acquire(ctx, executor.Key{Tenant: "bench"}, executor.Limits{}, nil)
 	if err != nil {
 		return err
 	}
-	defer lease.Release()
+	defer box.Release()
 
 	task := ThroughFleet("task", c, func() client.Submission {
 		return client.Submission{Task: client.Task{Code: SmallestProgram}}
 	}, func(client.Result) error { return nil })
-	direct := Timed("direct", func(ctx context.Context) error { return runDirect(ctx, lease) })
+	direct := Timed("direct", func(ctx context.Context) error { return runDirect(ctx, box) })
 	if err := b.SideBySide(ctx, Spaced(b.N), task, direct); err != nil {
 		return err
 	}

@@ -543,7 +543,7 @@ func TestBoxThatCannotBeLimited(t *testing.T) {
 		host.mu.Unlock()
 		tp.acquire("a")
 		if s := tp.Stats(); s.Discarded != limitAttempts {
-			t.Errorf("burned = %d, want %d", s.Discarded, limitAttempts)
+			t.Errorf("Discarded = %d, want %d", s.Discarded, limitAttempts)
 		}
 		tp.finish()
 	})
