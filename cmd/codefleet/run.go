@@ -332,7 +332,7 @@ func (r *run) save(ctx context.Context, res *client.Result, patterns []string) e
 		saved++
 	}
 	if saved == 0 && res.Status == client.Succeeded {
-		fmt.Fprintln(r.a.stderr, "note: nothing saved: no file that the task changed matches --out")
+		fmt.Fprintln(r.a.stderr, "note: nothing saved: no file matches --out")
 	}
 	return nil
 }

@@ -50,9 +50,8 @@ func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource)
 	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused || asking || ctx.Err() != nil {
 		return asked(err)
 	}
-	fmt.Fprintf(a.stderr, "note: the fleet at %s does not answer; these are the tools of the settings' servers "+
-		"directory\n",
-		found.URL)
+	fmt.Fprintf(a.stderr,
+		"note: the fleet at %s does not answer; these are the tools of the settings' servers directory\n", found.URL)
 	return fn(localTools{a})
 }
 
