@@ -13,7 +13,7 @@ func (e *Environments) imagesDir() string { return filepath.Join(e.Config.Data, 
 // RemoveUnusedImages removes unpacked images that no worker of this host has used for a long time. What
 // cannot be removed is logged.
 func (e *Environments) RemoveUnusedImages(ctx context.Context) {
-	removed, err := image.Collect(e.imagesDir(), image.Unused)
+	removed, err := image.Prune(e.imagesDir(), image.PruneAfter)
 	if err != nil {
 		e.Log.WarnContext(ctx, "removal of unused images failed", "error", err)
 	}

@@ -27,12 +27,12 @@ func TestImagesAreHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if removed, err := image.Collect(all.imagesDir(), 0); len(removed) != 0 || err != nil {
+	if removed, err := image.Prune(all.imagesDir(), 0); len(removed) != 0 || err != nil {
 		t.Errorf("Collect() beside the worker = %q, %v, want nothing", removed, err)
 	}
 	all.Close()
 	all.RemoveUnusedImages(t.Context()) // the image was used a moment ago
-	if removed, err := image.Collect(all.imagesDir(), 0); len(removed) != 1 || err != nil {
+	if removed, err := image.Prune(all.imagesDir(), 0); len(removed) != 1 || err != nil {
 		t.Errorf("Collect() after the worker = %q, %v, want the image", removed, err)
 	}
 }

@@ -1,12 +1,10 @@
-// Package image turns an OCI image that lies on this host (an archive of Docker or of OCI, or a
-// directory in OCI's layout) into a directory that boxes have as their root file system: once for
-// each content, named by its digest. The image may be anybody's: nothing of it leads out of the
-// directory, it has no devices and no set-user-ID programs, it is as large as it may be and no larger,
-// and each layer is what its image says it is. Its key function is Unpack.
+// Package image unpacks an OCI image on this host (an archive of Docker or of OCI, or a directory in OCI's layout)
+// into a directory that boxes have as their root file system: once for each content, named by its digest. Its key
+// function is Unpack.
 //
-// It is its own reader of images because the known ones hold what an image calls its manifest in
-// memory, however large, and write where its links lead. Formats: github.com/opencontainers/image-spec,
-// and what `docker save` writes.
+// The image is untrusted: nothing is written outside of the directory, there are no devices and no set-user-ID
+// programs, its size is bounded, and each layer must match its digest. Package go-containerregistry reads manifests
+// and layouts; it reads them whole, so sizes are checked before. Layers are unpacked here.
 package image
 
 import (
@@ -24,19 +22,19 @@ import (
 // Options of Unpack. Path and Dir are required.
 type Options struct {
 	Path  string // of the image: an archive or a directory
-	Dir   string // where unpacked images are kept
-	MaxMB int64  // of an image, unpacked, all layers together; 4096
+	Dir   string // of unpacked images
+	MaxMB int64  // of all layers together, unpacked; default 4096
 }
 
 // Root is a root file system.
 type Root struct {
 	Dir    string
-	Digest string // of the image's configuration, as sha256:…; empty: Path is a root file system itself
+	Digest string // of the image's configuration, sha256:…; empty: Path is a root file system
 
-	held *os.File // keeps it there; nil: it is not ours
+	lock *os.File // keeps Prune from removing Dir; nil: it is not an unpacked image
 }
 
-// What an error of Unpack may be.
+// Errors of Unpack.
 var (
 	ErrMissing  = errors.New("there is no such image")
 	ErrTooLarge = errors.New("the image is too large")
@@ -48,19 +46,19 @@ const (
 	maxEntries = 1_000_000 // of all layers together
 	maxText    = 4 << 20   // bytes of a manifest, an index or a configuration
 	abandoned  = 24 * time.Hour
-	nameLen    = 32 // of the directory of an unpacked image: the first half of its digest
+	nameLen    = 32 // of the directory of an image: the first half of its digest
 )
 
-// Unpack returns the root file system of an image, which it makes unless it is there, and which stays until
-// Release. A directory that is no image is taken for a root file system itself. Several processes may do so
-// at once. After an error nothing is left.
+// Unpack returns the root file system of an image, and unpacks the image if that was not done before. The root
+// stays until Release. A directory that is not an image is itself returned as the root. Several processes may call
+// Unpack at once. After an error nothing is left.
 func Unpack(ctx context.Context, o Options) (Root, error) {
 	if o.MaxMB <= 0 {
 		o.MaxMB = defaultMB
 	}
 	root, err := o.unpack(ctx)
 	if err != nil {
-		return Root{}, fmt.Errorf("unpack the image %s: %w", o.Path, err)
+		return Root{}, fmt.Errorf("unpack image %s: %w", o.Path, err)
 	}
 	return root, nil
 }
@@ -78,39 +76,41 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		return Root{Dir: dir}, err
 	}
 	if !info.IsDir() && info.Size()>>20 > o.MaxMB {
-		return Root{}, fmt.Errorf("%w: the archive has %d MB, and %d are allowed", ErrTooLarge, info.Size()>>20, o.MaxMB)
+		return Root{}, fmt.Errorf("%w: the archive has %d MB, at most %d are allowed",
+			ErrTooLarge, info.Size()>>20, o.MaxMB)
 	}
-	src, err := open(o.Path, info)
+	if err := o.makeDir(); err != nil {
+		return Root{}, err
+	}
+	src, err := openSource(ctx, o.Path, info, o.Dir, o.MaxMB)
 	if err != nil {
 		return Root{}, err
 	}
-	defer func() { _ = src.close() }() // it was only read
-	m, err := src.manifest()
-	if err != nil {
-		return Root{}, err
-	}
-	sum := sha256.Sum256(m.config)
+	defer src.close()
+	sum := sha256.Sum256(src.config)
 	digest := hex.EncodeToString(sum[:])
 	root := Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
 	for {
-		if root.held, err = hold(root.Dir); !errors.Is(err, fs.ErrNotExist) {
+		if root.lock, err = lock(ctx, root.Dir); !errors.Is(err, fs.ErrNotExist) {
 			return root, err
 		}
-		if err := o.fill(ctx, src, m, root.Dir); err != nil {
+		if err := o.fill(ctx, src, root.Dir); err != nil {
 			return root, err
 		}
 	}
 }
 
-// fill unpacks the layers into a directory beside dir, which takes its place in one step.
-func (o Options) fill(ctx context.Context, src source, m manifest, dir string) error {
+// makeDir creates the directory of unpacked images, and removes what killed processes left there.
+func (o Options) makeDir() error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(o.Dir, 0o755); err != nil { // programs of boxes read below
-		return err
-	}
-	sweep(o.Dir)
+	removeAbandoned(o.Dir)
+	return os.Chmod(o.Dir, 0o755) // programs in boxes read files below it
+}
+
+// fill unpacks the layers into a temporary directory, and renames that to dir.
+func (o Options) fill(ctx context.Context, src source, dir string) error {
 	temp, err := os.MkdirTemp(o.Dir, temporary)
 	if err != nil {
 		return err
@@ -125,18 +125,18 @@ func (o Options) fill(ctx context.Context, src source, m manifest, dir string) e
 	}
 	defer root.Close()
 	u := unpacker{root: root, left: o.MaxMB << 20, maxMB: o.MaxMB, entries: maxEntries}
-	for i, layer := range m.layers {
-		if err := u.layer(ctx, src, layer); err != nil {
+	for i, layer := range src.layers {
+		if err := u.layer(ctx, layer); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
 	now := time.Now()
-	if err := os.Chtimes(temp, now, now); err != nil { // whatever the image says
+	if err := os.Chtimes(temp, now, now); err != nil { // not the time that the image sets
 		return err
 	}
 	err = os.Rename(temp, dir)
 	if _, there := os.Stat(dir); err != nil && there == nil {
-		return nil // somebody else was faster
+		return nil // another process was faster
 	}
 	return err
 }

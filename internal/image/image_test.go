@@ -252,26 +252,28 @@ func TestHostileImages(t *testing.T) {
 		path string
 		want error
 	}{
-		"traversal":           {docker(t, archiveOf(t, entry{name: "../../outside", text: "theirs"})), image.ErrBroken},
-		"dots within":         {docker(t, archiveOf(t, entry{name: "a/../../outside", text: "theirs"})), image.ErrBroken},
-		"link to a host file": {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "../../outside"})), image.ErrBroken},
-		"link to a directory": {docker(t, archiveOf(t, entry{name: "d/", kind: tar.TypeDir}, entry{name: "x", kind: tar.TypeLink, link: "d"})), image.ErrBroken},
-		"link to nothing":     {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "y"})), image.ErrBroken},
-		"loop of links":       {docker(t, archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "b"}, entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"})), image.ErrBroken},
-		"removes its root":    {docker(t, archiveOf(t, entry{name: ".wh..."})), image.ErrBroken},
-		"large file":          {docker(t, archiveOf(t, entry{name: "a", text: big}, entry{name: "b", text: big})), image.ErrTooLarge},
-		"large and replaced":  {docker(t, archiveOf(t, entry{name: "a", text: big}), archiveOf(t, entry{name: "a", text: big})), image.ErrTooLarge},
-		"bomb":                {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(bomb)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrTooLarge},
-		"another layer":       {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(archiveOf(t))}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
-		"large manifest":      {write(t, archiveOf(t, entry{name: "manifest.json", text: "[" + strings.Repeat(" ", 3<<20+2<<20) + "]"})), image.ErrTooLarge},
-		"two images":          {write(t, archiveOf(t, entry{name: "manifest.json", text: `[{},{}]`})), image.ErrBroken},
-		"layers without hash": {write(t, archiveOf(t, entry{name: "c.json", text: config(t)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
-		"digest as a path":    {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`})), image.ErrBroken},
-		"index of itself":     {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` + strings.Repeat("a", 64) + `"}]}`})), image.ErrBroken},
-		"no archive":          {write(t, []byte("not a tar")), image.ErrBroken},
-		"cut short":           {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
-		"a pipe":              {"/dev/null", image.ErrBroken},
-		"missing":             {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
+		"traversal":             {docker(t, archiveOf(t, entry{name: "../../outside", text: "theirs"})), image.ErrBroken},
+		"dots within":           {docker(t, archiveOf(t, entry{name: "a/../../outside", text: "theirs"})), image.ErrBroken},
+		"link to a host file":   {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "../../outside"})), image.ErrBroken},
+		"link to a directory":   {docker(t, archiveOf(t, entry{name: "d/", kind: tar.TypeDir}, entry{name: "x", kind: tar.TypeLink, link: "d"})), image.ErrBroken},
+		"link to nothing":       {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "y"})), image.ErrBroken},
+		"loop of links":         {docker(t, archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "b"}, entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"})), image.ErrBroken},
+		"removes its root":      {docker(t, archiveOf(t, entry{name: ".wh..."})), image.ErrBroken},
+		"large file":            {docker(t, archiveOf(t, entry{name: "a", text: big}, entry{name: "b", text: big})), image.ErrTooLarge},
+		"large and replaced":    {docker(t, archiveOf(t, entry{name: "a", text: big}), archiveOf(t, entry{name: "a", text: big})), image.ErrTooLarge},
+		"bomb":                  {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(bomb)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrTooLarge},
+		"another layer":         {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(archiveOf(t))}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
+		"large manifest":        {write(t, archiveOf(t, entry{name: "manifest.json", text: "[" + strings.Repeat(" ", 3<<20+2<<20) + "]"})), image.ErrTooLarge},
+		"two images":            {write(t, archiveOf(t, entry{name: "manifest.json", text: `[{},{}]`})), image.ErrBroken},
+		"layers without hash":   {write(t, archiveOf(t, entry{name: "c.json", text: config(t)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
+		"digest as a path":      {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`})), image.ErrBroken},
+		"index of itself":       {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` + strings.Repeat("a", 64) + `"}]}`})), image.ErrBroken},
+		"manifest is a link":    {write(t, archiveOf(t, entry{name: "manifest.json", kind: tar.TypeSymlink, link: "manifest.json"})), image.ErrBroken},
+		"large second manifest": {write(t, archiveOf(t, entry{name: "manifest.json", text: "["}, entry{name: "./manifest.json", text: "[]"})), image.ErrBroken},
+		"no archive":            {write(t, []byte("not a tar")), image.ErrBroken},
+		"cut short":             {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
+		"a pipe":                {"/dev/null", image.ErrBroken},
+		"missing":               {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "images")
@@ -284,7 +286,7 @@ func TestHostileImages(t *testing.T) {
 			}
 		})
 	}
-	// A layer that writes where its own link leads stays inside.
+	// A layer that writes where its own symbolic link leads stays inside.
 	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far}, entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"}, entry{name: "up/b", text: "b"})))
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +297,61 @@ func TestHostileImages(t *testing.T) {
 	if text, err := os.ReadFile(outside); string(text) != "mine" {
 		t.Errorf("the host's file = %q, %v", text, err)
 	}
+}
+
+// TestHostileLayouts: what is read into memory is bounded, and no symbolic link is followed out of the layout.
+func TestHostileLayouts(t *testing.T) {
+	large := strings.Repeat(" ", 5<<20)
+	outside := write(t, []byte(`{"manifests":[]}`))
+	for name, spoil := range map[string]func(dir, manifest, config string) error{
+		"large index":       func(dir, _, _ string) error { return appendTo(filepath.Join(dir, "index.json"), large) },
+		"large image":       func(_, manifest, _ string) error { return appendTo(manifest, large) },
+		"large config":      func(_, _, config string) error { return appendTo(config, large) },
+		"index outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
+		"image outside":     func(_, manifest, _ string) error { return relink(manifest, outside) },
+		"image is a device": func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
+		"blobs outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside)) },
+		"no image":          func(_, manifest, _ string) error { return os.Remove(manifest) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, a := t.TempDir(), archiveOf(t, lower...)
+			var manifest string
+			for name, text := range layout(t, a) {
+				file := filepath.Join(dir, name)
+				err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(text, `"layers":[{`) {
+					manifest = file
+				}
+			}
+			config := filepath.Join(dir, "blobs/sha256", digest([]byte(config(t, a))))
+			if _, err := unpack(t, dir); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			if err := spoil(dir, manifest, config); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unpack(t, dir); !errors.Is(err, image.ErrBroken) {
+				t.Errorf("Unpack = %v, want %v", err, image.ErrBroken)
+			}
+		})
+	}
+}
+
+func appendTo(file, text string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// relink replaces a file or directory by a symbolic link.
+func relink(file, target string) error {
+	return errors.Join(os.RemoveAll(file), os.Symlink(target, file))
 }
 
 func TestUnpackEnds(t *testing.T) {

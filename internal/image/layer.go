@@ -26,45 +26,45 @@ import (
 // unpacker applies layers to a directory, the lowest first.
 type unpacker struct {
 	root    *os.Root
-	left    int64 // bytes that may still come, of files and of all else in layers
-	wrote   int64 // bytes of files: sparse ones are larger than what comes
+	left    int64 // bytes of layers that may still be read
+	wrote   int64 // bytes of files: sparse ones are larger than what is read
 	maxMB   int64
-	entries int             // that may still come
-	written map[string]bool // by the layer at hand
+	entries int             // that may still follow
+	written map[string]bool // by the current layer
 }
 
-// decoderMemory bounds what a layer may make its decoder hold.
+// decoderMemory bounds the memory that a layer makes its decoder allocate.
 const decoderMemory = 128 << 20
 
-// layer applies one layer, and checks that it is what the image says.
-func (u *unpacker) layer(ctx context.Context, src source, l layer) error {
-	part, err := src.open(l.name)
+// layer applies one layer, and checks its digest.
+func (u *unpacker) layer(ctx context.Context, l layer) error {
+	compressed, err := l.open()
 	if err != nil {
-		return err
+		return broken(l.name, err)
 	}
-	defer part.Close()
-	plain, done, err := decompress(part)
+	defer compressed.Close()
+	archive, done, err := decompress(compressed)
 	if err != nil {
 		return broken(l.name, err)
 	}
 	defer done()
 	sum := sha256.New()
-	stream := io.TeeReader(&bounded{ctx: ctx, from: plain, u: u}, sum)
+	stream := io.TeeReader(&bounded{ctx: ctx, from: archive, u: u}, sum)
 	u.written = map[string]bool{}
 	if err := u.apply(tar.NewReader(stream)); err != nil {
 		return layerError(l.name, err)
 	}
-	if _, err := io.Copy(io.Discard, stream); err != nil { // what comes after the archive's end is hashed too
+	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the end of the archive
 		return layerError(l.name, err)
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != l.diffID {
-		return fmt.Errorf("%w: it is %s, and the image says %.100s", ErrBroken, got, l.diffID)
+		return fmt.Errorf("%w: its digest is %s instead of %.100s", ErrBroken, got, l.diffID)
 	}
 	return nil
 }
 
-// Untar unpacks an archive that is not compressed into an empty directory, with the same care as a layer
-// of an image: nothing leads out, no devices, at most so many MB.
+// Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. As for a layer of an
+// image, nothing is written outside of dir, and there are no devices and no set-user-ID programs.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -78,13 +78,13 @@ func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 		_, err = io.Copy(io.Discard, stream)
 	}
 	if err != nil {
-		return fmt.Errorf("unpack an archive: %w", err)
+		return fmt.Errorf("unpack archive: %w", err)
 	}
 	return nil
 }
 
-// decompress tells by its first bytes how a layer is compressed.
-func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
+// decompress decompresses a layer; its first bytes say how it is compressed. Call done when it was read.
+func decompress(r io.Reader) (archive io.Reader, done func(), err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	magic, err := in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -104,7 +104,7 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 	return in, func() {}, nil
 }
 
-// bounded ends with an error when the image has become too large, or when its context has ended.
+// bounded fails when the image becomes too large, or when its context ends.
 type bounded struct {
 	ctx  context.Context //nolint:containedctx // an io.Reader has none of its own
 	from io.Reader
@@ -123,7 +123,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 func (u *unpacker) tooLarge() error {
-	return fmt.Errorf("%w: unpacked it has more than %d MB", ErrTooLarge, u.maxMB)
+	return fmt.Errorf("%w: more than %d MB unpacked", ErrTooLarge, u.maxMB)
 }
 
 func (u *unpacker) apply(r *tar.Reader) error {
@@ -136,7 +136,7 @@ func (u *unpacker) apply(r *tar.Reader) error {
 			return err
 		}
 		if u.entries--; u.entries < 0 {
-			return fmt.Errorf("%w: it has more than %d files", ErrTooLarge, maxEntries)
+			return fmt.Errorf("%w: more than %d files", ErrTooLarge, maxEntries)
 		}
 		if err := u.entry(head, r); err != nil {
 			return fmt.Errorf("%.200s: %w", head.Name, err)
@@ -145,14 +145,14 @@ func (u *unpacker) apply(r *tar.Reader) error {
 }
 
 const (
-	whiteout = ".wh."         // begins the names of files that a layer removes
-	opaque   = ".wh..wh..opq" // a directory whose lower content is removed
+	whiteout = ".wh."         // prefix of a name that a layer removes
+	opaque   = ".wh..wh..opq" // removes what lower layers put into its directory
 )
 
 func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 	name := path.Clean(strings.TrimLeft(head.Name, "/"))
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%w: it leads out of the image", ErrBroken)
+		return fmt.Errorf("%w: its name leads out of the image", ErrBroken)
 	}
 	if name == "." {
 		return nil
@@ -182,19 +182,19 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		}
 		return u.root.Symlink(head.Linkname, at)
 	case tar.TypeLink:
-		return u.link(head.Linkname, at)
+		return u.hardLink(head.Linkname, at)
 	}
-	return nil // devices and pipes have no place here: boxes have their own
+	return nil // devices and pipes are left out: boxes have their own
 }
 
-// remove removes what lower layers have put there.
+// remove removes files of lower layers, as a whiteout says.
 func (u *unpacker) remove(parent, base string) error {
 	if base != opaque {
-		gone := path.Clean(strings.TrimPrefix(base, whiteout))
-		if gone == "." || gone == ".." || gone == "" {
-			return fmt.Errorf("%w: it removes nothing that has a name", ErrBroken)
+		name := path.Clean(strings.TrimPrefix(base, whiteout))
+		if name == "." || name == ".." || name == "" {
+			return fmt.Errorf("%w: a whiteout without a name", ErrBroken)
 		}
-		return u.root.RemoveAll(path.Join(parent, gone))
+		return u.root.RemoveAll(path.Join(parent, name))
 	}
 	dir, err := u.root.Open(parent)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -246,11 +246,11 @@ func (u *unpacker) file(at string, mode fs.FileMode, content io.Reader) (err err
 	return f.Chmod(mode)
 }
 
-// link makes a second name of a file that is there.
-func (u *unpacker) link(target, at string) error {
+// hardLink adds a name for an existing file.
+func (u *unpacker) hardLink(target, at string) error {
 	name := path.Clean(strings.TrimLeft(target, "/"))
 	if !filepath.IsLocal(name) || name == "." {
-		return fmt.Errorf("%w: it is a link to %.200q, out of the image", ErrBroken, target)
+		return fmt.Errorf("%w: a hard link to %.200q leads out of the image", ErrBroken, target)
 	}
 	parent, err := hostdir.Resolve(u.root, path.Dir(name))
 	if err != nil {
@@ -262,7 +262,7 @@ func (u *unpacker) link(target, at string) error {
 		return err
 	}
 	if info.IsDir() {
-		return fmt.Errorf("%w: it is a link to a directory", ErrBroken)
+		return fmt.Errorf("%w: a hard link to a directory", ErrBroken)
 	}
 	if from == at {
 		return nil
@@ -273,11 +273,12 @@ func (u *unpacker) link(target, at string) error {
 	return u.root.Link(from, at)
 }
 
-// layerError is what an error while a layer is applied means: too large, broken by the image, or of this
-// host.
+// layerError adds ErrBroken to an error that the image causes, and not its size, this host or the context.
 func layerError(name string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrBroken) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
+	for _, other := range []error{syscall.ENOSPC, ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, other) {
+			return err
+		}
 	}
 	return broken(name, err)
 }

@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,37 +12,33 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
-	"strings"
 
-	"github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// A source has the parts of an image by name: those of an archive, or the files of a layout.
-type source interface {
-	open(name string) (io.ReadCloser, error)
-	manifest() (manifest, error)
-	close() error
-}
-
-// manifest is what an image is made of.
-type manifest struct {
+// source is an image that was opened.
+type source struct {
 	config []byte // its JSON
 	layers []layer
+	close  func()
 }
 
-// layer is one archive of files, and what it must be.
+// layer is one tar archive of an image, perhaps compressed.
 type layer struct {
-	name   string // of the part
-	diffID string // hash of it, not compressed
+	name   string
+	diffID string // digest of the archive, uncompressed
+	open   func() (io.ReadCloser, error)
 }
-
-// parts opens a part by name.
-type parts func(name string) (io.ReadCloser, error)
 
 const (
 	layoutFile = "oci-layout"
 	indexFile  = "index.json"
 	dockerFile = "manifest.json"
+
+	maxParts   = 10_000 // files in an archive
+	maxIndexes = 4      // that refer to one another
 )
 
 func isLayout(dir string) bool {
@@ -49,124 +46,203 @@ func isLayout(dir string) bool {
 	return err == nil
 }
 
-func open(name string, info fs.FileInfo) (source, error) {
+// openSource opens an image: a directory in OCI's layout, or an archive. temp is where it may create directories.
+func openSource(ctx context.Context, name string, info fs.FileInfo, temp string, maxMB int64) (source, error) {
 	if info.IsDir() {
-		root, err := os.OpenRoot(name)
-		return directory{root}, err
+		return openLayout(name)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: neither a file nor a directory", ErrBroken)
+		return source{}, fmt.Errorf("%w: neither a file nor a directory", ErrBroken)
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return source{}, err
 	}
-	a := &archive{file: file, found: map[string]*io.SectionReader{}}
-	if err := a.scan(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: it is no archive of an image, as skopeo and docker save write it: %w", ErrBroken, err), file.Close())
-	}
-	return a, nil
-}
-
-// directory is an image in OCI's layout.
-type directory struct{ root *os.Root }
-
-func (d directory) open(name string) (io.ReadCloser, error) {
-	info, err := d.root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fs.ErrNotExist
-	}
+	parts, err := scan(file)
 	if err != nil {
-		return nil, broken(name, err)
+		err = fmt.Errorf("%w: not an archive of an image, as skopeo and docker save write it: %w", ErrBroken, err)
+		return source{}, errors.Join(err, file.Close())
 	}
-	return d.root.Open(name)
+	if _, docker := parts[dockerFile]; docker {
+		src, err := openDocker(file, parts)
+		if err != nil {
+			return source{}, errors.Join(err, file.Close())
+		}
+		src.close = func() { _ = file.Close() } // it was only read
+		return src, nil
+	}
+	defer file.Close()
+	return openLayoutArchive(ctx, file, temp, maxMB)
 }
 
-func (d directory) manifest() (manifest, error) { return parts(d.open).layout() }
-func (d directory) close() error                { return d.root.Close() }
-
-// archive is an image in one file.
-type archive struct {
-	file  *os.File
-	found map[string]*io.SectionReader
-}
-
-// maxParts is how many files an archive of an image may have.
-const maxParts = 10_000
-
-// scan notes where the files of the archive lie.
-func (a *archive) scan() error {
-	r := tar.NewReader(a.file)
+// scan returns where the files of an archive are; nil for a part that is not a regular file. Of several parts of
+// one name the first counts, as for package tarball.
+func scan(file *os.File) (map[string]*io.SectionReader, error) {
+	parts := map[string]*io.SectionReader{}
+	r := tar.NewReader(file)
 	for range maxParts {
 		head, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return parts, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		at, err := a.file.Seek(0, io.SeekCurrent)
+		at, err := file.Seek(0, io.SeekCurrent)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		name := path.Clean(head.Name)
+		if _, found := parts[name]; found {
+			continue
+		}
+		parts[name] = nil
 		if head.Typeflag == tar.TypeReg {
-			a.found[path.Clean(head.Name)] = io.NewSectionReader(a.file, at, head.Size)
+			parts[name] = io.NewSectionReader(file, at, head.Size)
 		}
 	}
-	return fmt.Errorf("more than %d files", maxParts)
+	return nil, fmt.Errorf("more than %d files", maxParts)
 }
 
-func (a *archive) open(name string) (io.ReadCloser, error) {
-	part := a.found[path.Clean(name)]
-	if part == nil {
-		return nil, broken(name, fs.ErrNotExist)
+// openDocker opens an archive of `docker save`.
+func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, error) {
+	part := func(name string) (*io.SectionReader, error) {
+		p := parts[path.Clean(name)]
+		if p == nil {
+			return nil, broken(name, fs.ErrNotExist)
+		}
+		return io.NewSectionReader(p, 0, p.Size()), nil
 	}
-	return io.NopCloser(io.NewSectionReader(part, 0, part.Size())), nil
-}
-
-func (a *archive) close() error { return a.file.Close() }
-
-func (a *archive) manifest() (manifest, error) {
-	if a.found[dockerFile] == nil {
-		return parts(a.open).layout()
+	small := func(name string) (*io.SectionReader, error) {
+		p, err := part(name)
+		if err == nil {
+			err = checkSize(name, p.Size())
+		}
+		return p, err
 	}
-	var images []struct {
-		Config string
-		Layers []string
+	if _, err := small(dockerFile); err != nil {
+		return source{}, err
 	}
-	if err := parts(a.open).json(dockerFile, &images); err != nil {
-		return manifest{}, err
+	images, err := tarball.LoadManifest(func() (io.ReadCloser, error) {
+		_, err := file.Seek(0, io.SeekStart)
+		return io.NopCloser(file), err
+	})
+	if err != nil {
+		return source{}, broken(dockerFile, err)
 	}
 	if len(images) != 1 {
-		return manifest{}, fmt.Errorf("%w: it holds %d images, and one is expected", ErrBroken, len(images))
+		return source{}, fmt.Errorf("%w: the archive contains %d images instead of one", ErrBroken, len(images))
 	}
-	return parts(a.open).of(images[0].Config, images[0].Layers)
+	p, err := small(images[0].Config)
+	if err != nil {
+		return source{}, err
+	}
+	config, err := io.ReadAll(p)
+	if err != nil {
+		return source{}, broken(images[0].Config, err)
+	}
+	layers := make([]layer, len(images[0].Layers))
+	for i, name := range images[0].Layers {
+		layers[i] = layer{name: name, open: func() (io.ReadCloser, error) {
+			p, err := part(name)
+			return io.NopCloser(p), err
+		}}
+	}
+	return newSource(config, layers)
 }
 
-// layout reads an image in OCI's layout: the one that the index names, for this machine where it names
-// several.
-func (p parts) layout() (manifest, error) {
-	name := indexFile
-	for range 4 { // an index may name an index
-		var index v1.Index
-		if err := p.json(name, &index); err != nil {
-			return manifest{}, err
-		}
-		chosen, err := choose(index.Manifests)
+// openLayoutArchive opens an archive of OCI's layout, which it unpacks into a temporary directory first.
+func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB int64) (source, error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return source{}, err
+	}
+	dir, err := os.MkdirTemp(temp, temporary)
+	if err != nil {
+		return source{}, err
+	}
+	remove := func() { _ = os.RemoveAll(dir) } // or the next Unpack does
+	var src source
+	if err = Untar(ctx, dir, file, maxMB); err != nil {
+		err = layerError(filepath.Base(file.Name()), err)
+	} else {
+		src, err = openLayout(dir)
+	}
+	if err != nil {
+		remove()
+		return source{}, err
+	}
+	src.close = remove
+	return src, nil
+}
+
+// openLayout opens a directory in OCI's layout: the image that its index names, or of several the one for this
+// machine. Package layout opens blobs that are regular files and not symbolic links only, but reads them whole:
+// so their sizes are checked first.
+func openLayout(dir string) (source, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return source{}, err
+	}
+	defer root.Close()
+	if err := checkPart(root, indexFile); err != nil {
+		return source{}, err
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	for range maxIndexes {
 		if err != nil {
-			return manifest{}, err
+			return source{}, broken(indexFile, err)
 		}
-		if name, err = blob(string(chosen.Digest)); err != nil {
-			return manifest{}, err
+		m, err := index.IndexManifest()
+		if err != nil {
+			return source{}, broken(indexFile, err)
 		}
-		if chosen.MediaType != v1.MediaTypeImageIndex && !strings.HasSuffix(chosen.MediaType, ".manifest.list.v2+json") {
-			return p.image(name)
+		chosen, err := choose(m.Manifests)
+		if err != nil {
+			return source{}, err
+		}
+		if err := checkPart(root, blobName(chosen.Digest)); err != nil {
+			return source{}, err
+		}
+		if !chosen.MediaType.IsIndex() {
+			return openLayoutImage(root, index, chosen.Digest)
+		}
+		if index, err = index.ImageIndex(chosen.Digest); err != nil {
+			return source{}, broken(blobName(chosen.Digest), err)
 		}
 	}
-	return manifest{}, fmt.Errorf("%w: its indexes name each other", ErrBroken)
+	return source{}, fmt.Errorf("%w: its indexes name each other", ErrBroken)
 }
 
-// choose takes the only image, or the first for this machine.
+func openLayoutImage(root *os.Root, index v1.ImageIndex, digest v1.Hash) (source, error) {
+	image, err := index.Image(digest)
+	if err != nil {
+		return source{}, broken(blobName(digest), err)
+	}
+	m, err := image.Manifest()
+	if err != nil {
+		return source{}, broken(blobName(digest), err)
+	}
+	if err := checkPart(root, blobName(m.Config.Digest)); err != nil {
+		return source{}, err
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return source{}, broken(blobName(m.Config.Digest), err)
+	}
+	blobs, err := image.Layers()
+	if err != nil {
+		return source{}, broken(blobName(digest), err)
+	}
+	layers := make([]layer, len(blobs))
+	for i, b := range blobs {
+		layers[i] = layer{name: blobName(m.Layers[i].Digest), open: b.Compressed}
+	}
+	return newSource(config, layers)
+}
+
+func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
+
+// choose returns the only image of an index, or the first for this machine.
 func choose(list []v1.Descriptor) (v1.Descriptor, error) {
 	if len(list) == 1 {
 		return list[0], nil
@@ -179,85 +255,42 @@ func choose(list []v1.Descriptor) (v1.Descriptor, error) {
 	return v1.Descriptor{}, fmt.Errorf("%w: none of its %d images is for linux/%s", ErrBroken, len(list), runtime.GOARCH)
 }
 
-func (p parts) image(name string) (manifest, error) {
-	var m v1.Manifest
-	if err := p.json(name, &m); err != nil {
-		return manifest{}, err
-	}
-	config, err := blob(string(m.Config.Digest))
-	if err != nil {
-		return manifest{}, err
-	}
-	var layers []string
-	for _, l := range m.Layers {
-		name, err := blob(string(l.Digest))
-		if err != nil {
-			return manifest{}, err
-		}
-		layers = append(layers, name)
-	}
-	return p.of(config, layers)
-}
-
-// of reads the configuration of an image, which says what its layers must be.
-func (p parts) of(configName string, layers []string) (manifest, error) {
-	config, err := p.text(configName)
-	if err != nil {
-		return manifest{}, err
-	}
-	var image v1.Image
+// newSource checks the configuration of an image, and sets from it what its layers must be.
+func newSource(config []byte, layers []layer) (source, error) {
+	var image v1.ConfigFile
 	if err := json.Unmarshal(config, &image); err != nil {
-		return manifest{}, broken(configName, err)
+		return source{}, broken("configuration", err)
 	}
 	if image.Architecture != "" && image.Architecture != runtime.GOARCH {
-		return manifest{}, fmt.Errorf("%w: it is for %s, and this machine is %s", ErrBroken, image.Architecture, runtime.GOARCH)
+		return source{}, fmt.Errorf("%w: it is for %s, and this machine is %s", ErrBroken, image.Architecture, runtime.GOARCH)
 	}
 	ids := image.RootFS.DiffIDs
 	if len(ids) != len(layers) || len(ids) == 0 {
-		return manifest{}, fmt.Errorf("%w: it has %d layers, and hashes for %d", ErrBroken, len(layers), len(ids))
+		return source{}, fmt.Errorf("%w: it has %d layers, and digests of %d", ErrBroken, len(layers), len(ids))
 	}
-	m := manifest{config: config}
-	for i, name := range layers {
-		m.layers = append(m.layers, layer{name: name, diffID: string(ids[i])})
+	for i := range layers {
+		layers[i].diffID = ids[i].String()
 	}
-	return m, nil
+	return source{config: config, layers: layers, close: func() {}}, nil
 }
 
-// blob is where a layout has what a digest names.
-func blob(digest string) (string, error) {
-	algorithm, hash, ok := strings.Cut(digest, ":")
-	if !ok || algorithm == "" || len(hash) < 32 || strings.ContainsAny(digest, "/.\\") {
-		return "", fmt.Errorf("%w: %.100q is no digest", ErrBroken, digest)
-	}
-	return "blobs/" + algorithm + "/" + hash, nil
-}
-
-func (p parts) json(name string, into any) error {
-	text, err := p.text(name)
-	if err == nil {
-		err = json.Unmarshal(text, into)
+// checkPart checks that a part of a layout can be read into memory: a regular file in root that is not too large.
+func checkPart(root *os.Root, name string) error {
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
 	}
 	if err != nil {
 		return broken(name, err)
 	}
-	return nil
+	return checkSize(name, info.Size())
 }
 
-// text reads a part that is not large.
-func (p parts) text(name string) ([]byte, error) {
-	r, err := p(name)
-	if err != nil {
-		return nil, err
+func checkSize(name string, size int64) error {
+	if size > maxText {
+		return broken(name, fmt.Errorf("%d bytes are more than %d", size, maxText))
 	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
-	if err == nil && len(text) > maxText {
-		err = fmt.Errorf("more than %d bytes", maxText)
-	}
-	if err != nil {
-		return nil, broken(name, err)
-	}
-	return text, nil
+	return nil
 }
 
 func broken(name string, err error) error {

@@ -17,7 +17,7 @@ import (
 // unpacked here.
 func TestCollect(t *testing.T) {
 	dir := t.TempDir()
-	long := time.Now().Add(-image.Unused - time.Hour)
+	long := time.Now().Add(-image.PruneAfter - time.Hour)
 	roots := map[string]image.Root{}
 	for _, name := range []string{"used", "unused", "fresh", "used again"} {
 		root, err := image.Unpack(t.Context(), image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: name})), Dir: dir})
@@ -46,9 +46,9 @@ func TestCollect(t *testing.T) {
 	again.Release()
 	want := func(gone string, left ...string) {
 		t.Helper()
-		removed, err := image.Collect(dir, image.Unused)
+		removed, err := image.Prune(dir, image.PruneAfter)
 		if diff := cmp.Diff([]string{filepath.Base(roots[gone].Dir)}, removed); err != nil || diff != "" {
-			t.Errorf("Collect() = %v (-want +got):\n%s", err, diff)
+			t.Errorf("Prune() = %v (-want +got):\n%s", err, diff)
 		}
 		names := []string{"mine", "new-2"}
 		for _, name := range left {
@@ -61,14 +61,14 @@ func TestCollect(t *testing.T) {
 		}
 		slices.Sort(names)
 		if diff := cmp.Diff(names, got); err != nil || diff != "" {
-			t.Errorf("after Collect() there are, %v (-want +got):\n%s", err, diff)
+			t.Errorf("after Prune() there are, %v (-want +got):\n%s", err, diff)
 		}
 	}
 	want("unused", "used", "fresh", "used again")
 	roots["used"].Release()
 	want("used", "fresh", "used again")
-	if removed, err := image.Collect(filepath.Join(dir, "none"), 0); removed != nil || err != nil {
-		t.Errorf("Collect() of a directory that is not there = %q, %v", removed, err)
+	if removed, err := image.Prune(filepath.Join(dir, "none"), 0); removed != nil || err != nil {
+		t.Errorf("Prune() of a directory that is not there = %q, %v", removed, err)
 	}
 }
 
@@ -87,8 +87,8 @@ func TestCollectBesideUnpack(t *testing.T) {
 	for range 2 {
 		collectors.Go(func() {
 			for {
-				if _, err := image.Collect(o.Dir, 0); err != nil {
-					t.Errorf("Collect() = %v", err)
+				if _, err := image.Prune(o.Dir, 0); err != nil {
+					t.Errorf("Prune() = %v", err)
 				}
 				select {
 				case <-done:
