@@ -1,10 +1,10 @@
-// Package allowlist is the grammar of hosts that a task may reach, as `network.allow` of a task and
-// `network` of a tenant name them. It resolves nothing; its key type is [Pattern].
+// Package allowlist parses and matches the hosts that a task may reach: `network.allow` of a task and `network` of a
+// tenant. It resolves no names. The key type is [Pattern].
 //
 //	example.org         this host, ports 80 and 443
-//	*.example.org       every host below it, and not itself
+//	*.example.org       every host below it, but not the host itself
 //	example.org:443     this port only
-//	93.184.216.34       an address, written out
+//	93.184.216.34       an address
 //	*                   every host
 package allowlist
 
@@ -17,17 +17,17 @@ import (
 	"strings"
 )
 
-// Ports are those that can be reached at all.
+// Ports are the only ports that a task can reach.
 var Ports = []int{80, 443}
 
-// Pattern is one entry of a list.
+// Pattern is one entry of an allow-list.
 type Pattern struct {
-	Name string // lower case, without a dot at its end; empty: every host
-	Wild bool   // hosts below Name, not itself
+	Name string // lower case, without a trailing dot; empty: every host
+	Wild bool   // hosts below Name, but not Name
 	Port int    // 0: all of Ports
 }
 
-// Parse reads an entry.
+// Parse parses a pattern.
 func Parse(text string) (Pattern, error) {
 	name, port, err := splitPort(text)
 	if err != nil {
@@ -42,12 +42,12 @@ func Parse(text string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("%q: %w", text, err)
 	}
 	if _, err := netip.ParseAddr(p.Name); err == nil && p.Wild {
-		return Pattern{}, fmt.Errorf("%q: there is nothing below an address", text)
+		return Pattern{}, fmt.Errorf("%q: an address has no hosts below it", text)
 	}
 	return p, nil
 }
 
-// splitPort takes a port off the end. An address with colons stands in brackets before a port.
+// splitPort splits a port off. An address with colons must be in brackets before a port.
 func splitPort(text string) (name string, port int, err error) {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return text, 0, nil
@@ -69,26 +69,27 @@ func splitPort(text string) (name string, port int, err error) {
 	return name, port, nil
 }
 
-// Canonical returns the one form of a host's name or address that patterns are compared with. An
-// error means that it is neither.
+// Canonical returns the canonical form of a host name or address, which patterns are compared with. The error says why
+// host is neither.
 func Canonical(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
-			return "", errors.New("an address with a zone is of this machine only")
+			return "", errors.New("an address with a zone is local to this machine")
 		}
 		return addr.Unmap().String(), nil
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "" || len(name) > 253 {
-		return "", errors.New("not the name of a host, as example.org")
+		return "", errors.New("not a host name, such as example.org")
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if !isLabel(label) {
-			return "", errors.New("not the name of a host, as example.org (names in other scripts: as xn--…)")
+			return "", errors.New("not a host name, such as example.org (names in other scripts: in their form xn--…)")
 		}
 	}
 	if last := name[strings.LastIndexByte(name, '.')+1:]; last[0] >= '0' && last[0] <= '9' {
-		return "", errors.New("an address is written as 93.184.216.34") // not as 0x5d.184.55330, which resolvers take too
+		// Not in the forms that resolvers accept too, such as 0x5d.184.55330.
+		return "", errors.New("write an address as 93.184.216.34")
 	}
 	return name, nil
 }
@@ -100,7 +101,7 @@ func isLabel(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// Match reports whether a host in its canonical form and a port are within the pattern.
+// Match reports whether the pattern allows a port of a host, given in its canonical form.
 func (p Pattern) Match(host string, port int) bool {
 	if !slices.Contains(Ports, port) || p.Port != 0 && p.Port != port {
 		return false
@@ -114,7 +115,7 @@ func (p Pattern) Match(host string, port int) bool {
 	return host == p.Name
 }
 
-// Covers reports whether all that q matches is within p.
+// Covers reports whether p matches everything that q matches.
 func (p Pattern) Covers(q Pattern) bool {
 	if p.Port != 0 && p.Port != q.Port {
 		return false
@@ -130,7 +131,7 @@ func (p Pattern) Covers(q Pattern) bool {
 	return !q.Wild && q.Name == p.Name
 }
 
-// String is the pattern as Parse reads it.
+// String returns the pattern in the form that Parse accepts.
 func (p Pattern) String() string {
 	name := p.Name
 	switch {
@@ -147,7 +148,7 @@ func (p Pattern) String() string {
 	return name + ":" + strconv.Itoa(p.Port)
 }
 
-// ParseAll reads a list, sorted and each entry once. The index of the error's entry comes with it.
+// ParseAll parses a list and returns it sorted, without duplicates. After an error, bad is the index of the entry.
 func ParseAll(list []string) (patterns []Pattern, bad int, err error) {
 	for i, text := range list {
 		p, err := Parse(text)

@@ -35,9 +35,11 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", ".", "a..b", "example.org:22", "example.org:", "https://example.org", "example.org/path", "user@example.org",
+		"", ".", "a..b", "example.org:22", "example.org:", "https://example.org", "example.org/path",
+		"user@example.org",
 		"ex ample.org", "bücher.de", "a.*.org", "**", "*.", "*.1.2.3.4", "127.1", "0x7f.1", "2130706433", "1.2.3.4.5",
-		"fe80::1%eth0", "-a.org", strings.Repeat("a", 64) + ".org", strings.Repeat("a.", 127) + "org", "example.org\x00",
+		"fe80::1%eth0", "-a.org", strings.Repeat("a", 64) + ".org", strings.Repeat("a.", 127) + "org",
+		"example.org\x00",
 	} {
 		if p, err := allowlist.Parse(text); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", text, p)

@@ -366,7 +366,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 		"GET https://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n": "HTTP/1.1 400 this is a proxy",
 		"CONNECT example.com HTTP/1.1\r\nHost: example.com\r\n\r\n":      `HTTP/1.1 400 "example.com" is not HOST:PORT`,
 		"CONNECT a\xffb:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 "HTTP/1.1 400 ",
-		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 `HTTP/1.1 400 "0x7f.1": an address is written`,
+		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 `HTTP/1.1 400 "0x7f.1": write an address`,
 		"CONNECT example.com:99999 HTTP/1.1\r\nHost: x\r\n\r\n":          "HTTP/1.1 400 ",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                        "HTTP/1.1 400 ",
 		"GET http://example.com/ HTTP/1.1\r\nHost: exam":                 "", // and no more, for ever

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// flusher writes objects to the disk.
+// flusher flushes objects to the disk.
 type flusher struct {
 	root  *os.Root
-	whole bool // objects are more than their files: flush the file system
+	whole bool // objects have files beside the data: flush the file system
 }
 
 func openFlusher(dir string, oneFile bool) (*flusher, error) {
@@ -22,7 +22,7 @@ func openFlusher(dir string, oneFile bool) (*flusher, error) {
 	return &flusher{root, !oneFile}, nil
 }
 
-// Sync flushes the object of a request's path, with the directories above it, which may be new.
+// Sync flushes the object of a request's path, and the directories above it, which may be new.
 func (f *flusher) Sync(urlPath string) error {
 	name, err := url.PathUnescape(urlPath)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package embedded runs the servers of a fleet inside its own process tree, for `codefleet up` and
-// for tests: the same servers that a larger installation runs by themselves, with the same settings.
+// Package embedded runs the servers that a fleet needs, for `codefleet up` and for tests: NATS in this process, and an
+// S3 server in a child process. A larger installation runs the same servers separately, with the same settings.
 package embedded
 
 import (
@@ -22,13 +22,13 @@ import (
 
 // NATSOptions configure StartNATS. Dir is required.
 type NATSOptions struct {
-	Dir  string // of the stored streams; created if need be, private to this user
-	Addr string // host:port to listen on; default 127.0.0.1:0. "-": no listener, in process only
+	Dir  string // of the stored streams; created if necessary, private to this user
+	Addr string // host:port to listen on; default 127.0.0.1:0; "-": none, in-process connections only
 
-	Fleet   NATSUser            // workers and ingest: everything of the fleet; empty: generated
+	Fleet   NATSUser            // of workers and ingest; empty: generated
 	Tenants map[string]NATSUser // tenant → its user, see NATSAccounts
 
-	MaxStoreBytes int64 // of all streams; default 0: what the disk has
+	MaxStoreBytes int64 // of all streams; 0: no limit but the disk
 	Log           *slog.Logger
 }
 
@@ -41,15 +41,14 @@ type NATS struct {
 	fleet NATSUser
 }
 
-// FleetUser is the name of the user that workers and ingest use, unless another is given.
+// FleetUser is the default name of the user of workers and ingest.
 const FleetUser = "fleet"
 
-// maxPayload bounds one message: the 1 MiB of a task's data and its headers.
-const maxPayload = 1<<20 + 64<<10
+const maxPayload = 1<<20 + 64<<10 // bytes of a message: 1 MiB of task data, and headers
 
-// StartNATS starts a JetStream server that has every acknowledged write on disk (sync always), and
-// returns once it answers. Nobody gets in without a password. The error says what to do when the
-// address is in use (errors.Is syscall.EADDRINUSE) or the directory cannot be written.
+// StartNATS starts a JetStream server and returns when it is ready. Acknowledged writes are on disk (sync always), and
+// every connection needs a password. The error says what to do if the address is in use (errors.Is
+// syscall.EADDRINUSE) or the directory cannot be written.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -108,8 +107,8 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	return conf, nil
 }
 
-// listenAddr parses addr and tries to listen on it, so that an address in use is an error of ours
-// and not a fatal log line of the server's.
+// listenAddr parses addr and tries to listen on it, so that an address in use is an error and not a fatal log line of
+// the server.
 func listenAddr(ctx context.Context, addr string) (string, int, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -129,17 +128,18 @@ func listenAddr(ctx context.Context, addr string) (string, int, error) {
 	l, err := lc.Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "", 0, fmt.Errorf("address %s is in use: stop what listens there or choose another port (0 takes any): %w", addr, err)
+		return "", 0, fmt.Errorf("address %s is in use: stop what listens there or choose another port (0 takes "+
+			"any): %w", addr, err)
 	case err != nil:
 		return "", 0, err
 	}
 	return host, int(n), l.Close()
 }
 
-// privateDir makes dir, and proves that this process can write into it.
+// privateDir creates dir, and checks that this process can write into it.
 func privateDir(dir string) error {
 	if dir == "" {
-		return errors.New("no data directory given")
+		return errors.New("no data directory")
 	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -157,10 +157,10 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// ready waits until JetStream answers. The server reports what goes wrong only by its log.
+// ready waits until JetStream is ready. The server reports errors only in its log.
 func (n *NATS) ready(ctx context.Context, log *natsLog) error {
-	const patience = 60 * time.Second // large stores take seconds to recover
-	deadline, cancel := context.WithTimeout(ctx, patience)
+	const startLimit = 60 * time.Second // large stores take seconds to recover
+	deadline, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for !n.srv.ReadyForConnections(100 * time.Millisecond) {
 		if err := log.fatal(); err != nil {
@@ -176,7 +176,7 @@ func (n *NATS) ready(ctx context.Context, log *natsLog) error {
 	return nil
 }
 
-// URL is where the server listens, as nats://host:port, or "" without a listener.
+// URL returns nats://host:port, or "" without a listener.
 func (n *NATS) URL() string {
 	if addr := n.srv.Addr(); addr != nil {
 		return "nats://" + addr.String()
@@ -184,15 +184,14 @@ func (n *NATS) URL() string {
 	return ""
 }
 
-// Fleet is the user of workers and ingest.
+// Fleet returns the user of workers and ingest.
 func (n *NATS) Fleet() NATSUser { return n.fleet }
 
-// InProcess connects without a socket.
+// InProcess returns a provider of connections without sockets.
 func (n *NATS) InProcess() nats.InProcessConnProvider { return n.srv }
 
-// Close stops the server and returns when its files are closed. It takes about 11 ms for each
-// consumer (one per pool, priority and tenant with recent tasks); killing the process instead loses
-// nothing that was acknowledged.
+// Close stops the server and returns when its files are closed, about 11 ms per consumer later (one per pool, priority
+// and tenant with recent tasks). Killing the process instead loses nothing that was acknowledged.
 func (n *NATS) Close() {
 	n.srv.Shutdown()
 	n.srv.WaitForShutdown()

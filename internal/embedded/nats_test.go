@@ -32,7 +32,8 @@ func start(t *testing.T, opts embedded.NATSOptions) *embedded.NATS {
 
 func dial(t *testing.T, n *embedded.NATS, u embedded.NATSUser, inbox string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	opts = append(opts, nats.UserInfo(u.User, u.Password), nats.CustomInboxPrefix(inbox), nats.PermissionErrOnSubscribe(true))
+	opts = append(opts, nats.UserInfo(u.User, u.Password), nats.CustomInboxPrefix(inbox),
+		nats.PermissionErrOnSubscribe(true))
 	nc, err := nats.Connect(n.URL(), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,10 @@ func dial(t *testing.T, n *embedded.NATS, u embedded.NATSUser, inbox string, opt
 
 func TestNobodyWithoutPassword(t *testing.T) {
 	n := start(t, embedded.NATSOptions{})
-	for _, opt := range []nats.Option{nats.UserInfo("", ""), nats.UserInfo(embedded.FleetUser, ""), nats.UserInfo(embedded.FleetUser, "guess")} {
+	for _, opt := range []nats.Option{
+		nats.UserInfo("", ""), nats.UserInfo(embedded.FleetUser, ""),
+		nats.UserInfo(embedded.FleetUser, "guess"),
+	} {
 		nc, err := nats.Connect(n.URL(), opt)
 		if !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("Connect = %v, %v, want %v", nc, err, nats.ErrAuthorization)
@@ -167,7 +171,8 @@ func TestTenantReplySubject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, subject := range map[string]string{"TASKS": "tasks.*.*.*", "KV_TASKSTATE": "$KV.TASKSTATE.>"} {
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}, AllowDirect: true}); err != nil {
+		if _, err := js.CreateStream(t.Context(),
+			jetstream.StreamConfig{Name: name, Subjects: []string{subject}, AllowDirect: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,7 +180,10 @@ func TestTenantReplySubject(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc := dial(t, n, alice, "_INBOX.acme")
-	for _, request := range []string{"tasks.default.normal.acme", "$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine"} {
+	for _, request := range []string{
+		"tasks.default.normal.acme",
+		"$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine",
+	} {
 		for _, reply := range []string{"$KV.TASKSTATE.other.victim", "tasks.default.normal.other"} {
 			if err := errors.Join(nc.PublishRequest(request, reply, nil), nc.Flush()); err != nil {
 				t.Fatal(err)
@@ -205,14 +213,16 @@ func TestTenantReplySubject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if msg, err := stream.GetLastMsgForSubject(t.Context(), "$KV.TASKSTATE.other.victim"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if msg, err := stream.GetLastMsgForSubject(t.Context(), "$KV.TASKSTATE.other.victim"); !errors.Is(err,
+		jetstream.ErrMsgNotFound) {
 		t.Errorf("record of another tenant, written through a reply subject: %s, %v", msg.Data, err)
 	}
 	stream, err = js.Stream(t.Context(), "TASKS")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if msg, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.other"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if msg, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.other"); !errors.Is(err,
+		jetstream.ErrMsgNotFound) {
 		t.Errorf("task of another tenant, written through a reply subject: %s, %v", msg.Data, err)
 	}
 }

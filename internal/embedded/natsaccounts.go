@@ -10,28 +10,32 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// NATSAccounts returns the part of a NATS server's configuration (JSON, which its configuration
-// language includes) that says who may do what. An installation with servers of its own uses it too.
+// NATSAccounts returns the accounts and permissions of a NATS server's configuration, as JSON, which the server's
+// configuration language includes. Installations with separate servers use it too.
 //
-// Workers and ingest share the account FLEET, where the streams are. Each tenant has an account of
-// its own that sees five doors to the fleet: publish its tasks, read its records, hear of its
-// transitions, get its replies, answer for its tool calls that wait for approval. One account with subject permissions is not enough: JetStream answers
-// on whatever reply subject a request names, with the server's own rights, and so would write a
-// tenant's bytes into another tenant's record. Across accounts the answer stays in the caller's.
+// Workers and ingest share the account FLEET, which has the streams. Each tenant has a separate account that can
+// publish the tenant's tasks, read its records, subscribe to their transitions, receive its results, answer its pending
+// approvals, and serve tools. One account with permissions on subjects is not enough: JetStream responds on any reply
+// subject that a request names, with the rights of the server, and could be made to write into the record of another
+// tenant. Between accounts the response stays in the account of the requester.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
-		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "wake.>", "cancel.>", "tool.>",
+		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>",
+		"wake.>", "cancel.>", "tool.>",
 		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
-	}, []string{"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*", "approvals.*"})
+	}, []string{
+		"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*", "approvals.*",
+	})
 	if err != nil {
 		return "", err
 	}
 	imports := []any{}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
 		imports = append(imports,
-			map[string]any{"service": from("tenant-"+tenant, calls(tenant))}, map[string]any{"stream": from("tenant-"+tenant, offer(tenant))})
+			map[string]any{"service": from("tenant-"+tenant, toolSubject(tenant))},
+			map[string]any{"stream": from("tenant-"+tenant, offerSubject(tenant))})
 	}
 	accounts := map[string]any{"FLEET": map[string]any{
 		"jetstream": "enabled",
@@ -64,15 +68,18 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 	submit, read := "tasks.*.*."+tenant, readRecord(tenant)
 	approvals := "approvals." + tenant
 	notify, inbox := "notify."+tenant+".>", "_INBOX."+tenant+".>"
-	tenantUser, err := user(u, []string{submit, read, offer(tenant), approvals}, []string{notify, inbox, calls(tenant), "offers", "offers." + tenant})
+	tenantUser, err := user(u, []string{submit, read, offerSubject(tenant), approvals},
+		[]string{notify, inbox, toolSubject(tenant), "offers", "offers." + tenant})
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{
 		"users": []any{tenantUser},
 		"exports": []any{
-			map[string]any{"service": calls(tenant), "accounts": []string{"FLEET"}, "response_threshold": answerTime},
-			map[string]any{"stream": offer(tenant), "accounts": []string{"FLEET"}},
+			map[string]any{
+				"service": toolSubject(tenant), "accounts": []string{"FLEET"}, "response_threshold": toolTimeout,
+			},
+			map[string]any{"stream": offerSubject(tenant), "accounts": []string{"FLEET"}},
 		},
 		"imports": []any{
 			map[string]any{"service": from("FLEET", submit)},
@@ -86,12 +93,12 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 	}, nil
 }
 
-// answerTime is how long a tool of a tenant's process may take to answer.
-const answerTime = "15m"
+// toolTimeout bounds a call of a registered tool.
+const toolTimeout = "15m"
 
-// calls are those of the tools that the tenant's processes serve, offer what they say of themselves.
-func calls(tenant string) string { return "tool." + tenant + ".*.*" }
-func offer(tenant string) string { return "offer." + tenant + ".*" }
+// toolSubject is that of calls to the tenant's registered tools, offerSubject that of the offers of their processes.
+func toolSubject(tenant string) string  { return "tool." + tenant + ".*.*" }
+func offerSubject(tenant string) string { return "offer." + tenant + ".*" }
 
 func from(account, subject string) map[string]string {
 	return map[string]string{"account": account, "subject": subject}
@@ -102,7 +109,7 @@ func readRecord(tenant string) string {
 }
 
 func user(u NATSUser, publish, subscribe []string) (any, error) {
-	// The cheapest cost: these passwords are random, and a connection should not cost 100 ms.
+	// The minimum cost: the passwords are random, and a connection must not take 100 ms.
 	hash, err := bcrypt.GenerateFromPassword([]byte(u.Password), bcrypt.MinCost)
 	if err != nil {
 		return nil, fmt.Errorf("password of user %s: %w", u.User, err)
@@ -113,8 +120,8 @@ func user(u NATSUser, publish, subscribe []string) (any, error) {
 		"permissions": map[string]any{
 			"publish":   map[string]any{"allow": publish},
 			"subscribe": map[string]any{"allow": subscribe},
-			// One answer to what was asked on a subject that may be subscribed to, in the own account.
-			"allow_responses": map[string]any{"max": 1, "expires": answerTime},
+			// One response to a request on a subscribed subject, within the account.
+			"allow_responses": map[string]any{"max": 1, "expires": toolTimeout},
 		},
 	}, nil
 }

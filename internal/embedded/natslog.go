@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// natsLog hands the server's log to slog and remembers the last fatal line: the server has no other
-// way to say why it did not start. What it calls notice is our debug.
+// natsLog passes the server's log to slog, notices as debug messages. It keeps the last fatal message, the only place
+// where the server says why it did not start.
 type natsLog struct {
 	log *slog.Logger
 
@@ -19,7 +19,7 @@ type natsLog struct {
 func (l *natsLog) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
 	if l.log.Enabled(ctx, level) {
-		l.log.Log(ctx, level, "nats server", "text", fmt.Sprintf(format, v...))
+		l.log.Log(ctx, level, "NATS server output", "line", fmt.Sprintf(format, v...))
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // S3Options configures the embedded S3 server; all fields but Log are required.
 type S3Options struct {
 	Dir       string // data; created with mode 0700, one server at a time
-	Addr      string // host:port; port 0 takes a free one
+	Addr      string // host:port; port 0: any free one
 	AccessKey string
 	SecretKey string
 	Bucket    string // created when missing
@@ -28,9 +28,8 @@ type S3Options struct {
 	Log       *slog.Logger
 }
 
-// S3 is a running server: a child process made of our own binary, because the
-// gateway changes the working directory and allows one instance per process.
-// The child ends when this process does, however that ends.
+// S3 is a running server: a child process that executes this binary, because the gateway changes the working directory
+// and allows one instance per process. The child ends with this process, however that ends.
 type S3 struct {
 	addr     string
 	cmd      *exec.Cmd
@@ -47,8 +46,8 @@ const (
 	s3PortTries  = 8
 )
 
-// StartS3 starts the server and returns when it accepts requests. The
-// program's main (or TestMain) must call S3Main first thing.
+// StartS3 starts the server and returns when it accepts requests. main, or TestMain, must call S3Main before
+// anything else.
 func StartS3(ctx context.Context, opts S3Options) (*S3, error) {
 	if opts.Dir == "" || opts.AccessKey == "" || opts.SecretKey == "" || opts.Bucket == "" {
 		return nil, errors.New("start s3: directory, keys and bucket are required")
@@ -66,8 +65,8 @@ func StartS3(ctx context.Context, opts S3Options) (*S3, error) {
 	if port != "0" {
 		return startS3(ctx, opts)
 	}
-	// The gateway cannot report the port it was given by the kernel: reserve
-	// one, release it, and try another one if somebody was faster.
+	// The gateway cannot report a port that the kernel chose. So reserve one, release it, and try another if a
+	// different process was faster.
 	for range s3PortTries {
 		if opts.Addr, err = freePort(ctx, host); err != nil {
 			return nil, fmt.Errorf("start s3: %w", err)
@@ -105,7 +104,7 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 	defer ready.Close()
 	cmd := exec.Command(exe) //nolint:noctx // the server outlives ctx, Close ends it
 	cmd.Args = []string{exe, "embedded-s3"}
-	cmd.Env = append(os.Environ(), s3Marker+"=s3") //nolint:forbidigo // the child has what we have
+	cmd.Env = append(os.Environ(), s3Marker+"=s3") //nolint:forbidigo // the child inherits it
 	cmd.ExtraFiles = []*os.File{readyChild}
 	output := &logWriter{ctx: context.WithoutCancel(ctx), log: opts.Log}
 	cmd.Stdout, cmd.Stderr = output, output
@@ -121,7 +120,8 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
 	readyChild.Close()
-	if err := json.NewEncoder(stdin).Encode(opts.wire()); err != nil { //nolint:gosec // keys go through a pipe, which nobody else reads
+	//nolint:gosec // the keys go through a pipe that only the child reads
+	if err := json.NewEncoder(stdin).Encode(opts.childConfig()); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("start s3: send configuration: %w", err)
 	}
@@ -132,8 +132,8 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 	return s, nil
 }
 
-// spawn starts the child from a thread that lives as long as the child:
-// the kernel's parent-death signal is tied to the thread that forked.
+// spawn starts the child from a thread that lives as long as the child: the kernel ties the parent-death signal to
+// the thread that forked.
 func (s *S3) spawn() error {
 	started := make(chan error, 1)
 	go func() {
@@ -174,7 +174,7 @@ func (s *S3) Pid() int { return s.cmd.Process.Pid }
 // Exited is closed when the server has ended, by Close or by itself.
 func (s *S3) Exited() <-chan struct{} { return s.exited }
 
-// Close stops the server and waits for it; requests under way may fail.
+// Close stops the server and waits for its end. Requests in progress may fail.
 func (s *S3) Close() error {
 	s.stop.Do(func() { s.lifeline.Close() })
 	timeout := time.NewTimer(s3StopLimit)
@@ -188,7 +188,7 @@ func (s *S3) Close() error {
 	return s.err
 }
 
-// logWriter turns the child's output into log records.
+// logWriter logs the child's output.
 type logWriter struct {
 	ctx  context.Context //nolint:containedctx // io.Writer takes none
 	log  *slog.Logger

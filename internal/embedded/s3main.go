@@ -20,8 +20,8 @@ import (
 	"github.com/versity/versitygw/s3api"
 )
 
-// s3Config is what the parent sends as one line of JSON on standard input,
-// which it then holds open: its end tells the child to stop.
+// s3Config is sent by the parent as one line of JSON on standard input. The parent keeps that open: its end tells the
+// child to stop.
 type s3Config struct {
 	Dir       string `json:"dir"`
 	Addr      string `json:"addr"`
@@ -31,7 +31,7 @@ type s3Config struct {
 	NoSync    bool   `json:"no_sync"`
 }
 
-func (o S3Options) wire() s3Config {
+func (o S3Options) childConfig() s3Config {
 	return s3Config{o.Dir, o.Addr, o.AccessKey, o.SecretKey, o.Bucket, o.NoSync}
 }
 
@@ -41,9 +41,8 @@ const (
 	s3CopyLimit   = 5 << 30
 )
 
-// S3Main turns this process into the S3 server, and never returns, if StartS3
-// started it; otherwise it returns at once. Call it before anything else in main
-// and in TestMain of packages that use StartS3.
+// S3Main returns at once, unless StartS3 started this process: then it runs the S3 server and exits. Call it first in
+// main, and in TestMain of packages that use StartS3.
 func S3Main() {
 	if os.Getenv(s3Marker) != "s3" {
 		return
@@ -106,7 +105,7 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 		return fmt.Errorf("open %s: %w", data, err)
 	}
 	s3opts := []s3api.Option{s3api.WithOnListen(func() {
-		_, _ = io.WriteString(ready, "ready\n") // the parent may be gone, and then we end
+		_, _ = io.WriteString(ready, "ready\n") // fails if the parent has ended, and so will this process
 		ready.Close()
 	})}
 	if !cfg.NoSync {
@@ -132,8 +131,8 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 	return err
 }
 
-// metadata keeps object attributes in extended attributes where the file
-// system has them, else in files beside the data.
+// metadata stores object attributes in extended attributes if the file system has them, or else in files beside the
+// data.
 func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer, error) {
 	if err := (meta.XattrMeta{}).Test(data); err == nil {
 		return meta.XattrMeta{}, nil
@@ -145,26 +144,26 @@ func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer,
 	return meta.NewSideCar(sidecar)
 }
 
-// durable makes each object survive a power cut before its PUT is acknowledged: the gateway itself
-// never syncs. A workspace's HEAD is put after all that it refers to was acknowledged, so it never
-// outlives them. What the start-up probe writes is not worth the time.
+// durable flushes each object to the disk before its PUT is acknowledged; the gateway itself never syncs. A
+// workspace's HEAD is written after everything that it refers to was acknowledged, so a power failure cannot leave a
+// HEAD without its objects. Objects of the start-up probe are not flushed.
 func durable(flush *flusher) fiber.Handler {
 	return func(c fiber.Ctx) error {
-		asked := string(c.Request().URI().PathOriginal()) // the gateway unescapes it on the way
+		path := string(c.Request().URI().PathOriginal()) // before the gateway unescapes it
 		err := c.Next()
-		if err != nil || !completes(c) || c.Response().StatusCode() != fiber.StatusOK || strings.Contains(c.Path(), "/_probe/") {
+		if err != nil || !createsObject(c) || c.Response().StatusCode() != fiber.StatusOK ||
+			strings.Contains(c.Path(), "/_probe/") {
 			return err
 		}
-		if err := flush.Sync(asked); err != nil {
+		if err := flush.Sync(path); err != nil {
 			return fmt.Errorf("flush object: %w", err)
 		}
 		return nil
 	}
 }
 
-// completes reports whether a request makes an object: a PUT, or the last one of an upload in parts,
-// which are no object before.
-func completes(c fiber.Ctx) bool {
+// createsObject reports whether a request creates an object: a PUT, or the completion of a multipart upload.
+func createsObject(c fiber.Ctx) bool {
 	inParts := c.Request().URI().QueryArgs().Has("uploadId")
 	return c.Method() == fiber.MethodPut && !inParts || c.Method() == fiber.MethodPost && inParts
 }

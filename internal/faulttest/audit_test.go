@@ -72,7 +72,8 @@ func (v *verdict) problem(format string, args ...any) {
 }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%d runs, ended %v, %d lost, %d twice, %d counters kept twice, %d problems", v.runs, v.ended, v.lost, v.twice, v.kept, len(v.problems))
+	return fmt.Sprintf("%d runs, ended %v, %d lost, %d twice, %d counters kept twice, %d problems", v.runs, v.ended,
+		v.lost, v.twice, v.kept, len(v.problems))
 }
 
 // audit holds the whole story of every record, the history of every workspace and the files at its
@@ -99,7 +100,8 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 		v.runs += rec.Run
 		v.ended[rec.Status]++
 		if rec.Status != schemas.Succeeded {
-			v.problem("task %s (%s) ended %s after %d runs: %v", rec.EventID, rec.TaskID, rec.Status, rec.Run, rec.Result.Error)
+			v.problem("task %s (%s) ended %s after %d runs: %v", rec.EventID, rec.TaskID, rec.Status, rec.Run,
+				rec.Result.Error)
 		}
 	}
 	for _, task := range tasks {
@@ -119,7 +121,8 @@ func (v *verdict) count(n int) {
 // everyRecord returns all versions of all records, in the order in which they were written.
 func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
 	t.Helper()
-	nc, err := nats.Connect("nats://"+strings.TrimPrefix(f.env[0], "NATS_ADDR="), nats.UserInfo(embedded.FleetUser, password),
+	nc, err := nats.Connect("nats://"+strings.TrimPrefix(f.env[0], "NATS_ADDR="),
+		nats.UserInfo(embedded.FleetUser, password),
 		nats.CustomInboxPrefix("_INBOX."+embedded.FleetUser))
 	if err != nil {
 		t.Fatal(err)

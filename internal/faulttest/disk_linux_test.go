@@ -53,14 +53,18 @@ func testDiskFull(t *testing.T, diskMB string) {
 		f.submitTimes(t, task, reading, 0, 2)
 		rec := f.wait(t, task)
 		if workspace != "large" {
-			if got := string(rec.Result.Result); rec.Status != schemas.Succeeded || got != strconv.Itoa(sizes[workspace]<<20) {
-				t.Errorf("task %d on %s ended %s, %+v, and read %s bytes; want %d MiB", i, workspace, rec.Status, rec.Result.Error, got, sizes[workspace])
+			if got := string(rec.Result.Result); rec.Status != schemas.Succeeded ||
+				got != strconv.Itoa(sizes[workspace]<<20) {
+				t.Errorf("task %d on %s ended %s, %+v, and read %s bytes; want %d MiB", i, workspace, rec.Status,
+					rec.Result.Error, got, sizes[workspace])
 			}
 			continue
 		}
 		e := rec.Result.Error
-		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "disk_full" || !strings.Contains(e.Hint, "free space on the disk") {
-			t.Errorf("task %d on %s ended %s after run %d, %+v; want it dead after run 2: disk_full, and what to free", i, workspace, rec.Status, rec.Run, e)
+		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "disk_full" ||
+			!strings.Contains(e.Hint, "free space on the disk") {
+			t.Errorf("task %d on %s ended %s after run %d, %+v; want it dead after run 2: disk_full, and what "+
+				"to free", i, workspace, rec.Status, rec.Run, e)
 		}
 		if left := sizeOf(t, filepath.Join(dir, "cache")); left > 0 {
 			t.Errorf("the cache keeps %d bytes of a full disk", left)

@@ -1,5 +1,5 @@
-// Package faulttest runs the parts of a fleet as processes of their own and hurts them, by a seed:
-// kill -9, SIGSTOP, restart. A test binary is its own fleet: it re-executes itself in a role.
+// Package faulttest runs the parts of a fleet as separate processes and injects faults into them at random, by a seed:
+// kill -9, SIGSTOP, restart. The processes are the test binary itself, which is executed again in a role.
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //
@@ -21,23 +21,25 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 const roleVariable = "FAULTTEST_ROLE"
 
-// Role is what a process of the test does. It calls ready once it works, and returns when ctx ends,
-// which it does when the test is gone.
+// Role is the main function of a process. It calls ready when it is ready, and returns when ctx ends, which happens
+// when the test ends.
 type Role func(ctx context.Context, ready func()) error
 
-// Main runs the role that this process was started in, or else the tests (m is the *testing.M, or wraps
-// it). It does not return.
+// Main runs the role in which this process was started, or else the tests of m, a *testing.M or a wrapper of one. It
+// does not return.
 func Main(m interface{ Run() int }, roles map[string]Role) {
 	name, started := os.LookupEnv(roleVariable)
 	if !started {
 		os.Exit(m.Run())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // the parent holds the other end, so it ends with the parent however that ends
+	go func() { // ends with the parent, which holds the other end
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -48,10 +50,10 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 	os.Exit(0)
 }
 
-// Getenv is a variable of this process: one that Start was given, or of the tests' own environment.
+// Getenv returns an environment variable: of Start, or of the tests.
 func Getenv(name string) string { return os.Getenv(name) }
 
-// Process is a role at work. Its methods may be called from several goroutines.
+// Process is a process that runs a role. It is safe for concurrent use.
 type Process struct {
 	tb   testing.TB
 	role string
@@ -63,8 +65,7 @@ type Process struct {
 	closed bool
 }
 
-// Start runs a role, given variables as in os/exec, until the test ends. It returns when the role is
-// ready.
+// Start runs a role until the test ends, with environment variables as for os/exec. It returns when the role is ready.
 func Start(tb testing.TB, role string, env ...string) *Process {
 	tb.Helper()
 	p := &Process{tb: tb, role: role, env: env}
@@ -82,7 +83,7 @@ func (p *Process) start() error {
 	if err != nil {
 		return err
 	}
-	p.cmd = exec.Command(exe, "-test.run=^$") //nolint:noctx // it outlives contexts and is killed by name
+	p.cmd = exec.Command(exe, "-test.run=^$") //nolint:noctx // it outlives contexts, close kills it
 	p.cmd.Env = append(append(os.Environ(), roleVariable+"="+p.role), p.env...)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -98,12 +99,12 @@ func (p *Process) start() error {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "ready\n" {
-		return fmt.Errorf("start %s: it says %q: %w", p.role, line, errors.Join(err, p.kill()))
+		return fmt.Errorf("start %s: output %q: %w", p.role, line, errors.Join(err, p.kill()))
 	}
 	return nil
 }
 
-// kill ends the process at once, stopped or not, and reaps it.
+// kill kills the process, stopped or not, and reaps it.
 func (p *Process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err
@@ -115,10 +116,9 @@ func (p *Process) kill() error {
 	return nil
 }
 
-// Stop asks the process to end, as a role does when the test is gone, and waits for it. A process
-// that does not end in time is killed. The error says what is wrong with how it ended. Nothing is
-// done to it any more, and nothing is done to one that has ended.
-func (p *Process) Stop(patience time.Duration) error {
+// Stop tells the process to end and waits for that; after the timeout it kills the process. The error says how the
+// process failed. Faults after Stop have no effect.
+func (p *Process) Stop(timeout time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -128,7 +128,7 @@ func (p *Process) Stop(patience time.Duration) error {
 	if err := p.stdin.Close(); err != nil {
 		return fmt.Errorf("stop %s: %w", p.role, err)
 	}
-	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	late := time.AfterFunc(timeout, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("stop %s: %w", p.role, err)
@@ -136,14 +136,13 @@ func (p *Process) Stop(patience time.Duration) error {
 	return nil
 }
 
-// PID is the process's id; another one after a restart.
+// PID returns the process id, which a restart changes.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Continue undoes a SIGSTOP that the process has sent to itself.
+// Continue ends a SIGSTOP that the process has sent to itself.
 func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Killed waits until the process has been ended by SIGKILL without any help of the test's. Nothing
-// is done to it any more.
+// Killed waits until SIGKILL from outside of the test has ended the process. Faults after that have no effect.
 func (p *Process) Killed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +153,7 @@ func (p *Process) Killed() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s ended, and not by SIGKILL: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
+	return fmt.Errorf("%s ended, but not by SIGKILL: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
 }
 
 func (p *Process) close() {
@@ -166,7 +165,7 @@ func (p *Process) close() {
 	}
 }
 
-// KillAndRestart is kill -9 and a new start.
+// KillAndRestart kills the process with SIGKILL and starts it again.
 func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +178,8 @@ func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	return p.start()
 }
 
-// Freeze returns a fault that stops the process for between least and most, and lets it go on.
-func (p *Process) Freeze(least, most time.Duration) func(context.Context, *rand.Rand) error {
+// Freeze returns a fault that stops the process for a time from shortest to longest, and then continues it.
+func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -190,20 +189,20 @@ func (p *Process) Freeze(least, most time.Duration) func(context.Context, *rand.
 		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			return fmt.Errorf("stop %s: %w", p.role, err)
 		}
-		pause(ctx, least+time.Duration(rng.Int64N(int64(most-least)+1)))
+		_ = clock.Sleep(ctx, shortest+time.Duration(rng.Int64N(int64(longest-shortest)+1)))
 		return p.cmd.Process.Signal(syscall.SIGCONT)
 	}
 }
 
-// Fault is something to do to a fleet. Faults happen as often as their weights say.
+// Fault is a fault to inject. A Storm chooses faults in proportion to their weights.
 type Fault struct {
 	Name   string
 	Weight int
 	Do     func(context.Context, *rand.Rand) error
 }
 
-// Storm does one fault after another, a random time around every apart, until ctx ends, and returns
-// how often each happened. A fault that takes long does not hold up the next.
+// Storm injects faults at random intervals around every until ctx ends, and returns how often it injected each. It
+// does not wait for a fault before it injects the next.
 func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -216,7 +215,7 @@ func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration,
 	counts := map[string]int{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for pause(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) {
+	for clock.Sleep(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) == nil {
 		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 		counts[f.Name]++
 		wg.Go(func() {
@@ -226,16 +225,4 @@ func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration,
 		})
 	}
 	return counts
-}
-
-// pause waits and reports whether ctx let it.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -119,7 +119,8 @@ func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process 
 	t.Helper()
 	name := "w" + strconv.Itoa(len(f.workers))
 	env = append(append([]string{
-		"WORKER=" + name, "WORKER_DIR=" + filepath.Join(f.dir, name), "OWNER=" + f.owner(name), "SLOTS=" + strconv.Itoa(slots),
+		"WORKER=" + name, "WORKER_DIR=" + filepath.Join(f.dir, name), "OWNER=" + f.owner(name), "SLOTS=" +
+			strconv.Itoa(slots),
 	}, f.env...), env...)
 	w := faulttest.Start(t, "worker", env...)
 	f.workers = append(f.workers, w)

@@ -20,7 +20,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-var leakTasks = flag.Int("leaks.tasks", 0, "tasks of the leak tests; 0: 2,000 with reuse tenant and 300 with reuse never")
+var leakTasks = flag.Int("leaks.tasks", 0,
+	"tasks of the leak tests; 0: 2,000 with reuse tenant and 300 with reuse never")
 
 // nosy looks whether anybody was here before, and leaves traces for whoever comes after.
 const nosy = `
@@ -146,7 +147,8 @@ func (f *fleet) runNosy(t *testing.T, first, last, tenants int) {
 		for len(under) > left {
 			rec := f.wait(t, under[0])
 			if rec.Status != schemas.Succeeded || rec.Result.Output != "[] [] 0\n" {
-				t.Errorf("task %s of %s: %s, %q, %v", under[0].name, under[0].ref.Tenant, rec.Status, rec.Result.Output, rec.Result.Error)
+				t.Errorf("task %s of %s: %s, %q, %v", under[0].name, under[0].ref.Tenant, rec.Status,
+					rec.Result.Output, rec.Result.Error)
 			}
 			under = under[1:]
 		}
@@ -174,7 +176,8 @@ type use struct{ Descriptors, Processes, Mounts, Directories int }
 // exceeds allows a few descriptors of connections that come and go.
 func (u use) exceeds(before use) bool {
 	const slack = 8
-	return u.Descriptors > before.Descriptors+slack || u.Processes > before.Processes+slack || u.Mounts > before.Mounts || u.Directories > before.Directories
+	return u.Descriptors > before.Descriptors+slack || u.Processes > before.Processes+slack ||
+		u.Mounts > before.Mounts || u.Directories > before.Directories
 }
 
 // inUse counts when the pool is at rest: as many boxes as it may have, or as it keeps ready, were there

@@ -70,7 +70,8 @@ func natsRole(ctx context.Context, ready func()) error {
 // s3Role restarts until the predecessor's server, which dies a moment after its parent, is gone.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
-		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password, Bucket: bucket,
+		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,
+		Bucket: bucket,
 		NoSync: true, // what a killed process has written is in the page cache
 		Log:    quiet(),
 	}
@@ -149,6 +150,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+<<<<<<< HEAD
 	pool, err := executor.NewPool(driver, executor.PoolOptions{
 		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(faulttest.Getenv("OWNER"), name),
 		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: quiet(),
@@ -161,6 +163,19 @@ func workerRole(ctx context.Context, ready func()) error {
 		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: quiet()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
+=======
+	err = worker.Run(ctx, ctx, worker.Options{
+		Name: name, Slots: slots, AckWait: ackWait,
+		Pool: executor.PoolOptions{
+			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"),
+			DiskMB: diskMB,
+			Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace,
+		},
+		Tools:  tools,
+		Driver: driver, Log: quiet(),
+		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
+			return queue, state.New(bucket, state.Options{
+>>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
 				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
 			})}, nil
@@ -182,7 +197,8 @@ func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err e
 		return nil, nil, err
 	}
 	lines := json.NewEncoder(file)
-	return func(e executor.PoolEvent) { _ = lines.Encode(e) }, func() { _ = file.Close() }, nil // a line less fails the test
+	// a line less fails the test
+	return func(e executor.PoolEvent) { _ = lines.Encode(e) }, func() { _ = file.Close() }, nil
 }
 
 // openDriver is gVisor where the test has found it, and plain processes elsewhere.

@@ -10,12 +10,14 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A worker that does not have the key of a workspace ends its tasks with that reason when no attempt is left, changes nothing
+// A worker that does not have the key of a workspace ends its tasks with that reason when no attempt is left, changes
+// nothing
 // there, and runs the tasks of others.
 func TestNoKey(t *testing.T) {
 	f := newFleet(t)
 	locked, open := state.Ref{Tenant: "acme", Workspace: "locked"}, state.Ref{Tenant: "acme", Workspace: "open"}
-	w := statetest.NewWorker(t, f.bucket, locked, state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
+	w := statetest.NewWorker(t, f.bucket, locked,
+		state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
 	w.Checkout()
 	w.Write("file", "content")
 	before := w.Commit("first").Generation
@@ -31,8 +33,10 @@ func TestNoKey(t *testing.T) {
 			continue
 		}
 		e := rec.Result.Error
-		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "no_key" || !strings.Contains(e.Hint, "workspaces.encryption") {
-			t.Errorf("the task ended %s after run %d, %+v; want it dead after run 2: no_key, and the setting", rec.Status, rec.Run, e)
+		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "no_key" ||
+			!strings.Contains(e.Hint, "workspaces.encryption") {
+			t.Errorf("the task ended %s after run %d, %+v; want it dead after run 2: no_key, and the setting",
+				rec.Status, rec.Run, e)
 		}
 	}
 	if info, err := history.ReadInfo(t.Context(), w.Store.Repo(), locked); err != nil || info.Generation != before {

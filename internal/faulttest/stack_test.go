@@ -125,7 +125,8 @@ func TestTakeoverBehindManyCommits(t *testing.T) {
 	f.work(t, 1)
 	rec := f.wait(t, task)
 	if rec.Run != 2 || rec.Result.Workspace.Generation != 1 {
-		t.Errorf("ended by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run, rec.Result.Workspace.Generation, rec.Result)
+		t.Errorf("ended by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run,
+			rec.Result.Workspace.Generation, rec.Result)
 	}
 	f.checkOnce(t, task)
 }
@@ -195,7 +196,12 @@ func (f *fleet) commitMore(t *testing.T, ref state.Ref, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
+<<<<<<< HEAD
 		if _, err := f.store.Commit(t.Context(), tree, state.CommitOptions{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
+=======
+		if _, err := f.store.Commit(t.Context(), tree,
+			state.Change{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
+>>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
 			t.Fatal(err)
 		}
 	}

@@ -35,16 +35,17 @@ func upstream(ctx context.Context, path string) error {
 		N int `json:"n"`
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "ledger", Version: "1"}, nil)
-	sdk.AddTool(s, &sdk.Tool{Name: "book", Description: "Book a number."}, func(_ context.Context, _ *sdk.CallToolRequest, in entry) (*sdk.CallToolResult, entry, error) {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err == nil {
-			_, err = fmt.Fprintln(f, in.N)
-		}
-		if err == nil {
-			err = f.Close()
-		}
-		return nil, entry{in.N * in.N}, err
-	})
+	sdk.AddTool(s, &sdk.Tool{Name: "book", Description: "Book a number."},
+		func(_ context.Context, _ *sdk.CallToolRequest, in entry) (*sdk.CallToolResult, entry, error) {
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err == nil {
+				_, err = fmt.Fprintln(f, in.N)
+			}
+			if err == nil {
+				err = f.Close()
+			}
+			return nil, entry{in.N * in.N}, err
+		})
 	return s.Run(ctx, &sdk.StdioTransport{})
 }
 
@@ -53,7 +54,8 @@ func upstreams(path string) (*mcp.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mcp.NewManager([]mcp.Server{{Name: "ledger", Command: self, Env: map[string]string{ledger: path}}}, mcp.Options{Log: quiet()})
+	return mcp.NewManager([]mcp.Server{{Name: "ledger", Command: self, Env: map[string]string{ledger: path}}},
+		mcp.Options{Log: quiet()})
 }
 
 // withTools are the tools of a worker, which dies by kill -9 where the test says.
@@ -63,7 +65,8 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 		return t, nil, func() {}, nil
 	}
 	shelf, err := tools.OpenVersionStore(tools.VersionStoreOptions{
-		Source: tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}), Dir: filepath.Join(dir, "catalogue"), Log: quiet(),
+		Source: tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}),
+		Dir:    filepath.Join(dir, "catalogue"), Log: quiet(),
 	})
 	if err != nil {
 		return t, nil, nil, err
@@ -161,7 +164,8 @@ func TestCallsOfAKilledWorker(t *testing.T) {
 			f.work(t, 1, env...)
 			rec := f.wait(t, task)
 			if rec.Run != 2 || rec.Status != schemas.Succeeded || string(rec.Result.Result) != test.result {
-				t.Fatalf("run %d ended %s with %s, want run 2 with %s: %+v", rec.Run, rec.Status, rec.Result.Result, test.result, rec.Result.Error)
+				t.Fatalf("run %d ended %s with %s, want run 2 with %s: %+v", rec.Run, rec.Status, rec.Result.Result,
+					test.result, rec.Result.Error)
 			}
 			booked, err := os.ReadFile(filepath.Join(f.dir, "ledger"))
 			if got := strings.Join(strings.Fields(string(booked)), " "); got != test.booked || err != nil {
@@ -174,7 +178,8 @@ func TestCallsOfAKilledWorker(t *testing.T) {
 				}
 			}
 			if len(rec.Result.Tools.Calls) != 5 || replayed != test.replayed {
-				t.Errorf("the result tells of %d calls, %d of them replayed, want 5 and %d", len(rec.Result.Tools.Calls), replayed, test.replayed)
+				t.Errorf("the result tells of %d calls, %d of them replayed, want 5 and %d",
+					len(rec.Result.Tools.Calls), replayed, test.replayed)
 			}
 		})
 	}

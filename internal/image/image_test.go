@@ -39,7 +39,10 @@ func archiveOf(t *testing.T, entries ...entry) []byte {
 		if e.mode == 0 {
 			e.mode = 0o644
 		}
-		err := w.WriteHeader(&tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link, Mode: e.mode, Size: int64(len(e.text)), Format: tar.FormatPAX})
+		err := w.WriteHeader(&tar.Header{
+			Name: e.name, Typeflag: e.kind, Linkname: e.link, Mode: e.mode,
+			Size: int64(len(e.text)), Format: tar.FormatPAX,
+		})
 		if err == nil && e.text != "" {
 			_, err = w.Write([]byte(e.text))
 		}
@@ -84,7 +87,10 @@ func config(t *testing.T, layers ...[]byte) string {
 	for _, l := range layers {
 		ids = append(ids, "sha256:"+digest(l))
 	}
-	return marshal(t, map[string]any{"architecture": runtime.GOARCH, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
+	return marshal(t, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
+	})
 }
 
 // docker writes an image as docker save does.
@@ -97,7 +103,10 @@ func docker(t *testing.T, layers ...[]byte) string {
 		names = append(names, name)
 		parts = append(parts, entry{name: name, text: string(l)})
 	}
-	parts = append(parts, entry{name: "manifest.json", text: marshal(t, []any{map[string]any{"Config": "c.json", "Layers": names}})})
+	parts = append(parts, entry{
+		name: "manifest.json",
+		text: marshal(t, []any{map[string]any{"Config": "c.json", "Layers": names}}),
+	})
 	return write(t, archiveOf(t, parts...))
 }
 
@@ -122,11 +131,16 @@ func layout(t *testing.T, layers ...[]byte) map[string]string {
 	for _, l := range layers {
 		list = append(list, add(string(squeeze(t, l)), "application/vnd.oci.image.layer.v1.tar+gzip"))
 	}
-	manifest := marshal(t, map[string]any{"schemaVersion": 2, "config": add(config(t, layers...), "application/vnd.oci.image.config.v1+json"), "layers": list})
-	other := map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:" + strings.Repeat("0", 64), "size": 1, "platform": map[string]any{"os": "linux", "architecture": "pdp11"}}
+	manifest := marshal(t, map[string]any{
+		"schemaVersion": 2,
+		"config":        add(config(t, layers...), "application/vnd.oci.image.config.v1+json"), "layers": list,
+	})
+	other := map[string]any{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:" +
+		strings.Repeat("0", 64), "size": 1, "platform": map[string]any{"os": "linux", "architecture": "pdp11"}}
 	mine := add(manifest, "application/vnd.oci.image.manifest.v1+json")
 	mine["platform"] = map[string]any{"os": "linux", "architecture": runtime.GOARCH}
-	index := add(marshal(t, map[string]any{"schemaVersion": 2, "manifests": []any{other, mine}}), "application/vnd.oci.image.index.v1+json")
+	index := add(marshal(t, map[string]any{"schemaVersion": 2, "manifests": []any{other, mine}}),
+		"application/vnd.oci.image.index.v1+json")
 	files["index.json"] = marshal(t, map[string]any{"schemaVersion": 2, "manifests": []any{index}})
 	return files
 }
@@ -183,7 +197,8 @@ var (
 		{name: "usr/bin/python", kind: tar.TypeSymlink, link: "../../../../etc/passwd"},
 	}
 	merged = map[string]string{
-		"usr/bin/python3": "elf", "usr/bin/python": "-> ../../../../etc/passwd", "bin": "-> /usr/bin", "usr/bin/tool": "through a link", "etc/old/c": "c",
+		"usr/bin/python3": "elf", "usr/bin/python": "-> ../../../../etc/passwd", "bin": "-> /usr/bin",
+		"usr/bin/tool": "through a link", "etc/old/c": "c",
 	}
 )
 
@@ -194,12 +209,16 @@ func TestUnpack(t *testing.T) {
 	var parts []entry
 	for name, text := range files {
 		parts = append(parts, entry{name: name, text: text})
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var digests []string
-	for name, path := range map[string]string{"docker": docker(t, a, b), "oci archive": write(t, archiveOf(t, parts...)), "oci layout": dir} {
+	for name, path := range map[string]string{
+		"docker":      docker(t, a, b),
+		"oci archive": write(t, archiveOf(t, parts...)), "oci layout": dir,
+	} {
 		root, err := unpack(t, path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -248,32 +267,63 @@ func TestHostileImages(t *testing.T) {
 	far := filepath.Dir(outside)
 	big := strings.Repeat("x", 3<<20)
 	bomb := squeeze(t, []byte(strings.Repeat("\x00", 64<<20)))
+	oneLayer := entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`}
+	oneLayerOf := func(files ...entry) string { return docker(t, archiveOf(t, files...)) }
+	raw := func(parts ...entry) string { return write(t, archiveOf(t, parts...)) }
 	for name, c := range map[string]struct {
 		path string
 		want error
 	}{
-		"traversal":             {docker(t, archiveOf(t, entry{name: "../../outside", text: "theirs"})), image.ErrBroken},
-		"dots within":           {docker(t, archiveOf(t, entry{name: "a/../../outside", text: "theirs"})), image.ErrBroken},
-		"link to a host file":   {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "../../outside"})), image.ErrBroken},
-		"link to a directory":   {docker(t, archiveOf(t, entry{name: "d/", kind: tar.TypeDir}, entry{name: "x", kind: tar.TypeLink, link: "d"})), image.ErrBroken},
-		"link to nothing":       {docker(t, archiveOf(t, entry{name: "x", kind: tar.TypeLink, link: "y"})), image.ErrBroken},
-		"loop of links":         {docker(t, archiveOf(t, entry{name: "a", kind: tar.TypeSymlink, link: "b"}, entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"})), image.ErrBroken},
-		"removes its root":      {docker(t, archiveOf(t, entry{name: ".wh..."})), image.ErrBroken},
-		"large file":            {docker(t, archiveOf(t, entry{name: "a", text: big}, entry{name: "b", text: big})), image.ErrTooLarge},
-		"large and replaced":    {docker(t, archiveOf(t, entry{name: "a", text: big}), archiveOf(t, entry{name: "a", text: big})), image.ErrTooLarge},
-		"bomb":                  {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(bomb)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrTooLarge},
-		"another layer":         {write(t, archiveOf(t, entry{name: "c.json", text: config(t, []byte("x"))}, entry{name: "l", text: string(archiveOf(t))}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
-		"large manifest":        {write(t, archiveOf(t, entry{name: "manifest.json", text: "[" + strings.Repeat(" ", 3<<20+2<<20) + "]"})), image.ErrTooLarge},
-		"two images":            {write(t, archiveOf(t, entry{name: "manifest.json", text: `[{},{}]`})), image.ErrBroken},
-		"layers without hash":   {write(t, archiveOf(t, entry{name: "c.json", text: config(t)}, entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`})), image.ErrBroken},
-		"digest as a path":      {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`})), image.ErrBroken},
-		"index of itself":       {write(t, archiveOf(t, entry{name: "index.json", text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` + strings.Repeat("a", 64) + `"}]}`})), image.ErrBroken},
-		"manifest is a link":    {write(t, archiveOf(t, entry{name: "manifest.json", kind: tar.TypeSymlink, link: "manifest.json"})), image.ErrBroken},
-		"large second manifest": {write(t, archiveOf(t, entry{name: "manifest.json", text: "["}, entry{name: "./manifest.json", text: "[]"})), image.ErrBroken},
-		"no archive":            {write(t, []byte("not a tar")), image.ErrBroken},
-		"cut short":             {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
-		"a pipe":                {"/dev/null", image.ErrBroken},
-		"missing":               {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
+		"traversal":   {oneLayerOf(entry{name: "../../outside", text: "theirs"}), image.ErrBroken},
+		"dots within": {oneLayerOf(entry{name: "a/../../outside", text: "theirs"}), image.ErrBroken},
+		"link to a host file": {
+			oneLayerOf(entry{name: "x", kind: tar.TypeLink, link: "../../outside"}),
+			image.ErrBroken,
+		},
+		"link to a directory": {oneLayerOf(entry{name: "d/", kind: tar.TypeDir},
+			entry{name: "x", kind: tar.TypeLink, link: "d"}), image.ErrBroken},
+		"link to nothing": {oneLayerOf(entry{name: "x", kind: tar.TypeLink, link: "y"}), image.ErrBroken},
+		"loop of links": {oneLayerOf(entry{name: "a", kind: tar.TypeSymlink, link: "b"},
+			entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"}), image.ErrBroken},
+		"removes its root": {oneLayerOf(entry{name: ".wh..."}), image.ErrBroken},
+		"large file": {
+			oneLayerOf(entry{name: "a", text: big}, entry{name: "b", text: big}),
+			image.ErrTooLarge,
+		},
+		"large and replaced": {
+			docker(t, archiveOf(t, entry{name: "a", text: big}), archiveOf(t, entry{name: "a", text: big})),
+			image.ErrTooLarge,
+		},
+		"bomb": {raw(entry{name: "c.json", text: config(t, []byte("x"))},
+			entry{name: "l", text: string(bomb)}, oneLayer), image.ErrTooLarge},
+		"another layer": {raw(entry{name: "c.json", text: config(t, []byte("x"))},
+			entry{name: "l", text: string(archiveOf(t))}, oneLayer), image.ErrBroken},
+		"large manifest": {raw(entry{name: "manifest.json", text: "[" + strings.Repeat(" ", 3<<20+2<<20) +
+			"]"}), image.ErrTooLarge},
+		"two images":          {raw(entry{name: "manifest.json", text: `[{},{}]`}), image.ErrBroken},
+		"layers without hash": {raw(entry{name: "c.json", text: config(t)}, oneLayer), image.ErrBroken},
+		"digest as a path": {raw(entry{
+			name: "index.json",
+			text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`,
+		}), image.ErrBroken},
+		"index of itself": {raw(entry{
+			name: "index.json",
+			text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` +
+				strings.Repeat("a", 64) + `"}]}`,
+		}), image.ErrBroken},
+		"manifest is a link": {
+			raw(entry{name: "manifest.json", kind: tar.TypeSymlink, link: "manifest.json"}),
+			image.ErrBroken,
+		},
+		"large second manifest": {raw(entry{name: "manifest.json", text: "["},
+			entry{name: "./manifest.json", text: "[]"}), image.ErrBroken},
+		"no archive": {write(t, []byte("not a tar")), image.ErrBroken},
+		"cut short": {
+			write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]),
+			image.ErrBroken,
+		},
+		"a pipe":  {"/dev/null", image.ErrBroken},
+		"missing": {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "images")
@@ -287,7 +337,9 @@ func TestHostileImages(t *testing.T) {
 		})
 	}
 	// A layer that writes where its own symbolic link leads stays inside.
-	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far}, entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"}, entry{name: "up/b", text: "b"})))
+	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far},
+		entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"},
+		entry{name: "up/b", text: "b"})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,8 +362,12 @@ func TestHostileLayouts(t *testing.T) {
 		"index outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
 		"image outside":     func(_, manifest, _ string) error { return relink(manifest, outside) },
 		"image is a device": func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
-		"blobs outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside)) },
-		"no image":          func(_, manifest, _ string) error { return os.Remove(manifest) },
+		"blobs outside": func(dir, _,
+			_ string,
+		) error {
+			return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside))
+		},
+		"no image": func(_, manifest, _ string) error { return os.Remove(manifest) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, a := t.TempDir(), archiveOf(t, lower...)
@@ -358,7 +414,8 @@ func TestUnpackEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	if _, err := image.Unpack(ctx, image.Options{Path: docker(t, archiveOf(t, lower...)), Dir: dir}); !errors.Is(err, context.Canceled) {
+	if _, err := image.Unpack(ctx, image.Options{Path: docker(t, archiveOf(t, lower...)), Dir: dir}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("Unpack = %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {

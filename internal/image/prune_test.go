@@ -20,7 +20,8 @@ func TestCollect(t *testing.T) {
 	long := time.Now().Add(-image.PruneAfter - time.Hour)
 	roots := map[string]image.Root{}
 	for _, name := range []string{"used", "unused", "fresh", "used again"} {
-		root, err := image.Unpack(t.Context(), image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: name})), Dir: dir})
+		root, err := image.Unpack(t.Context(),
+			image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: name})), Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +40,8 @@ func TestCollect(t *testing.T) {
 			age(t, filepath.Join(dir, other), long)
 		}
 	}
-	again, err := image.Unpack(t.Context(), image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "used again"})), Dir: dir})
+	again, err := image.Unpack(t.Context(),
+		image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "used again"})), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -252,7 +252,8 @@ func choose(list []v1.Descriptor) (v1.Descriptor, error) {
 			return d, nil
 		}
 	}
-	return v1.Descriptor{}, fmt.Errorf("%w: none of its %d images is for linux/%s", ErrBroken, len(list), runtime.GOARCH)
+	return v1.Descriptor{}, fmt.Errorf("%w: none of its %d images is for linux/%s", ErrBroken, len(list),
+		runtime.GOARCH)
 }
 
 // newSource checks the configuration of an image, and sets from it what its layers must be.
@@ -262,7 +263,8 @@ func newSource(config []byte, layers []layer) (source, error) {
 		return source{}, broken("configuration", err)
 	}
 	if image.Architecture != "" && image.Architecture != runtime.GOARCH {
-		return source{}, fmt.Errorf("%w: it is for %s, and this machine is %s", ErrBroken, image.Architecture, runtime.GOARCH)
+		return source{}, fmt.Errorf("%w: it is for %s, and this machine is %s", ErrBroken, image.Architecture,
+			runtime.GOARCH)
 	}
 	ids := image.RootFS.DiffIDs
 	if len(ids) != len(layers) || len(ids) == 0 {

@@ -18,21 +18,21 @@ import (
 
 const (
 	partBytes = 16 << 20 // of a compressed archive in one object
-	mostParts = 1024
+	maxParts  = 1024
 	layerMB   = 16 << 10 // of a layer, unpacked
 )
 
-// listing is the object packages/HASH.json, written last: the parts of the layer's archive, in order,
-// each packages/SHA256. HASH is of what the layer was made from, the parts' of what they hold.
-type listing struct {
+// layerManifest is the object packages/HASH.json, written last. It lists the parts of the layer's archive in order,
+// each the object packages/SHA256. HASH is the layer's, of its inputs; SHA256 is that of a part's bytes.
+type layerManifest struct {
 	Parts []string `json:"parts"` // SHA-256, hex
 	Bytes int64    `json:"bytes"` // of all parts
 }
 
-func listKey(hash string) string { return "packages/" + hash + ".json" }
-func partKey(sum string) string  { return "packages/" + sum }
+func manifestKey(hash string) string { return "packages/" + hash + ".json" }
+func partKey(sum string) string      { return "packages/" + sum }
 
-// store writes a layer to the bucket.
+// store uploads a layer to the bucket.
 func store(ctx context.Context, bucket objects.Objects, hash, dir string) error {
 	parts := &partWriter{ctx: ctx, bucket: bucket}
 	z, err := zstd.NewWriter(parts, zstd.WithEncoderConcurrency(1))
@@ -40,22 +40,22 @@ func store(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 		return err
 	}
 	t := tar.NewWriter(z)
-	if err := errors.Join(hostdir.Tar(t, dir, plain), t.Close(), z.Close(), parts.flush()); err != nil {
+	if err := errors.Join(hostdir.Tar(t, dir, reproducible), t.Close(), z.Close(), parts.flush()); err != nil {
 		return err
 	}
-	text, err := json.Marshal(parts.listing)
+	text, err := json.Marshal(parts.layer)
 	if err != nil {
 		return err
 	}
-	return bucket.Put(ctx, listKey(hash), text, objects.Sum(text))
+	return bucket.Put(ctx, manifestKey(hash), text, objects.Sum(text))
 }
 
-// partWriter cuts what is written into objects.
+// partWriter writes a stream as objects of partBytes.
 type partWriter struct {
-	ctx     context.Context //nolint:containedctx // an io.Writer has none of its own
-	bucket  objects.Objects
-	buffer  []byte
-	listing listing
+	ctx    context.Context //nolint:containedctx // an io.Writer has none of its own
+	bucket objects.Objects
+	buffer []byte
+	layer  layerManifest
 }
 
 func (w *partWriter) Write(p []byte) (int, error) {
@@ -77,38 +77,39 @@ func (w *partWriter) flush() error {
 }
 
 func (w *partWriter) put(data []byte) error {
-	if len(w.listing.Parts) == mostParts {
-		return fmt.Errorf("more than %d parts of %d bytes", mostParts, partBytes)
+	if len(w.layer.Parts) == maxParts {
+		return fmt.Errorf("more than %d parts of %d bytes", maxParts, partBytes)
 	}
 	sum := objects.Sum(data)
 	name := sum.String()
 	if err := w.bucket.Put(w.ctx, partKey(name), data, sum); err != nil {
 		return err
 	}
-	w.listing.Parts = append(w.listing.Parts, name)
-	w.listing.Bytes += int64(len(data))
+	w.layer.Parts = append(w.layer.Parts, name)
+	w.layer.Bytes += int64(len(data))
 	return nil
 }
 
-// plain leaves nothing in a header that differs from host to host: no owners, no times.
-func plain(h *tar.Header) {
+// reproducible removes from a header what differs between hosts: owners and times.
+func reproducible(h *tar.Header) {
 	*h = tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777}
 }
 
-// fetch fills a directory with a layer of the bucket. fs.ErrNotExist: it is not there.
+// fetch downloads a layer into a directory. fs.ErrNotExist: the bucket does not have it.
 func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error {
-	obj, err := bucket.Get(ctx, listKey(hash), objects.GetOptions{})
+	obj, err := bucket.Get(ctx, manifestKey(hash), objects.GetOptions{})
 	if err != nil {
 		return err
 	}
-	var list listing
+	var list layerManifest
 	if err := json.Unmarshal(obj.Data, &list); err != nil {
-		return fmt.Errorf("%s: %w", listKey(hash), err)
+		return fmt.Errorf("%s: %w", manifestKey(hash), err)
 	}
-	if len(list.Parts) == 0 || len(list.Parts) > mostParts {
-		return fmt.Errorf("%s has %d parts", listKey(hash), len(list.Parts))
+	if len(list.Parts) == 0 || len(list.Parts) > maxParts {
+		return fmt.Errorf("%s has %d parts", manifestKey(hash), len(list.Parts))
 	}
-	z, err := zstd.NewReader(&partReader{ctx: ctx, bucket: bucket, left: list.Parts}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(partBytes*8))
+	parts := &partReader{ctx: ctx, bucket: bucket, left: list.Parts}
+	z, err := zstd.NewReader(parts, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(partBytes*8))
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 	return nil
 }
 
-// notMissing hides that a part was missing: the layer is there, and broken.
+// notMissing removes fs.ErrNotExist from an error: the layer exists, but a part is missing.
 func notMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New(err.Error())
@@ -127,7 +128,7 @@ func notMissing(err error) error {
 	return err
 }
 
-// partReader reads parts one after the other, each checked before a byte of it is used.
+// partReader reads parts one after the other. It checks the digest of each before it returns a byte of it.
 type partReader struct {
 	ctx    context.Context //nolint:containedctx // an io.Reader has none of its own
 	bucket objects.Objects
@@ -151,7 +152,7 @@ func (r *partReader) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if objects.Sum(obj.Data) != want {
-			return 0, fmt.Errorf("%s has another digest", partKey(name))
+			return 0, fmt.Errorf("%s does not match its digest", partKey(name))
 		}
 		r.data = obj.Data
 	}

@@ -1,7 +1,7 @@
-// Package pylayer turns a requirements file into a directory of Python packages that boxes see
-// read-only: built once by pip on the worker's host, named by the hash of what went into it, and never
-// changed after. Only wheels are taken, which pip unpacks: nothing of a package runs on the host. Its
-// key function is Build.
+// Package pylayer installs a requirements file into a directory of Python packages, a package layer, which boxes
+// mount read-only. pip builds it once on the worker's host; the layer is named by the hash of its inputs and never
+// changes. pip installs wheels only and unpacks them: no code of a package runs on the host. The key function is
+// Build.
 package pylayer
 
 import (
@@ -21,25 +21,26 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Options of Build.
 type Options struct {
-	Python       string  // interpreter of the host that has pip
-	Target       *Target // the interpreter of boxes; nil: Python itself
+	Python       string  // interpreter of the host, with pip
+	Target       *Target // the interpreter in boxes; nil: Python
 	Requirements string  // file, in the format of pip
-	Dir          string  // where layers are kept on this host
+	Dir          string  // of the layers on this host
 
-	// Objects is where layers are kept for all hosts; nil: nowhere.
+	// Objects shares layers between hosts; nil: they are not shared. Its errors are logged only.
 	Objects objects.Objects
-	Log     *slog.Logger // hears what went wrong with Objects, which nobody has to mind; nil: nobody
+	Log     *slog.Logger // nil: none
 }
 
-// Target is an interpreter that is not this host's, which packages are chosen for. What a requirements
-// file says of python_version and the like (markers) is still answered by the host's: so does pip.
+// Target is an interpreter other than the host's, for which pip selects wheels. pip evaluates the environment markers
+// of a requirements file, such as python_version, for the host's interpreter all the same.
 type Target struct {
 	Version   string   // such as 3.12.1
-	Platforms []string // whose wheels it takes, best first, such as manylinux_2_28_x86_64
+	Platforms []string // of wheels, preferred first, such as manylinux_2_28_x86_64
 }
 
 // Layer is a directory of packages.
@@ -47,21 +48,21 @@ type Layer struct {
 	Dir   string
 	Hash  string   // of the requirements and the interpreter's version
 	Names []string // of the distributions, with versions, as "numpy 2.1.0"
-	From  string   // where it was had from: host, bucket or pip
+	From  string   // where it was found or made: host, bucket or pip
 }
 
 const (
 	buildTime = 10 * time.Minute
-	saidBytes = 2000 // kept of what pip says when it fails
+	maxOutput = 2000 // bytes of pip's output in an error
 	maxFile   = 1 << 20
 )
 
-// Build returns the layer of a requirements file, which it builds unless it is there. Several
-// processes may do so at once. An error says what pip said; nothing is left then.
+// Build returns the layer of a requirements file, and builds it unless it exists. Several processes may call it at
+// once. An error contains the end of pip's output; nothing is left then.
 func Build(ctx context.Context, o Options) (Layer, error) {
 	l, err := build(ctx, o)
 	if err != nil {
-		return Layer{}, fmt.Errorf("build the packages of %s: %w", o.Requirements, err)
+		return Layer{}, fmt.Errorf("build package layer of %s: %w", o.Requirements, err)
 	}
 	return l, nil
 }
@@ -73,7 +74,7 @@ func build(ctx context.Context, o Options) (Layer, error) {
 	}
 	dir, from := filepath.Join(o.Dir, hash), fromHost
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if from, err = o.have(ctx, hash, dir); err != nil {
+		if from, err = o.obtain(ctx, hash, dir); err != nil {
 			return Layer{}, err
 		}
 	} else if err != nil {
@@ -83,17 +84,16 @@ func build(ctx context.Context, o Options) (Layer, error) {
 	return Layer{Dir: dir, Hash: hash, Names: names, From: from}, err
 }
 
-// key hashes all that a layer is made from: the file as it is, and the interpreter, whose version and
-// platform choose the wheels.
+// key hashes the inputs of a layer: the file, and the interpreter, whose version and platform select the wheels.
 func key(ctx context.Context, o Options) (string, error) {
 	info, err := os.Stat(o.Requirements)
 	if err != nil {
 		return "", err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return "", fmt.Errorf("not a file of at most %d bytes", maxFile)
+		return "", fmt.Errorf("not a regular file of at most %d bytes", maxFile)
 	}
-	text, err := os.ReadFile(o.Requirements)
+	requirements, err := os.ReadFile(o.Requirements)
 	if err != nil {
 		return "", err
 	}
@@ -102,12 +102,12 @@ func key(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "codefleet packages 1\n%s%d\n", version, len(text))
-	sum.Write(text)
+	fmt.Fprintf(sum, "codefleet packages 1\n%s%d\n", version, len(requirements))
+	sum.Write(requirements)
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// interpreter is what chooses the wheels, as a line.
+// interpreter returns a line that identifies what selects the wheels.
 func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	if t := o.Target; t != nil {
 		return fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " ")), nil
@@ -115,19 +115,19 @@ func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	version, err := exec.CommandContext(ctx, o.Python, "-I", "-S", "-c",
 		"import sys, sysconfig; print(sys.implementation.cache_tag, sysconfig.get_platform())").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its version: %w", o.Python, err)
+		return nil, fmt.Errorf("get the version of %s: %w", o.Python, err)
 	}
 	return version, nil
 }
 
-// minor is the version as wheels have it, without its last part.
+// minor returns the version without its last part, as wheels name it.
 func (t *Target) minor() string {
 	major, rest, _ := strings.Cut(t.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	return major + "." + minor
 }
 
-// args has pip choose wheels for the target.
+// args returns the options that make pip select wheels for the target.
 func (t *Target) args() []string {
 	if t == nil {
 		return nil
@@ -139,22 +139,22 @@ func (t *Target) args() []string {
 	return args
 }
 
-// Where a layer was had from.
+// Values of Layer.From.
 const (
 	fromHost   = "host"
 	fromBucket = "bucket"
 	fromPip    = "pip"
 )
 
-// have gets a layer from the bucket, or has pip install it and puts it there.
-func (o Options) have(ctx context.Context, hash, dir string) (from string, err error) {
+// obtain downloads a layer from the bucket, or builds it with pip and uploads it.
+func (o Options) obtain(ctx context.Context, hash, dir string) (from string, err error) {
 	if o.Objects != nil {
 		err := place(ctx, o, dir, func(temp string) error { return fetch(ctx, o.Objects, hash, temp) })
 		if err == nil {
 			return fromBucket, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			o.warn(ctx, "taken from the bucket", hash, err)
+			o.warn(ctx, "download of package layer failed", hash, err)
 		}
 	}
 	if err := place(ctx, o, dir, func(temp string) error { return pip(ctx, o, temp) }); err != nil {
@@ -162,24 +162,24 @@ func (o Options) have(ctx context.Context, hash, dir string) (from string, err e
 	}
 	if o.Objects != nil {
 		if err := store(ctx, o.Objects, hash, dir); err != nil {
-			o.warn(ctx, "kept in the bucket", hash, err)
+			o.warn(ctx, "upload of package layer failed", hash, err)
 		}
 	}
 	return fromPip, nil
 }
 
-func (o Options) warn(ctx context.Context, step, hash string, err error) {
+func (o Options) warn(ctx context.Context, message, hash string, err error) {
 	if o.Log != nil {
-		o.Log.WarnContext(ctx, "packages and the bucket", "failed", step, "packages", hash, "error", err)
+		o.Log.WarnContext(ctx, message, "layer", hash, "error", err) //nolint:sloglint // a constant of the caller
 	}
 }
 
-// place has a directory beside dir filled, which takes its place in one step.
+// place fills a temporary directory, and renames it to dir.
 func place(ctx context.Context, o Options, dir string, fill func(temp string) error) error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(o.Dir, 0o755); err != nil { // programs of boxes read below
+	if err := os.Chmod(o.Dir, 0o755); err != nil { // programs in boxes read files below it
 		return err
 	}
 	temp, err := os.MkdirTemp(o.Dir, "new-")
@@ -193,12 +193,12 @@ func place(ctx context.Context, o Options, dir string, fill func(temp string) er
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if err := readable(temp); err != nil {
+	if err := makeReadOnly(temp); err != nil {
 		return err
 	}
 	err = os.Rename(temp, dir)
 	if _, there := os.Stat(dir); err != nil && there == nil {
-		return nil // somebody else was faster
+		return nil // another process was faster
 	}
 	return err
 }
@@ -217,27 +217,24 @@ func pip(ctx context.Context, o Options, target string) error {
 	c := exec.CommandContext(ctx, o.Python, append(args, o.Target.args()...)...)
 	c.Dir = filepath.Dir(requirements) // relative paths in the file are relative to it
 	c.WaitDelay = time.Second
-	var said bytes.Buffer
-	c.Stdout, c.Stderr = &said, &said
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
 	err = c.Run()
-	text := strings.TrimSpace(said.String())
-	if len(text) > saidBytes {
-		text = "…" + text[len(text)-saidBytes:]
-	}
+	output := text.TruncateStart(strings.TrimSpace(out.String()), maxOutput)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("pip did not end within %v: %s", buildTime, text)
-	case strings.Contains(text, "No module named pip"):
+		return fmt.Errorf("pip did not end within %v: %s", buildTime, output)
+	case strings.Contains(output, "No module named pip"):
 		return fmt.Errorf("%s has no pip: apt-get install python3-pip", o.Python)
 	}
-	return fmt.Errorf("pip: %w: %s", err, text)
+	return fmt.Errorf("pip: %w: %s", err, output)
 }
 
-// readable lets every user read, and nobody write, what is below dir. Links that lead out of it are
-// refused: they would mean something else inside a box.
-func readable(dir string) error {
+// makeReadOnly lets all users read the files below dir, and none write them. It refuses symbolic links that lead out
+// of dir, since they would point elsewhere inside a box.
+func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -250,7 +247,7 @@ func readable(dir string) error {
 		switch {
 		case d.Type()&fs.ModeSymlink != 0:
 			if _, err := root.Stat(path); err != nil {
-				return fmt.Errorf("%s is a link out of the packages: %w", path, err)
+				return fmt.Errorf("%s is a symbolic link out of the layer: %w", path, err)
 			}
 			return nil
 		case d.IsDir():
@@ -266,7 +263,7 @@ func readable(dir string) error {
 	})
 }
 
-// distributions lists what is installed in a directory.
+// distributions lists the distributions that are installed in a directory.
 func distributions(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.dist-info"))
 	if err != nil {

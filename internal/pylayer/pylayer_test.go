@@ -67,7 +67,10 @@ func options(t *testing.T, text string) pylayer.Options {
 	dir := t.TempDir()
 	wheel(t, dir, "greeting", "1.2", nil)
 	wheel(t, dir, "escaping", "1.0", map[string]string{"../../outside.py": "x = 1\n"})
-	return pylayer.Options{Python: "/usr/bin/python3", Requirements: requirements(t, dir, text), Dir: filepath.Join(t.TempDir(), "p")}
+	return pylayer.Options{
+		Python: "/usr/bin/python3", Requirements: requirements(t, dir, text),
+		Dir: filepath.Join(t.TempDir(), "p"),
+	}
 }
 
 func TestBuild(t *testing.T) {
@@ -111,7 +114,10 @@ func TestBuild(t *testing.T) {
 // Wheels are chosen for an interpreter that is not this host's: by its version, processor and C library.
 func TestBuildForATarget(t *testing.T) {
 	o := options(t, "fast\ngreeting\n")
-	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_40_x86_64"} {
+	for _, tag := range []string{
+		"cp312-cp312-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_28_x86_64",
+		"cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-manylinux_2_40_x86_64",
+	} {
 		wheelFor(t, filepath.Dir(o.Requirements), "fast", "1.0", tag, map[string]string{"fast/tag.txt": tag})
 	}
 	old := pylayer.Target{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64", "manylinux_2_17_x86_64"}}
@@ -161,7 +167,10 @@ func TestBuildRefuses(t *testing.T) {
 			t.Errorf("%q: written outside of the layer", text)
 		}
 	}
-	_, err := pylayer.Build(t.Context(), pylayer.Options{Python: "/usr/bin/python3", Requirements: "none.txt", Dir: t.TempDir()})
+	_, err := pylayer.Build(t.Context(), pylayer.Options{
+		Python: "/usr/bin/python3", Requirements: "none.txt",
+		Dir: t.TempDir(),
+	})
 	if err == nil || !strings.Contains(err.Error(), "none.txt") {
 		t.Errorf("no file: %v", err)
 	}

@@ -47,7 +47,8 @@ func lockDir(dir string) (release func(), err error) {
 }
 
 func unwritable(dir string, err error) error {
-	return fmt.Errorf("data directory %s cannot be written: %w: change its owner, or choose another with --data", dir, err)
+	return fmt.Errorf("data directory %s cannot be written: %w: change its owner, or choose another with --data", dir,
+		err)
 }
 
 // Running reports whether a fleet holds the data directory dir.

@@ -22,7 +22,8 @@ func TestLock(t *testing.T) {
 		t.Error("not Running while locked")
 	}
 	_, err = lockDir(dir)
-	if who := fmt.Sprintf("process %d since ", os.Getpid()); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), who) {
+	if who := fmt.Sprintf("process %d since ", os.Getpid()); !errors.Is(err, ErrInUse) ||
+		!strings.Contains(err.Error(), who) {
 		t.Errorf("second lock: %v, want ErrInUse by %q", err, who)
 	}
 	release()
@@ -41,7 +42,8 @@ func TestUnwritableDirectory(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockDir(filepath.Join(file, "data")); err == nil || !strings.Contains(err.Error(), "cannot be written") || !strings.Contains(err.Error(), "--data") {
+	if _, err := lockDir(filepath.Join(file, "data")); err == nil ||
+		!strings.Contains(err.Error(), "cannot be written") || !strings.Contains(err.Error(), "--data") {
 		t.Errorf("lockDir below a file: %v", err)
 	}
 }

@@ -41,7 +41,10 @@ write_file("a", "270915")
 	for _, call := range rec.Result.Tools.Calls {
 		calls = append(calls, fmt.Sprintf("%s/%s %t", call.Server, call.Tool, call.OK))
 	}
-	if d := cmp.Diff([]string{"calculator/add true", "calculator/calculate false", "calculator/ad false", "filesystem/write_file true"}, calls); d != "" {
+	if d := cmp.Diff([]string{
+		"calculator/add true", "calculator/calculate false", "calculator/ad false",
+		"filesystem/write_file true",
+	}, calls); d != "" {
 		t.Errorf("calls of the result (-want +got):\n%s", d)
 	}
 	queue, err := jobs.Connect(t.Context(), jobs.Options{
@@ -63,7 +66,10 @@ write_file("a", "270915")
 	if data, err := json.Marshal(entries); err != nil || strings.Contains(string(data), "270915") {
 		t.Errorf("the audit holds an argument or an answer: %s, %v", data, err)
 	}
-	want := []string{"end calculator/add true ", "end calculator/calculate false tool_failed", "end calculator/ad false unknown"}
+	want := []string{
+		"end calculator/add true ", "end calculator/calculate false tool_failed",
+		"end calculator/ad false unknown",
+	}
 	if d := cmp.Diff(want, trail); d != "" || err != nil {
 		t.Errorf("audit, %v (-want +got):\n%s", err, d)
 	}

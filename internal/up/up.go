@@ -1,6 +1,6 @@
-// Package up runs a whole fleet in one process tree: the embedded queue and object store, the HTTP
-// interface and one worker, wired as separate programs are. There is no second code path: the parts
-// get the same settings that would point them at servers elsewhere. The key type is Fleet.
+// Package up runs a whole fleet in one process tree: the embedded queue and object store, the HTTP interface and one
+// worker. The parts are the same as in separate programs, and get the settings that would name servers elsewhere. The
+// key type is Fleet.
 package up
 
 import (
@@ -37,14 +37,14 @@ import (
 
 // Options configure a fleet. Config, Telemetry and Worker are required.
 type Options struct {
-	Config    *config.Config // NATS and S3 addresses, credentials and worker settings are filled in
+	Config    *config.Config // Start sets the addresses and credentials of NATS and S3
 	Telemetry *telemetry.Telemetry
 	Version   string
 	Worker    Worker
-	// Private fleets serve the process that started them: they listen on free loopback ports and
-	// write no fleet.json.
+	// Private fleets serve only the process that starts them: they listen on free loopback ports and write no
+	// fleet.json.
 	Private bool
-	// Step hears what is being started, for a person who waits. May be nil.
+	// Step is called with the name of each part that is being started, for a person who waits. May be nil.
 	Step func(what string)
 }
 
@@ -54,7 +54,7 @@ type Worker func(accept, work context.Context, p assembly.WorkerOptions) error
 
 // Fleet is a running fleet.
 type Fleet struct {
-	File config.FleetFile // where it is, and its credentials
+	File config.FleetFile // its addresses and credentials
 
 	o      Options
 	listen net.Listener
@@ -65,18 +65,18 @@ type Fleet struct {
 	tools  *toolbox.Toolbox // of the HTTP interface
 
 	unlock func()
-	parts  errgroup.Group          // what runs until the end
-	stop   context.CancelCauseFunc // begins the end
-	opened chan struct{}           // closed when the stores are there, or will not be
+	parts  errgroup.Group          // that run until the fleet ends
+	stop   context.CancelCauseFunc // ends the fleet
+	opened chan struct{}           // closed when the stores are open, or failed to open
 	done   chan struct{}
-	err    error // why it ended by itself; read after done
+	err    error // why the fleet ended by itself; read after done
 }
 
-// errStopped is the cause of an end that was asked for.
+// errStopped is the cause of an end by Close.
 var errStopped = errors.New("stopped")
 
-// Start starts a fleet in the data directory of its settings and returns when a task would run at
-// once. ctx bounds the start only. When Start fails everything it started has ended.
+// Start starts a fleet in the data directory of its settings and returns when a task would run at once. ctx bounds the
+// start only. When Start fails, everything that it started has ended.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
@@ -91,7 +91,8 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.unlock = unlock
-	if o.Config.Execution.ServersDir, err = toolbox.ServersDir(o.Config.Execution.ServersDir, o.Config.Data); err != nil { // these files, whatever was published
+	if o.Config.Execution.ServersDir, err = toolbox.ServersDir(o.Config.Execution.ServersDir,
+		o.Config.Data); err != nil { // local files win over published ones
 		unlock()
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 }
 
-// begin starts the worker, whose sandboxes take longer than the rest, and sees to the end of all.
+// begin starts the worker, whose boxes take longer than the rest, and a goroutine that ends all parts after life.
 func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan struct{}) {
 	life, f.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -139,11 +140,11 @@ func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan s
 	return life, warm
 }
 
-// part runs something whose end before that of life is the end of the fleet.
+// part runs a part of the fleet. If it ends before life does, the fleet ends.
 func (f *Fleet) part(life context.Context, name string, run func() error) {
 	f.parts.Go(func() error {
 		err := run()
-		if life.Err() == nil { // nobody asked for the end
+		if life.Err() == nil { // it ended by itself
 			err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("without a reason")))
 			f.stop(err)
 		}
@@ -151,17 +152,17 @@ func (f *Fleet) part(life context.Context, name string, run func() error) {
 	})
 }
 
-// join waits for the queue. When it is there the settings name the object store too.
+// join waits for the queue. When it returns, the settings name the object store too.
 func (f *Fleet) join(ctx context.Context) (*jobs.Client, error) {
 	select {
 	case <-f.opened:
-		return f.queue, context.Cause(ctx) // which has ended when the stores could not be opened
+		return f.queue, context.Cause(ctx) // ended, if the stores could not be opened
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// serve starts what tasks rest on, the stores and the connection, and then the HTTP interface.
+// serve starts the stores, connects to the queue, and starts the HTTP interface.
 func (f *Fleet) serve(ctx, life context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
@@ -179,7 +180,7 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	f.part(life, "the object store", func() error {
 		select {
 		case <-f.s3.Exited():
-			return errors.New("its process is gone")
+			return errors.New("its process has ended")
 		case <-life.Done():
 			return nil
 		}
@@ -202,12 +203,12 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 		return fmt.Errorf("connect to the embedded queue: %w", err)
 	}
 	if err := f.queue.Provision(ctx); err != nil {
-		return fmt.Errorf("make the streams: %w", err)
+		return fmt.Errorf("create the streams: %w", err)
 	}
 	return nil
 }
 
-// credentials makes what nobody has to remember: new ones at each start.
+// credentials generates the credentials of the fleet, new ones at each start.
 func (f *Fleet) credentials() config.FleetFile {
 	c := f.o.Config
 	tenants := slices.Sorted(maps.Keys(c.Tenants))
@@ -216,9 +217,13 @@ func (f *Fleet) credentials() config.FleetFile {
 		first = config.DefaultTenant
 	}
 	file := config.FleetFile{
-		Token: rand.Text(), Tenant: first, Data: c.Data, PID: os.Getpid(), Started: time.Now().UTC(), Version: f.o.Version,
-		NATS: config.FleetNATS{User: embedded.FleetUser, Password: rand.Text(), Tenants: map[string]config.FleetNATSUser{}},
-		S3:   config.FleetS3{Bucket: c.S3.Bucket, AccessKey: rand.Text(), SecretKey: rand.Text()},
+		Token: rand.Text(), Tenant: first, Data: c.Data, PID: os.Getpid(), Started: time.Now().UTC(),
+		Version: f.o.Version,
+		NATS: config.FleetNATS{
+			User: embedded.FleetUser, Password: rand.Text(),
+			Tenants: map[string]config.FleetNATSUser{},
+		},
+		S3: config.FleetS3{Bucket: c.S3.Bucket, AccessKey: rand.Text(), SecretKey: rand.Text()},
 	}
 	for _, t := range tenants {
 		file.NATS.Tenants[t] = config.FleetNATSUser{User: t, Password: rand.Text()}
@@ -226,7 +231,7 @@ func (f *Fleet) credentials() config.FleetFile {
 	return file
 }
 
-// startStores starts the queue and the object store side by side.
+// startStores starts the queue and the object store concurrently.
 func (f *Fleet) startStores(ctx context.Context) error {
 	c, log := f.o.Config, f.o.Telemetry.Logger
 	g, ctx := errgroup.WithContext(ctx)
@@ -242,7 +247,7 @@ func (f *Fleet) startStores(ctx context.Context) error {
 		return inUse("nats", c.NATS.Addr, err)
 	})
 	g.Go(func() (err error) {
-		if err := free(ctx, c.S3.Addr); err != nil { // the child could only say so in its log
+		if err := free(ctx, c.S3.Addr); err != nil { // the child could report it in its log only
 			return inUse("s3", c.S3.Addr, err)
 		}
 		f.s3, err = embedded.StartS3(ctx, embedded.S3Options{
@@ -254,7 +259,7 @@ func (f *Fleet) startStores(ctx context.Context) error {
 	return g.Wait()
 }
 
-// free tries to listen on addr.
+// free returns an error if it cannot listen on addr.
 func free(ctx context.Context, addr string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
@@ -264,15 +269,16 @@ func free(ctx context.Context, addr string) error {
 	return l.Close()
 }
 
-// inUse says which flag moves a listener whose address is taken.
+// inUse adds to an error about an address in use the flag that changes the address.
 func inUse(part, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is taken by another program: stop that, or choose another address with --%s (port 0: any free one): %w", addr, part, err)
+		return fmt.Errorf("%s is in use by another program: stop it, or choose another address with --%s "+
+			"(port 0: any free one): %w", addr, part, err)
 	}
 	return err
 }
 
-// adopt writes the addresses and credentials that the parts got into the settings and the file.
+// adopt writes the addresses and credentials of the parts into the settings and the fleet file.
 func (f *Fleet) adopt() {
 	c, scheme := f.o.Config, "http://"
 	if c.HTTP.TLSCert != "" {
@@ -283,16 +289,22 @@ func (f *Fleet) adopt() {
 	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
 	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
 	c.S3.Embedded = true
-	c.S3.Endpoint, c.S3.AccessKey, c.S3.SecretKey = f.File.S3.Endpoint, f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
+	c.S3.Endpoint = f.File.S3.Endpoint
+	c.S3.AccessKey, c.S3.SecretKey = f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
 }
 
-// server is the HTTP interface, which knows the tokens of the settings and the one made here.
+// server returns the HTTP interface. It accepts the tokens of the settings and that of the fleet file.
 func (f *Fleet) server() (*ingest.Server, error) {
 	o, err := assembly.Ingest(f.o.Config, f.o.Telemetry, f.File)
 	if err != nil {
 		return nil, err
 	}
+<<<<<<< HEAD
 	if f.tools, err = tooling.Toolbox(f.o.Config, storage.CatalogueObjects(f.o.Config), f.o.Telemetry.Logger); err != nil {
+=======
+	if f.tools, err = assembly.Toolbox(f.o.Config, assembly.CatalogueObjects(f.o.Config),
+		f.o.Telemetry.Logger); err != nil {
+>>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
 		return nil, err
 	}
 	if err := f.tools.Join(f.queue); err != nil {
@@ -323,14 +335,14 @@ func (f *Fleet) announce() error {
 	return nil
 }
 
-// Path is where fleet.json is while the fleet runs.
+// Path returns the path of fleet.json, which exists while the fleet runs.
 func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
 
-// end waits for the parts and closes what they rest on.
+// end waits for the parts and closes the stores.
 func (f *Fleet) end(life context.Context) error {
 	if !f.o.Private {
 		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
-			f.o.Telemetry.Logger.WarnContext(life, "fleet file stays", "error", err)
+			f.o.Telemetry.Logger.WarnContext(life, "fleet file not removed", "error", err)
 		}
 	}
 	err := f.parts.Wait()
@@ -344,7 +356,7 @@ func (f *Fleet) end(life context.Context) error {
 	return nil
 }
 
-// closeStores closes what open opened, as far as it came.
+// closeStores closes what was opened.
 func (f *Fleet) closeStores() {
 	if f.listen != nil {
 		f.listen.Close()
@@ -356,7 +368,7 @@ func (f *Fleet) closeStores() {
 		f.queue.Close()
 	}
 	if f.s3 != nil {
-		_ = f.s3.Close() // its exit status after a signal says nothing
+		_ = f.s3.Close() // its exit status after a signal has no meaning
 	}
 	if f.nats != nil {
 		f.nats.Close()
@@ -364,12 +376,11 @@ func (f *Fleet) closeStores() {
 	f.unlock()
 }
 
-// Done is closed when the fleet has ended, by Close or by itself.
+// Done returns a channel that is closed when the fleet has ended, by Close or by itself.
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
-// Close stops the fleet: nothing new is taken, running tasks may finish for worker.drain and go back
-// to the queue after it. It returns when everything has ended, with the error of a fleet that ended
-// by itself.
+// Close stops the fleet: it claims no more tasks, and running ones may finish for worker.drain and are requeued after
+// that. It returns when everything has ended, with the error of a fleet that ended by itself.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done

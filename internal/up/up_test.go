@@ -32,7 +32,9 @@ func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop 
 	return c, stop
 }
 
-func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *up.Fleet, c *client.Client, stop func()) {
+func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *up.Fleet, c *client.Client,
+	stop func(),
+) {
 	t.Helper()
 	conf := uptest.Config(t)
 	conf.Worker.Name = "test"
@@ -68,7 +70,10 @@ func TestOneTrace(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"sandbox.acquire", "sandbox.run", "task.publish", "task.queue", "task.run", "workspace.checkout", "workspace.commit"}
+	want := []string{
+		"sandbox.acquire", "sandbox.run", "task.publish", "task.queue", "task.run", "workspace.checkout",
+		"workspace.commit",
+	}
 	got = slices.DeleteFunc(got, func(name string) bool { return !slices.Contains(want, name) })
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("spans of the task's trace %s (-want +got):\n%s", rec.TraceID, d)

@@ -1,4 +1,4 @@
-// Package uptest starts whole fleets for tests of what joins them.
+// Package uptest starts whole fleets for tests.
 package uptest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// Telemetry is one that keeps nothing.
+// Telemetry returns a Telemetry that records nothing.
 func Telemetry() *telemetry.Telemetry {
 	return &telemetry.Telemetry{
 		Logger: slog.New(slog.DiscardHandler), TracerProvider: tracenoop.NewTracerProvider(),
@@ -26,7 +26,7 @@ func Telemetry() *telemetry.Telemetry {
 	}
 }
 
-// Config is that of a fleet with the default tenant, in a directory of the test.
+// Config returns the settings of a fleet with the default tenant, in a directory of the test.
 func Config(tb testing.TB) *config.Config {
 	tb.Helper()
 	conf := config.Default()
@@ -36,9 +36,8 @@ func Config(tb testing.TB) *config.Config {
 	return conf
 }
 
-// Start starts a fleet, which ends with the test. Without o.Telemetry it keeps none; without o.Worker
-// it has no worker of its own, so that tasks wait for one that joins. The program's TestMain must call
-// embedded.S3Main.
+// Start starts a fleet that ends with the test, and a client. o.Telemetry defaults to none, and o.Worker to none: tasks
+// wait for a worker that joins. TestMain must call embedded.S3Main.
 func Start(tb testing.TB, o up.Options) (*up.Fleet, *client.Client) {
 	tb.Helper()
 	o.Version, o.Private = "test", true
