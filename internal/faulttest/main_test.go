@@ -150,7 +150,6 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-<<<<<<< HEAD
 	pool, err := executor.NewPool(driver, executor.PoolOptions{
 		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(faulttest.Getenv("OWNER"), name),
 		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: quiet(),
@@ -163,19 +162,6 @@ func workerRole(ctx context.Context, ready func()) error {
 		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: quiet()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
-=======
-	err = worker.Run(ctx, ctx, worker.Options{
-		Name: name, Slots: slots, AckWait: ackWait,
-		Pool: executor.PoolOptions{
-			MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: faulttest.Getenv("OWNER"),
-			DiskMB: diskMB,
-			Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace,
-		},
-		Tools:  tools,
-		Driver: driver, Log: quiet(),
-		Join: func(context.Context) (*jobs.Client, *state.Store, error) {
-			return queue, state.New(bucket, state.Options{
->>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
 				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
 			})}, nil

@@ -196,12 +196,8 @@ func (f *fleet) commitMore(t *testing.T, ref state.Ref, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-<<<<<<< HEAD
-		if _, err := f.store.Commit(t.Context(), tree, state.CommitOptions{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
-=======
 		if _, err := f.store.Commit(t.Context(), tree,
-			state.Change{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
->>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
+			state.CommitOptions{TaskID: newTask(ref, 1000+i).id, Attempt: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -299,12 +299,8 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-<<<<<<< HEAD
-	if f.tools, err = tooling.Toolbox(f.o.Config, storage.CatalogueObjects(f.o.Config), f.o.Telemetry.Logger); err != nil {
-=======
-	if f.tools, err = assembly.Toolbox(f.o.Config, assembly.CatalogueObjects(f.o.Config),
+	if f.tools, err = tooling.Toolbox(f.o.Config, storage.CatalogueObjects(f.o.Config),
 		f.o.Telemetry.Logger); err != nil {
->>>>>>> 6674ecd (embedded, faulttest, pylayer, allowlist, up, egress: prose, names and widths; image: hostile layouts)
 		return nil, err
 	}
 	if err := f.tools.Join(f.queue); err != nil {
