@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestCoversIsContainment: what a covered pattern matches, the covering one matches too.
+// TestCoversIsContainment: a pattern matches whatever the patterns that it covers match.
 func TestCoversIsContainment(t *testing.T) {
 	pattern := rapid.Custom(func(t *rapid.T) allowlist.Pattern {
 		p := allowlist.Pattern{

@@ -27,8 +27,8 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 )
 
-// world is an internet of one machine: names with public addresses, behind which servers of the test
-// stand. It can be reached by Options.Dial only.
+// world is an internet on this machine: names with public addresses, at which servers of the test listen. Options.Dial
+// connects to them.
 type world struct {
 	mu      sync.Mutex
 	names   map[string][]string         // addresses by name; each further answer is the next after a |
@@ -65,7 +65,7 @@ func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", s.Listener.Addr().String())
 }
 
-// rig is a proxy with a listener before it, as the box's loopback is, and a client.
+// rig is a proxy behind a listener, which stands for the box's loopback interface, and a client.
 type rig struct {
 	*egress.Proxy
 	world  *world
@@ -128,7 +128,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 	return r
 }
 
-// serve hands the proxy what connects to a listener.
+// serve passes the connections of a listener to the proxy.
 func (r *rig) serve(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +171,7 @@ func (r *rig) get(t *testing.T, address string) (string, error) {
 	return fmt.Sprintf("%s: %s", resp.Status, body), err
 }
 
-// ledger ends the run and compares what was tried.
+// ledger ends the run and compares the attempts.
 func (r *rig) ledger(t *testing.T, want ...egress.Attempt) {
 	t.Helper()
 	r.client.CloseIdleConnections()
@@ -289,7 +289,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRebinding: the address that was looked at is the one that is connected to, each time anew.
+// TestRebinding: the proxy connects to the address that it has checked, at each connection.
 func TestRebinding(t *testing.T) {
 	r := start(t, egress.Options{}, "*.example.com")
 	first, err := r.get(t, "https://rebound.example.com/")
@@ -323,7 +323,7 @@ func TestRedirectIsANewRequest(t *testing.T) {
 	}
 }
 
-// TestNextAddress: an address that does not answer is followed by the next one of the name.
+// TestNextAddress: after an address that does not accept, the proxy tries the next one of the name.
 func TestNextAddress(t *testing.T) {
 	r := start(t, egress.Options{}, "two.example.com")
 	if got, err := r.get(t, "http://two.example.com/"); got != "200 OK: GET two.example.com of plain: " {
@@ -341,7 +341,7 @@ func TestHostHeader(t *testing.T) {
 	}
 }
 
-// raw sends bytes and returns all that comes back.
+// raw sends bytes and returns the response.
 func (r *rig) raw(t *testing.T, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.addr)
@@ -441,7 +441,7 @@ func TestIdleIsCut(t *testing.T) {
 	}
 }
 
-// TestEndOfRun: connections end with the run, whatever their parties do.
+// TestEndOfRun: connections end with the run, whatever both sides do.
 func TestEndOfRun(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	conn, err := net.Dial("tcp", r.addr)
@@ -473,7 +473,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzServe: whatever a program sends, nothing is reached that is not on the list.
+// FuzzServe: a program reaches nothing that is not on the allow-list, whatever it sends.
 func FuzzServe(f *testing.F) {
 	for _, seed := range []string{
 		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT example.com:443 HTTP/1.1\r\n\r\n",

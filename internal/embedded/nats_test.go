@@ -89,7 +89,7 @@ func TestUnwritableDir(t *testing.T) {
 	}
 }
 
-// The permissions of a tenant: its own tasks, records and replies, in both directions.
+// A tenant can use its tasks, records and replies, and no others.
 func TestTenantPermissions(t *testing.T) {
 	alice := embedded.NATSUser{User: "alice", Password: "a"}
 	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})
@@ -160,8 +160,8 @@ func TestTenantPermissions(t *testing.T) {
 	}
 }
 
-// A tenant must not make the server write for it where it may not write itself, by naming such a
-// subject as the reply of a request that it may make.
+// A tenant must not make the server write to a subject that the tenant may not use, by naming it as the reply subject of
+// a permitted request.
 func TestTenantReplySubject(t *testing.T) {
 	alice := embedded.NATSUser{User: "alice", Password: "a"}
 	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})
@@ -190,7 +190,7 @@ func TestTenantReplySubject(t *testing.T) {
 			}
 		}
 	}
-	// What a tenant may do works: publish with an acknowledgement, read, hear, get a reply.
+	// Permitted: publish with an acknowledgement, read, subscribe, get a reply.
 	answer, err := nc.Request("tasks.default.normal.acme", nil, 2*time.Second)
 	if err != nil || !strings.Contains(string(answer.Data), `"stream":"TASKS"`) {
 		t.Errorf("publish a task = %v, %v", answer, err)

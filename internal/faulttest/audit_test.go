@@ -20,15 +20,14 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Where programs count, by workspace: see counting.
+// The files in which programs count, by workspace: see counting.
 const (
 	counterFile = "counter.txt"
 	counterKeys = "state.json"
 )
 
-// counting is the program of the fault tests. It makes a file that no other task makes and that must
-// not be there, and adds one to what it has read: in counter.txt, or in state.json beside a key of
-// its own.
+// counting is the program of the fault tests. It creates a file that only this task creates and that must not exist
+// yet, and increments a counter: in counter.txt, or in state.json, beside a key of the task.
 const counting = `
 import json, os, time
 name = inputs["name"]
@@ -57,7 +56,7 @@ else:
     write("%[1]s", before)
 `
 
-// verdict is what an audit has found.
+// verdict is the result of an audit.
 type verdict struct {
 	problems []string
 	lost     int // tasks without an end or an effect
@@ -76,8 +75,8 @@ func (v *verdict) String() string {
 		v.lost, v.twice, v.kept, len(v.problems))
 }
 
-// audit holds the whole story of every record, the history of every workspace and the files at its
-// end against the tasks that were submitted. paths says where each workspace counts.
+// audit compares the history of every record, the history of every workspace and its final files with the tasks that
+// were submitted. paths says where each workspace counts.
 func (f *fleet) audit(t *testing.T, tasks []submitted, paths map[state.Ref]string) *verdict {
 	t.Helper()
 	v := &verdict{ended: map[schemas.Status]int{}}
@@ -112,7 +111,7 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 	}
 }
 
-// count takes a number that should be 1.
+// count counts a number that should be 1.
 func (v *verdict) count(n int) {
 	v.twice += max(0, n-1)
 	v.lost += max(0, 1-n)
@@ -187,7 +186,7 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 	}
 }
 
-// auditCounter checks that what was counted is what was committed, and that no key was lost.
+// auditCounter checks that the counter equals the number of commits, and that no key was lost.
 func (f *fleet) auditCounter(v *verdict, ref state.Ref, tasks []submitted, path, content string, counted int) {
 	count := 0
 	if path == counterFile {
@@ -212,7 +211,7 @@ func (f *fleet) auditCounter(v *verdict, ref state.Ref, tasks []submitted, path,
 	}
 }
 
-// files are those of a workspace's newest version, by path.
+// files returns the files of a workspace's newest version, by path.
 func (f *fleet) files(t *testing.T, ref state.Ref) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,10 +12,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// mutantNoIfMatch is a worker whose object store ignores the condition of a swap.
+// mutantNoIfMatch marks a worker whose object store ignores the condition of a swap.
 const mutantNoIfMatch = "no-if-match"
 
-// blindSwap swaps whatever is there by now.
+// blindSwap swaps without a condition.
 type blindSwap struct{ objects.Objects }
 
 func (b blindSwap) CompareAndSwap(ctx context.Context, key, _ string, data []byte) (string, error) {
@@ -48,8 +48,7 @@ func (c crashAfterCommit) CompareAndSwap(ctx context.Context, key, old string, d
 	return etag, err
 }
 
-// stopBeforeCommit stops its process, as SIGSTOP does, when HEAD is about to name a task, and says so
-// with a file.
+// stopBeforeCommit stops its process, as SIGSTOP does, before HEAD first names a task, and creates a file then.
 type stopBeforeCommit struct {
 	objects.Objects
 	task, file string

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// reading is a program that adds up what its workspace holds, and writes a line.
+// reading is a program that adds up the sizes of its workspace's files, and writes a line.
 const reading = `
 import os
 total = 0
@@ -28,11 +28,11 @@ with open("seen-" + inputs["name"], "w") as f:
 result = total
 `
 
-// A worker whose disk is full ends tasks that it has no room for with that reason, keeps nothing in
-// its cache that a task needs the room of, and runs the next task.
+// A worker with a full disk ends tasks that do not fit with that reason, evicts its cache when a task needs the space,
+// and runs the next task.
 func TestDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs a small file system of its own: not root")
+		t.Skip("needs root, to mount a small file system")
 	}
 	for name, diskMB := range map[string]string{"directories": "-1", "disks of boxes": "64"} {
 		t.Run(name, func(t *testing.T) { testDiskFull(t, diskMB) })
@@ -72,7 +72,7 @@ func testDiskFull(t *testing.T, diskMB string) {
 	}
 }
 
-// smallDisk mounts a file system of so many MiB until the worker on it has ended.
+// smallDisk mounts a file system of a given size in MiB until the worker on it has ended.
 func smallDisk(t *testing.T, dir string, mib int) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o711); err != nil {
@@ -104,7 +104,7 @@ func sizeOf(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// fill commits files of 1 MiB that do not compress.
+// fill commits incompressible files of 1 MiB.
 func (f *fleet) fill(t *testing.T, ref state.Ref, mib int) {
 	t.Helper()
 	w := statetest.NewWorker(t, f.bucket, ref, state.Options{})

@@ -33,10 +33,10 @@ var (
 	faultTasks = flag.Int("faults.tasks", 300, "tasks of the fault test, about 10 a second")
 )
 
-// source is the producer of all tasks here.
+// source is the CloudEvents source of all tasks.
 const source = "/faulttest"
 
-// fleet is two stores and workers, each in processes of their own, and what a test knows of it.
+// fleet is two stores and workers, each in a separate process.
 type fleet struct {
 	dir       string
 	seed      uint64
@@ -49,14 +49,14 @@ type fleet struct {
 	store     *state.Store
 }
 
-// newFleet starts the stores. The test ends with an error when anything of the fleet is left then.
+// newFleet starts the stores. The test fails if anything of the fleet is left at its end.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.TempDir(), seed: *faultSeed}
 	for f.seed == 0 {
 		f.seed = rand.Uint64() >> 32
 	}
-	// Programs of other users have to get through.
+	// Programs run as another user and need access.
 	if err := os.Chmod(filepath.Dir(f.dir), 0o711); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// engine is the path of gVisor's runsc, or empty when this test cannot use it.
+// engine returns the path of gVisor's runsc, or "" if this test cannot use it.
 func engine() string {
 	if os.Geteuid() != 0 {
 		return ""
@@ -114,7 +114,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// work starts a worker, which is stopped as by SIGTERM at the end of the test: it cleans up.
+// work starts a worker, which drains and cleans up at the end of the test.
 func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process {
 	t.Helper()
 	name := "w" + strconv.Itoa(len(f.workers))
@@ -132,10 +132,10 @@ func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process 
 	return w
 }
 
-// owner names the boxes of a worker, and of no other on this machine.
+// owner returns the owner of a worker's boxes, unique on this machine.
 func (f *fleet) owner(name string) string { return fmt.Sprintf("ft%d%s", os.Getpid(), name) }
 
-// checkClean removes what the fleet has left on this machine outside of files, which is an error.
+// checkClean fails the test if the fleet has left processes or mounts on this machine, and removes them.
 func (f *fleet) checkClean(t *testing.T) {
 	t.Helper()
 	mounts, err := hostdir.Mounts(f.dir)
@@ -182,7 +182,7 @@ func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64
 	f.submitTimes(t, task, code, pauseS, 100)
 }
 
-// submitTimes sends a task that the fleet is to try so many times, until it is accepted.
+// submitTimes sends a task with a number of attempts until it is accepted.
 func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS float64, attempts int) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -209,7 +209,7 @@ func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS fl
 	})
 }
 
-// wait returns the record of a task that has ended.
+// wait returns the record of a task once it has ended.
 func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	t.Helper()
 	var rec schemas.Record
@@ -220,7 +220,7 @@ func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	return rec
 }
 
-// eventually tries until try succeeds, with a few seconds each, and gives up after two minutes.
+// eventually calls try until it succeeds, a few seconds each time, for two minutes.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	const patience, each, every = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond

@@ -23,7 +23,7 @@ import (
 var leakTasks = flag.Int("leaks.tasks", 0,
 	"tasks of the leak tests; 0: 2,000 with reuse tenant and 300 with reuse never")
 
-// nosy looks whether anybody was here before, and leaves traces for whoever comes after.
+// nosy is a program that looks for traces of other programs, and leaves some.
 const nosy = `
 import os, subprocess
 name = inputs["name"].split("-")[0]
@@ -36,20 +36,20 @@ subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
 print(seen, mine, len(others))
 `
 
-// Tasks of many tenants over few boxes: no box ever serves two of them, no program finds a trace of
-// another, and nothing is left of what they used.
+// Tasks of many tenants run in few boxes: no box serves two tenants, no program finds a trace of another, and all
+// resources are released.
 func TestLeaksReuseTenant(t *testing.T) {
 	long(t)
 	checkLeaks(t, executor.ReuseTenant, 2000, 50)
 }
 
-// The same with a box for each task.
+// The same with a new box for each task.
 func TestLeaksReuseNever(t *testing.T) {
 	long(t)
 	checkLeaks(t, executor.ReuseNever, 300, 50)
 }
 
-// A few of both, always.
+// A few of both run in every test.
 func TestLeaksShort(t *testing.T) {
 	for _, reuse := range []string{executor.ReuseTenant, executor.ReuseNever} {
 		t.Run(reuse, func(t *testing.T) { checkLeaks(t, reuse, 12, 6) })
@@ -59,7 +59,7 @@ func TestLeaksShort(t *testing.T) {
 func long(t *testing.T) {
 	t.Helper()
 	if os.Getenv("CODEFLEET_LONG_TESTS") != "1" {
-		t.Skip("takes minutes: CODEFLEET_LONG_TESTS=1")
+		t.Skip("takes minutes: set CODEFLEET_LONG_TESTS=1")
 	}
 }
 
@@ -70,12 +70,12 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 	}
 	f := newFleet(t)
 	if !f.sandboxed {
-		t.Skip("no gVisor here: plain processes see each other")
+		t.Skip("needs gVisor: processes without a sandbox see each other")
 	}
 	trace := filepath.Join(f.dir, "boxes.trace")
 	const slots = 3
 	w := f.work(t, slots, "REUSE="+reuse, "TRACE="+trace)
-	boxes := slots + 2 // all bound to somebody
+	boxes := slots + 2 // all bound to a tenant
 	if reuse == executor.ReuseNever {
 		boxes = 1 // that is ready
 	}
@@ -96,7 +96,7 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 	checkAcquires(t, trace, reuse, count)
 }
 
-// atRest waits until there are so many boxes, by the record, and all that were discarded are gone.
+// atRest waits until the given number of boxes exists, by the trace, and all discarded ones are gone.
 func atRest(t *testing.T, trace string, boxes int) {
 	t.Helper()
 	eventually(t, "rest", func(context.Context) error {
@@ -119,7 +119,7 @@ func atRest(t *testing.T, trace string, boxes int) {
 	})
 }
 
-// events are the worker's record so far.
+// events returns the worker's trace so far.
 func events(t *testing.T, path string) []executor.PoolEvent {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -137,7 +137,7 @@ func events(t *testing.T, path string) []executor.PoolEvent {
 	return all
 }
 
-// runNosy runs tasks first to last, a hundred at a time, and checks that none sees another tenant's.
+// runNosy runs tasks first to last, a hundred at a time, and checks that none finds traces of another tenant.
 func (f *fleet) runNosy(t *testing.T, first, last, tenants int) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(f.seed, uint64(first)))
@@ -162,7 +162,7 @@ func (f *fleet) runNosy(t *testing.T, first, last, tenants int) {
 	settle(0)
 }
 
-// whose task it is: each tenant has one of the first, to fill the boxes; then they come as they like.
+// whose returns the tenant of a task: each has one of the first, to fill the boxes; after that they are random.
 func whose(i, tenants int, rng *rand.Rand) int {
 	if i < tenants {
 		return i
@@ -170,18 +170,17 @@ func whose(i, tenants int, rng *rand.Rand) int {
 	return rng.IntN(tenants)
 }
 
-// use is what a worker has at a moment.
+// use counts the resources of a worker.
 type use struct{ Descriptors, Processes, Mounts, Directories int }
 
-// exceeds allows a few descriptors of connections that come and go.
+// exceeds tolerates a few descriptors of temporary connections.
 func (u use) exceeds(before use) bool {
 	const slack = 8
 	return u.Descriptors > before.Descriptors+slack || u.Processes > before.Processes+slack ||
 		u.Mounts > before.Mounts || u.Directories > before.Directories
 }
 
-// inUse counts when the pool is at rest: as many boxes as it may have, or as it keeps ready, were there
-// before most tasks as after them.
+// inUse counts when the pool is at rest, so that as many boxes exist before the tasks as after them.
 func (f *fleet) inUse(t *testing.T, w *faulttest.Process) (u use) {
 	t.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
@@ -199,7 +198,7 @@ func (f *fleet) inUse(t *testing.T, w *faulttest.Process) (u use) {
 	return u
 }
 
-// directories counts those below dir, so many levels deep: what is inside of a box is the box's.
+// directories counts the directories below dir to a depth: those inside of a box do not count.
 func directories(dir string, depth int) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil || depth == 0 {

@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ackWait is that of the fleets under test: a worker silent for this long has lost its tasks.
+// ackWait is how long a worker of these fleets keeps a task without a heartbeat.
 const ackWait = 2 * time.Second
 
 const (
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	faulttest.Main(m, map[string]faulttest.Role{"nats": natsRole, "s3": s3Role, "worker": workerRole})
 }
 
-// quiet is the log of a role: FAULTTEST_LOG=1 shows what it has to say.
+// quiet returns the log of a role, which FAULTTEST_LOG=1 prints.
 func quiet() *slog.Logger {
 	if faulttest.Getenv("FAULTTEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -67,7 +67,7 @@ func natsRole(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// s3Role restarts until the predecessor's server, which dies a moment after its parent, is gone.
+// s3Role retries until the server of its predecessor, which ends a moment after its parent, is gone.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
 		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,
@@ -91,7 +91,7 @@ func s3Role(ctx context.Context, ready func()) error {
 	}
 }
 
-// connect reaches the queue of the fleet that the variables of this process describe.
+// connect connects to the queue that the environment variables of this process name.
 func connect(ctx context.Context, addr string) (*jobs.Client, error) {
 	return jobs.Connect(ctx, jobs.Options{
 		Server:      jobs.Server{URL: "nats://" + addr, Wait: true},
@@ -105,8 +105,7 @@ func openObjects(addr string) (objects.Objects, error) {
 	return s3.Open(s3.Options{Endpoint: "http://" + addr, Bucket: bucket, AccessKey: bucket, SecretKey: password})
 }
 
-// workerRole is a worker as every other, wired as wire does it. What a test breaks, it breaks in the
-// objects below the store.
+// workerRole is a worker like any other. A test that breaks something breaks the objects below its store.
 func workerRole(ctx context.Context, ready func()) error {
 	queue, err := connect(ctx, faulttest.Getenv("NATS_ADDR"))
 	if err != nil {
@@ -173,7 +172,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	return closeDriver()
 }
 
-// traceBoxes writes what happens to boxes to a file, one JSON object a line; to none: nothing.
+// traceBoxes writes the events of boxes to a file, one JSON object per line; without a name it writes nothing.
 func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err error) {
 	if path == "" {
 		return nil, func() {}, nil
@@ -183,11 +182,11 @@ func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err e
 		return nil, nil, err
 	}
 	lines := json.NewEncoder(file)
-	// a line less fails the test
+	// a lost line fails the test
 	return func(e executor.PoolEvent) { _ = lines.Encode(e) }, func() { _ = file.Close() }, nil
 }
 
-// openDriver is gVisor where the test has found it, and plain processes elsewhere.
+// openDriver returns the driver of gVisor if the test has found it, or else one of processes without a sandbox.
 func openDriver(dir string) (executor.Driver, *state.Owner, func() error, error) {
 	runsc := faulttest.Getenv("RUNSC")
 	if runsc == "" {

@@ -10,14 +10,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A worker that does not have the key of a workspace ends its tasks with that reason when no attempt is left, changes
-// nothing
-// there, and runs the tasks of others.
+// A worker without the key of a workspace ends its tasks with that reason when no attempt is left, changes nothing
+// there, and runs other tasks.
 func TestNoKey(t *testing.T) {
 	f := newFleet(t)
 	locked, open := state.Ref{Tenant: "acme", Workspace: "locked"}, state.Ref{Tenant: "acme", Workspace: "open"}
 	w := statetest.NewWorker(t, f.bucket, locked,
-		state.Options{Secrets: statetest.Secrets("the secret of somebody else")})
+		state.Options{Secrets: statetest.Secrets("another secret")})
 	w.Checkout()
 	w.Write("file", "content")
 	before := w.Commit("first").Generation

@@ -1,5 +1,5 @@
-// The whole fleet under fire: embedded NATS, embedded S3 and workers with real sandboxes, each a
-// process of its own, killed and stopped by a seed.
+// The whole fleet with faults: embedded NATS, embedded S3 and workers with real sandboxes, each a separate process,
+// killed and stopped at random, by a seed.
 //
 //	go test ./internal/faulttest                                  # about a minute
 //	go test ./internal/faulttest -run Faults -args -faults.tasks 1500
@@ -28,8 +28,7 @@ import (
 // stormPerTask makes the storm last about as long as the tasks would without it.
 const stormPerTask = 80 * time.Millisecond
 
-// Whatever is killed, stopped or restarted: every task ends once, and its effect on its workspace is
-// there once.
+// Every task completes once and changes its workspace once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
 	f := newFleet(t)
 	for range 3 {
@@ -85,7 +84,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Without the condition on the swap of HEAD the same audit finds effects that are lost.
+// Without the condition on the swap of HEAD, the same audit finds lost commits.
 func TestFaultsMutant(t *testing.T) {
 	f := newFleet(t)
 	for range 2 {
@@ -107,11 +106,11 @@ func TestFaultsMutant(t *testing.T) {
 	}
 }
 
-// later is how many commits the directed tests put on top of a task's: more than HEAD remembers.
+// later is how many commits follow a task's in the directed tests: more than HEAD lists.
 const later = 150
 
-// A worker dies between the commit and the record, and whoever takes over finds more commits on top
-// than HEAD remembers: the task completes, and does not run again.
+// A worker dies between the commit and the record, and more commits follow than HEAD lists. The next worker finds the
+// commit: the task completes, and does not run again.
 func TestTakeoverBehindManyCommits(t *testing.T) {
 	f := newFleet(t)
 	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
@@ -120,7 +119,7 @@ func TestTakeoverBehindManyCommits(t *testing.T) {
 	if err := crasher.Killed(); err != nil {
 		t.Fatal(err)
 	}
-	f.bury(t, task)
+	f.commitUntilForgotten(t, task)
 	f.workers = nil // the successor has the name and the directory of the dead, and cleans up
 	f.work(t, 1)
 	rec := f.wait(t, task)
@@ -131,8 +130,8 @@ func TestTakeoverBehindManyCommits(t *testing.T) {
 	f.checkOnce(t, task)
 }
 
-// A worker stops in front of its commit, for longer than its lease. Another one runs the task, many
-// commits follow, and then the first one goes on: its commit finds that of the other.
+// A worker is stopped before its commit for longer than its lease. Another one runs the task, many commits follow, and
+// the first continues: its commit finds that of the other.
 func TestZombieBehindManyCommits(t *testing.T) {
 	f := newFleet(t)
 	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
@@ -148,20 +147,20 @@ func TestZombieBehindManyCommits(t *testing.T) {
 	if rec.Run != 2 || rec.Worker != "w1" {
 		t.Errorf("ended by run %d of %s, want run 2 of w1", rec.Run, rec.Worker)
 	}
-	f.bury(t, task)
+	f.commitUntilForgotten(t, task)
 	if err := errors.Join(zombie.Continue(), zombie.Stop(30*time.Second)); err != nil { // it ends what it does
 		t.Fatal(err)
 	}
 	f.checkOnce(t, task)
 }
 
-// bury commits to the workspace of a task until its HEAD no longer names the task.
-func (f *fleet) bury(t *testing.T, task submitted) {
+// commitUntilForgotten commits to the workspace of a task until its HEAD no longer names the task.
+func (f *fleet) commitUntilForgotten(t *testing.T, task submitted) {
 	t.Helper()
 	f.commitMore(t, task.ref, later)
 	head, err := f.bucket.Get(t.Context(), "acme/w/files/HEAD", objects.GetOptions{})
 	if err != nil || strings.Contains(string(head.Data), task.id) {
-		t.Fatalf("HEAD remembers the task after %d commits: %s, %v", later, head.Data, err)
+		t.Fatalf("HEAD lists the task after %d commits: %s, %v", later, head.Data, err)
 	}
 }
 

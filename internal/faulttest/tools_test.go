@@ -29,7 +29,7 @@ import (
 // ledger names the file into which the upstream of these tests writes a line for each call.
 const ledger = "UPSTREAM_LEDGER"
 
-// upstream is an MCP server on standard input and output whose one tool changes something each time.
+// upstream is an MCP server on standard input and output, whose tool changes something at each call.
 func upstream(ctx context.Context, path string) error {
 	type entry struct {
 		N int `json:"n"`
@@ -58,7 +58,7 @@ func upstreams(path string) (*mcp.Manager, error) {
 		mcp.Options{Log: quiet()})
 }
 
-// withTools are the tools of a worker, which dies by kill -9 where the test says.
+// withTools returns the tools of a worker, which is killed at a point that the test chooses.
 func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
 	servers, path := faulttest.Getenv("SERVERS"), faulttest.Getenv("LEDGER")
 	if servers == "" {
@@ -86,8 +86,8 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 	return t, mounts, m.Close, nil
 }
 
-// crashAfterCall kills its process when a call has ended: its answer is on record, and the program has
-// not seen it yet.
+// crashAfterCall kills its process when a call has ended: its response is in the journal, but the program does not have
+// it yet.
 type crashAfterCall struct {
 	left int
 	log  *slog.Logger
@@ -107,7 +107,7 @@ func (c *crashAfterCall) End(ctx context.Context, _ broker.AuditRecord) error {
 	return ctx.Err()
 }
 
-// crashInCall kills its process when the server has answered a call, and nobody has heard of it.
+// crashInCall kills its process when the server has responded to a call, before the response is in the journal.
 func crashInCall(next broker.Upstream, n int) broker.Upstream {
 	var calls atomic.Int64
 	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
@@ -122,7 +122,7 @@ func crashInCall(next broker.Upstream, n int) broker.Upstream {
 	}
 }
 
-// five books five numbers, and says what it was told.
+// five is a program that books five numbers and returns the responses.
 const five = `
 from client.mcp_client import ToolError
 from servers.ledger import book
@@ -138,8 +138,8 @@ with open(inputs["name"], "w") as f:
 
 const doubt = "ledger.book: an earlier run may have made this call"
 
-// A worker is killed in the middle of a task that made three of five calls, each of which changes
-// something. The next run gets the recorded answers of those and makes the other two.
+// A worker is killed after three of a task's five calls, each of which changes something. The next run replays those
+// three and makes the other two.
 func TestCallsOfAKilledWorker(t *testing.T) {
 	for _, test := range []struct {
 		name, crash string

@@ -24,7 +24,7 @@ import (
 
 type entry struct {
 	name, text, link string
-	kind             byte // tar.TypeReg where there is none
+	kind             byte // 0: tar.TypeReg
 	mode             int64
 }
 
@@ -93,7 +93,7 @@ func config(t *testing.T, layers ...[]byte) string {
 	})
 }
 
-// docker writes an image as docker save does.
+// docker writes an image in the format of docker save.
 func docker(t *testing.T, layers ...[]byte) string {
 	t.Helper()
 	parts := []entry{{name: "c.json", text: config(t, layers...)}}
@@ -119,7 +119,7 @@ func write(t *testing.T, data []byte) string {
 	return path
 }
 
-// layout are the files of an image as OCI lays them out, its layers compressed.
+// layout returns the files of an image in OCI's layout, with compressed layers.
 func layout(t *testing.T, layers ...[]byte) map[string]string {
 	t.Helper()
 	files := map[string]string{"oci-layout": `{"imageLayoutVersion":"1.0.0"}`}
@@ -145,7 +145,7 @@ func layout(t *testing.T, layers ...[]byte) map[string]string {
 	return files
 }
 
-// tree lists what is below a directory: files with their text, links with their target.
+// tree lists the files below a directory with their text, and symbolic links with their target.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -237,7 +237,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// What was unpacked is used again, and a directory that is no image is a root itself.
+// An image is unpacked once, and a directory that is not an image is itself the root.
 func TestUnpackOnce(t *testing.T) {
 	path := docker(t, archiveOf(t, entry{name: "a", text: "a"}))
 	o := image.Options{Path: path, Dir: t.TempDir()}
@@ -258,7 +258,7 @@ func TestUnpackOnce(t *testing.T) {
 	}
 }
 
-// An image may be anybody's.
+// Images are untrusted.
 func TestHostileImages(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("mine"), 0o600); err != nil {
@@ -423,7 +423,7 @@ func TestUnpackEnds(t *testing.T) {
 	}
 }
 
-// Whatever an archive holds, nothing is written beside its directory.
+// Untar writes nothing outside of its directory, whatever the archive contains.
 func FuzzUntar(f *testing.F) {
 	t := &testing.T{}
 	f.Add(archiveOf(t, lower...))

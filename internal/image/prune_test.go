@@ -13,8 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// What nobody uses goes when its time is over: not what a process has, had a moment ago, or what was not
-// unpacked here.
+// Prune removes images that were not used for long: none that a process uses or used recently, and no other directory.
 func TestCollect(t *testing.T) {
 	dir := t.TempDir()
 	long := time.Now().Add(-image.PruneAfter - time.Hour)
@@ -81,7 +80,7 @@ func age(t *testing.T, path string, to time.Time) {
 	}
 }
 
-// What is unpacked stays until its release, however often others collect.
+// An unpacked image stays until its release, however often others prune.
 func TestCollectBesideUnpack(t *testing.T) {
 	o := image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "whole"})), Dir: t.TempDir()}
 	done := make(chan struct{})

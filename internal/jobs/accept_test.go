@@ -6,7 +6,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A worker leaves the tasks of those whom it cannot serve alone, and another takes them.
+// A worker leaves the tasks of tenants that it does not accept to another worker.
 func TestServes(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{

@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// question is a call of crm/drop that a task asks about; names are of ten letters.
+// question returns a request to approve a call of crm/drop; names have ten letters.
 func question(call string, d time.Duration) schemas.Approval {
 	return schemas.Approval{
 		Call: strings.Repeat(call, 10), Server: "crm", Tool: "drop", Signature: "drop(id)",
@@ -25,8 +25,8 @@ func question(call string, d time.Duration) schemas.Approval {
 	}
 }
 
-// asks is a handler that asks about the calls that the task's code names, one after the other, and
-// prints the answers. "x" is not waited for long.
+// asks is a handler that requests approval of the calls that the task's code names, one after the other, and prints the
+// answers. The request for "x" expires soon.
 func asks(ctx context.Context, j *Job) (*schemas.Result, error) {
 	var out []string
 	for call := range strings.SplitSeq(j.Task.Code, " ") {
@@ -43,7 +43,7 @@ func asks(ctx context.Context, j *Job) (*schemas.Result, error) {
 	return &schemas.Result{Status: schemas.Succeeded, Output: strings.Join(out, "; ")}, nil
 }
 
-// waits returns what waits in the task, once it is n calls.
+// waits waits until n calls of the task are pending, and returns them.
 func (f *fleet) waits(t *testing.T, id string, n int) (list []schemas.PendingApproval) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls that wait", n), func() error {
@@ -120,7 +120,7 @@ func TestApprovals(t *testing.T) {
 	f.waits(t, rec.TaskID, 0)
 }
 
-// A task that is cancelled asks no more.
+// The pending calls of a cancelled task are withdrawn.
 func TestCancelWhileACallWaits(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: asks})
@@ -140,7 +140,7 @@ func TestCancelWhileACallWaits(t *testing.T) {
 	}
 }
 
-// The next run of a task finds what was asked and answered: nobody is asked twice.
+// The next run of a task finds the answer to a call: it is requested once.
 func TestApprovalsOutliveARun(t *testing.T) {
 	f := newFleet(t)
 	var runs atomic.Int32
@@ -185,7 +185,7 @@ func TestApprovalsOutliveARun(t *testing.T) {
 	}
 }
 
-// One answer may be for all calls of a tool, and one for all that wait.
+// One answer may approve all calls of a tool, and one all pending calls.
 func TestApproveAllOfTool(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: asks})
@@ -201,7 +201,7 @@ func TestApproveAllOfTool(t *testing.T) {
 	}
 }
 
-// A tenant's own user lists and answers over NATS, for its tenant.
+// The NATS user of a tenant lists and answers the tenant's calls, and no others.
 func TestTenantAnswersOverNATS(t *testing.T) {
 	users, _ := newTwo(t)
 	if err := users.fleet.Provision(t.Context()); err != nil {
@@ -228,7 +228,7 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 	defer cancel()
 	if _, err := users.other.AnswerApproval(short, "acme", rec.TaskID, "eve", yes); err == nil ||
 		errors.Is(err, ErrUnknownTask) {
-		t.Errorf("the answer of another in the tenant's name: %v, want that nobody hears it", err)
+		t.Errorf("the answer of another in the tenant's name: %v, want a timeout", err)
 	}
 	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "al\x1b\nice", yes); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ func noop(context.Context, *Job) (*schemas.Result, error) {
 	return &schemas.Result{Status: schemas.Succeeded}, nil
 }
 
-// BenchmarkTask is one task from Submit to the result in the caller's hands, one at a time, on a
-// server that syncs every write. Beside ns/op it reports where the time goes, as medians.
+// BenchmarkTask runs one task at a time, from Submit to its result, on a server that syncs every write. Beside ns/op it
+// reports the medians of the steps.
 func BenchmarkTask(b *testing.B) {
 	for _, tcp := range []bool{false, true} {
 		b.Run(map[bool]string{false: "inprocess", true: "tcp"}[tcp], func(b *testing.B) {
@@ -59,7 +59,7 @@ func report(b *testing.B, what string, d []time.Duration) {
 	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), what+"-p99-µs")
 }
 
-// BenchmarkThroughput drains a backlog.
+// BenchmarkThroughput works off a backlog.
 func BenchmarkThroughput(b *testing.B) {
 	f := newFleet(b)
 	n := 0

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The binding's specification, line by line.
+// The specification of the binding, line by line.
 func TestDecodeNATS(t *testing.T) {
 	base := func(more ...string) nats.Header {
 		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
@@ -44,7 +44,8 @@ func TestDecodeNATS(t *testing.T) {
 			"cE-source": {"/s"}, "Ce-Type": {"t"},
 		}, "", "1 /s t  "},
 		{
-			"structured", json, `{"specversion":"1.0","id":"1","source":"/s","type":"t","tenant":"acme","data":{"a":1}}`,
+			"structured", json,
+			`{"specversion":"1.0","id":"1","source":"/s","type":"t","tenant":"acme","data":{"a":1}}`,
 			`1 /s t  {"a":1} tenant=acme`,
 		},
 		{
@@ -171,7 +172,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Whatever arrives is an error or an event that survives a round trip.
+// Any message is an error, or an event that survives a round trip.
 func FuzzDecodeNATS(f *testing.F) {
 	f.Add("ce-specversion: 1.0\nce-id: 1\nce-source: /s\nce-type: t\nce-tenant: a%20b", []byte(`{}`))
 	f.Add("Content-Type: application/cloudevents+json",

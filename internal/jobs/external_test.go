@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// A queue of somebody else's: TLS with an authority of its own, users by JWT and by nkey.
+// An external server: TLS with a private authority, users by JWT and by nkey.
 func TestExternalNATS(t *testing.T) {
 	cert, authority := certificate(t)
 	creds, accounts := operator(t)
@@ -75,7 +75,7 @@ func startExternal(t *testing.T, o *server.Options) (url string) {
 	return srv.ClientURL()
 }
 
-// use makes the streams and submits a task.
+// use creates the streams and submits a task.
 func use(t *testing.T, o jobs.Options) {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
@@ -112,7 +112,7 @@ func refused(t *testing.T, o jobs.Options, want string) {
 	}
 }
 
-// certificate is one for 127.0.0.1 that signs itself.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -140,8 +140,8 @@ type trust struct {
 	system    string
 }
 
-// operator makes an operator with a system account and one with JetStream, and the credentials of a
-// user of that.
+// operator creates an operator with a system account and an account with JetStream, and credentials of a user of the
+// latter.
 func operator(t *testing.T) (creds string, out trust) {
 	t.Helper()
 	operatorKey, operatorSeed := nkey(t, nkeys.CreateOperator)

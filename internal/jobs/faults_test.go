@@ -85,13 +85,13 @@ func succeedWith(ctx context.Context, j *Job, err error) (*schemas.Result, error
 	return succeed(ctx, j)
 }
 
-// counter is what tasks have an effect on, as a workspace's HEAD: how many were applied, and which.
+// counter is what tasks change, in place of a workspace's HEAD: how many were applied, and which.
 type counter struct {
 	N     int
 	Tasks []string
 }
 
-// applyEffect counts the task in its counter once, by compare-and-swap: a later attempt finds it.
+// applyEffect counts the task in its counter once, by compare-and-swap: a later run finds it there.
 func (c *Client) applyEffect(ctx context.Context, id string) error {
 	h := fnv.New32a()
 	h.Write([]byte(id))
@@ -131,7 +131,7 @@ func (c *Client) readCounter(ctx context.Context, subject string) (n counter, re
 	return n, m.Sequence, json.Unmarshal(m.Data, &n)
 }
 
-// faultFleet is a server and workers in processes of their own.
+// faultFleet is a server and workers in separate processes.
 type faultFleet struct {
 	*fleet
 	seed    uint64
@@ -191,7 +191,7 @@ func (f *faultFleet) submitAll(t *testing.T, first, n int, every time.Duration) 
 	return ids
 }
 
-// audit is what was wrong, by the story of every record and by the counters.
+// audit returns what is wrong in the histories of the records and in the counters.
 func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice, runs int) {
 	t.Helper()
 	ends := map[string]int{}
@@ -253,7 +253,7 @@ func (f *faultFleet) waitAll(t *testing.T, ids []string) {
 	}
 }
 
-// Whatever is killed, stopped or restarted: every task ends once, and its effect is there once.
+// Every task completes once and has its effect once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
 	f := newFaultFleet(t)
 	storm, calm := context.WithCancel(t.Context())
@@ -281,8 +281,8 @@ func TestFaults(t *testing.T) {
 	f.empty(t)
 }
 
-// Without compare-and-swap and fence the same test finds tasks that ended twice: as soon as a worker is
-// stopped that holds some.
+// Without compare-and-swap and leases the same test finds tasks that completed twice, as soon as a worker that runs some
+// is stopped.
 func TestFaultsMutant(t *testing.T) {
 	f := newFaultFleet(t, "UNFENCED=1")
 	rng := rand.New(rand.NewPCG(f.seed, 0))

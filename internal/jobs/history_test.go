@@ -20,7 +20,7 @@ func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	if err := f.AppendHistory("acme", make([]byte, MaxHistoryEntry+1)); err == nil {
 		t.Error("a memory above the limit was taken")
 	}
-	all := awaitMemories(t, f, "acme", func(all []HistoryEntry) bool {
+	all := awaitHistory(t, f, "acme", func(all []HistoryEntry) bool {
 		return len(all) == historyPerTenant && string(all[0].Data) == "3"
 	})
 	last := all[len(all)-1]
@@ -28,14 +28,14 @@ func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
 		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
 	}
-	awaitMemories(t, f, "other", func(all []HistoryEntry) bool {
+	awaitHistory(t, f, "other", func(all []HistoryEntry) bool {
 		return len(all) == 1 &&
 			string(all[0].Data) == "secret"
 	})
 }
 
-// awaitMemories reads a tenant's until they are as wanted: what is remembered is stored in the background.
-func awaitMemories(t *testing.T, f *fleet, tenant string, good func([]HistoryEntry) bool) []HistoryEntry {
+// awaitHistory reads the history of a tenant until good is true: entries are stored in the background.
+func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryEntry) bool) []HistoryEntry {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		all, err := f.History(t.Context(), tenant, 1)

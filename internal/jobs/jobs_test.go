@@ -62,7 +62,7 @@ func connect(t testing.TB, opts Options) *Client {
 	return c
 }
 
-// work runs a worker until the test ends or stop is called, which waits for it.
+// work runs a worker until the test ends or stop is called. stop waits for its end.
 func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
 	t.Helper()
 	w := NewWorker(f.Client, opts)
@@ -82,7 +82,7 @@ func succeed(_ context.Context, j *Job) (*schemas.Result, error) {
 	return &schemas.Result{Status: schemas.Succeeded, Result: j.Task.Inputs, Output: j.Task.Code}, nil
 }
 
-// taskEvent is an event of a task; attrs are pairs of extension names and values.
+// taskEvent returns the event of a task; attrs are pairs of extension names and values.
 func taskEvent(id, data string, attrs ...string) event.Event {
 	ev := event.New()
 	ev.SetID(id)
@@ -183,7 +183,7 @@ func reply(t testing.TB, sub *nats.Subscription) event.Event {
 	return ev
 }
 
-// empty waits until TASKS holds nothing: every entry was acknowledged.
+// empty waits until TASKS is empty: every message was acknowledged.
 func (f *fleet) empty(t testing.TB) {
 	t.Helper()
 	eventually(t, "TASKS is empty", func() error {
@@ -233,8 +233,7 @@ func TestSubmitAgain(t *testing.T) {
 	f.empty(t)
 }
 
-// A producer that writes the message id of another tenant's task into its own entry does not make
-// the server drop that task as a duplicate.
+// A producer that uses the message id of another tenant's task does not make the server drop that task as a duplicate.
 func TestTakenMessageID(t *testing.T) {
 	for name, producer := range map[string]bool{"ingest": false, "producer": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	faulttest.Main(leakChecked{m}, map[string]faulttest.Role{"nats": natsRole, "worker": workerRole})
 }
 
-// leakChecked fails when tests that passed left goroutines behind.
+// leakChecked fails if tests that passed leave goroutines behind.
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRingTurns(t *testing.T) {
+func TestScheduleTurns(t *testing.T) {
 	r := newSchedule()
 	for _, tenant := range []string{"a", "b", "c"} {
 		r.expect(lane{"p", "normal", tenant}, 3)
@@ -28,8 +28,8 @@ func TestRingTurns(t *testing.T) {
 	}
 }
 
-// Whatever happens, a lane that was asked for comes up, and nobody starves.
-func TestRingStarvesNobody(t *testing.T) {
+// Every lane with messages gets its turn, whatever happens.
+func TestScheduleDoesNotStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newSchedule()
 		lanes := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) lane {
@@ -38,7 +38,7 @@ func TestRingStarvesNobody(t *testing.T) {
 				rapid.StringMatching(`[a-e]`).Draw(t, "tenant"),
 			}
 		}), 1, 10, rapid.ID[lane]).Draw(t, "lanes")
-		seen := map[lane]bool{}
+		picked := map[lane]bool{}
 		for range 16 * len(lanes) {
 			for _, l := range lanes {
 				r.expect(l, 1)
@@ -47,7 +47,7 @@ func TestRingStarvesNobody(t *testing.T) {
 			if !ok {
 				t.Fatal("next = nothing")
 			}
-			seen[l] = true
+			picked[l] = true
 			switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 			case 0:
 				r.empty(l)
@@ -56,20 +56,20 @@ func TestRingStarvesNobody(t *testing.T) {
 				r.done(l, time.Time{})
 			}
 		}
-		if len(seen) != len(lanes) {
-			t.Errorf("%d of %d lanes came up", len(seen), len(lanes))
+		if len(picked) != len(lanes) {
+			t.Errorf("%d of %d lanes were picked", len(picked), len(lanes))
 		}
 	})
 }
 
-// Tenants whose sandbox is there go before those who would have to wait for one, for a quarter of a
-// second; and one whose task has just ended is waited for a moment.
-func TestRingKeepsTenants(t *testing.T) {
+// Tenants with a warm box overtake others for 250 ms, and the schedule waits a moment for the next task of a tenant whose
+// task has just ended.
+func TestScheduleWarmTenants(t *testing.T) {
 	r := newSchedule()
 	start := time.Now()
-	at := func(ms int, kept map[string]bool) string {
+	at := func(ms int, warm map[string]bool) string {
 		t.Helper()
-		l, ok, wait := r.next(start.Add(time.Duration(ms)*time.Millisecond), kept)
+		l, ok, wait := r.next(start.Add(time.Duration(ms)*time.Millisecond), warm)
 		if ok {
 			return l.tenant
 		}
@@ -84,15 +84,15 @@ func TestRingKeepsTenants(t *testing.T) {
 	c := map[string]bool{"c": true}
 	for _, step := range []struct {
 		ms   int
-		kept map[string]bool
+		warm map[string]bool
 		want string
 	}{
 		{0, c, "c"},
 		{100, c, "c"},
 		{101, map[string]bool{"a": true, "b": true}, "a"}, // its own turn
-		{102, c, "b"}, // nobody of c's is there, and no run has ended
+		{102, c, "b"}, // c has no message, and no run has ended
 	} {
-		if got := at(step.ms, step.kept); got != step.want {
+		if got := at(step.ms, step.warm); got != step.want {
 			t.Errorf("after %d ms: next = %s, want %s", step.ms, got, step.want)
 		}
 	}

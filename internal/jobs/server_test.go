@@ -14,10 +14,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What the protocol leans on in the server, or is built around. When one of these fails with a new
-// server, read it as: look at that part of the protocol again.
+// Properties of the server that the protocol relies on or works around. If one of these tests fails with a new server,
+// review that part of the protocol.
 
-// deliver submits a task and takes its entry, as a worker does.
+// deliver submits a task and fetches its message, as a worker does.
 func (f *fleet) deliver(t *testing.T, id string) (*lanes, *message) {
 	t.Helper()
 	f.submit(t, id, `{"code":"x"}`)
@@ -37,7 +37,7 @@ func (f *fleet) fetch(t *testing.T, ls *lanes) (d *message) {
 	return d
 }
 
-// A late ack of a lost worker removes the entry below its new owner: only the record fences.
+// A late acknowledgement of a lost worker removes the message of its new owner: only the record protects the task.
 func TestServerTakesLateAck(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 300 * time.Millisecond })
 	ls, first := f.deliver(t, "1")
@@ -51,7 +51,7 @@ func TestServerTakesLateAck(t *testing.T) {
 	f.empty(t)
 }
 
-// Deduplication forgets acknowledged entries on restart: idempotency must live in the record.
+// Deduplication forgets acknowledged messages on restart: idempotency must rely on the record.
 func TestServerForgetsDuplicates(t *testing.T) {
 	dir := t.TempDir()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
@@ -91,11 +91,11 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 	publish()
 	if dup, dupAcked := publish(); !dup || dupAcked {
-		t.Errorf("after restart: duplicate of a kept entry %v, of a removed one %v, want true, false", dup, dupAcked)
+		t.Errorf("after restart: duplicate of a stored message %v, of a removed one %v, want true, false", dup, dupAcked)
 	}
 }
 
-// Notifications come from storing, not from publishing: a write that loses is never seen.
+// Notifications are sent for stored messages, not for published ones: a write that fails sends none.
 func TestServerRepublishesWhatIsStored(t *testing.T) {
 	f := newFleet(t)
 	rec := f.submit(t, "1", `{"code":"x"}`)
@@ -119,8 +119,8 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 	}
 }
 
-// A cap holds in the whole fleet, an entry put off by nak counts against it, and a worker that
-// comes up empty at the cap is told so quickly.
+// A cap holds in the whole fleet, a message requeued with a delay counts against it, and a fetch at the cap returns
+// quickly.
 func TestServerCap(t *testing.T) {
 	f := newFleet(t, func(o *Options) {
 		o.Policy = func(string) (TenantPolicy, bool) { return TenantPolicy{MaxRunning: 1}, true }
@@ -139,7 +139,7 @@ func TestServerCap(t *testing.T) {
 	}
 }
 
-// A consumer that the server removed for idleness is made again, and nothing is lost.
+// A consumer that the server removed because it was idle is created again, and nothing is lost.
 func TestServerDropsConsumer(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed})
@@ -157,8 +157,7 @@ func TestServerDropsConsumer(t *testing.T) {
 	}
 }
 
-// A delivery does not wait while a slot is free: nats.go's own iterators stall now and then, for 5 s or
-// 30, which no load makes of a delivery.
+// A free slot gets a message at once. (The iterators of nats.go stall now and then, for 5 s or 30 s.)
 func TestNoStall(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// One trace runs from the publisher to the handler, whoever the publisher is.
+// One trace leads from any publisher to the handler.
 func TestTraceContext(t *testing.T) {
 	f := newFleet(t)
 	seen := make(chan string, 3)
@@ -62,7 +62,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 	opts.Server.URL = "nats://127.0.0.1:1"
 	if c, err := Connect(t.Context(), opts); !errors.Is(err, nats.ErrNoServers) {
-		t.Errorf("Connect to nobody = %v, %v", c, err)
+		t.Errorf("Connect without a server = %v, %v", c, err)
 	}
 	opts.Server.Wait = true
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

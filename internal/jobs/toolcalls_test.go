@@ -45,7 +45,7 @@ func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 	return two{dial("fleet"), dial("acme"), dial("other")}, dial
 }
 
-// serve answers with fn, as the tool crm.find of the tenant.
+// serve serves fn as the tool crm.find of the tenant.
 func serve(
 	t *testing.T, c *Client, tenant, instance string, fn func(ctx context.Context, data []byte) []byte,
 ) (stop func()) {
@@ -66,7 +66,7 @@ var find = ToolName{"crm", "find"}
 func TestToolCalls(t *testing.T) {
 	f, dial := newTwo(t)
 	if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("x")); !errors.Is(err, ErrNoResponders) {
-		t.Errorf("call of a tool that nobody serves = %v, want %v", err, ErrNoResponders)
+		t.Errorf("call of a tool without a server = %v, want %v", err, ErrNoResponders)
 	}
 	var first, second atomic.Int32
 	count := func(n *atomic.Int32) func(context.Context, []byte) []byte {
@@ -90,20 +90,20 @@ func TestToolCalls(t *testing.T) {
 	if a, b := first.Load(), second.Load(); a+b != 100 || a == 0 || b == 0 {
 		t.Errorf("two processes answered %d and %d calls, want a share of 100 each", a, b)
 	}
-	// One stops: no call is lost, and all go to the other.
+	// One process stops: no call is lost, and all reach the other.
 	stop()
 	for range 20 {
 		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolDraining) {
 			t.Errorf("call after one process stopped = %v", err)
 		}
 	}
-	// The tool of that name of another tenant is another one.
+	// Another tenant may have a tool of the same name.
 	if _, err := f.fleet.CallTool(t.Context(), "other", find, nil); !errors.Is(err, ErrNoResponders) {
 		t.Errorf("call of another tenant = %v, want %v", err, ErrNoResponders)
 	}
 }
 
-// What a process may take for its calls and answers, and what it may not.
+// Limits of calls and responses.
 func TestToolCallLimits(t *testing.T) {
 	f, _ := newTwo(t)
 	late, release := make(chan struct{}), make(chan struct{})
@@ -170,15 +170,15 @@ func TestToolCallLimits(t *testing.T) {
 	}
 }
 
-// What is offered is heard at once, when somebody asks, again and again, and no more when it has gone.
+// An offer is published at once, on request, periodically, and empty at the end.
 func TestToolOffers(t *testing.T) {
 	f, dial := newTwo(t)
-	type said struct{ tenant, instance, data string }
-	heard := make(chan said, 100)
+	type offer struct{ tenant, instance, data string }
+	offers := make(chan offer, 100)
 	watch := func(c *Client) {
 		t.Helper()
 		stop, err := c.WatchOffers(func(tenant, instance string, data []byte) {
-			heard <- said{
+			offers <- offer{
 				tenant,
 				instance, string(data),
 			}
@@ -188,22 +188,22 @@ func TestToolOffers(t *testing.T) {
 		}
 		t.Cleanup(stop)
 	}
-	next := func() said {
+	next := func() offer {
 		t.Helper()
 		select {
-		case s := <-heard:
+		case s := <-offers:
 			return s
 		case <-time.After(20 * time.Second):
-			t.Fatal("nothing was heard")
-			return said{}
+			t.Fatal("no offer arrived")
+			return offer{}
 		}
 	}
 	watch(f.fleet)
 	stop := serve(t, f.acme, "acme", "one", nil)
-	want := said{"acme", "one", "offer of one"}
+	want := offer{"acme", "one", "offer of one"}
 	for range 2 { // at once, and some seconds later
 		if got := next(); got != want {
-			t.Errorf("heard %v, want %v", got, want)
+			t.Errorf("offers = %v, want %v", got, want)
 		}
 	}
 	watch(dial("fleet")) // which asks
@@ -211,19 +211,18 @@ func TestToolOffers(t *testing.T) {
 		t.Errorf("a new listener: %v, want %v", got, want)
 	}
 	stop()
-	for got := next(); got != (said{"acme", "one", ""}); got = next() {
+	for got := next(); got != (offer{"acme", "one", ""}); got = next() {
 		if got != want {
-			t.Fatalf("heard %v, want that one has gone", got)
+			t.Fatalf("offer = %v, want an empty one", got)
 		}
 	}
 }
 
-// A tenant speaks for itself only: neither does it serve another's tools, nor offer some, nor hear or
-// make another's calls.
+// A tenant can neither serve, offer nor call tools of another tenant, nor receive its calls.
 func TestToolsOfAnotherTenant(t *testing.T) {
 	f, _ := newTwo(t)
-	heard := make(chan string, 10)
-	stop, err := f.fleet.WatchOffers(func(tenant, instance string, _ []byte) { heard <- tenant + " " + instance })
+	offers := make(chan string, 10)
+	stop, err := f.fleet.WatchOffers(func(tenant, instance string, _ []byte) { offers <- tenant + " " + instance })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,12 +247,12 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 	if _, err := f.other.CallTool(ctx, "acme", find, nil); err == nil {
 		t.Error("another tenant's call was answered")
 	}
-	if got := <-heard; got != "acme mine" {
-		t.Errorf("heard of %q first, want of acme's own process", got)
+	if got := <-offers; got != "acme mine" {
+		t.Errorf("first offer is of %q, want that of acme's process", got)
 	}
 }
 
-// The second answer to a call reaches nobody, and not the next call.
+// The second response to a call is dropped: the next call does not get it.
 func TestToolAnswersTwice(t *testing.T) {
 	f, _ := newTwo(t)
 	sub, err := f.acme.nc.Subscribe(find.subject("acme"), func(m *nats.Msg) {

@@ -28,7 +28,7 @@ func ceHeader(id string, more ...string) nats.Header {
 	return h
 }
 
-// Events of producers that know nothing but NATS and CloudEvents.
+// Events of producers that use NATS and CloudEvents only.
 func TestForeignProducer(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Pools: []string{"default", "gpu"}})
@@ -53,7 +53,7 @@ func (f *fleet) arrive(t testing.TB, source, key string) schemas.Record {
 	return f.end(t, id)
 }
 
-// What cannot be accepted is kept with its reason, and answered where that is possible.
+// A refused event is dead-lettered with the reason, and its producer gets a result if it can.
 func TestRefused(t *testing.T) {
 	policy := func(tenant string) (TenantPolicy, bool) {
 		return TenantPolicy{Pools: []string{"default"}, MaxMemory: 100}, tenant == "acme"
@@ -118,7 +118,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 
-	// No answer to a subject that is not the tenant's; no record for what is no event.
+	// No result to a subject of another tenant; no record for a message that is not an event.
 	stolen, err := f.nc.SubscribeSync("_INBOX.other.x")
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What names a pool that nobody serves, or none at all, does not stay in the queue.
+// A message for a closed pool, or on an invalid subject, does not stay in the queue.
 func TestRefusedWithoutItsPool(t *testing.T) {
 	policy := func(tenant string) (TenantPolicy, bool) {
 		return TenantPolicy{Pools: []string{"default"}}, tenant == "acme"
@@ -276,7 +276,7 @@ func TestBacklogFull(t *testing.T) {
 	}
 }
 
-// Data and results above the limit of a message travel through the store, unseen.
+// Data and results above the limit of a message travel through the object store.
 func TestLarge(t *testing.T) {
 	f := newFleet(t)
 	to, replies := f.inbox(t)
@@ -412,7 +412,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("cancelled = %+v", rec)
 	}
 	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("cancelling took %v: the bell was not heard", took)
+		t.Errorf("cancelling took %v: the notification was lost", took)
 	}
 	reply(t, replies)
 	if rec, err := f.Cancel(t.Context(), "acme", running.TaskID); err != nil || rec.Status != schemas.Cancelled {
@@ -455,7 +455,7 @@ func TestDeadlines(t *testing.T) {
 	f.empty(t)
 }
 
-// A worker that shuts down gives its tasks back, and they do not count as an attempt.
+// A worker that shuts down requeues its tasks, and their runs are not attempts.
 func TestDrain(t *testing.T) {
 	f := newFleet(t)
 	started := make(chan struct{}, 2)
@@ -492,12 +492,12 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A task that takes its worker with it is dead before it takes the next one after its attempts.
+// A task that crashes its workers ends dead after its attempts.
 func TestPoison(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	var runs atomic.Int32
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":2}}`)
-	for range 2 { // claims as a worker does, and is never heard of again
+	for range 2 { // claims as a worker does, and disappears
 		w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 		eventually(t, "claim", func() error {
 			d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
@@ -528,7 +528,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// Whoever crashed between record and reply left the reply to the next.
+// After a crash between record and reply, the next worker sends the reply.
 func TestReplyAgain(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	to, replies := f.inbox(t)
@@ -663,7 +663,7 @@ func TestListsAndNumbers(t *testing.T) {
 	}
 }
 
-// What a task waits for is in its record for as long as it does, and not after its end.
+// The record says what a task waits for while it waits.
 func TestWaitsFor(t *testing.T) {
 	f := newFleet(t)
 	type step struct{ WaitsFor, Status string }
@@ -689,7 +689,7 @@ func TestWaitsFor(t *testing.T) {
 	}
 }
 
-// SaveProgram outlives the attempt.
+// A saved program is there in the next run.
 func TestSaveProgram(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -720,7 +720,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// A tenant's own user submits and waits with its few permissions.
+// The NATS user of a tenant can submit and wait with its few permissions.
 func TestProducer(t *testing.T) {
 	f := newFleet(t)
 	opts := f.opts
@@ -746,7 +746,7 @@ func TestProducer(t *testing.T) {
 	}
 }
 
-// The first run has the handler that Prepare returned, and each further run the worker's.
+// The first run uses the handler that Prepare returned, each further run the worker's.
 func TestPrepare(t *testing.T) {
 	f := newFleet(t)
 	var prepared, stopped atomic.Int32
@@ -784,7 +784,7 @@ func TestPrepareOfALostClaim(t *testing.T) {
 	}
 }
 
-// A new event is not looked for, and a second submission of it finds the first.
+// A second submission of an event finds the task that SubmitNew created.
 func TestSubmitNew(t *testing.T) {
 	f := newFleet(t)
 	ev := taskEvent("1", `{"code":"x"}`)

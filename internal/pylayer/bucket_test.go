@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// A second host has no need of pip, nor of what it would install from, and gets the same files.
+// A second host needs neither pip nor a package index, and gets the same files.
 func TestLayerFromTheBucket(t *testing.T) {
 	first := options(t, "greeting==1.2\n")
 	bucket := mem.New()
@@ -64,7 +64,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// What the bucket holds is used only when it is what its name says; else pip installs as if there were none.
+// A layer of the bucket is used only if its digests match; otherwise pip installs it.
 func TestLayerThatTheBucketBroke(t *testing.T) {
 	for name, c := range map[string]struct {
 		lists bool   // of lists, else of parts

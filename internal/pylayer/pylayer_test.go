@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/pylayer"
 )
 
-// wheel writes a package whose module says its version.
+// wheel writes a package whose module has its version.
 func wheel(t *testing.T, dir, name, version string, more map[string]string) {
 	t.Helper()
 	wheelFor(t, dir, name, version, "py3-none-any", more)
@@ -111,7 +111,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// Wheels are chosen for an interpreter that is not this host's: by its version, processor and C library.
+// Wheels are selected for another interpreter than the host's, by its version, processor and C library.
 func TestBuildForATarget(t *testing.T) {
 	o := options(t, "fast\ngreeting\n")
 	for _, tag := range []string{
@@ -146,7 +146,7 @@ func TestBuildForATarget(t *testing.T) {
 	}
 	o.Target = &pylayer.Target{Version: "3.9.2", Platforms: old.Platforms}
 	if _, err := pylayer.Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fast") {
-		t.Errorf("a version that nobody has built for: %v", err)
+		t.Errorf("a version without a wheel: %v", err)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// Each tool call has a line in the audit and a span in its task's trace, and what was said in it is
-// in neither, nor in the log.
+// Each tool call has an audit record and a span in its task's trace. Neither contains its arguments or result, nor does
+// the log.
 func TestToolCallsAreOnRecord(t *testing.T) {
 	spans, log := tracetest.NewSpanRecorder(), &logtest.Log{}
 	f, c, stop := startFleet(t, spans, log)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs a fleet of this test's own whose spans go to the recorder. stop ends it.
+// start runs a fleet that sends its spans to the recorder. stop ends it.
 func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop func()) {
 	t.Helper()
 	_, c, stop = startFleet(t, spans, t.Output())
@@ -50,7 +50,7 @@ func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *
 	})
 }
 
-// One trace goes from the request through the queue to the sandbox and the workspace.
+// One trace leads from the request through the queue to the sandbox and the workspace.
 func TestOneTrace(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	c, stop := start(t, spans)
