@@ -248,8 +248,8 @@ func usage(t *testing.T) used {
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporary, err := filepath.Glob(filepath.Join(os.TempDir(),
-		scratchPrefix()+"*")) //nolint:usetesting // the directory of scratchPrefix
+	dir := os.TempDir() //nolint:usetesting // where Host makes scratch directories
+	temporary, err := filepath.Glob(filepath.Join(dir, scratchPrefix()+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}

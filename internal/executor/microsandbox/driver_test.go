@@ -160,7 +160,9 @@ func TestCreateThatFails(t *testing.T) {
 		t.Errorf("Create of a name in use = %v", err)
 	}
 	for _, spec := range []executor.Spec{
-		{Name: "a/b", Owner: "o"}, {Name: "a", Owner: "../o"}, {Name: "a", Owner: ""},
+		{Name: "a/b", Owner: "o"},
+		{Name: "a", Owner: "../o"},
+		{Name: "a", Owner: ""},
 		{Name: "a", Owner: "o", Workspace: "/a:b"},
 	} {
 		if _, err := d.Create(t.Context(), spec); err == nil {
@@ -261,14 +263,16 @@ func TestReasons(t *testing.T) {
 			microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation",
 		},
 		"panics": {
-			microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")}, executor.ReasonEngineCrashed,
+			microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")},
+			executor.ReasonEngineCrashed,
 			"thread panicked",
 		},
 		"crashes later": {
 			microsandbox.Options{Msb: script(modern + "kill -ABRT $$")}, executor.ReasonEngineCrashed, "crashed",
 		},
 		"no image": {
-			microsandbox.Options{Msb: good, Image: "no/such:image"}, executor.ReasonImageMissing,
+			microsandbox.Options{Msb: good, Image: "no/such:image"},
+			executor.ReasonImageMissing,
 			"not found: no/such:image",
 		},
 		"no image file": {

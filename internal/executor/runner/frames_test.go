@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// frame is what the runner would send.
+// frame encodes a frame of the runner.
 func frame(header, body string) string {
 	data := header + "\n" + body
 	return string(binary.BigEndian.AppendUint32(nil, uint32(len(data)))) + data
@@ -25,27 +25,31 @@ func TestRead(t *testing.T) {
 	}{
 		{
 			"hello", frame(`{"t":"hello","version":1,"python":"3.9.1"}`, ""),
-			Frame{Type: "hello", Version: 1, Python: "3.9.1"}, nil,
+			Frame{Type: "hello", Version: 1, Python: "3.9.1"},
+			nil,
 		},
 		{"warm", frame(`{"t":"warm","version":1}`, "code"), Frame{Type: "warm", Version: 1, Body: []byte("code")}, nil},
 		{
 			"out", frame(`{"t":"out","stream":"stderr"}`, "\n\x00\n"),
-			Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")}, nil,
+			Frame{Type: "out", Stream: "stderr", Body: []byte("\n\x00\n")},
+			nil,
 		},
 		{
 			"call", frame(`{"t":"call","id":7,"server":"s","tool":"t","hash":"h"}`, "{}"),
-			Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")}, nil,
+			Frame{Type: "call", ID: 7, Server: "s", Tool: "t", Hash: "h", Body: []byte("{}")},
+			nil,
 		},
 		{
 			"called", frame(`{"t":"called","server":"s","tool":"t","ms":1.5,"ok":true}`, ""),
-			Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true}, nil,
+			Frame{Type: "called", Server: "s", Tool: "t", MS: 1.5, OK: true},
+			nil,
 		},
-		{"called nothing", frame(`{"t":"called","server":"s","ms":1}`, ""), Frame{}, ErrFrame},
+		{"called without a tool", frame(`{"t":"called","server":"s","ms":1}`, ""), Frame{}, ErrFrame},
 		{"called with a body", frame(`{"t":"called","server":"s","tool":"t"}`, "x"), Frame{}, ErrFrame},
-		{"called in no time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
+		{"called with negative time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
 		{"called in NaN", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
 		{
-			"done of one killed for want of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`,
+			"done, killed for lack of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`,
 				""),
 			Frame{Type: "done", How: "exit", Signal: "SIGKILL", OOM: true},
 			nil,
@@ -64,16 +68,17 @@ func TestRead(t *testing.T) {
 		{"a length without frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
 		{
 			"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""),
-			Frame{}, ErrFrame,
+			Frame{},
+			ErrFrame,
 		},
 		{"no header", "\x00\x00\x00\x02{}", Frame{}, ErrFrame},
 		{"an unknown type", frame(`{"t":"bye"}`, ""), Frame{}, ErrFrame},
 		{"an unknown field", frame(`{"t":"ready","x":1}`, ""), Frame{}, ErrFrame},
 		{"two headers", frame(`{"t":"ready"}{}`, ""), Frame{}, ErrFrame},
-		{"a stream of its own", frame(`{"t":"out","stream":"log"}`, "x"), Frame{}, ErrFrame},
+		{"an unknown stream", frame(`{"t":"out","stream":"log"}`, "x"), Frame{}, ErrFrame},
 		{"facts that are not JSON", frame(`{"t":"checked"}`, "{"), Frame{}, ErrFrame},
 		{"a call without id", frame(`{"t":"call","server":"s","tool":"t"}`, "{}"), Frame{}, ErrFrame},
-		{"an end of its own", frame(`{"t":"done","how":"well"}`, ""), Frame{}, ErrFrame},
+		{"an unknown end", frame(`{"t":"done","how":"well"}`, ""), Frame{}, ErrFrame},
 		{"negative time", frame(`{"t":"done","how":"end","cpu_ms":-1}`, ""), Frame{}, ErrFrame},
 		{"the end", "", Frame{}, io.EOF},
 		{"half a length", "\x00\x00", Frame{}, io.ErrUnexpectedEOF},
