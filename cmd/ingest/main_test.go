@@ -24,8 +24,10 @@ var environment = []string{"HOME=/nonexistent"}
 
 func startNATS(t *testing.T) *embedded.NATS {
 	t.Helper()
-	n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(),
-		Log: slog.New(slog.DiscardHandler)})
+	n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
+		Dir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal is the system's again
+	context.AfterFunc(ctx, stop) // the second signal ends the process
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
 	os.Exit(process.Exit(ctx, "mcp-bridge", err, os.Stderr))
 }

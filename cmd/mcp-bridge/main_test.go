@@ -95,14 +95,18 @@ func TestKilledBridge(t *testing.T) {
 	first, killed := start(t, f.URL)
 	second, _ := start(t, f.URL)
 	over := func(url string) *mcp.StreamableClientTransport {
-		return &mcp.StreamableClientTransport{Endpoint: url,
-			HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1}
+		return &mcp.StreamableClientTransport{
+			Endpoint:   url,
+			HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1,
+		}
 	}
 	cs := dial(t.Context(), t, over(first))
 	broken := make(chan error, 1)
 	go func() {
-		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task",
-			Arguments: map[string]any{"code": "block", "idempotency_key": "k"}})
+		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{
+			Name:      "execute_task",
+			Arguments: map[string]any{"code": "block", "idempotency_key": "k"},
+		})
 		broken <- err
 	}()
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
@@ -128,12 +132,16 @@ func TestKilledBridge(t *testing.T) {
 	}
 
 	next := dial(t.Context(), t, over(second))
-	if got := call(t, next, "get_task", map[string]any{"task_id": task.TaskID,
-		"wait_ms": 0}); got["status"] != "running" || got["output"] != "blocking\n" {
+	if got := call(t, next, "get_task", map[string]any{
+		"task_id": task.TaskID,
+		"wait_ms": 0,
+	}); got["status"] != "running" || got["output"] != "blocking\n" {
 		t.Errorf("at the second bridge: %v", got)
 	}
-	if got := call(t, next, "submit_task", map[string]any{"code": "block",
-		"idempotency_key": "k"}); got["task_id"] != task.TaskID {
+	if got := call(t, next, "submit_task", map[string]any{
+		"code":            "block",
+		"idempotency_key": "k",
+	}); got["task_id"] != task.TaskID {
 		t.Errorf("the same call again is the task %v, want %s", got["task_id"], task.TaskID)
 	}
 	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport",
@@ -166,8 +174,10 @@ func TestUsage(t *testing.T) {
 	if !strings.HasSuffix(url, "/sse") {
 		t.Errorf("address %s, want that of SSE", url)
 	}
-	cs := dial(t.Context(), t, &mcp.SSEClientTransport{Endpoint: url,
-		HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}})
+	cs := dial(t.Context(), t, &mcp.SSEClientTransport{
+		Endpoint:   url,
+		HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)},
+	})
 	if got := call(t, cs, "list_tasks", nil); got["tasks"] == nil {
 		t.Errorf("list_tasks over SSE: %v", got)
 	}
@@ -204,8 +214,10 @@ func TestIntegrationConformance(t *testing.T) {
 		}
 		return string(out)
 	}
-	for revision, least := range map[string]string{"2025-11-25": "84 passed, 0 failed",
-		"2026-07-28": "153 passed, 0 failed"} {
+	for revision, least := range map[string]string{
+		"2025-11-25": "84 passed, 0 failed",
+		"2026-07-28": "153 passed, 0 failed",
+	} {
 		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, least) {
 			t.Errorf("%s: want %s:\n%s", revision, least, out)
 		}

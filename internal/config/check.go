@@ -182,9 +182,9 @@ func (k *checker) positive(key string, d time.Duration) {
 	}
 }
 
-func (k *checker) atLeast(key string, n, min int) {
-	if n < min {
-		k.bad(key, "%d is less than %d", n, min)
+func (k *checker) atLeast(key string, n, lowest int) {
+	if n < lowest {
+		k.bad(key, "%d is less than %d", n, lowest)
 	}
 }
 

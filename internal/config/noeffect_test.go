@@ -57,8 +57,7 @@ type setting struct{ path, field string }
 func settings() (all []setting) {
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
-		for i := range t.NumField() {
-			f := t.Field(i)
+		for f := range t.Fields() {
 			name := yamlName(f)
 			if name == "" {
 				continue

@@ -25,8 +25,10 @@ type imaged struct {
 func (d *imaged) Interpreter(_ context.Context, image string) (executor.Python, error) {
 	d.asked = append(d.asked, image)
 	if image == "python:none" {
-		return executor.Python{}, &executor.HostError{Reason: executor.ReasonImageMissing,
-			Err: errors.New("there is no such image")}
+		return executor.Python{}, &executor.HostError{
+			Reason: executor.ReasonImageMissing,
+			Err:    errors.New("there is no such image"),
+		}
 	}
 	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
 }
@@ -52,8 +54,10 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	}
 	driver := &imaged{}
 	root := map[string]executor.Root{}
-	for _, e := range New(Options{Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"},
-		Log: slog.New(slog.DiscardHandler)}).List() {
+	for _, e := range New(Options{
+		Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"},
+		Log: slog.New(slog.DiscardHandler),
+	}).List() {
 		got, err := e.Prepare(t.Context())
 		if e.Name == "none" {
 			if executor.ReasonOf(err) != executor.ReasonImageMissing ||
@@ -95,8 +99,10 @@ func TestPackagesWithoutAPlace(t *testing.T) {
 	c.Data = t.TempDir()
 	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
 	c.Pools = map[string]config.Pool{"both": {Image: "/", Requirements: "r.txt"}, "one": {Requirements: "r.txt"}}
-	for _, e := range New(Options{Config: c, Info: executor.Info{Driver: "gvisor"},
-		Log: slog.New(slog.DiscardHandler)}).List() {
+	for _, e := range New(Options{
+		Config: c, Info: executor.Info{Driver: "gvisor"},
+		Log: slog.New(slog.DiscardHandler),
+	}).List() {
 		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements ||
 			!strings.Contains(err.Error(), "requirements") {
 			t.Errorf("Prepare(%s) = %v", e.Name, err)

@@ -49,7 +49,9 @@ func emptyImage(t *testing.T) string {
 	w := tar.NewWriter(out)
 	for _, part := range []struct{ name, text string }{
 		{"layer.tar", string(layer)},
-		{"c.json", fmt.Sprintf(`{"architecture": %q, "os": "linux", "rootfs": {"type": "layers", "diff_ids": ["sha256:%x"]}}`, runtime.GOARCH, sha256.Sum256(layer))},
+		{"c.json", fmt.Sprintf(
+			`{"architecture": %q, "os": "linux", "rootfs": {"type": "layers", "diff_ids": ["sha256:%x"]}}`,
+			runtime.GOARCH, sha256.Sum256(layer))},
 		{"manifest.json", `[{"Config": "c.json", "Layers": ["layer.tar"]}]`},
 	} {
 		err := w.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.text))})

@@ -36,17 +36,21 @@ func TestMissingModule(t *testing.T) {
 		{Name: "science", Modules: []string{"numpy 2.1.0", "scikit_learn 1.5.0"}},
 	}
 	for _, c := range []struct{ module, name, what, want string }{
-		{"scipy", "science", "host /usr + requirements 0c4b",
-			"sandboxes of the pool science (host /usr + requirements 0c4b) have Python's own modules and numpy 2.1.0, " +
-				"scikit_learn 1.5.0; an operator adds it with `echo scipy >> FILE`, for the FILE of " +
-				"pools.science.requirements or execution.requirements, and starts the worker again"},
+		{
+			"scipy", "science", "host /usr + requirements 0c4b",
+			"sandboxes of the pool science (host /usr + requirements 0c4b) have Python's own modules and " +
+				"numpy 2.1.0, scikit_learn 1.5.0; an operator adds it with `echo scipy >> FILE`, for the FILE of " +
+				"pools.science.requirements or execution.requirements, and starts the worker again",
+		},
 		{"numpy", "default", "host /usr", "sandboxes of the pool default (host /usr) have Python's own modules; send " +
 			"the task to the pool science, which has numpy 2.1.0 (--pool science); an operator adds it with `echo " +
 			"numpy >> FILE`, for the FILE of pools.default.requirements or execution.requirements, and starts the " +
 			"worker again"},
-		{"scipy", "images", "image x.tar sha256:12",
-			"sandboxes of the pool images (image x.tar sha256:12) have what the image has; an operator adds it to the " +
-				"image: pip install scipy, when it is built"},
+		{
+			"scipy", "images", "image x.tar sha256:12",
+			"sandboxes of the pool images (image x.tar sha256:12) have what the image has; an operator adds it " +
+				"to the image: pip install scipy, when it is built",
+		},
 	} {
 		if d := cmp.Diff(c.want, missingModule(c.module, c.name, c.what, all)); d != "" {
 			t.Errorf("missingModule(%s, %s) (-want +got):\n%s", c.module, c.name, d)

@@ -84,12 +84,18 @@ func TestFailureTellsWhatWasDone(t *testing.T) {
 		entries []broker.AuditRecord
 		want    []string
 	}{
-		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true), entry("read", "", true),
-			entry("send", `{"to":"b"}`, false)}, []string{`mail/send with {"to":"a"} answered 7`}},
-		{[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)},
-			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
-		{[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)},
-			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{[]broker.AuditRecord{
+			entry("send", `{"to":"a"}`, true), entry("read", "", true),
+			entry("send", `{"to":"b"}`, false),
+		}, []string{`mail/send with {"to":"a"} answered 7`}},
+		{
+			[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)},
+			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`},
+		},
+		{
+			[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)},
+			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`},
+		},
 		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
 	} {
 		s = s.with(attempt{execution: execution{calls: run.entries}})

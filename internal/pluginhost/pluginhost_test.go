@@ -77,8 +77,10 @@ func TestNew(t *testing.T) {
 	}{
 		"twice": {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
 		"nil":   {[]plugin.Plugin{nil}, "needs a name"},
-		"signature": {[]plugin.Plugin{misspelt{}},
-			"plugin misspelt: its method Validate does not have the signature of the hook"},
+		"signature": {
+			[]plugin.Plugin{misspelt{}},
+			"plugin misspelt: its method Validate does not have the signature of the hook",
+		},
 		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: pluginhost.hookless has none of the hooks"},
 		"two of them": {[]plugin.Plugin{allow, second{allow}}, ""},
 	} {
@@ -107,10 +109,14 @@ func TestGuards(t *testing.T) {
 		}{
 			"error": {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
 			"panic": {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
-			"exit": {func(context.Context) error { runtime.Goexit(); return nil },
-				"its goroutine ended before it returned", "before it returned", 0},
-			"late": {func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit",
-				"exceeded", plugin.Deadline},
+			"exit": {
+				func(context.Context) error { runtime.Goexit(); return nil },
+				"its goroutine ended before it returned", "before it returned", 0,
+			},
+			"late": {
+				func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit",
+				"exceeded", plugin.Deadline,
+			},
 			"typed 0": {func(context.Context) error { var r *plugin.Refusal; return r }, "it failed", "", 0},
 		} {
 			var log bytes.Buffer
@@ -169,8 +175,10 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	in := plugin.Selection{Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}},
-		Selected: []string{"a/x"}}
+	in := plugin.Selection{
+		Available: []plugin.Tool{{Server: "a", Name: "x"}, {Server: "a", Name: "y"}},
+		Selected:  []string{"a/x"},
+	}
 	for name, c := range map[string]struct {
 		hook selector
 		want []string
@@ -201,8 +209,10 @@ func TestGenerate(t *testing.T) {
 		want    string
 		changed bool
 	}{
-		"another": {func(_ context.Context, d plugin.Draft) (string, error) { return "# ours\n" + d.Code, nil },
-			"# ours\n1", true},
+		"another": {
+			func(_ context.Context, d plugin.Draft) (string, error) { return "# ours\n" + d.Code, nil },
+			"# ours\n1", true,
+		},
 		"left":  {func(context.Context, plugin.Draft) (string, error) { return "", nil }, "1", false},
 		"error": {func(context.Context, plugin.Draft) (string, error) { return "2", errors.New("no") }, "1", false},
 		"panic": {func(context.Context, plugin.Draft) (string, error) { panic("no") }, "1", false},
@@ -225,8 +235,10 @@ func TestCall(t *testing.T) {
 		"changed": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
 			return json.RawMessage(`{"a":2}`), nil
 		}, want: `{"a":2}`},
-		"left": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return nil, nil },
-			want: `{"a":1}`},
+		"left": {
+			hook: func(context.Context, plugin.Call) (json.RawMessage, error) { return nil, nil },
+			want: `{"a":1}`,
+		},
 		"in place": {hook: func(_ context.Context, c plugin.Call) (json.RawMessage, error) {
 			c.Args[5] = '7'
 			return nil, nil
@@ -240,8 +252,10 @@ func TestCall(t *testing.T) {
 		"no JSON": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
 			return json.RawMessage(`{`), nil
 		}, failed: "it failed"},
-		"panic": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") },
-			failed: "it panicked"},
+		"panic": {
+			hook:   func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") },
+			failed: "it panicked",
+		},
 	} {
 		var log bytes.Buffer
 		args, refusal, err := set(t, &log, c.hook).Call(t.Context(), plugin.Task{},
@@ -256,8 +270,10 @@ func TestCall(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	was := plugin.Result{Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
-		Error: &schemas.Error{Code: "exception", Message: "secret"}}
+	was := plugin.Result{
+		Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
+		Error: &schemas.Error{Code: "exception", Message: "secret"},
+	}
 	for name, c := range map[string]struct {
 		hook resulter
 		want plugin.Result
@@ -271,17 +287,26 @@ func TestResult(t *testing.T) {
 			Status: schemas.Failed, Output: "�", Error: &schemas.Error{Code: "exception", Message: "-"},
 			Labels: map[string]string{"a": "b"}, Notes: []schemas.Finding{{Rule: "pii", Level: "info"}},
 		}, true},
-		"no JSON": {func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil },
-			plugin.Result{}, false},
-		"no error": {func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil }, plugin.Result{},
-			false},
+		"no JSON": {
+			func(_ context.Context, r *plugin.Result) error { r.Value = json.RawMessage(`{`); return nil },
+			plugin.Result{},
+			false,
+		},
+		"no error": {
+			func(_ context.Context, r *plugin.Result) error { r.Error = nil; return nil },
+			plugin.Result{},
+			false,
+		},
 		"other level": {func(_ context.Context, r *plugin.Result) error {
 			r.Notes = []schemas.Finding{{Level: "refused"}}
 			return nil
 		}, plugin.Result{}, false},
 		"error": {func(context.Context, *plugin.Result) error { return errors.New("no") }, plugin.Result{}, false},
-		"panic": {func(_ context.Context, r *plugin.Result) error { r.Error.Message = "half"; panic("no") },
-			plugin.Result{}, false},
+		"panic": {
+			func(_ context.Context, r *plugin.Result) error { r.Error.Message = "half"; panic("no") },
+			plugin.Result{},
+			false,
+		},
 	} {
 		var log bytes.Buffer
 		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, was)

@@ -136,8 +136,10 @@ func TestTraces(t *testing.T) {
 	}))
 	defer server.Close()
 	var out bytes.Buffer
-	tel := setup(t, telemetry.Options{Service: "worker", Endpoint: server.URL, Sample: 1,
-		Log: telemetry.LogOptions{Output: &out}})
+	tel := setup(t, telemetry.Options{
+		Service: "worker", Endpoint: server.URL, Sample: 1,
+		Log: telemetry.LogOptions{Output: &out},
+	})
 	ctx, span := tel.TracerProvider.Tracer("x").Start(t.Context(), "a task")
 	tel.Logger.InfoContext(ctx, "hello")
 	span.End()

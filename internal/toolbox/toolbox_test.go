@@ -33,7 +33,7 @@ func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 	return b
 }
 
-// toolFleet is the HTTP interface before the tools that come with the program, and two tenants' clients.
+// toolFleet is the HTTP interface with the tools that come with the program, and the clients of two tenants.
 func toolFleet(t *testing.T, other []string) (f *ingesttest.Fleet, ours, theirs *client.Client) {
 	t.Helper()
 	box := open(t, map[string][]string{"default": {"*"}, "other": other})
@@ -52,7 +52,7 @@ func toolFleet(t *testing.T, other []string) (f *ingesttest.Fleet, ours, theirs 
 	return f, connect(ingesttest.Token), connect(ingesttest.Other)
 }
 
-// TestTenantsSeeWhatTheyMayCall: the list of tools, one tool, and a search.
+// TestTenantsSeeWhatTheyMayCall: in the list of tools, in one tool, and in a search.
 func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 	_, ours, theirs := toolFleet(t, []string{"calculator/*", "weather/get_weather"})
 	ctx := t.Context()
@@ -107,26 +107,26 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 	}
 }
 
-// TestTenantsShareWhatTheySee: the index of a large catalogue is made once for an allow-list, not once a tenant.
+// TestTenantsShareWhatTheySee: tenants with the same allow-list share a listing, and so its index.
 func TestTenantsShareWhatTheySee(t *testing.T) {
 	some, others := []string{"calculator/*"}, []string{"weather/*"}
 	box := open(t, map[string][]string{"a": some, "b": some, "c": others, "d": {"*"}})
 	seen := map[string]*tools.Listing{}
-	for _, tenant := range []string{"a", "b", "c", "d", "nobody"} {
+	for _, tenant := range []string{"a", "b", "c", "d", "unknown"} {
 		var err error
 		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 ||
-		len(seen["d"].Tools) != 11 || len(seen["nobody"].Tools) != 0 {
-		t.Errorf("a and b see the same: %v; a, c, d and nobody see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
+		len(seen["d"].Tools) != 11 || len(seen["unknown"].Tools) != 0 {
+		t.Errorf("a and b share: %v; a, c, d and an unknown tenant see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
 			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools),
-			len(seen["d"].Tools), len(seen["nobody"].Tools))
+			len(seen["d"].Tools), len(seen["unknown"].Tools))
 	}
 }
 
-// TestSearchKnowsTheTenantsPast: a tenant's own tasks change what it finds, and nobody else's.
+// TestSearchKnowsTheTenantsPast: the tasks of a tenant change what it finds, and what no other tenant finds.
 func TestSearchKnowsTheTenantsPast(t *testing.T) {
 	f, ours, theirs := toolFleet(t, []string{"*"})
 	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board",

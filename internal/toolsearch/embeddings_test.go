@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// parasols is an embedder for which parasols are about the weather.
+// parasols is an embedder for which parasols belong to the weather.
 type parasols struct {
 	down  atomic.Bool
 	calls atomic.Int64
@@ -78,8 +78,8 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 	})
 }
 
-// A local server loads its model at the first request after a pause, and stops when whoever asked goes away: for a
-// search, at the deadline. Nobody else asks, and a server that hangs must not be waited for, for ever.
+// A local server loads its model at the first request after a pause, and stops loading when the client
+// disconnects, as a search does at its deadline. Run must request the vectors again, with a time limit.
 func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := &onDemand{}
@@ -121,7 +121,7 @@ func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
 	})
 }
 
-// onDemand takes a while to load, for as long as somebody waits.
+// onDemand takes a while to load, while a client waits.
 type onDemand struct {
 	parasols
 	load   atomic.Int64 // a time.Duration
@@ -140,7 +140,7 @@ func (m *onDemand) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	return m.parasols.Embed(ctx, texts)
 }
 
-// The past adds tools to those that the words find, and takes none away.
+// The history adds tools to those found by words, and removes none.
 func TestPickAddsWhatThePastUsed(t *testing.T) {
 	s := shipped(t)
 	past := selection.NewHistory([]selection.Past{

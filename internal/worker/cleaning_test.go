@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// TestCleaning: workers that know nothing of each other remove what is no longer needed, and a
-// workspace that nobody uses, and leave the rest.
+// TestCleaning: workers without coordination delete unneeded objects and an inactive workspace, and keep the
+// rest.
 func TestCleaning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := mem.New()
@@ -48,7 +48,7 @@ func TestCleaning(t *testing.T) {
 		}
 		for info, err := range objects.List(t.Context(), "acme/w/old/", "") {
 			if err != nil || !strings.HasSuffix(info.Key, "/HEAD") {
-				t.Errorf("left of a workspace that nobody used for 15 days: %s, %v", info.Key, err)
+				t.Errorf("left of a workspace that was unused for 15 days: %s, %v", info.Key, err)
 			}
 		}
 		for range objects.List(t.Context(), "other/w/", "") {

@@ -86,8 +86,10 @@ func (*trial) Validate(_ context.Context, t plugin.Task, p plugin.Program) error
 	case "panic":
 		panic("validate")
 	case "refuse":
-		return &plugin.Refusal{Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name,
-			Hint: "do without", Line: p.Calls[0].Line}
+		return &plugin.Refusal{
+			Code: "no_" + p.Imports[0].Module, Message: "not " + p.Calls[0].Name,
+			Hint: "do without", Line: p.Calls[0].Line,
+		}
 	}
 	return nil
 }
@@ -169,16 +171,22 @@ func TestHooks(t *testing.T) {
 				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
 				cmp.Diff([]schemas.Finding{{Rule: "numbers", Level: "info", Message: "one redacted"}}, r.Guardrails)
 		}},
-		{"result", "panic", client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"},
+		{
+			"result", "panic",
+			client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"},
 			func(r client.Result) string {
 				return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
 					unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
-			}},
-		{"result", "once", client.Task{Code: sum, Labels: map[string]string{"call": "change"}},
+			},
+		},
+		{
+			"result", "once",
+			client.Task{Code: sum, Labels: map[string]string{"call": "change"}},
 			func(r client.Result) string {
 				return called("42", true)(r) + unless(r.Attempt == 2 && len(r.Tools.Calls) == 1 &&
 					r.Tools.Calls[0].Replayed, "want the changed call replayed in run 2")
-			}},
+			},
+		},
 		{"select", "add", client.Task{Description: describe}, func(r client.Result) string {
 			return cmp.Diff([]string{"calculator/add"}, r.Tools.Selected)
 		}},
@@ -190,8 +198,11 @@ func TestHooks(t *testing.T) {
 			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"),
 				"want the draft of the rules known")
 		}},
-		{"generate", "41", client.Task{Description: "frobnicate the quux"},
-			written("41", "plugin")}, // the rules have none
+		{
+			"generate", "41",
+			client.Task{Description: "frobnicate the quux"},
+			written("41", "plugin"),
+		}, // the rules have none
 		{"generate", "error", client.Task{Description: describe}, written("8", "rules")},
 	} {
 		t.Run(c.hook+" "+c.how, func(t *testing.T) {

@@ -19,14 +19,28 @@ func TestProfilesKeepKeysApart(t *testing.T) {
 		url, key, model, depl string
 	}{
 		{"all of llm", config.LLMProfile{}, "https://main.example/v1", "main", "gpt-4o-mini", ""},
-		{"another model", config.LLMProfile{Model: "m", Temperature: &zero}, "https://main.example/v1", "main", "m",
-			""},
-		{"another address", config.LLMProfile{Model: "m", BaseURL: "https://other.example/v1"},
-			"https://other.example/v1", "", "m", ""},
-		{"another address and its key", config.LLMProfile{BaseURL: "https://other.example/v1", APIKey: "k"},
-			"https://other.example/v1", "k", "gpt-4o-mini", ""},
-		{"another provider", config.LLMProfile{Provider: "azure_openai", Model: "d"}, "https://r.example", "azure",
-			"d", "d"},
+		{
+			"another model",
+			config.LLMProfile{Model: "m", Temperature: &zero},
+			"https://main.example/v1", "main", "m",
+			"",
+		},
+		{
+			"another address",
+			config.LLMProfile{Model: "m", BaseURL: "https://other.example/v1"},
+			"https://other.example/v1", "", "m", "",
+		},
+		{
+			"another address and its key",
+			config.LLMProfile{BaseURL: "https://other.example/v1", APIKey: "k"},
+			"https://other.example/v1", "k", "gpt-4o-mini", "",
+		},
+		{
+			"another provider",
+			config.LLMProfile{Provider: "azure_openai", Model: "d"},
+			"https://r.example", "azure",
+			"d", "d",
+		},
 	} {
 		got := profileOf(c, p.profile)
 		if got.BaseURL != p.url || got.APIKey != p.key || got.Model != p.model || got.Deployment != p.depl {

@@ -34,8 +34,10 @@ func TestUpstreamsInMetrics(t *testing.T) {
 	if _, err := servers.Call(t.Context(), tools.Request{Server: "gone", Tool: "x"}); err == nil {
 		t.Error("a server that is not there answered")
 	}
-	if _, err := servers.Call(t.Context(), tools.Request{Server: "calculator", Tool: "add",
-		Args: []byte(`{"a":1,"b":2}`)}); err != nil {
+	if _, err := servers.Call(t.Context(), tools.Request{
+		Server: "calculator", Tool: "add",
+		Args: []byte(`{"a":1,"b":2}`),
+	}); err != nil {
 		t.Error(err)
 	}
 	w := httptest.NewRecorder()
