@@ -223,8 +223,10 @@ func TestIntegrationConformance(t *testing.T) {
 		}
 	}
 	for scenario, want := range map[string]string{
-		"lifecycle": "9/9", "capability-negotiation": "5/5", "wire-fields": "4/4", "request-state-removal": "3/3", "mrtr-input": "4/4",
-		"request-headers": "5/5", "dispatch-and-envelope": "9/9", "status-notifications": "0/0", "required-task-error": "3/3", "mrtr-composition": "2/2",
+		"lifecycle": "9/9", "capability-negotiation": "5/5", "wire-fields": "4/4",
+		"request-state-removal": "3/3", "mrtr-input": "4/4",
+		"request-headers": "5/5", "dispatch-and-envelope": "9/9", "status-notifications": "0/0",
+		"required-task-error": "3/3", "mrtr-composition": "2/2",
 	} {
 		if out := suite("--scenario", "tasks-"+scenario); !strings.Contains(out, "Passed: "+want+", 0 failed") {
 			t.Errorf("tasks-%s: want %s:\n%s", scenario, want, out)

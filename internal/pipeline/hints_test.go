@@ -42,10 +42,12 @@ func TestMissingModule(t *testing.T) {
 				"numpy 2.1.0, scikit_learn 1.5.0; an operator adds it with `echo scipy >> FILE`, for the FILE of " +
 				"pools.science.requirements or execution.requirements, and starts the worker again",
 		},
-		{"numpy", "default", "host /usr", "sandboxes of the pool default (host /usr) have Python's own modules; send " +
-			"the task to the pool science, which has numpy 2.1.0 (--pool science); an operator adds it with `echo " +
-			"numpy >> FILE`, for the FILE of pools.default.requirements or execution.requirements, and starts the " +
-			"worker again"},
+		{
+			"numpy", "default", "host /usr",
+			"sandboxes of the pool default (host /usr) have Python's own modules; send the task to the pool science, " +
+				"which has numpy 2.1.0 (--pool science); an operator adds it with `echo numpy >> FILE`, for the FILE " +
+				"of pools.default.requirements or execution.requirements, and starts the worker again",
+		},
 		{
 			"scipy", "images", "image x.tar sha256:12",
 			"sandboxes of the pool images (image x.tar sha256:12) have what the image has; an operator adds it " +
