@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// errTaken is a path that somebody here has changed since it was looked at.
-var errTaken = errors.New("changed here meanwhile")
+// errChanged is returned when a path changed since the scan.
+var errChanged = errors.New("changed here meanwhile")
 
-// apply makes what is here what is there: removals first, deepest first, then directories and links,
-// then files as they arrive.
+// apply makes the directory equal to the workspace: removals first, deepest first, then directories and symbolic links,
+// then files in the order in which they arrive.
 func (f *Folder) apply(ctx context.Context, generation int64, todo []difference, policy Policy, r *Report) error {
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
-				f.meet(d.path, nil, nil, time.Now()) // they removed what we edited: the edit stays
+				f.record(d.path, nil, nil, time.Now()) // they removed what we edited: the edit stays
 				continue
 			}
 			if err := f.remove(d, r); err != nil {
@@ -57,7 +57,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	err := f.remote.Read(ctx, generation, wanted, func(p string, content io.Reader) error {
 		d, ok := files[p]
 		if !ok {
-			return fmt.Errorf("the workspace sent %q, which was not asked for", p)
+			return fmt.Errorf("the workspace sent %q, which was not requested", p)
 		}
 		delete(files, p)
 		return f.file(d, content, policy, r, generation)
@@ -68,34 +68,34 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	return err
 }
 
-// remove removes a path here, if it still is what it was.
+// remove removes a path of the directory if it has not changed since the scan.
 func (f *Folder) remove(d difference, r *Report) error {
 	if d.here == nil {
-		f.meet(d.path, nil, nil, time.Now())
+		f.record(d.path, nil, nil, time.Now())
 		return nil
 	}
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.meet(d.path, nil, nil, time.Now()) // something of ours is in it: it stays, and is a change of ours
+			f.record(d.path, nil, nil, time.Now()) // it has paths of ours: it stays, as our change
 			return nil
 		}
-	} else if err := f.takeAway(d.path, d.here); errors.Is(err, errTaken) {
+	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
 		r.Conflicts = append(r.Conflicts, d.path)
-		f.meet(d.path, nil, nil, time.Now())
+		f.record(d.path, nil, nil, time.Now())
 		return nil
 	} else if err != nil {
 		return err
 	}
 	if d.there == nil {
 		r.Removed = append(r.Removed, d.path)
-		f.meet(d.path, nil, nil, time.Now())
+		f.record(d.path, nil, nil, time.Now())
 	}
 	return nil
 }
 
-// takeAway removes a file or link. Under another name it is looked at again, and gets its own back
-// if somebody has changed it.
-func (f *Folder) takeAway(p string, was *local) error {
+// removeFile removes a file or symbolic link. It renames it, verifies that it has not changed since the scan, and renames
+// it back if it has.
+func (f *Folder) removeFile(p string, was *local) error {
 	temp := tempName(p)
 	if err := f.root.Rename(p, temp); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -103,14 +103,14 @@ func (f *Folder) takeAway(p string, was *local) error {
 		}
 		return err
 	}
-	if f.still(temp, was) {
+	if f.unchanged(temp, was) {
 		return f.root.Remove(temp)
 	}
-	return errors.Join(errTaken, f.giveBack(temp, p))
+	return errors.Join(errChanged, f.restoreName(temp, p))
 }
 
-// giveBack gives a file its name again; where somebody has taken that meanwhile, another one.
-func (f *Folder) giveBack(temp, p string) error {
+// restoreName gives a file its name back, or another one if the name is taken.
+func (f *Folder) restoreName(temp, p string) error {
 	for i := range 100 {
 		name := p
 		if i > 0 {
@@ -124,17 +124,17 @@ func (f *Folder) giveBack(temp, p string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: it is kept as %s", p, temp)
+	return fmt.Errorf("%s: kept as %s", p, temp)
 }
 
-// still reports whether a file, under whatever name, is the one that was looked at.
-func (f *Folder) still(p string, was *local) bool {
-	l, err := f.look(p)
+// unchanged reports whether a file, possibly renamed, is the one that was scanned.
+func (f *Folder) unchanged(p string, was *local) bool {
+	l, err := f.lstat(p)
 	if err != nil || l == nil || was == nil || l.kind != was.kind || l.target != was.target {
 		return false
 	}
 	a, b := l.stat, was.stat
-	a.CTime, b.CTime = 0, 0 // a new name changes it
+	a.CTime, b.CTime = 0, 0 // renaming changes it
 	return a == b
 }
 
@@ -142,9 +142,9 @@ func tempName(p string) string {
 	return path.Join(path.Dir(p), tempPrefix+strings.ToLower(rand.Text()))
 }
 
-// dir makes a directory. A file of ours that has its name steps aside.
+// dir makes a directory. A file of ours of that name is renamed.
 func (f *Folder) dir(d difference, r *Report, generation int64) error {
-	if now, err := f.look(d.path); err == nil && (now == nil || now.kind != Dir) {
+	if now, err := f.lstat(d.path); err == nil && (now == nil || now.kind != Dir) {
 		name, err := f.beside(d.path, d.path, generation)
 		if err != nil {
 			return err
@@ -157,13 +157,14 @@ func (f *Folder) dir(d difference, r *Report, generation int64) error {
 	if err := errors.Join(f.root.Chmod(d.path, fs.FileMode(d.there.Mode)), f.own(d.path)); err != nil {
 		return err
 	}
-	f.meet(d.path, d.there, nil, time.Now())
+	f.record(d.path, d.there, nil, time.Now())
 	if d.here == nil {
 		r.Written = append(r.Written, d.path)
 	}
 	return nil
 }
 
+// own sets the owner of a path.
 func (f *Folder) own(p string) error {
 	if f.o.Owner == nil {
 		return nil
@@ -171,6 +172,7 @@ func (f *Folder) own(p string) error {
 	return f.root.Lchown(p, f.o.Owner.UID, f.o.Owner.GID)
 }
 
+// link makes a symbolic link.
 func (f *Folder) link(d difference, policy Policy, r *Report, generation int64) error {
 	temp := tempName(d.path)
 	if err := f.parents(d.path); err != nil {
@@ -179,11 +181,11 @@ func (f *Folder) link(d difference, policy Policy, r *Report, generation int64) 
 	if err := f.root.Symlink(d.there.Target, temp); err != nil {
 		return err
 	}
-	defer f.root.Remove(temp) //nolint:errcheck // it is there no more when it has its name
+	defer f.root.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
 	if err := f.own(temp); err != nil {
 		return err
 	}
-	return f.place(temp, d, policy, r, generation, nil)
+	return f.install(temp, d, policy, r, generation, nil)
 }
 
 // parents makes the directories of a path.
@@ -194,7 +196,7 @@ func (f *Folder) parents(p string) error {
 	return nil
 }
 
-// file writes one file under another name, verifies it, and gives it its own.
+// file writes a file under a temporary name, verifies it, and installs it.
 func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report, generation int64) (err error) {
 	if err := f.parents(d.path); err != nil {
 		return err
@@ -204,46 +206,47 @@ func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report,
 	if err != nil {
 		return err
 	}
-	defer f.root.Remove(temp) //nolint:errcheck // it is there no more when it has its name
+	defer f.root.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
 	defer out.Close()
 	v := verifier{entry: d.there}
 	if _, err := io.Copy(io.MultiWriter(out, &v), io.LimitReader(content, d.there.Bytes+1)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
 	if !v.ok() {
-		return fmt.Errorf("write %q: what arrived is not what the workspace has", d.path)
+		return fmt.Errorf("write %q: the content does not match the digest of the workspace", d.path)
 	}
 	if err := errors.Join(f.own(temp), out.Chmod(fs.FileMode(d.there.Mode)),
 		f.root.Chtimes(temp, d.there.Time, d.there.Time)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
-	return f.place(temp, d, policy, r, generation, out)
+	return f.install(temp, d, policy, r, generation, out)
 }
 
-// place gives what was written its name, if what has that is what was looked at; beside it otherwise.
-func (f *Folder) place(temp string, d difference, policy Policy, r *Report, generation int64, out *os.File) error {
-	err := errTaken
+// install gives a written file its name if the path has not changed since the scan, and the name of a conflict
+// otherwise.
+func (f *Folder) install(temp string, d difference, policy Policy, r *Report, generation int64, out *os.File) error {
+	err := errChanged
 	if !d.ours || policy == Theirs {
 		err = f.swap(temp, d)
 	}
 	name := d.path
-	if errors.Is(err, errTaken) {
+	if errors.Is(err, errChanged) {
 		r.Conflicts = append(r.Conflicts, d.path)
 		if name, err = f.beside(temp, d.path, generation); err != nil {
 			return err
 		}
-		f.meet(d.path, d.there, nil, time.Now()) // what is here is a change of that
+		f.record(d.path, d.there, nil, time.Now()) // our version is a change of theirs
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {
-		f.meet(d.path, d.there, nil, time.Now())
-		f.met.Paths[d.path].Stat = written(out, d.there)
+		f.record(d.path, d.there, nil, time.Now())
+		f.base.Paths[d.path].Stat = written(out, d.there)
 	}
 	r.Written = append(r.Written, name)
 	return nil
 }
 
-// written is the stat of a file that was just written, unless somebody has touched it since.
+// written returns the stat of a file that was just written, or the zero value if it has changed since.
 func written(out *os.File, e *Entry) stat {
 	if out == nil {
 		return stat{}
@@ -255,7 +258,7 @@ func written(out *os.File, e *Entry) stat {
 	return statOf(info).unlessRacy(time.Now())
 }
 
-// beside gives a file the name of the other version of a path.
+// beside renames a file to the name of a conflict.
 func (f *Folder) beside(temp, p string, generation int64) (string, error) {
 	for i := range 100 {
 		name := conflictName(p, generation)
@@ -273,12 +276,12 @@ func (f *Folder) beside(temp, p string, generation int64) (string, error) {
 	return "", fmt.Errorf("%s: too many conflicts", p)
 }
 
-// swap puts temp in the place of what was looked at, or returns errTaken.
+// swap replaces the scanned file by temp, or returns errChanged.
 func (f *Folder) swap(temp string, d difference) error {
-	if d.here == nil || d.here.kind != d.there.Kind { // it is removed already
+	if d.here == nil || d.here.kind != d.there.Kind { // already removed
 		err := f.root.Link(temp, d.path)
 		if errors.Is(err, fs.ErrExist) {
-			return errTaken
+			return errChanged
 		}
 		if err != nil {
 			return err
@@ -293,21 +296,21 @@ func (f *Folder) swap(temp string, d difference) error {
 	a, b := path.Base(temp), path.Base(d.path)
 	ok, err := exchange(dir, a, b)
 	switch {
-	case !ok: // a short while between looking and replacing remains
-		if !f.still(d.path, d.here) {
-			return errTaken
+	case !ok: // not atomic: the file may change between the check and the rename
+		if !f.unchanged(d.path, d.here) {
+			return errChanged
 		}
 		return f.root.Rename(temp, d.path)
 	case errors.Is(err, fs.ErrNotExist):
-		return errTaken
+		return errChanged
 	case err != nil:
 		return err
-	case f.still(temp, d.here):
+	case f.unchanged(temp, d.here):
 		return nil // the old one is removed with the temporary name
 	}
 	_, err = exchange(dir, a, b)
-	if err != nil { // somebody has taken ours away: theirs is not lost
-		return errors.Join(err, f.giveBack(temp, d.path))
+	if err != nil { // ours was removed: keep theirs
+		return errors.Join(err, f.restoreName(temp, d.path))
 	}
-	return errTaken
+	return errChanged
 }

@@ -1,15 +1,14 @@
-// Package dirsync keeps a directory that people work in, in step with a workspace: changes here go
-// there, changes there come here, and what both changed is a conflict that is named and of which
-// nothing is lost. The key type is [Folder].
+// Package dirsync keeps a directory that people work in equal to a workspace: it applies changes of each side to the
+// other. A path that both sides changed is a conflict, which is reported and of which nothing is lost. The key type is
+// [Folder].
 //
-// A Folder remembers for each path what was the same on both sides when they last met. Whatever
-// differs from that was changed since, on one side or on both. It never writes through a file that
-// somebody may have open: new content takes the name in one step, and only if the file that had the
-// name is the one that was looked at; otherwise that one gets its name back, and the path is a
+// A Folder records for each path what both sides had after the last synchronisation (the base). What differs from that
+// was changed since. It never writes into an existing file, which an editor may have open: new content replaces it
+// atomically, and only if it is still the file that was scanned; otherwise that file keeps its name, and the path is a
 // conflict.
 //
-// The directory is reached through [os.Root] only, no link is followed, and content is verified
-// before it takes its name. The package does not know where workspaces are: a [Remote] does.
+// The directory is reached through [os.Root] only, symbolic links are not followed, and content is verified before it
+// replaces a file. The package does not know where workspaces are: a [Remote] does.
 package dirsync
 
 import (
@@ -39,8 +38,8 @@ type Entry struct {
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
 	Time   time.Time `json:"time,omitzero"`
-	Target string    `json:"target,omitempty"` // of a link
-	ETag   string    `json:"etag,omitempty"`   // SHA-256 of the content, or of the parts' one after the other
+	Target string    `json:"target,omitempty"` // of a symbolic link
+	ETag   string    `json:"etag,omitempty"`   // SHA-256 of the content, or of the SHA-256 of its parts, one after the other
 	Parts  []Part    `json:"parts,omitempty"`  // of a large file
 }
 
@@ -50,7 +49,7 @@ type Part struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// same reports whether two entries are the same content with the same permissions.
+// same reports whether two entries have the same content and permissions.
 func (e *Entry) same(o *Entry) bool {
 	if e == nil || o == nil {
 		return e == o
@@ -62,60 +61,61 @@ func (e *Entry) same(o *Entry) bool {
 // Edit is one change to the workspace.
 type Edit struct {
 	Entry
-	Remove bool                          // the path with all below it
+	Remove bool                          // remove the path with all below it
 	Open   func() (io.ReadCloser, error) // the content of a file
 }
 
 // Remote is a workspace.
 type Remote interface {
-	// Newest returns the generation of the newest version: a small request.
+	// Newest returns the generation of the newest version, with a small request.
 	Newest(ctx context.Context) (int64, error)
 	// Files returns the paths of a version.
 	Files(ctx context.Context, generation int64) ([]Entry, error)
 	// Read calls fn with the content of files of a version, in any order.
 	Read(ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error) error
-	// Write makes edits of the version base one commit and returns the generation that has them. A
-	// path that others have changed since base is a *ConflictError, and nothing was written.
+	// Write commits edits of the version base, and returns the new generation. If others changed a path since base, it
+	// returns a *ConflictError, and nothing was written.
 	Write(ctx context.Context, base int64, message string, edits []Edit) (int64, error)
 }
 
 // ConflictError is returned when both sides changed the same paths. Nothing was changed.
 type ConflictError struct{ Paths []string }
 
+// Error implements error.
 func (e *ConflictError) Error() string {
-	const shown = 5
-	text := strings.Join(e.Paths[:min(shown, len(e.Paths))], ", ")
-	if more := len(e.Paths) - shown; more > 0 {
+	const limit = 5
+	text := strings.Join(e.Paths[:min(limit, len(e.Paths))], ", ")
+	if more := len(e.Paths) - limit; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return "changed both here and in the workspace: " + text
 }
 
-// Policy says what becomes of paths that both sides changed.
+// Policy says what happens to paths that both sides changed.
 type Policy int
 
 // Policies.
 const (
-	Refuse   Policy = iota // a *ConflictError, before anything is changed
-	KeepBoth               // ours keeps the name, theirs is beside it as NAME.conflict-gN
-	Theirs                 // theirs replaces ours
-	Ours                   // ours replaces theirs
+	Refuse   Policy = iota // fail with a *ConflictError, before any change
+	KeepBoth               // keep ours, and write theirs as NAME.conflict-gN
+	Theirs                 // replace ours by theirs
+	Ours                   // replace theirs by ours
 )
 
 // Report is what a Pull or Push did, in the order of paths.
 type Report struct {
-	Generation int64    `json:"generation"` // that the directory has met
-	Written    []string `json:"written"`    // paths written: here by Pull, there by Push
+	Generation int64    `json:"generation"` // that the directory was synchronised with
+	Written    []string `json:"written"`    // paths written, by Pull in the directory, by Push in the workspace
 	Removed    []string `json:"removed"`
-	Conflicts  []string `json:"conflicts"` // both sides changed; KeepBoth: the copies' names are in Written
-	Skipped    []string `json:"skipped"`   // cannot be on the other side: see the package's documentation
+	Conflicts  []string `json:"conflicts"` // paths that both sides changed; with KeepBoth the copies are in Written
+	Skipped    []string `json:"skipped"`   // paths that the other side cannot have
 }
 
 // Options configure a Folder.
 type Options struct {
-	// Memory is the file that holds what was the same on both sides; default MemoryFile in the directory.
+	// Memory is the file with the base; default MemoryFile in the directory.
 	Memory string
-	// Workspace names the other side: a folder that has met another one is refused.
+	// Workspace names the workspace: Open fails for a directory of another one.
 	Workspace string
 	// Owner of what is written; nil: this process.
 	Owner *Owner
@@ -124,7 +124,7 @@ type Options struct {
 // Owner is a user and group.
 type Owner struct{ UID, GID int }
 
-// MemoryFile is how a pulled directory remembers what it has met. It is never pushed.
+// MemoryFile is the default name of the file with the base. It is never pushed.
 const MemoryFile = ".codefleet-workspace.json"
 
 // tempPrefix begins the names of files that are being written. They are never pushed.
@@ -133,25 +133,25 @@ const tempPrefix = ".codefleet-tmp-"
 // ErrOther is returned for a directory that belongs to another workspace.
 var ErrOther = errors.New("the directory belongs to another workspace")
 
-// Folder is one directory. It must not be used by two goroutines, or two processes, at once.
+// Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {
 	root   *os.Root
 	remote Remote
 	o      Options
-	met    memory
+	base   base
 }
 
-// memory is what both sides had when they last met.
-type memory struct {
-	Format    int               `json:"format"`
-	Workspace string            `json:"workspace"`
-	Paths     map[string]*known `json:"paths"`
+// base is what both sides had after the last synchronisation.
+type base struct {
+	Format    int                  `json:"format"`
+	Workspace string               `json:"workspace"`
+	Paths     map[string]*basePath `json:"paths"`
 }
 
-// known is a path that was the same on both sides.
-type known struct {
+// basePath is a path of the base.
+type basePath struct {
 	Entry
-	Stat stat `json:"stat,omitzero"` // here, so that it need not be read again; zero: it must be
+	Stat stat `json:"stat,omitzero"` // in the directory, so that an unchanged file need not be read; zero: read it
 }
 
 // Open opens a directory, which must exist.
@@ -165,9 +165,9 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 	}
 	f := &Folder{
 		root: root, remote: remote, o: o,
-		met: memory{Format: 1, Workspace: o.Workspace, Paths: map[string]*known{}},
+		base: base{Format: 1, Workspace: o.Workspace, Paths: map[string]*basePath{}},
 	}
-	if err := f.remember(); err != nil {
+	if err := f.load(); err != nil {
 		root.Close()
 		return nil, err
 	}
@@ -177,8 +177,8 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 // Close releases the directory.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// remember reads the memory. One that cannot be read is as none: then everything is compared.
-func (f *Folder) remember() error {
+// load reads the base. If it cannot be decoded, all content is compared.
+func (f *Folder) load() error {
 	data, err := os.ReadFile(f.o.Memory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -186,25 +186,25 @@ func (f *Folder) remember() error {
 	if err != nil {
 		return err
 	}
-	var met memory
-	if broken := json.Unmarshal(data, &met); broken != nil || met.Format != f.met.Format || met.Paths == nil {
-		return nil //nolint:nilerr // as none
+	var b base
+	if decodeErr := json.Unmarshal(data, &b); decodeErr != nil || b.Format != f.base.Format || b.Paths == nil {
+		return nil //nolint:nilerr // as if it did not exist
 	}
-	if met.Workspace != f.o.Workspace {
-		return fmt.Errorf("%w: %s says %q, not %q", ErrOther, f.o.Memory, met.Workspace, f.o.Workspace)
+	if b.Workspace != f.o.Workspace {
+		return fmt.Errorf("%w: %s says %q, not %q", ErrOther, f.o.Memory, b.Workspace, f.o.Workspace)
 	}
-	for path, k := range met.Paths {
+	for path, k := range b.Paths {
 		if k == nil || path != k.Path || !fs.ValidPath(path) {
-			delete(met.Paths, path)
+			delete(b.Paths, path)
 		}
 	}
-	f.met = met
+	f.base = b
 	return nil
 }
 
-// save writes the memory in one step.
+// save writes the base atomically.
 func (f *Folder) save() error {
-	data, err := json.Marshal(f.met)
+	data, err := json.Marshal(f.base)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
-// stat is what tells that a file was not touched. The change time cannot be set back by programs.
+// stat identifies the state of a file. Programs cannot set back the change time.
 type stat struct {
 	Inode uint64 `json:"ino"`
 	Size  int64  `json:"size"`
@@ -29,9 +29,9 @@ type stat struct {
 	CTime int64  `json:"ctime"`
 }
 
-// racy is how coarse the clock of a file system may be: what changed less than this before it was
-// looked at may change again and look the same.
-const racy = 20 * time.Millisecond
+// racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may change
+// again without its times changing.
+const racyMargin = 20 * time.Millisecond
 
 // local is one path of the directory.
 type local struct {
@@ -41,12 +41,12 @@ type local struct {
 	stat   stat
 }
 
-// alwaysOut are never exchanged, beside what ignore.Defaults and .workspaceignore say: what is ours,
-// what the fleet puts there, and .git, which a task could use to run programs of its own on this host.
-const alwaysOut = ".git\n/lost+found\n" + MemoryFile + "\n" + tempPrefix + "*\n"
+// alwaysExcluded are never synchronised, beside ignore.Defaults and .workspaceignore: files of this package, mount points
+// of the fleet, and .git, with which a task could run programs on this host.
+const alwaysExcluded = ".git\n/lost+found\n" + MemoryFile + "\n" + tempPrefix + "*\n"
 
 func (f *Folder) rules() ignore.Rules {
-	text := strings.Join(ignore.Defaults, "\n") + "\n" + alwaysOut
+	text := strings.Join(ignore.Defaults, "\n") + "\n" + alwaysExcluded
 	if file, err := f.open(ignore.FileName); err == nil {
 		own, err := io.ReadAll(io.LimitReader(file, ignore.MaxFile))
 		file.Close()
@@ -57,13 +57,13 @@ func (f *Folder) rules() ignore.Rules {
 	return ignore.Parse([]byte(text))
 }
 
-// scan looks at the whole directory. skipped are paths that a workspace cannot have.
+// scan scans the directory. skipped are paths that a workspace cannot have.
 func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []string, err error) {
 	found = map[string]*local{}
 	err = fs.WalkDir(f.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // gone since
+			return nil // removed meanwhile
 		case err != nil:
 			return err
 		case p == ".":
@@ -80,7 +80,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 			skipped = append(skipped, p)
 			return out
 		}
-		l, err := f.look(p)
+		l, err := f.lstat(p)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -96,24 +96,23 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 	return found, skipped, err
 }
 
-// exchangeable reports whether a path's name can be in a workspace and here: valid UTF-8 without
-// characters that hide what it looks like, relative, not too long, and none of those that the fleet
-// puts its tools under.
+// exchangeable reports whether both sides can have a path: valid UTF-8 without control and direction characters, clean,
+// within the limits of length, and not below a name that the fleet uses for its tools.
 func exchangeable(p string) bool {
-	const mostName, mostPath = 255, 4096
+	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
 		return false
 	}
-	long := func(name string) bool { return len(name) > mostName }
-	odd := func(r rune) bool {
+	long := func(name string) bool { return len(name) > maxName }
+	hidden := func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 	}
-	return utf8.ValidString(p) && fs.ValidPath(p) && p != "." && len(p) <= mostPath &&
-		!strings.ContainsFunc(p, odd) && !slices.ContainsFunc(strings.Split(p, "/"), long)
+	return utf8.ValidString(p) && fs.ValidPath(p) && p != "." && len(p) <= maxPath &&
+		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), long)
 }
 
-// look looks at one path without following it; nil for what is neither file, directory nor link.
-func (f *Folder) look(p string) (*local, error) {
+// lstat returns a path without following it; nil: it is neither a file nor a directory nor a symbolic link.
+func (f *Folder) lstat(p string) (*local, error) {
 	info, err := f.root.Lstat(p)
 	if err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func statOf(info fs.FileInfo) stat {
 	return s
 }
 
-// open opens a regular file and nothing else.
+// open opens a regular file. It does not block on pipes.
 func (f *Folder) open(p string) (*os.File, error) {
 	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -165,13 +164,13 @@ func (f *Folder) open(p string) (*os.File, error) {
 	return file, nil
 }
 
-// holds reports whether what is here is what e says.
+// holds reports whether a path of the directory equals e.
 func (f *Folder) holds(p string, l *local, e *Entry) (bool, error) {
 	if l == nil || e == nil {
 		return l == nil && e == nil, nil
 	}
-	if l.kind != e.Kind || l.target != e.Target || l.kind != Link && l.mode != e.Mode || l.kind == File &&
-		l.stat.Size != e.Bytes {
+	if l.kind != e.Kind || l.target != e.Target || l.kind != Link && l.mode != e.Mode ||
+		l.kind == File && l.stat.Size != e.Bytes {
 		return false, nil
 	}
 	if l.kind != File {
@@ -192,10 +191,10 @@ func (f *Folder) holds(p string, l *local, e *Entry) (bool, error) {
 	return v.ok(), nil
 }
 
-// changed reports whether a path is not what it was when both sides met. A file that was only touched
-// is remembered with its new stat.
+// changed reports whether a path of the directory differs from the base. If only the stat of a file differs, it records
+// the new one.
 func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
-	k := f.met.Paths[p]
+	k := f.base.Paths[p]
 	if k == nil || l == nil {
 		return (k == nil) != (l == nil), nil
 	}
@@ -209,16 +208,16 @@ func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
 	return !same, err
 }
 
-// unlessRacy is s, or nothing where s may hide another change.
-func (s stat) unlessRacy(looked time.Time) stat {
-	limit := looked.Add(-racy).UnixNano()
+// unlessRacy returns s, or the zero value if the file may change without changing s.
+func (s stat) unlessRacy(scanned time.Time) stat {
+	limit := scanned.Add(-racyMargin).UnixNano()
 	if s.CTime >= limit || s.MTime >= limit {
 		return stat{}
 	}
 	return s
 }
 
-// verifier takes content and says whether it is an entry's.
+// verifier verifies that what is written to it is the content of an entry.
 type verifier struct {
 	entry *Entry
 	part  int
@@ -232,6 +231,7 @@ type verifier struct {
 	bad bool
 }
 
+// Write implements io.Writer.
 func (v *verifier) Write(b []byte) (int, error) {
 	n := len(b)
 	v.total += int64(n)
@@ -240,9 +240,9 @@ func (v *verifier) Write(b []byte) (int, error) {
 			v.next()
 			continue
 		}
-		take := b[:min(int64(len(b)), v.left)]
-		_, _ = v.hash.Write(take) // never fails
-		b, v.left = b[len(take):], v.left-int64(len(take))
+		chunk := b[:min(int64(len(b)), v.left)]
+		_, _ = v.hash.Write(chunk) // never fails
+		b, v.left = b[len(chunk):], v.left-int64(len(chunk))
 		if v.left == 0 {
 			v.sum = v.hash.Sum(v.sum)
 			v.hash = nil
@@ -251,7 +251,7 @@ func (v *verifier) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// next begins the next part; a small file is one part.
+// next begins the next part; a small file has one part.
 func (v *verifier) next() {
 	switch {
 	case len(v.entry.Parts) == 0 && v.part == 0:
@@ -261,10 +261,10 @@ func (v *verifier) next() {
 	}
 	v.part++
 	v.hash = sha256.New()
-	v.bad = v.left <= 0 // more than there should be
+	v.bad = v.left <= 0 // more content than expected
 }
 
-// ok reports whether all that came was the content, and nothing more.
+// ok reports whether exactly the content was written.
 func (v *verifier) ok() bool {
 	if v.bad || v.total != v.entry.Bytes || v.hash != nil {
 		return false
@@ -276,7 +276,7 @@ func (v *verifier) ok() bool {
 	return hex.EncodeToString(v.sum) == v.entry.ETag
 }
 
-// leadsOut reports whether a link points out of the directory.
+// leadsOut reports whether a symbolic link points out of the directory.
 func leadsOut(e *Entry) bool {
 	return path.IsAbs(e.Target) || !fs.ValidPath(path.Clean(path.Join(path.Dir(e.Path), e.Target)))
 }

@@ -9,8 +9,7 @@ import (
 
 func ctime(s *syscall.Stat_t) int64 { return s.Ctim.Nano() }
 
-// exchange gives each of two files of a directory the other's name, in one step. ok is false where
-// the file system cannot.
+// exchange swaps the names of two files of a directory atomically. ok is false if the file system does not support it.
 func exchange(dir *os.File, a, b string) (ok bool, err error) {
 	err = unix.Renameat2(int(dir.Fd()), a, int(dir.Fd()), b, unix.RENAME_EXCHANGE)
 	if err == unix.EINVAL || err == unix.ENOSYS || err == unix.ENOTSUP {

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// errChanging is an upload of a file that was written meanwhile.
+// errChanging is returned when a file changes while it is uploaded.
 var errChanging = errors.New("the file changed while it was read")
 
-// unsteady is how often a directory is looked at again because files changed under the reading.
-const unsteady = 4
+// maxAttempts is how often a synchronisation is tried while either side changes.
+const maxAttempts = 4
 
-// difference is one path that is not what both sides had when they met.
+// difference is a path that differs from the base.
 type difference struct {
 	path         string
 	here         *local
 	there        *Entry
-	ours, theirs bool // who changed it
+	ours, theirs bool // which side changed it
 }
 
-// comparison is what is different on both sides.
+// comparison is how both sides differ from the base.
 type comparison struct {
 	generation int64
-	entries    []Entry // of that generation: all of them
+	entries    []Entry // of that generation
 	list       []difference
 	skipped    []string
 }
 
-// compare looks at both sides.
+// compare scans both sides.
 func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	if c.generation, err = f.remote.Newest(ctx); err != nil {
 		return c, err
@@ -64,7 +64,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	for p := range here {
 		paths[p] = true
 	}
-	for p := range f.met.Paths {
+	for p := range f.base.Paths {
 		paths[p] = true
 	}
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
@@ -75,10 +75,10 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		if d.ours, err = f.changed(p, d.here, began); err != nil {
 			return c, err
 		}
-		k := f.met.Paths[p]
+		k := f.base.Paths[p]
 		d.theirs = k == nil && d.there != nil || k != nil && !k.same(d.there)
 		if d.ours || d.theirs {
-			if err := f.agree(&d, began); err != nil {
+			if err := f.checkSame(&d, began); err != nil {
 				return c, err
 			}
 		}
@@ -90,31 +90,31 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	return c, nil
 }
 
-// agree finds out that both sides have come to the same.
-func (f *Folder) agree(d *difference, began time.Time) error {
+// checkSame records a path that both sides have changed to the same content.
+func (f *Folder) checkSame(d *difference, began time.Time) error {
 	same, err := f.holds(d.path, d.here, d.there)
 	if err != nil || !same {
 		return err
 	}
 	d.ours, d.theirs = false, false
-	f.meet(d.path, d.there, d.here, began)
+	f.record(d.path, d.there, d.here, began)
 	return nil
 }
 
-// meet remembers that both sides have the same.
-func (f *Folder) meet(p string, e *Entry, l *local, began time.Time) {
+// record sets the base of a path. l is the path in the directory, if its stat is known.
+func (f *Folder) record(p string, e *Entry, l *local, began time.Time) {
 	if e == nil {
-		delete(f.met.Paths, p)
+		delete(f.base.Paths, p)
 		return
 	}
-	k := &known{Entry: *e}
+	k := &basePath{Entry: *e}
 	if l != nil && l.kind == File {
 		k.Stat = l.stat.unlessRacy(began)
 	}
-	f.met.Paths[p] = k
+	f.base.Paths[p] = k
 }
 
-// Pull brings what changed in the workspace here. What changed here only stays as it is.
+// Pull applies the changes of the workspace to the directory. Paths that only the directory changed stay as they are.
 func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	c, err := f.compare(ctx)
 	if err != nil {
@@ -126,16 +126,15 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 		switch {
 		case !d.theirs:
 			continue
-		// only modes differ
 		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir:
-			f.meet(d.path, d.there, nil, time.Now())
+			f.record(d.path, d.there, nil, time.Now()) // only modes differ
 			continue
 		case d.ours && policy == Ours:
-			f.meet(d.path, d.there, nil, time.Now()) // ours is a change of that
+			f.record(d.path, d.there, nil, time.Now()) // our version is a change of theirs
 			continue
 		case d.ours && policy != Theirs:
 			r.Conflicts = append(r.Conflicts, d.path)
-			d.ours = d.here != nil // an edit there is worth more than a removal here
+			d.ours = d.here != nil // their edit wins over our removal
 		}
 		todo = append(todo, d)
 	}
@@ -148,12 +147,12 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	return r, errors.Join(err, f.save())
 }
 
-// Push makes what changed here a commit of the workspace. What changed there only stays as it is.
-// Policy is Refuse or Ours.
+// Push commits the changes of the directory. Paths that only the workspace changed stay as they are. policy is Refuse or
+// Ours.
 func (f *Folder) Push(ctx context.Context, message string, policy Policy) (Report, error) {
 	var r Report
 	var err error
-	for range unsteady {
+	for range maxAttempts {
 		if r, err = f.push(ctx, message, policy); !errors.Is(err, errChanging) {
 			break
 		}
@@ -167,7 +166,7 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		return Report{}, err
 	}
 	r := Report{Generation: c.generation, Skipped: c.skipped}
-	gone := c.gone()
+	removed := c.removed()
 	var edits []Edit
 	for _, d := range c.list {
 		switch {
@@ -177,10 +176,10 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 			r.Conflicts = append(r.Conflicts, d.path)
 			continue
 		case d.here == nil && d.there == nil:
-			delete(f.met.Paths, d.path)
+			delete(f.base.Paths, d.path)
 			continue
-		case d.here == nil && !gone[d.path]: // a directory in which there is something of others
-			delete(f.met.Paths, d.path)
+		case d.here == nil && !removed[d.path]: // a directory with paths that we did not remove
+			delete(f.base.Paths, d.path)
 			continue
 		case d.here == nil:
 			edits = append(edits, Edit{Entry: Entry{Path: d.path}, Remove: true})
@@ -205,27 +204,27 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	return r, errors.Join(f.pushed(ctx, r.Generation, c.list, began), f.save())
 }
 
-// gone are the paths that were removed here and of which all that is below was.
-func (c comparison) gone() map[string]bool {
-	removed := map[string]bool{}
+// removed returns the paths that the directory removed with all below them.
+func (c comparison) removed() map[string]bool {
+	ours := map[string]bool{}
 	for _, d := range c.list {
 		if d.ours && d.here == nil {
-			removed[d.path] = true
+			ours[d.path] = true
 		}
 	}
-	gone := maps.Clone(removed)
+	whole := maps.Clone(ours)
 	for _, e := range c.entries {
-		if removed[e.Path] {
+		if ours[e.Path] {
 			continue
 		}
 		for dir := path.Dir(e.Path); dir != "." && dir != "/"; dir = path.Dir(dir) {
-			delete(gone, dir)
+			delete(whole, dir)
 		}
 	}
-	return gone
+	return whole
 }
 
-// edit is a path as it is here.
+// edit returns the edit that writes a path as it is in the directory.
 func (f *Folder) edit(p string, l *local) Edit {
 	e := Edit{Entry: Entry{
 		Path: p, Kind: l.kind, Mode: l.mode, Target: l.target, Bytes: l.stat.Size,
@@ -240,13 +239,13 @@ func (f *Folder) edit(p string, l *local) Edit {
 			if err != nil {
 				return nil, err
 			}
-			return &steady{file, p, l.stat}, nil
+			return &stableReader{file, p, l.stat}, nil
 		}
 	}
 	return e
 }
 
-// pushed remembers what the new version has of what was sent.
+// pushed records what the new version has of the edits.
 func (f *Folder) pushed(ctx context.Context, generation int64, list []difference, began time.Time) error {
 	entries, err := f.remote.Files(ctx, generation)
 	if err != nil {
@@ -258,15 +257,14 @@ func (f *Folder) pushed(ctx context.Context, generation int64, list []difference
 	}
 	for _, d := range list {
 		if d.ours {
-			f.meet(d.path, there[d.path], d.here, began)
+			f.record(d.path, there[d.path], d.here, began)
 		}
 	}
 	return nil
 }
 
-// steady reads a file that must not change meanwhile: half of one version and half of another is
-// what nobody wrote.
-type steady struct {
+// stableReader reads a file and fails if the file changes meanwhile.
+type stableReader struct {
 	file interface {
 		io.ReadCloser
 		Stat() (fs.FileInfo, error)
@@ -275,23 +273,25 @@ type steady struct {
 	was  stat
 }
 
-func (s *steady) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (s *stableReader) Read(b []byte) (int, error) {
 	n, err := s.file.Read(b)
 	if errors.Is(err, io.EOF) {
-		if info, failed := s.file.Stat(); failed != nil || statOf(info) != s.was {
+		if info, statErr := s.file.Stat(); statErr != nil || statOf(info) != s.was {
 			return n, fmt.Errorf("%s: %w", s.path, errChanging)
 		}
 	}
 	return n, err
 }
 
-func (s *steady) Close() error { return s.file.Close() }
+// Close implements io.Closer.
+func (s *stableReader) Close() error { return s.file.Close() }
 
-// Sync brings both sides to the same: first what changed there comes here, then what changed here
-// goes there. Of a path that both changed, ours keeps the name and theirs is beside it, on both sides.
+// Sync makes both sides equal: it pulls, and then pushes. Of a path that both sides changed, ours keeps the name and
+// theirs is written beside it, on both sides.
 func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 	var all Report
-	for range unsteady {
+	for range maxAttempts {
 		pulled, err := f.Pull(ctx, KeepBoth)
 		all.add(pulled)
 		if err != nil {
@@ -299,12 +299,12 @@ func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 		}
 		pushed, err := f.Push(ctx, message, Refuse)
 		if _, again := errors.AsType[*ConflictError](err); again {
-			continue // somebody was faster: theirs comes first
+			continue // another commit came first: pull it
 		}
 		all.add(pushed)
 		return all, err
 	}
-	return all, fmt.Errorf("the workspace changed %d times meanwhile", unsteady)
+	return all, fmt.Errorf("the workspace changed %d times meanwhile", maxAttempts)
 }
 
 func (r *Report) add(o Report) {
@@ -313,7 +313,7 @@ func (r *Report) add(o Report) {
 	r.Conflicts, r.Skipped = append(r.Conflicts, o.Conflicts...), o.Skipped
 }
 
-// Dirty reports whether anything changed here since both sides met. It asks the workspace nothing.
+// Dirty reports whether the directory changed since the last synchronisation. It sends no request.
 func (f *Folder) Dirty() (bool, error) {
 	began := time.Now()
 	rules := f.rules()
@@ -326,7 +326,7 @@ func (f *Folder) Dirty() (bool, error) {
 			return changed, err
 		}
 	}
-	for p := range f.met.Paths {
+	for p := range f.base.Paths {
 		if here[p] == nil {
 			return true, nil
 		}
@@ -334,7 +334,7 @@ func (f *Folder) Dirty() (bool, error) {
 	return false, nil
 }
 
-// conflictName is where the other version of a path goes.
+// conflictName returns the name of their version of a conflicting path.
 func conflictName(p string, generation int64) string {
 	const room = 200
 	if i := strings.LastIndexByte(p, '/') + 1; len(p)-i > room {
