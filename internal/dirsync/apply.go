@@ -93,7 +93,8 @@ func (f *Folder) remove(d difference, r *Report) error {
 	return nil
 }
 
-// removeFile removes a file or symbolic link. It renames it, verifies that it has not changed since the scan, and renames
+// removeFile removes a file or symbolic link. It renames it, verifies that it has not changed since the scan, and
+// renames
 // it back if it has.
 func (f *Folder) removeFile(p string, was *local) error {
 	temp := tempName(p)

@@ -39,8 +39,9 @@ type Entry struct {
 	Bytes  int64     `json:"bytes"`
 	Time   time.Time `json:"time,omitzero"`
 	Target string    `json:"target,omitempty"` // of a symbolic link
-	ETag   string    `json:"etag,omitempty"`   // SHA-256 of the content, or of the SHA-256 of its parts, one after the other
-	Parts  []Part    `json:"parts,omitempty"`  // of a large file
+	// SHA-256 of the content, or of the SHA-256 of its parts, one after the other
+	ETag  string `json:"etag,omitempty"`
+	Parts []Part `json:"parts,omitempty"` // of a large file
 }
 
 // Part is a piece of a large file.

@@ -345,7 +345,8 @@ func TestConflicts(t *testing.T) {
 		}
 		want := map[string]string{
 			"both": "ours", "both.conflict-g2": "theirs", "mine": "ours", "theirs": "theirs", "same": "1",
-			"rm/ours": "theirs", "rm/theirs": "ours", "k/in": "theirs", "k.conflict-g2": "ours", "kd/x": "ours", "kd.conflict-g2": "theirs",
+			"rm/ours": "theirs", "rm/theirs": "ours", "k/in": "theirs", "k.conflict-g2": "ours", "kd/x": "ours",
+			"kd.conflict-g2": "theirs",
 		}
 		w.want("here", w.files(), want)
 		w.want("there", w.remote.now(), want)

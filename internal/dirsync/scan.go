@@ -29,7 +29,8 @@ type stat struct {
 	CTime int64  `json:"ctime"`
 }
 
-// racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may change
+// racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may
+// change
 // again without its times changing.
 const racyMargin = 20 * time.Millisecond
 
@@ -41,7 +42,8 @@ type local struct {
 	stat   stat
 }
 
-// alwaysExcluded are never synchronised, beside ignore.Defaults and .workspaceignore: files of this package, mount points
+// alwaysExcluded are never synchronised, beside ignore.Defaults and .workspaceignore: files of this package, mount
+// points
 // of the fleet, and .git, with which a task could run programs on this host.
 const alwaysExcluded = ".git\n/lost+found\n" + MemoryFile + "\n" + tempPrefix + "*\n"
 

@@ -147,7 +147,8 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	return r, errors.Join(err, f.save())
 }
 
-// Push commits the changes of the directory. Paths that only the workspace changed stay as they are. policy is Refuse or
+// Push commits the changes of the directory. Paths that only the workspace changed stay as they are. policy is Refuse
+// or
 // Ours.
 func (f *Folder) Push(ctx context.Context, message string, policy Policy) (Report, error) {
 	var r Report

@@ -15,7 +15,7 @@ func TestOneFileUpload(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
-	const files, commits, most = 2500, 40, 64 << 10
+	const files, commits, limit = 2500, 40, 64 << 10
 	for i := range files {
 		w.Write(fmt.Sprintf("d%02d/f%05d", i%50, i), fmt.Sprintf("%d %s", i, statetest.Random(byte(i), 40)))
 	}
@@ -34,14 +34,15 @@ func TestOneFileUpload(t *testing.T) {
 			sizes["swap HEAD"] == 0 || sizes["swap HEAD"] > mem.MaxSwap {
 			t.Fatalf("commit %d wrote %v, want a pack of one small blob, a manifest and HEAD", i, sizes)
 		}
-		if total := sizes["put p"] + sizes["put m"] + sizes["swap HEAD"]; total > most {
+		if total := sizes["put p"] + sizes["put m"] + sizes["swap HEAD"]; total > limit {
 			large++
 		} else if i < 16 && total > 8<<10 {
 			t.Errorf("commit %d uploaded %d bytes: %v", i, total, sizes)
 		}
 	}
 	if large > commits/16 {
-		t.Errorf("%d of %d commits of one file among %d uploaded more than %d bytes, want at most one in 16, with a full manifest", large, commits, files, most)
+		t.Errorf("%d of %d commits of one file among %d uploaded more than %d bytes, want at most one in 16",
+			large, commits, files, limit)
 	}
 	fresh := statetest.NewWorker(t, bucket, ref, state.Options{})
 	if v := fresh.Checkout(); v.Generation != commits+1 {

@@ -114,7 +114,8 @@ func TestIgnoreFile(t *testing.T) {
 	other.Checkout()
 	got := other.Files()
 	for path, want := range map[string]bool{
-		"a.log": false, "deep/b.log": false, "build": false, "deep/build/x": true, "data/raw": false, "data/clean": true,
+		"a.log": false, "deep/b.log": false, "build": false, "deep/build/x": true, "data/raw": false,
+		"data/clean":  true,
 		"__pycache__": false, "node_modules": false, ignore.FileName: true,
 	} {
 		if (got[path] != "") != want {

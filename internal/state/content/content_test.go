@@ -33,7 +33,8 @@ func TestRoundTrip(t *testing.T) {
 			p := open(t, bucket, secrets).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
 			blobs, size, err := p.AddStream(strings.NewReader(large), 1<<30, new([]byte), new([]byte))
 			if err != nil || size != int64(len(large)) || len(blobs) < 2 {
-				t.Fatalf("AddStream() = %d blobs of %d bytes, %v, want several of %d", len(blobs), size, err, len(large))
+				t.Fatalf("AddStream() = %d blobs of %d bytes, %v, want several of %d", len(blobs), size, err,
+					len(large))
 			}
 			if err := p.Finish(); err != nil {
 				t.Fatal(err)

@@ -45,7 +45,8 @@ func TestStoredBytes(t *testing.T) {
 	c := Blob{objects.Sum([]byte("c")), p2, 0, 128, 100}
 	full := &Manifest{
 		Header: Header{
-			Generation: 1, Commit: "FIRST", Time: at, TaskID: "task-1", Attempt: 2, Message: "<first>", Files: 4, Bytes: 410,
+			Generation: 1, Commit: "FIRST", Time: at, TaskID: "task-1", Attempt: 2, Message: "<first>", Files: 4,
+			Bytes:  410,
 			Result: json.RawMessage(`{"n":1}`),
 		},
 		Changes: []Change{
@@ -64,8 +65,9 @@ func TestStoredBytes(t *testing.T) {
 	first := ManifestRef{"000000000001-0123456789abcdef", objects.Sum([]byte("first"))}
 	delta := &Manifest{
 		Header: Header{
-			Generation: 2, Commit: "SECOND", Time: at, Parent: &first, Chain: []ManifestRef{first}, ChainBytes: 5, FullBytes: 700,
-			Changed: []string{"dir/link"}, Moved: 1, Conflicts: []string{"x"}, Files: 3, Bytes: 410,
+			Generation: 2, Commit: "SECOND", Time: at, Parent: &first, Chain: []ManifestRef{first}, ChainBytes: 5,
+			FullBytes: 700,
+			Changed:   []string{"dir/link"}, Moved: 1, Conflicts: []string{"x"}, Files: 3, Bytes: 410,
 		},
 		Changes: []Change{{Path: "dir/link"}, {"name \xff & ü", full.Changes[3].Entry}},
 		Result:  []Blob{c},
@@ -88,8 +90,9 @@ func TestStoredBytes(t *testing.T) {
 	}
 
 	h := &Head{
-		Generation: 7, Commit: "SEVENTH", Manifest: &first, Time: at, Born: 3, Files: 4, Bytes: 410, Floor: 2, FloorTime: at,
-		Recent: []RecentTask{{"task-1", 6, "0123456789abcdef", 1_700_000_000}},
+		Generation: 7, Commit: "SEVENTH", Manifest: &first, Time: at, Born: 3, Files: 4, Bytes: 410, Floor: 2,
+		FloorTime: at,
+		Recent:    []RecentTask{{"task-1", 6, "0123456789abcdef", 1_700_000_000}},
 	}
 	data, err := h.encode(maxHead)
 	if err != nil {

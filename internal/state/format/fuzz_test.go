@@ -112,7 +112,8 @@ func FuzzPath(f *testing.F) {
 }
 
 func FuzzHead(f *testing.F) {
-	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` + objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
+	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` +
+		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		decodeHead(data)
 		h, err := decodeHead(AppendDigest(data))

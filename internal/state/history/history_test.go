@@ -208,7 +208,8 @@ func TestCollect(t *testing.T) {
 		fresh := state.New(bucket, state.Options{})
 		report, err := maintenance.Check(t.Context(), fresh.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Versions < 21 || report.Versions > 40 {
-			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one, without problems", report, err)
+			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one", report,
+				err)
 		}
 		if _, err := history.Restore(t.Context(), fresh.Repo(), ref, 5, "the pinned one"); err != nil {
 			t.Errorf("Restore() of the pinned version = %v", err)

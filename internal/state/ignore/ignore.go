@@ -1,4 +1,5 @@
-// Package ignore decides which paths of a directory are not part of a workspace: for commits and for directory sync. The
+// Package ignore decides which paths of a directory are not part of a workspace: for commits and for directory sync.
+// The
 // key type is Rules.
 package ignore
 

@@ -21,7 +21,8 @@ import (
 // TestRotationLeavesNothing: after a new secret, collections leave nothing that needs the old one: neither manifests of
 // which the newest version needs no content, nor pins, nor what is left of a deleted workspace.
 func TestRotationLeavesNothing(t *testing.T) {
-	first, second := state.Options{Secrets: statetest.Secrets("first")}, state.Options{Secrets: statetest.Secrets("second")}
+	first := state.Options{Secrets: statetest.Secrets("first")}
+	second := state.Options{Secrets: statetest.Secrets("second")}
 	both := state.Options{Secrets: statetest.Secrets("second", "first")}
 	for name, c := range map[string]struct{ before, after func(w *statetest.Worker) }{
 		"all content is new": {

@@ -78,7 +78,8 @@ func TestMirror(t *testing.T) {
 		w.Commit("task-1")
 		synctest.Wait()
 		want := map[string]string{
-			"large": large, "empty": "", "a": "file", "b/c": "below", "100%25 %FF%0A%5C..": "hostile", strings.Repeat("ü", 120): "long",
+			"large": large, "empty": "", "a": "file", "b/c": "below", "100%25 %FF%0A%5C..": "hostile",
+			strings.Repeat("ü", 120): "long",
 		}
 		for i := range 50 {
 			want[fmt.Sprintf("many/f%02d", i)] = strconv.Itoa(i)

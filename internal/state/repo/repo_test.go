@@ -37,7 +37,8 @@ func TestProposals(t *testing.T) {
 	base, late := newest(t, a), newest(t, b)
 	propose := func(r *repo.Repo, base *repo.Version, task string, c format.Change) (repo.Commit, error) {
 		p := &repo.Proposal{
-			Repo: r, Ref: ref, Options: repo.CommitOptions{TaskID: task}, Base: base, On: base, Changes: []format.Change{c},
+			Repo: r, Ref: ref, Options: repo.CommitOptions{TaskID: task}, Base: base, On: base,
+			Changes: []format.Change{c},
 		}
 		commit, _, err := p.Run(t.Context())
 		return commit, err

@@ -122,7 +122,9 @@ var ops = map[string]struct {
 	}, do: func(ctx context.Context, s *state.Store, tenant string) error {
 		_, err := maintenance.Repair(ctx, s.Repo(), mainOf(tenant), maintenance.RepairOptions{})
 		return err
-	}, old: func(map[string]string) map[string]string { return map[string]string{} }, makes: func(map[string]string) map[string]string {
+	}, old: func(map[string]string) map[string]string {
+		return map[string]string{}
+	}, makes: func(map[string]string) map[string]string {
 		after := generation(4)
 		maps.Copy(after, map[string]string{"new-2": statetest.Random(2, 4000), "recovered": "dir"})
 		for _, lost := range generation(3) {

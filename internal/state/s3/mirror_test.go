@@ -202,7 +202,8 @@ func TestNamesOnDurableStore(t *testing.T) {
 	transport := s3.NewTransport()
 	defer transport.CloseIdleConnections()
 	target := open(t, s3.Options{
-		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret", Transport: transport,
+		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret",
+		Transport: transport,
 	})
 	for _, name := range []string{"50%25.txt", "a%2525", "d/ü +&=?#:;@ x", "100%", "%zz", "a/..c"} {
 		if err := target.PutFile(t.Context(), name, strings.NewReader(name), int64(len(name))); err != nil {

@@ -44,7 +44,8 @@ func planned[T any](variable string, live func(T) error) {
 func gateway(t testing.TB) s3.Options {
 	t.Helper()
 	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
-		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet", NoSync: true,
+		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet",
+		NoSync: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +54,8 @@ func gateway(t testing.TB) s3.Options {
 	transport := s3.NewTransport()
 	t.Cleanup(transport.CloseIdleConnections) // the server would wait for those
 	return s3.Options{
-		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret", Transport: transport,
+		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret",
+		Transport: transport,
 	}
 }
 

@@ -164,7 +164,8 @@ func testStateKeys(t *testing.T, world *world) {
 	b.Commit("task-b")
 	b.Checkout()
 	b.Want(map[string]string{
-		"state.json":   "{\n  \"a\": 1,\n  \"b\": {\n    \"c\": [\n      2\n    ]\n  },\n  \"big\": 12345678901234567890\n}\n",
+		"state.json": "{\n  \"a\": 1,\n  \"b\": {\n    \"c\": [\n      2\n    ]\n  },\n" +
+			"  \"big\": 12345678901234567890\n}\n",
 		"state":        "dir",
 		"state/x.json": "{\n  \"a\": true,\n  \"b\": true\n}\n",
 	})
