@@ -108,8 +108,8 @@ func TestHeads(t *testing.T, open func() (objects.Objects, *mem.Objects)) {
 		if caps, err := heads.Probe(t.Context(), o); err != nil {
 			t.Errorf("Probe() = %+v, %v", caps, err)
 		}
-		for info := range m.List(t.Context(), "", "") {
-			t.Errorf("left behind: %s", info.Key)
+		for info, err := range m.List(t.Context(), "", "") {
+			t.Errorf("left behind: %s, %v", info.Key, err)
 		}
 	})
 }

@@ -50,7 +50,7 @@ type scanned struct {
 
 const (
 	scanWorkers = 4
-	scanLimit   = 4_000_000 // paths; nobody's quota is there
+	scanLimit   = 4_000_000 // paths; far beyond any quota
 )
 
 // scanner walks a tree with several goroutines and never follows a link.
