@@ -160,8 +160,8 @@ func TestTenantPermissions(t *testing.T) {
 	}
 }
 
-// A tenant must not make the server write to a subject that the tenant may not use, by naming it as the reply subject of
-// a permitted request.
+// A tenant must not make the server write to a subject that the tenant may not use, by naming it as the reply subject
+// of a permitted request.
 func TestTenantReplySubject(t *testing.T) {
 	alice := embedded.NATSUser{User: "alice", Password: "a"}
 	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})

@@ -29,7 +29,8 @@ import os, subprocess
 name = inputs["name"].split("-")[0]
 seen = [f for d in ("/tmp", "/dev/shm") for f in os.listdir(d)]
 mine = [f for f in os.listdir(".") if f.startswith("of-")]
-others = [p for p in os.listdir("/proc") if p.isdigit() and os.stat("/proc/" + p).st_uid == 65534 and int(p) != os.getpid()]
+pids = [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+others = [p for p in pids if os.stat("/proc/" + p).st_uid == 65534]
 for d in ("/tmp", "/dev/shm"):
     open(os.path.join(d, "left"), "w").close()
 subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)

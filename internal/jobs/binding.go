@@ -23,9 +23,9 @@ const (
 	maxAttribute = 8 << 10 // bytes of one attribute's value
 )
 
-// DecodeNATS reads a CloudEvent from a NATS message in binary or structured mode and validates it.
+// decodeNATS reads a CloudEvent from a NATS message in binary or structured mode and validates it.
 // The event refers to data.
-func DecodeNATS(header nats.Header, data []byte) (event.Event, error) {
+func decodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	attrs, contentType, err := ceHeaders(header)
 	if err != nil {
 		return event.Event{}, err
@@ -179,8 +179,8 @@ func checkText(s string) error {
 	return nil
 }
 
-// EncodeNATS encodes a CloudEvent in binary mode. The data is not copied.
-func EncodeNATS(ev event.Event) (nats.Header, []byte, error) {
+// encodeNATS encodes a CloudEvent in binary mode. The data is not copied.
+func encodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	if err := checkEvent(ev); err != nil {
 		return nil, nil, fmt.Errorf("encode event: %w", err)
 	}

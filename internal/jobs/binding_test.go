@@ -86,10 +86,10 @@ func TestDecodeNATS(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ev, err := DecodeNATS(c.header, []byte(c.data))
+			ev, err := decodeNATS(c.header, []byte(c.data))
 			if part, bad := strings.CutPrefix(c.want, "!"); bad {
 				if err == nil || !strings.Contains(err.Error(), part) {
-					t.Errorf("DecodeNATS = %v, want an error with %q", err, part)
+					t.Errorf("decodeNATS = %v, want an error with %q", err, part)
 				}
 				return
 			}
@@ -97,7 +97,7 @@ func TestDecodeNATS(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := summary(ev); got != c.want {
-				t.Errorf("DecodeNATS = %q, want %q", got, c.want)
+				t.Errorf("decodeNATS = %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func TestEncodeNATS(t *testing.T) {
 	if err := ev.SetData("application/json", []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	got, data, err := EncodeNATS(ev)
+	got, data, err := encodeNATS(ev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +135,10 @@ func TestEncodeNATS(t *testing.T) {
 		"ce-datacontenttype": {"application/json"}, "ce-n": {"5"},
 	}
 	if d := cmp.Diff(want, got); d != "" || string(data) != "{}" {
-		t.Errorf("EncodeNATS (-want +got):\n%s data %s", d, data)
+		t.Errorf("encodeNATS (-want +got):\n%s data %s", d, data)
 	}
-	if _, _, err := EncodeNATS(event.New()); err == nil {
-		t.Error("EncodeNATS of an empty event = nil, want an error")
+	if _, _, err := encodeNATS(event.New()); err == nil {
+		t.Error("encodeNATS of an empty event = nil, want an error")
 	}
 }
 
@@ -158,11 +158,11 @@ func TestRoundTrip(t *testing.T) {
 		if ev.Validate() != nil {
 			t.Skip("not an event")
 		}
-		header, data, err := EncodeNATS(ev)
+		header, data, err := encodeNATS(ev)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := DecodeNATS(header, data)
+		got, err := decodeNATS(header, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,17 +185,17 @@ func FuzzDecodeNATS(f *testing.F) {
 			key, value, _ := strings.Cut(line, ":")
 			h[key] = append(h[key], textproto.TrimString(value))
 		}
-		ev, err := DecodeNATS(h, data)
+		ev, err := decodeNATS(h, data)
 		if err != nil {
 			return
 		}
-		header, data, err := EncodeNATS(ev)
+		header, data, err := encodeNATS(ev)
 		if err != nil {
-			t.Fatalf("EncodeNATS(%v) = %v", ev, err)
+			t.Fatalf("encodeNATS(%v) = %v", ev, err)
 		}
-		again, err := DecodeNATS(header, data)
+		again, err := decodeNATS(header, data)
 		if err != nil {
-			t.Fatalf("DecodeNATS(%v) = %v", header, err)
+			t.Fatalf("decodeNATS(%v) = %v", header, err)
 		}
 		if ev.ID() != again.ID() || ev.Source() != again.Source() || string(ev.Data()) != string(again.Data()) ||
 			len(ev.Extensions()) != len(again.Extensions()) {

@@ -56,7 +56,7 @@ func requestCancel(r *storedRecord) {
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	msg, remove, err := c.queued(ctx, before)
 	if err == nil {
-		if ev, decodeErr := DecodeNATS(msg.Header, msg.Data); decodeErr == nil {
+		if ev, decodeErr := decodeNATS(msg.Header, msg.Data); decodeErr == nil {
 			if to := extension(ev, "replyto"); replyAllowed(after.Tenant, to, c.opts.AnyInbox) {
 				err = c.reply(ctx, to, after, after.Result)
 			}

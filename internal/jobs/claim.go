@@ -41,7 +41,7 @@ func (w *Worker) process(work context.Context, m *message, later func(lane, time
 func (w *Worker) claim(
 	ctx context.Context, m *message, later func(lane, time.Duration),
 ) (claimed *run, err error) {
-	ev, err := DecodeNATS(m.msg.Header, m.msg.Data)
+	ev, err := decodeNATS(m.msg.Header, m.msg.Data)
 	if err != nil {
 		return nil, w.refuseMessage(ctx, m, refuse(errcode.BadEvent, "", "%s", err))
 	}

@@ -66,7 +66,7 @@ func parseDeadLetter(tenant string, m *nats.Msg) (schemas.DeadTask, error) {
 		TaskID: m.Header.Get(deadTask), Subject: m.Header.Get(deadOrigin),
 	}
 	reasonErr := json.Unmarshal([]byte(percentDecode(m.Header.Get(deadError))), &d.Error)
-	if ev, err := DecodeNATS(m.Header, m.Data); err == nil {
+	if ev, err := decodeNATS(m.Header, m.Data); err == nil {
 		maps.Copy(d.Event, map[string]string{"id": ev.ID(), "source": ev.Source(), "type": ev.Type()})
 		for name := range ev.Extensions() {
 			d.Event[name] = extension(ev, name)

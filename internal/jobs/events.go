@@ -39,7 +39,7 @@ func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result 
 	if err := ev.SetData(event.ApplicationJSON, data); err != nil {
 		return err
 	}
-	header, data, err := EncodeNATS(ev)
+	header, data, err := encodeNATS(ev)
 	if err != nil {
 		return err
 	}

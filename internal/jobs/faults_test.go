@@ -281,8 +281,8 @@ func TestFaults(t *testing.T) {
 	f.empty(t)
 }
 
-// Without compare-and-swap and leases the same test finds tasks that completed twice, as soon as a worker that runs some
-// is stopped.
+// Without compare-and-swap and leases the same test finds tasks that completed twice, as soon as a worker that runs
+// some is stopped.
 func TestFaultsMutant(t *testing.T) {
 	f := newFaultFleet(t, "UNFENCED=1")
 	rng := rand.New(rand.NewPCG(f.seed, 0))

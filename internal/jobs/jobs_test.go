@@ -176,7 +176,7 @@ func reply(t testing.TB, sub *nats.Subscription) event.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev, err := DecodeNATS(msg.Header, msg.Data)
+	ev, err := decodeNATS(msg.Header, msg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func TestScheduleDoesNotStarve(t *testing.T) {
 	})
 }
 
-// Tenants with a warm box overtake others for 250 ms, and the schedule waits a moment for the next task of a tenant whose
-// task has just ended.
+// Tenants with a warm box overtake others for 250 ms, and the schedule waits a moment for the next task of a tenant
+// whose task has just ended.
 func TestScheduleWarmTenants(t *testing.T) {
 	r := newSchedule()
 	start := time.Now()

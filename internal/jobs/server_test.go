@@ -91,7 +91,8 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 	publish()
 	if dup, dupAcked := publish(); !dup || dupAcked {
-		t.Errorf("after restart: duplicate of a stored message %v, of a removed one %v, want true, false", dup, dupAcked)
+		t.Errorf("after restart: duplicate of a stored message %v, of a removed one %v, want true, false",
+			dup, dupAcked)
 	}
 }
 

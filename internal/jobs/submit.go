@@ -124,7 +124,7 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		return 0, refuse(errcode.TooLarge, "", "data of %d bytes do not fit a message of at most %d: submit over HTTP",
 			len(ev.DataEncoded), limit)
 	}
-	header, data, err := EncodeNATS(ev)
+	header, data, err := encodeNATS(ev)
 	if err != nil {
 		return 0, refuse(errcode.BadEvent, "", "%s", err)
 	}
