@@ -14,7 +14,7 @@ import (
 )
 
 // Prune removes images that were not used for long: none that a process uses or used recently, and no other directory.
-func TestCollect(t *testing.T) {
+func TestPrune(t *testing.T) {
 	dir := t.TempDir()
 	long := time.Now().Add(-image.PruneAfter - time.Hour)
 	roots := map[string]image.Root{}
