@@ -9,11 +9,11 @@ import (
 	"github.com/codefleet/codefleet/internal/arith"
 )
 
-// expression is arithmetic that was understood: its Python text, and what it needs.
+// expression is an arithmetic expression in Python.
 type expression struct {
 	python string
-	refers bool // to the previous number, written as the name result_so_far in python
-	simple bool // only short numbers, + - * / and parentheses: even a calculator that counts in floats is exact
+	refers bool // to the previous number, which python names result_so_far
+	simple bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
 	single bool // one number and nothing else
 }
 
@@ -22,7 +22,7 @@ const (
 	percentOf = "percent_of"
 )
 
-// Words for operators, longest first. The last group refers to the previous number.
+// operatorWords replace words by operators, longest first. The last pattern matches references to the previous number.
 var operatorWords = []struct {
 	pattern *regexp.Regexp
 	symbol  string
@@ -67,7 +67,7 @@ var arithGrammar = arith.Grammar{
 	Sign: []string{"-", "−"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
 }
 
-// parseArithmetic understands an expression that is nothing but arithmetic.
+// parseArithmetic reads a text that is one arithmetic expression and nothing else.
 func parseArithmetic(s string) (expression, bool) {
 	s = digits(strings.TrimSpace(s))
 	if notDecimal.MatchString(s) || dateLike.MatchString(s) || negativePower.MatchString(s) {
@@ -97,7 +97,7 @@ var (
 	numberInWord = regexp.MustCompile(`(?i)\b(?:(` + strings.Join(tens[2:], "|") + `)(?:-(` + strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
 )
 
-// digits writes numbers up to ninety-nine as digits. Larger ones in words stay, and are not understood.
+// digits replaces numbers in words up to ninety-nine by digits. Larger ones stay, and are not understood.
 func digits(s string) string {
 	return numberInWord.ReplaceAllStringFunc(s, func(word string) string {
 		m := numberInWord.FindStringSubmatch(strings.ToLower(word))
@@ -109,10 +109,10 @@ func digits(s string) string {
 // arithWriter writes an expression as Python.
 type arithWriter struct {
 	simple, refers bool
-	digits         int // of all numbers together: no product of them has more
+	digits         int // of all numbers together: their product has no more
 }
 
-// write returns false for what Python or a reader would understand in another way.
+// write returns the Python text of an expression; false if readers may group it in two ways.
 func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
 	switch {
 	case depth > maxDepth:
@@ -178,7 +178,7 @@ func readOneWay(n *arith.Node) bool {
 	return !percent || !modulo
 }
 
-// number writes a numeral as Python wants it: no separators, no leading zeros.
+// number writes a numeral for Python: no separators, no leading zeros.
 func number(s string) string {
 	s = strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")
 	if s == "" || s[0] == '.' {

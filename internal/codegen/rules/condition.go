@@ -28,7 +28,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	switch {
 	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) && p.number != "":
 		value = p.number
-	case p.record != "" && !p.others:
+	case p.record != "" && !p.several:
 		value = p.fresh("measured")
 		p.helper("number", "field")
 		p.emit("%s = number(field(%s, %s))", value, p.record, quote(subject))
@@ -37,7 +37,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	}
 	then, otherwise := p.branches(c, m[5])
 	if len(then) == 0 || joinedByThen(then) || joinedByThen(otherwise) {
-		return false // "if …, do this, then that": that only if, or in any case?
+		return false // "if …, do this, then that": is "that" conditional?
 	}
 	outcome := p.fresh("condition")
 	text := subject + " " + strings.ToLower(m[2]) + " " + limit
@@ -57,7 +57,7 @@ func readIf(p *planner, m []string, c clause) bool {
 			p.outputs[i].elsewhere = false
 		}
 	}
-	var none []string // what the branch not taken would have found
+	var none []string // the outputs of the branch that does not run
 	for _, o := range p.outputs[outputs:] {
 		none = append(none, strings.Repeat("    ", p.depth)+o.variable+" = None")
 	}
@@ -65,7 +65,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	return true
 }
 
-// branches takes the clauses that hang on a condition: the rest of its sentence, and what "otherwise" begins.
+// branches consumes the clauses of a condition: the rest of its sentence, and the sentence that "otherwise" begins.
 func (p *planner) branches(c clause, first string) (then, otherwise []clause) {
 	if first != "" {
 		then = append(then, clause{text: tidy(first), sentence: c.sentence})
@@ -90,14 +90,14 @@ func (p *planner) branches(c clause, first string) (then, otherwise []clause) {
 	return then, otherwise
 }
 
-// joinedByThen tells whether "then" stands between the clauses of a branch.
+// joinedByThen reports whether "then" joins clauses of a branch.
 func joinedByThen(branch []clause) bool {
 	return len(branch) > 1 && slices.ContainsFunc(branch[1:], func(c clause) bool { return c.then })
 }
 
 var elseWord = regexp.MustCompile(`(?i)^(?:otherwise|else|if not)\b[, ]*`)
 
-// branch reads clauses into an indented block. What only one branch makes known is not known after it.
+// branch reads clauses into an indented block. Variables of the block are unknown after it.
 func (p *planner) branch(head string, clauses []clause) {
 	before := *p
 	p.emit("%s", head)

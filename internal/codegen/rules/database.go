@@ -43,7 +43,7 @@ var databaseForms = []form{
 		p.helper("statistics_of", "show")
 		p.emit("%s = statistics_of(%s)", variable, p.rows)
 		p.emit("show(\"Statistics\", %s)", variable)
-		p.record, p.others = variable, false
+		p.record, p.several = variable, false
 		p.output("statistics", variable)
 		return true
 	}},
@@ -91,7 +91,7 @@ var databaseForms = []form{
 	}},
 }
 
-// notTables are words after "database for" that name no table.
+// notTables are words after "database for" that do not name a table.
 var notTables = wordSet(`all the any some active inactive new old that this it them data information records rows everything me changes`)
 
 func readTable(p *planner, m []string, _ clause) bool {
@@ -112,7 +112,7 @@ func (p *planner) queryTool() *tool {
 	return p.tool(func(t *tool) bool { return t.requires("sql") && t.named("query", "select", "read") })
 }
 
-// sql runs a statement of the task as it stands: reading by the query tool, all else by the execute tool.
+// sql runs a statement of the task unchanged: with the query tool if it reads, else with the execute tool.
 func (p *planner) sql(m string) bool {
 	_, statement, ok := p.lits.text(m)
 	if !ok {
@@ -152,7 +152,7 @@ func readMarked(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// keep replaces the rows, also in the result, by what an expression over them gives.
+// keep replaces the rows, also in the result, by the value of an expression over them.
 func (p *planner) keep(expression string) {
 	old := p.rows
 	p.rows = p.fresh("kept")

@@ -5,9 +5,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// dateRe is a date that everybody reads alike; 03/04/2026 is none.
+// dateRe matches dates that have one reading; 03/04/2026 has two.
 const (
 	dateRe  = `(today|\d{4}-\d{2}-\d{2}|[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]+,? \d{4})`
 	spanRe  = `(an?|\d{1,6}|[a-z-]+) (day|week)s?`
@@ -28,18 +30,18 @@ var dateForms = []form{
 	{"days between", re(`(?:` + calcVerb + ` )?(?:how many |the )?(?:number of )?days (?:are (?:there )?|lie )?(between|from) ` + dateRe + ` (?:and|to|until) ` + dateRe), readDaysBetween},
 }
 
-// firstYear is the first in which the countries that write English had one calendar.
+// firstYear is the first in which all English-speaking countries used the Gregorian calendar.
 const firstYear = 1753
 
-// date reads a date that is on the calendar; today is known when the program runs.
+// date reads an existing date. today is true for "today", which only the running program knows.
 func date(s string) (day time.Time, today, ok bool) {
 	if strings.EqualFold(s, "today") {
 		return time.Time{}, true, true
 	}
-	plain := ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 ")
-	plain = strings.Join(strings.Fields(plain), " ")
+	cardinal := ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 ")
+	cardinal = text.OneLine(cardinal)
 	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
-		if day, err := time.Parse(layout, plain); err == nil && day.Year() >= firstYear {
+		if day, err := time.Parse(layout, cardinal); err == nil && day.Year() >= firstYear {
 			return day, false, true
 		}
 	}
@@ -48,7 +50,7 @@ func date(s string) (day time.Time, today, ok bool) {
 
 var ordinal = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
 
-// python is the date as an expression.
+// python returns the date as a Python expression.
 func (p *planner) python(day time.Time, today bool) string {
 	p.modules["datetime"] = true
 	if today {
@@ -57,9 +59,9 @@ func (p *planner) python(day time.Time, today bool) string {
 	return day.Format("datetime.date(2006, 1, 2)")
 }
 
-const daysInAll = 3_652_058 // from the first day of Python's calendar to its last
+const maxDays = 3_652_058 // from the first day of Python's calendar to its last
 
-// moveDate emits the date so many days or weeks from another one.
+// moveDate emits the date that is a number of days or weeks after or before another one.
 func (p *planner) moveDate(from, count, unit string, back bool) bool {
 	day, today, ok := date(from)
 	n, err := strconv.Atoi(digits(count))
@@ -76,13 +78,13 @@ func (p *planner) moveDate(from, count, unit string, back bool) bool {
 	if back {
 		sign, moved = "-", day.AddDate(0, 0, -n)
 	}
-	if n > daysInAll || !today && (moved.Year() < firstYear || moved.Year() > 9999) {
+	if n > maxDays || !today && (moved.Year() < firstYear || moved.Year() > 9999) {
 		return false
 	}
 	variable := p.fresh("date")
 	p.emit("%s = (%s %s datetime.timedelta(days=%d)).isoformat()", variable, p.python(day, today), sign, n)
 	p.emit("print(%s, %s)", quote(from+" "+sign+" "+strconv.Itoa(n)+" days:"), variable)
-	p.number = "" // "it" is no number now
+	p.number = "" // "it" may now mean the date
 	p.output("date", variable)
 	return true
 }
@@ -95,12 +97,12 @@ func readWeekday(p *planner, m []string, _ clause) bool {
 	variable := p.fresh("weekday")
 	p.emit("%s = %s.strftime(\"%%A\")", variable, p.python(day, today))
 	p.emit("print(%s, %s)", quote("Weekday of "+m[1]+":"), variable)
-	p.number = "" // "it" is no number now
+	p.number = "" // "it" may now mean the date
 	p.output("weekday", variable)
 	return true
 }
 
-// readDaysBetween counts the days from the one date to the other, of which it counts one.
+// readDaysBetween emits the days from one date to another; of the two dates themselves it counts one.
 func readDaysBetween(p *planner, m []string, _ clause) bool {
 	first, now, ok := date(m[2])
 	last, then, known := date(m[3])

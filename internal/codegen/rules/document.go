@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Clauses about one JSON file: create, read, change, save, verify.
+// documentForms are about one JSON file: create, read, change, save, verify.
 var documentForms = []form{
 	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier) (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
 	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?|data|state)(?: (?:contents?|fields?|data|state))?)?:?(?: (⟦j\d+⟧))?)?`), readCreate},
-	{"create later", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
+	{"save to", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
 	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to) (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
 		return p.file != "" && p.doc == "" && p.createDocument(p.file, c)
 	}},
@@ -126,7 +126,7 @@ func (p *planner) value(text string) (string, bool) {
 		return "None", true
 	}
 	if numberWords[strings.ToLower(text)] || strings.Contains(text, ",") && separated.MatchString(text) {
-		return "", false // "five", "1,500": a number or a text?
+		return "", false // "five", "1,500": number or text?
 	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil && numeral.MatchString(text) {
 		return strings.TrimPrefix(strings.Replace("+"+text, "+-", "-", 1), "+"), true
@@ -175,10 +175,10 @@ func readSaveTo(p *planner, m []string, c clause) bool {
 		return true
 	}
 	if next := p.at; next < len(p.clauses) && (len(p.clauses[next].fields) > 0 || p.clauses[next].data != "") {
-		return true // what it holds is said next
+		return true // the next clause has the contents
 	}
 	if !p.onlyNumber(m[0]) {
-		return false // of several results, which?
+		return false // which of several results?
 	}
 	p.doc = p.fresh("state")
 	p.emit("%s = {\"result\": %s}", p.doc, p.number)
@@ -244,7 +244,7 @@ func (p *planner) sumField(field string) bool {
 	return true
 }
 
-// isSum tells whether the last number is the sum of a field.
+// isSum reports whether the last number is the sum of a field.
 func (p *planner) isSum() bool {
 	return slices.ContainsFunc(p.outputs, func(o output) bool { return o.variable == p.number && strings.HasPrefix(o.key, "sum") })
 }

@@ -12,7 +12,7 @@ const (
 	listRe = `(⟦j\d+⟧|\d+ (?:to|through) \d+|-?[\d.]+(?:(?:,? and |, )-?[\d.]+)+)`
 )
 
-// eachForms do one calculation with each number of a list, or ask for the weather of each place.
+// eachForms repeat one calculation for each number of a list, or the weather for each place.
 var eachForms = []form{
 	{"for each", re(`for ` + eachRe + ` ` + listRe + `(?:[,:]? (.+))?`), func(p *planner, m []string, c clause) bool {
 		if m[2] != "" {
@@ -46,7 +46,7 @@ const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:wea
 
 var onlyWeather = regexp.MustCompile(`(?i)^` + eachWeather + `$`)
 
-// lastClause is the clause after c, if it is the last of the same sentence.
+// lastClause returns the clause after c if it is the last of the same sentence.
 func (p *planner) lastClause(c clause) (text string, ok bool) {
 	if p.at >= len(p.clauses) || p.clauses[p.at].sentence != c.sentence || !p.endsSentence(p.at, c) {
 		return "", false
@@ -54,7 +54,7 @@ func (p *planner) lastClause(c clause) (text string, ok bool) {
 	return p.clauses[p.at].text, true
 }
 
-// endsSentence tells whether a clause is the last of a sentence: what follows may be done for each, or once.
+// endsSentence reports whether a clause is the last of its sentence: a following one might be meant for each, or once.
 func (p *planner) endsSentence(at int, c clause) bool {
 	return at+1 >= len(p.clauses) || p.clauses[at+1].sentence != c.sentence
 }
@@ -65,7 +65,7 @@ var (
 	itsPower = regexp.MustCompile(`(?i)\bits (square|cube)\b`)
 )
 
-// each emits a loop over a list with the one calculation that the body asks for, in which "it" is the number.
+// each emits a loop over a list with the calculation of body, in which "it" is the number.
 func (p *planner) each(list, body string) bool {
 	numbers, ok := p.numbersOf(list)
 	body = ofEach.ReplaceAllString(body, "it")
@@ -96,17 +96,17 @@ func (p *planner) each(list, body string) bool {
 		}
 	}
 	if !used {
-		return false // the same for all: why for each?
+		return false // the body does not use the number
 	}
 	p.body = append(p.body[:start], kept...)
 	p.emit("    %s.append(%s)", results, found[0].variable)
 	p.emit("print(%s, %s)", quote(strings.Join(numbers, ", ")+":"), results)
-	p.number = "" // there are several
+	p.number = "" // there are several now
 	p.output("results", results)
 	return true
 }
 
-// read reads a text by one of the forms.
+// read reads a text with the first form that fits.
 func (p *planner) read(forms []form, text string) bool {
 	before := len(p.body)
 	for _, f := range forms {
@@ -120,8 +120,8 @@ func (p *planner) read(forms []form, text string) bool {
 
 var fromTo = regexp.MustCompile(`(?i)^(\d{1,6}) (?:to|through) (\d{1,6})$`)
 
-// mostEach bounds a list.
-const mostEach = 1000
+// maxEach bounds a list.
+const maxEach = 1000
 
 func (p *planner) numbersOf(list string) (numbers []string, ok bool) {
 	if kind, text, is := p.lits.text(list); is {
@@ -135,7 +135,7 @@ func (p *planner) numbersOf(list string) (numbers []string, ok bool) {
 	} else if ends := fromTo.FindStringSubmatch(list); ends != nil {
 		first, err := strconv.Atoi(ends[1])
 		last, err2 := strconv.Atoi(ends[2])
-		if err != nil || err2 != nil || last-first >= mostEach {
+		if err != nil || err2 != nil || last-first >= maxEach {
 			return nil, false
 		}
 		for n := first; n <= last; n++ {
@@ -149,5 +149,5 @@ func (p *planner) numbersOf(list string) (numbers []string, ok bool) {
 			return nil, false
 		}
 	}
-	return numbers, len(numbers) > 0 && len(numbers) <= mostEach
+	return numbers, len(numbers) > 0 && len(numbers) <= maxEach
 }

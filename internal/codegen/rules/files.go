@@ -31,7 +31,7 @@ func (p *planner) writeFile(path, content, whole string) bool {
 	case path != "":
 		p.path = p.pathOf(path)
 	case strings.Contains(strings.ToLower(whole), "test file"):
-		p.path = quote("/workspace/test.txt") // the task leaves the name open
+		p.path = quote("/workspace/test.txt") // the task does not name it
 	default:
 		return false
 	}
@@ -78,7 +78,7 @@ func (p *planner) listDirectory(path string, recursive bool) bool {
 	p.helper("show")
 	p.emit("%s = %s", variable, p.call(t, arguments...))
 	p.emit("show(%s, %s)", path, variable)
-	p.record, p.others = variable, false
+	p.record, p.several = variable, false
 	p.output("listing", variable)
 	return true
 }

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// form is one kind of clause. read emits its program and returns false when the clause does not fit after all; it must
-// take every value of the clause into account.
+// form is one kind of clause. read emits the Python of a clause that matches pattern. It returns false if the clause
+// does not fit after all, and must use every value of the clause.
 type form struct {
 	name    string
 	pattern func() *regexp.Regexp
 	read    func(p *planner, m []string, c clause) bool
 }
 
-// re compiles a pattern of a whole clause when it is first asked for: all of them take 5 ms, which every
-// start of a program would pay.
+// re returns a pattern of a whole clause that is compiled at its first use: all patterns together take 5 ms.
 func re(s string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) })
 }

@@ -12,7 +12,7 @@ import (
 var numberForms = []form{
 	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
 	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`), readListOf},
-	{"take away", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
+	{"subtract", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2": 17 or 14?
 	}},
 	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool {
@@ -33,7 +33,7 @@ var numberForms = []form{
 	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`), readCalculate},
 }
 
-// scales are what is made of one number, as operators.
+// scales are the operations on one number, in Python.
 var scales = map[string]string{
 	"double": " * 2", "triple": " * 3", "negate": " * (-1)", "square": " ** 2", "cube": " ** 3",
 	"halve": " / 2", "half": " / 2", "third": " / 3", "quarter": " / 4",
@@ -41,7 +41,7 @@ var scales = map[string]string{
 
 func readScale(p *planner, m []string, _ clause) bool {
 	if !isOperand(m[2]) {
-		return false // "double 8 plus 1": of what?
+		return false // "double 8 plus 1": 17 or 18?
 	}
 	operand := "(" + m[2] + ")"
 	if scale := scales[strings.ToLower(m[1])]; scale != "" {
@@ -72,7 +72,7 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// arithmetic understands a text whose previous number, if it refers to one, can only be the last number.
+// arithmetic reads an expression. If it refers to a previous number, that must be the last one without doubt.
 func (p *planner) arithmetic(text string) (expression, bool) {
 	e, ok := parseArithmetic(text)
 	if !ok || e.single || e.refers && (p.number == "" || pronoun.MatchString(text) && p.foundSince()) {
@@ -101,7 +101,7 @@ func (p *planner) calculate(text string) bool {
 	return true
 }
 
-// calculated emits the number that a Python expression gives, and what it is the value of.
+// calculated emits a Python expression as the last number, and prints it after the text that it is the value of.
 func (p *planner) calculated(of, python string) {
 	variable := p.fresh("value")
 	p.emit("%s = %s", variable, python)
@@ -112,7 +112,7 @@ func (p *planner) calculated(of, python string) {
 
 var pronoun = regexp.MustCompile(`(?i)\b(?:it|this|that)\b`)
 
-// foundSince tells whether the task has found something else since the last number, which "it" may mean as well.
+// foundSince reports whether there is a later output than the last number, which "it" may mean as well.
 func (p *planner) foundSince() bool {
 	at := slices.IndexFunc(p.outputs, func(o output) bool { return o.variable == p.number })
 	return slices.ContainsFunc(p.outputs[at+1:], func(o output) bool { return !o.condition && !o.elsewhere })
@@ -127,7 +127,7 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	var numbers []string
 	for _, n := range listBreak.Split(strings.TrimRight(m[2], "."), -1) {
 		if !separated.MatchString(n) {
-			return false // "1,5" and "1.000,5": which number, or two?
+			return false // "1,5" and "1.000,5": one number or two?
 		}
 		numbers = append(numbers, number(n))
 	}
@@ -178,7 +178,7 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 		}
 		month, day := slices.Index(months, d[1]+d[4])+1, d[2]+d[3]
 		if n, _ := strconv.Atoi(day); n == 0 || time.Date(2001, time.Month(month), n, 0, 0, 0, 0, time.UTC).Month() != time.Month(month) {
-			return false // there is no such day, or not every year
+			return false // no such day, or not in every year
 		}
 		p.helper("days_until")
 		p.emit("%s = days_until(%d, %s)", variable, month, number(day))
@@ -194,13 +194,13 @@ var referring = regexp.MustCompile(`(?i)^` + referRe + `$`)
 
 const referRe = `(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)`
 
-// isOperand tells whether a text is one operand, whatever stands around it.
+// isOperand reports whether a text is one operand beside any operator.
 func isOperand(s string) bool {
 	s = digits(strings.TrimSpace(s))
 	return s != "" && !strings.ContainsAny(s[1:], " +-−*×/÷%^") || referring.MatchString(s) || s[0] == '(' && strings.IndexByte(s, ')') == len(s)-1
 }
 
-// readDifference is that of the larger and the smaller: nobody means a negative one.
+// readDifference subtracts the smaller number from the larger: a difference between two numbers is not negative.
 func readDifference(p *planner, m []string, _ clause) bool {
 	a, b := m[1], m[2]
 	var values [2]*big.Rat

@@ -1,3 +1,9 @@
+// Package rules writes programs without a model. It reads quantities, places, paths, queries and JSON fields out of a
+// task, and writes a program only if it understands every clause; otherwise its error says what it understood. It never
+// guesses a value: a clause that two readers may read in two ways is not understood.
+//
+// Files: split.go (clauses and literals), plan.go (the planner), forms.go (the table of clauses, one file a group),
+// arithmetic.go, python.go (Python text and helper functions), tool.go.
 package rules
 
 import (
@@ -9,23 +15,26 @@ import (
 )
 
 const (
-	maxTask    = 20_000 // bytes of a task that the rules read
+	maxTask    = 20_000 // bytes
 	maxClauses = 100
 )
 
-// WriteRules writes a program without a model. The error is a *CodeRequiredError when it does not understand all of the task.
+// Write writes a program for a task. The error is a *codegen.CodeRequiredError if a part of the task is not understood.
+// It implements codegen.Rules.
 func Write(r codegen.Request) (codegen.Program, error) {
 	p := newPlanner(r)
 	if strings.TrimSpace(r.Task) == "" {
 		return codegen.Program{}, p.codeRequired("the task is empty")
 	}
 	if len(r.Task) > maxTask {
-		return codegen.Program{}, p.codeRequired(fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask))
+		reason := fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask)
+		return codegen.Program{}, p.codeRequired(reason)
 	}
 	clauses, lits := split(r.Task)
 	p.lits = lits
 	if len(clauses) > maxClauses {
-		return codegen.Program{}, p.codeRequired(fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses))
+		reason := fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses)
+		return codegen.Program{}, p.codeRequired(reason)
 	}
 	p.clauses = clauses
 	p.plan()
@@ -33,19 +42,21 @@ func Write(r codegen.Request) (codegen.Program, error) {
 		return codegen.Program{}, p.codeRequired("no rule understands a part of the task")
 	}
 	if len(p.body) == 0 {
-		return codegen.Program{}, p.codeRequired("the task asks for nothing that the rules know")
+		return codegen.Program{}, p.codeRequired("the task contains no request that the rules know")
 	}
-	return codegen.Program{Code: p.program(), By: codegen.ByRules, Tools: p.used.sorted(), Understood: p.understood}, nil
+	return codegen.Program{
+		Code: p.program(), By: codegen.ByRules, Tools: p.used.sorted(), Understood: p.understood,
+	}, nil
 }
 
-// planner holds what the clauses so far have established. The string fields are names of Python variables.
+// planner is the state after the clauses read so far. Fields from number to doc name Python variables.
 type planner struct {
 	request codegen.Request
 	tools   []*tool
 	forms   []form
 	lits    *literals
 	clauses []clause
-	at      int // the clause being read
+	at      int // the index after the clause being read
 
 	imports map[string]set // module → functions
 	used    set            // tool ids
@@ -55,17 +66,17 @@ type planner struct {
 	body    []string
 	depth   int // of indentation
 
-	number string // the last number
-	record string // the last record of a tool
-	others bool   // it is one of several
-	place  string // the last place, as it was written
-	rows   string // the last rows of a query
-	text   string // the last text
-	path   string // the last file, a Python expression
-	doc    string // the open JSON document
-	file   string // its path, a Python expression
-	dirty  bool   // the document has changes that are not saved
-	skill  string
+	number  string // the last number
+	record  string // the last record of a tool
+	several bool   // record is one of several
+	place   string // the last place, as written
+	rows    string // the last rows of a query
+	text    string // the last text
+	path    string // the last file, a Python expression
+	doc     string // the open JSON document
+	file    string // its path, a Python expression
+	dirty   bool   // the document has changes that are not saved
+	skill   string // the imported skill
 
 	outputs    []output
 	understood []string
@@ -75,8 +86,8 @@ type planner struct {
 // output is one part of the result.
 type output struct {
 	key, variable string
-	condition     bool // whether a condition held
-	elsewhere     bool // of the other branch than the one being read
+	condition     bool // the outcome of a condition
+	elsewhere     bool // found in the branch that is not being read
 }
 
 func newPlanner(r codegen.Request) *planner {
@@ -99,7 +110,7 @@ func (p *planner) plan() {
 	}
 }
 
-// step reads one clause, and with a condition also the clauses that hang on it.
+// step reads one clause; with a condition also the clauses of its branches.
 func (p *planner) step() {
 	c := p.clauses[p.at]
 	p.at++
@@ -115,7 +126,7 @@ func (p *planner) step() {
 		if f.read(p, m, c) {
 			p.understood = append(p.understood, f.name+": "+readable)
 			if len(p.body) == before+1 {
-				p.body = p.body[:before] // nothing to do needs no comment
+				p.body = p.body[:before] // no comment without code
 			}
 			return
 		}
@@ -171,17 +182,18 @@ func (p *planner) call(t *tool, arguments ...string) string {
 	return t.FunctionName() + "(" + strings.Join(arguments, ", ") + ")"
 }
 
-// program puts the parts together.
+// program returns the whole program.
 func (p *planner) program() string {
 	var b strings.Builder
 	b.WriteString("# Written by rules. Every value below stands in the task or comes from a tool.\n")
-	b.WriteString(p.head())
+	b.WriteString(p.header())
 	b.WriteString(strings.Join(p.body, "\n") + "\n\n")
 	b.WriteString("result = " + p.result() + "\n")
 	return b.String()
 }
 
-func (p *planner) head() string {
+// header returns the imports and helper functions that the body uses.
+func (p *planner) header() string {
 	var b, functions strings.Builder
 	for _, h := range helpers {
 		if p.helpers[h.name] {
@@ -209,7 +221,7 @@ func (p *planner) head() string {
 	return b.String()
 }
 
-// result is the document when the task is about one, the only output when there is one, else all of them by name.
+// result is the document of a task about a document, else the only output, else all outputs by name.
 func (p *planner) result() string {
 	otherThanNumbers := func(o output) bool {
 		return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
@@ -233,19 +245,19 @@ func (p *planner) result() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// codeRequired makes the outcome for a task that the rules do not understand.
+// codeRequired returns the error for a task that is not understood.
 func (p *planner) codeRequired(reason string) *codegen.CodeRequiredError {
 	e := &codegen.CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
 	for _, t := range p.tools {
 		e.Signatures = append(e.Signatures, "from servers."+t.ModuleName()+" import "+t.FunctionName()+"  # "+t.Stub())
-		if len(p.understood) == 0 { // who finishes it starts from the tools
+		if len(p.understood) == 0 { // the skeleton begins with the tools
 			p.call(t)
 		}
 	}
 	if len(p.unknown) == 0 {
 		p.emit("%s", comment("TODO: "+reason))
 	}
-	p.emit("raise NotImplementedError(%s)", quote("write the parts marked TODO, then drop this line"))
-	e.Skeleton = p.head() + strings.Join(p.body, "\n") + "\n\nresult = " + p.result() + "\n"
+	p.emit("raise NotImplementedError(%s)", quote("write the parts marked TODO, then remove this line"))
+	e.Skeleton = p.header() + strings.Join(p.body, "\n") + "\n\nresult = " + p.result() + "\n"
 	return e
 }

@@ -48,8 +48,8 @@ var (
 	smallWords  = wordSet(`a an the of for to in on at with and my me all please current it is`)
 )
 
-// readSchema understands "verb noun [parameter value]…" for any tool whose name says exactly that: every word of the
-// clause must belong to the tool's name, to a parameter or to a value, and every required parameter must be given.
+// readSchema reads "verb noun [parameter value]…" for any tool of that name: every word of the clause must belong to the
+// name, to a parameter or to a value, and every required parameter must have a value.
 func readSchema(p *planner, _ []string, c clause) bool {
 	for _, t := range p.tools {
 		arguments, rest, ok := p.arguments(t, c.text)
@@ -60,14 +60,14 @@ func readSchema(p *planner, _ []string, c clause) bool {
 		p.helper("show")
 		p.emit("%s = %s", variable, p.call(t, arguments...))
 		p.emit("show(%s, %s)", quote(t.Name), variable)
-		p.record, p.others = variable, false
+		p.record, p.several = variable, false
 		p.output(t.Name, variable)
 		return true
 	}
 	return false
 }
 
-// arguments takes "parameter value" pairs out of a clause.
+// arguments returns the "parameter value" pairs of a clause as Python arguments, and the rest of the clause.
 func (p *planner) arguments(t *tool, text string) (arguments []string, rest string, ok bool) {
 	rest = text
 	for _, q := range t.Params {
@@ -89,7 +89,7 @@ func (p *planner) arguments(t *tool, text string) (arguments []string, rest stri
 	return arguments, rest, !strings.ContainsAny(rest, "⟦0123456789")
 }
 
-// sameWords tells whether a clause's words are those of the tool's name, small words aside.
+// sameWords reports whether a clause has the words of the tool's name, except small words.
 func sameWords(clause string, t *tool) bool {
 	words := func(s string) []string {
 		var out []string

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // pythonLiteral writes a JSON value as Python.
@@ -73,21 +75,21 @@ func quote(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// comment makes one harmless comment line of any text.
+// comment returns any text as one line of comment.
 func comment(s string) string {
-	s = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+	s = text.OneLine(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {
 			return ' '
 		}
 		return r
-	}, s)), " ")
+	}, s))
 	if runes := []rune(s); len(runes) > 160 {
 		s = string(runes[:159]) + "…"
 	}
 	return "# " + s
 }
 
-// helpers are functions that a program gets only if it uses them. Each may use imports and earlier ones.
+// helpers are functions that a program contains only if it uses them. Each may use earlier ones.
 var helpers = []struct {
 	name, imports, code string
 }{

@@ -25,7 +25,7 @@ var skillForms = []form{
 	}},
 }
 
-// importSkill imports a skill's entry under the skill's name. When the skills are known it must be one of them.
+// importSkill imports a skill's entry under the name of the skill, which must be known if any skills are.
 func (p *planner) importSkill(name string) bool {
 	if p.skill == name {
 		return true
@@ -38,7 +38,7 @@ func (p *planner) importSkill(name string) bool {
 		}
 		entry = cmp.Or(p.request.Skills[i].Entry, "run")
 	} else if !strings.Contains(name, "_") {
-		return false // "import pandas": not known to be a skill
+		return false // "import pandas": perhaps no skill
 	}
 	p.skill = name
 	if entry != "" {

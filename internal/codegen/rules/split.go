@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// A task is cut into clauses, one request each. Before that, values that may hold any character are taken out and
-// replaced by marks like ⟦q3⟧, so that no rule ever reads into a quotation, a path or a JSON block.
-
-// literal kinds
+// The kinds of literals. Before a task is split into clauses, its quotations, paths and JSON blocks are replaced by marks
+// like ⟦q3⟧: no form ever matches inside a value.
 const (
 	quoted   = 'q'
 	jsonText = 'j'
 	pathText = 'p'
 )
 
+// literals are the values behind the marks.
 type literals struct{ texts []string }
 
 func (l *literals) mark(kind rune, text string) string {
@@ -28,7 +27,7 @@ func (l *literals) mark(kind rune, text string) string {
 
 var mark = regexp.MustCompile(`⟦([qjp])(\d+)⟧`)
 
-// text returns what a mark stands for.
+// text returns the value behind a mark.
 func (l *literals) text(m string) (kind rune, text string, ok bool) {
 	found := mark.FindStringSubmatch(m)
 	if found == nil || found[0] != strings.TrimSpace(m) {
@@ -41,7 +40,7 @@ func (l *literals) text(m string) (kind rune, text string, ok bool) {
 	return rune(found[1][0]), l.texts[n], true
 }
 
-// restore puts the values back, for people to read.
+// restore replaces marks by their values, for readers.
 func (l *literals) restore(s string) string {
 	return mark.ReplaceAllStringFunc(s, func(m string) string {
 		kind, text, ok := l.text(m)
@@ -56,7 +55,7 @@ func (l *literals) restore(s string) string {
 type clause struct {
 	text     string
 	sentence int
-	then     bool         // "then" stands before it
+	then     bool         // "then" precedes it
 	fields   []fieldValue // of the bullet list that follows it
 	data     string       // mark of the JSON block that follows it
 }
@@ -74,7 +73,7 @@ var (
 	firstWord    = regexp.MustCompile(`^\w+`)
 )
 
-// verbs begin a new clause after "and" or a comma.
+// verbs are words that begin a new clause after "and" or a comma.
 var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple halve negate square cube average get fetch
 check show tell find give query select run execute filter keep sort order count list read open load write create save
 store append print display report output verify confirm ensure update set increment increase decrement decrease reduce change import use call return if
@@ -89,11 +88,11 @@ func wordSet(s string) map[string]bool {
 	return set
 }
 
-// split cuts a task into clauses.
+// split divides a task into clauses.
 func split(task string) ([]clause, *literals) {
 	lits := &literals{}
 	task = strings.NewReplacer("⟦", "[", "⟧", "]", "\r\n", "\n", "“", `"`, "”", `"`, "‘", "'", "’", "'").Replace(task)
-	task = takePaths(takeQuotes(takeJSON(task, lits), lits), lits)
+	task = markPaths(markQuotes(markJSON(task, lits), lits), lits)
 	var out []clause
 	sentence := 0
 	for line := range strings.Lines(task) {
@@ -128,7 +127,7 @@ func split(task string) ([]clause, *literals) {
 	return out, lits
 }
 
-// splitSentence cuts at "then", and at "and" or a comma where a verb follows, never inside parentheses.
+// splitSentence divides at "then", and at "and" or a comma before a verb, never inside parentheses.
 func splitSentence(s string) []clause {
 	var out []clause
 	from, then := 0, false
@@ -137,9 +136,9 @@ func splitSentence(s string) []clause {
 			continue
 		}
 		verb := strings.ToLower(firstWord.FindString(s[at[1]:]))
-		if said := thenWord.MatchString(s[at[0]:at[1]]); said || verbs[verb] {
+		if joined := thenWord.MatchString(s[at[0]:at[1]]); joined || verbs[verb] {
 			out = append(out, clause{text: s[from:at[0]], then: then})
-			from, then = at[1], said
+			from, then = at[1], joined
 		}
 	}
 	kept := []clause{}
@@ -155,7 +154,7 @@ var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|firs
 
 var thanks = regexp.MustCompile(`(?i)[\s,]+(?:please|thanks|thank you)$`)
 
-// tidy drops what carries no request: blanks, politeness, a colon at the end.
+// tidy drops spaces, politeness and punctuation at the ends of a clause.
 func tidy(c string) string {
 	c = strings.Join(strings.Fields(c), " ")
 	for {
@@ -167,8 +166,8 @@ func tidy(c string) string {
 	}
 }
 
-// takeJSON replaces blocks in braces or brackets that are valid JSON.
-func takeJSON(task string, lits *literals) string {
+// markJSON replaces blocks in braces or brackets that are valid JSON.
+func markJSON(task string, lits *literals) string {
 	var out strings.Builder
 	for task != "" {
 		at := strings.IndexAny(task, "{[")
@@ -195,15 +194,16 @@ func takeJSON(task string, lits *literals) string {
 
 var quotePattern = regexp.MustCompile(`"([^"\n]*)"|` + "`([^`\n]*)`" + `|(^|[\s(:,=])'([^'\n]*)'`)
 
-// takeQuotes replaces quotations; an apostrophe inside a word opens none.
-func takeQuotes(task string, lits *literals) string {
+// markQuotes replaces quotations; an apostrophe inside a word does not open one.
+func markQuotes(task string, lits *literals) string {
 	return quotePattern.ReplaceAllStringFunc(task, func(m string) string {
 		parts := quotePattern.FindStringSubmatch(m)
 		return parts[3] + lits.mark(quoted, parts[1]+parts[2]+parts[4])
 	})
 }
 
-func takePaths(task string, lits *literals) string {
+// markPaths replaces paths and names of files.
+func markPaths(task string, lits *literals) string {
 	return pathPattern.ReplaceAllStringFunc(task, func(m string) string {
 		p := pathPattern.FindStringSubmatch(m)[1]
 		before := strings.TrimSuffix(m, p)
@@ -218,8 +218,8 @@ func takePaths(task string, lits *literals) string {
 	})
 }
 
-// Clauses returns the requests that a task is made of, as they were written: a search for its tools
-// does better with one query a request. There are at most maxClauses.
+// Clauses returns the requests in a task, as written, at most 100. A search for its tools finds more with one query for
+// each request than with the whole task.
 func Clauses(task string) []string {
 	clauses, lits := split(task[:min(len(task), maxTask)])
 	var out []string

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Single requests to the state, a JSON file of which each request names one field. Other fields stay as they are.
+// The state is a JSON file. Each clause reads or writes one field of it; other fields stay unchanged.
 
 const (
 	stateRe    = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?|(?:the )?(?:file |state file )?` + pathRe + `)`
@@ -75,7 +75,7 @@ var stateForms = []form{
 	}},
 }
 
-// kindWords say what a value is, stateNouns what a file holds: neither is a field's name.
+// kindWords are kinds of values, stateNouns contents of files: neither is the name of a field.
 var (
 	kindWords  = wordSet("number value text string result results word message words field key")
 	stateNouns = wordSet("content contents data text file state it all everything json document fields keys value values result results")
@@ -83,13 +83,13 @@ var (
 
 var plural = regexp.MustCompile(`(?i)\bresults\b`)
 
-// onlyNumber tells whether "the result" of a clause can only be the last number, and "the results" no others beside it.
+// onlyNumber reports whether "the result" in a clause can only mean the last number.
 func (p *planner) onlyNumber(clause string) bool {
 	several := plural.MatchString(clause) && len(p.outputs) > 1
 	return p.number != "" && p.record == "" && p.rows == "" && p.text == "" && !several
 }
 
-// stateFile is the JSON file that a mark names; without one it is the workspace's state.
+// stateFile returns the JSON file behind a mark, or the workspace's state document for "".
 func (p *planner) stateFile(path string) (file string, ok bool) {
 	if path == "" {
 		return quote("/workspace/state.json"), true
@@ -98,7 +98,7 @@ func (p *planner) stateFile(path string) (file string, ok bool) {
 	return p.pathOf(path), strings.HasSuffix(name, ".json")
 }
 
-// openState opens a JSON file, empty when it is not there.
+// openState opens a JSON file; a missing one is empty.
 func (p *planner) openState(path string) bool {
 	file, ok := p.stateFile(path)
 	if !ok {
@@ -121,7 +121,7 @@ func (p *planner) setField(path, name, text string) bool {
 	return ok && p.assignField(path, name, " = "+value)
 }
 
-// assignField changes one field; change is what stands behind it in Python.
+// assignField changes one field; change is the Python text after it, as in " += 1".
 func (p *planner) assignField(path, name, change string) bool {
 	if !p.openState(path) {
 		return false
@@ -131,7 +131,7 @@ func (p *planner) assignField(path, name, change string) bool {
 	return true
 }
 
-// changeField adds to a field, or takes from it; how much it is without a number, increment and decrement say: 1.
+// changeField adds to a field or subtracts from it: by 1 for increment and decrement without a number.
 func (p *planner) changeField(path, name, verb, by string) bool {
 	verb = strings.ToLower(verb)
 	if by == "" && strings.HasSuffix(verb, "crement") {
@@ -140,7 +140,7 @@ func (p *planner) changeField(path, name, verb, by string) bool {
 	return numeral.MatchString(by) && p.assignField(path, name, " "+changeSign(verb)+"= "+by)
 }
 
-// readField prints one field and makes it a part of the result. A field that is not there is an error of the program.
+// readField prints one field and adds it to the result. The program fails if the field is missing.
 func (p *planner) readField(path, name string) bool {
 	file, ok := p.stateFile(path)
 	if stateNouns[strings.ToLower(name)] || !ok {

@@ -38,7 +38,7 @@ again once twice daily hourly weekly monthly hour hours day days only just also 
 today tomorrow yesterday weekend week month cities city places place locations then if and or not`)
 )
 
-// places reads "Paris", "San Francisco, CA", "Paris, London and Rome".
+// places reads names such as "Paris", "San Francisco, CA", "Paris, London and Rome".
 func places(s string) ([]string, bool) {
 	s = strings.TrimRight(strings.TrimSpace(s), "?.! ")
 	parts := []string{s}
@@ -54,7 +54,7 @@ func places(s string) ([]string, bool) {
 	}
 	if len(parts) == 1 {
 		if city, region, ok := strings.Cut(s, ", "); ok && city != region && cities[city] && cities[region] {
-			return nil, false // two cities, or one called like another?
+			return nil, false // two cities, or a city and its region?
 		}
 	}
 	for i, part := range parts {
@@ -69,8 +69,8 @@ func places(s string) ([]string, bool) {
 	return parts, true
 }
 
-// spelledAlike tells whether a name has capitals in all of its words, particles aside, or in none: in "Paris asap" the
-// second word is no part of it.
+// spelledAlike reports whether all words of a name except particles begin with a capital, or none: "asap" is not a part
+// of the name in "Paris asap".
 func spelledAlike(name string) bool {
 	capital, small := false, false
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == ',' }) {
@@ -98,13 +98,13 @@ func readWeather(p *planner, m []string, _ clause) bool {
 	p.helper("show")
 	conditional := p.at < len(p.clauses) && strings.HasPrefix(strings.ToLower(p.clauses[p.at].text), "if ")
 	for _, place := range where {
-		p.record, p.others, p.place = p.fresh("weather"), len(where) > 1, place
+		p.record, p.several, p.place = p.fresh("weather"), len(where) > 1, place
 		p.emit("%s = %s", p.record, p.call(now, append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
 		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
 		p.output(named("weather", place, len(where)), p.record)
 		ahead := p.tool(locationTool("forecast"))
 		if ahead == nil || conditional || p.depth > 0 || !strings.Contains(strings.ToLower(m[0]), "weather") || p.asksForecast() {
-			continue // a bare "weather" also wants to know what comes
+			continue // only a bare "weather" includes the forecast
 		}
 		p.forecast(ahead, place, "", m[2], named("forecast", place, len(where)))
 	}
@@ -159,8 +159,8 @@ var cities = func() map[string]bool {
 	return set
 }()
 
-// readWeatherMany loops over as many cities as a number says. The task names the first and leaves the others open;
-// they come from a fixed list, and the program says so.
+// readWeatherMany loops over a number of cities. The task names the first; the others come from a fixed list, and the
+// program prints that.
 func readWeatherMany(p *planner, m []string, _ clause) bool {
 	first, ok := places(m[2])
 	t := p.tool(currentWeather)
