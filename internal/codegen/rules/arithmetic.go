@@ -37,7 +37,8 @@ var operatorWords = []struct {
 	{regexp.MustCompile(`(?i)\bsquared\b`), " ** 2"},
 	{regexp.MustCompile(`(?i)\bcubed\b`), " ** 3"},
 	{regexp.MustCompile(`(?i)(\d)\s*[x×]\s*(\d)`), "$1 * $2"},
-	{regexp.MustCompile(`(?i)\b(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)\b`), " " + previous + " "},
+	{regexp.MustCompile(`(?i)\b(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)` +
+		`|that(?: number| result)?|it|this)\b`), " " + previous + " "},
 }
 
 var (
@@ -92,9 +93,11 @@ func parseArithmetic(s string) (expression, bool) {
 }
 
 var (
-	smallNumbers = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
+	smallNumbers = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen " +
+		"fourteen fifteen sixteen seventeen eighteen nineteen")
 	tens         = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
-	numberInWord = regexp.MustCompile(`(?i)\b(?:(` + strings.Join(tens[2:], "|") + `)(?:-(` + strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
+	numberInWord = regexp.MustCompile(`(?i)\b(?:(` + strings.Join(tens[2:], "|") + `)(?:-(` +
+		strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
 )
 
 // digits replaces numbers in words up to ninety-nine by digits. Larger ones stay, and are not understood.

@@ -7,15 +7,18 @@ import (
 	"strings"
 )
 
-const comparison = `(above|over|greater than|more than|higher than|warmer than|>|below|under|less than|lower than|colder than|<|at least|>=|at most|<=|equal to|equals|exactly|==|not)`
+const comparison = `(above|over|greater than|more than|higher than|warmer than|>|below|under|less than|` +
+	`lower than|colder than|<|at least|>=|at most|<=|equal to|equals|exactly|==|not)`
 
 var conditionForms = []form{
-	{"if", re(`if (?:the |its |their )?(?:current )?(\w+)(?: there)? (?:is |are |was )?` + comparison + ` (-?[\d.]+)\s*(?:°|degrees)?\s*(celsius|fahrenheit|c|f|%)?(?:,? then)?(?:[,:]? (.+))?`), readIf},
+	{"if", re(`if (?:the |its |their )?(?:current )?(\w+)(?: there)? (?:is |are |was )?` + comparison +
+		` (-?[\d.]+)\s*(?:°|degrees)?\s*(celsius|fahrenheit|c|f|%)?(?:,? then)?(?:[,:]? (.+))?`), readIf},
 }
 
 var operators = map[string]string{
 	"above": ">", "over": ">", "greater than": ">", "more than": ">", "higher than": ">", "warmer than": ">",
-	"below": "<", "under": "<", "less than": "<", "lower than": "<", "colder than": "<", "at least": ">=", "at most": "<=",
+	"below": "<", "under": "<", "less than": "<", "lower than": "<", "colder than": "<", "at least": ">=",
+	"at most":  "<=",
 	"equal to": "==", "equals": "==", "exactly": "==", "not": "!=",
 }
 
@@ -26,7 +29,8 @@ func readIf(p *planner, m []string, c clause) bool {
 	}
 	var value string
 	switch {
-	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) && p.number != "":
+	case slices.Contains([]string{"result", "it", "that", "sum", "total", "value", "answer"}, subject) &&
+		p.number != "":
 		value = p.number
 	case p.record != "" && !p.several:
 		value = p.fresh("measured")
@@ -110,10 +114,12 @@ func (p *planner) branch(head string, clauses []clause) {
 	if p.dirty {
 		p.saveDocument()
 	}
-	if !slices.ContainsFunc(p.body[start:], func(l string) bool { return !strings.HasPrefix(strings.TrimSpace(l), "#") }) {
+	if !slices.ContainsFunc(p.body[start:],
+		func(l string) bool { return !strings.HasPrefix(strings.TrimSpace(l), "#") }) {
 		p.emit("pass")
 	}
 	p.depth--
 	p.clauses, p.at = before.clauses, before.at
-	p.number, p.record, p.text, p.rows, p.doc, p.path = before.number, before.record, before.text, before.rows, before.doc, before.path
+	p.number, p.record, p.text, p.rows, p.doc, p.path = before.number, before.record, before.text, before.rows,
+		before.doc, before.path
 }

@@ -11,23 +11,29 @@ import (
 
 // dateRe matches dates that have one reading; 03/04/2026 has two.
 const (
-	dateRe  = `(today|\d{4}-\d{2}-\d{2}|[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{1,2}(?:st|nd|rd|th)?(?: of)? [a-z]+,? \d{4})`
+	dateRe = `(today|\d{4}-\d{2}-\d{2}|[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{1,2}(?:st|nd|rd|th)?(?: of)?` +
+		` [a-z]+,? \d{4})`
 	spanRe  = `(an?|\d{1,6}|[a-z-]+) (day|week)s?`
-	whatDay = `(?:(?:calculate|compute|find|tell me|give me|what is|what's|what will be|work out) )?(?:(?:what|which) )?(?:the )?date(?: is| will be| was| it is)?(?: that is)?(?: it)?`
+	whatDay = `(?:(?:calculate|compute|find|tell me|give me|what is|what's|what will be|work out) )?` +
+		`(?:(?:what|which) )?(?:the )?date(?: is| will be| was| it is)?(?: that is)?(?: it)?`
 )
 
 var dateForms = []form{
-	{"date after", re(whatDay + ` ` + spanRe + ` (after|from|before) ` + dateRe), func(p *planner, m []string, _ clause) bool {
-		return p.moveDate(m[4], m[1], m[2], strings.EqualFold(m[3], "before"))
-	}},
+	{"date after", re(whatDay + ` ` + spanRe + ` (after|from|before) ` + dateRe),
+		func(p *planner, m []string, _ clause) bool {
+			return p.moveDate(m[4], m[1], m[2], strings.EqualFold(m[3], "before"))
+		}},
 	{"date after", re(`add ` + spanRe + ` to ` + dateRe), func(p *planner, m []string, _ clause) bool {
 		return p.moveDate(m[3], m[1], m[2], false)
 	}},
 	{"date before", re(`subtract ` + spanRe + ` from ` + dateRe), func(p *planner, m []string, _ clause) bool {
 		return p.moveDate(m[3], m[1], m[2], true)
 	}},
-	{"weekday", re(`(?:(?:calculate|compute|find|tell me|give me|what is|what's|what|which) )?(?:the )?(?:weekday|day of the week)(?: is| was| will)?(?: of| for| on)? ` + dateRe + `(?: be)?`), readWeekday},
-	{"days between", re(`(?:` + calcVerb + ` )?(?:how many |the )?(?:number of )?days (?:are (?:there )?|lie )?(between|from) ` + dateRe + ` (?:and|to|until) ` + dateRe), readDaysBetween},
+	{"weekday", re(`(?:(?:calculate|compute|find|tell me|give me|what is|what's|what|which) )?(?:the )?` +
+		`(?:weekday|day of the week)(?: is| was| will)?(?: of| for| on)? ` + dateRe + `(?: be)?`), readWeekday},
+	{"days between", re(`(?:` + calcVerb +
+		` )?(?:how many |the )?(?:number of )?days (?:are (?:there )?|lie )?(between|from) ` + dateRe +
+		` (?:and|to|until) ` + dateRe), readDaysBetween},
 }
 
 // firstYear is the first in which all English-speaking countries used the Gregorian calendar.

@@ -10,39 +10,53 @@ import (
 
 // documentForms are about one JSON file: create, read, change, save, verify.
 var documentForms = []form{
-	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier) (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
-	{"create", re(`(?:create|initiali[sz]e|write|save|store)(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe + `(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?|data|state)(?: (?:contents?|fields?|data|state))?)?:?(?: (⟦j\d+⟧))?)?`), readCreate},
-	{"save to", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)? (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
-	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to) (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
+	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?` +
+		`\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier)` +
+		` (?:session|run|task))?`), func(*planner, []string, clause) bool { return true }},
+	{"create", re(`(?:create|initiali[sz]e|write|save|store)` +
+		`(?: (?:a|an|the|new|initial|json|state|file|data|to|in|into|called|named))* ` + pathRe +
+		`(?: (?:with|containing|that contains|as|using)(?: (?:the )?(?:following|contents?|fields?` +
+		`|data|state)(?: (?:contents?|fields?|data|state))?)?:?(?: (⟦j\d+⟧))?)?`), readCreate},
+	{"save to", re(`(?:save|store|write)(?: (?:the )?(?:results?|state)(?: and (?:the )?metadata)?| it| that)?` +
+		` (?:to|in|into) (?:the file )?` + pathRe), readSaveTo},
+	{"contents", re(`(?:the |this )?(?:json )?(?:file|document|state) (?:should|must|shall|will|has to)` +
+		` (?:contain|have|hold)(?: the following)?(?: fields)?`), func(p *planner, _ []string, c clause) bool {
 		return p.file != "" && p.doc == "" && p.createDocument(p.file, c)
 	}},
-	{"read", re(`(?:read|load|open|get)(?: (?:the|current|saved|workflow|state|file|json|data|from|in|it))* ` + pathRe + session), readDocument},
-	{"save", re(`(?:save|store|write) ` + docNoun + `(?: back)?(?: (?:to|in|into) ` + pathRe + `)?(?: again)?`), func(p *planner, m []string, _ clause) bool {
-		if p.doc == "" {
-			return false
-		}
-		if m[1] != "" {
-			p.file = p.pathOf(m[1])
-		}
-		p.saveDocument()
-		return true
-	}},
-	{"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`), func(p *planner, m []string, _ clause) bool {
-		if p.doc == "" || p.number == "" || p.foundSince() {
-			return false
-		}
-		p.emit("%s[%s].append(%s)", p.doc, p.key(m[1]), p.number)
-		p.dirty = true
-		return true
-	}},
-	{"sum up", re(calcVerb + ` (?:the )?(?:sum|total) of (?:all |the )*(?:the )?` + nameRe + `(?: in (?:the |its )?` + nameRe + ` (?:array|list))?`), func(p *planner, m []string, _ clause) bool {
+	{"read", re(`(?:read|load|open|get)(?: (?:the|current|saved|workflow|state|file|json|data|from|in|it))* ` +
+		pathRe + session), readDocument},
+	{"save", re(`(?:save|store|write) ` + docNoun + `(?: back)?(?: (?:to|in|into) ` + pathRe + `)?(?: again)?`),
+		func(p *planner, m []string, _ clause) bool {
+			if p.doc == "" {
+				return false
+			}
+			if m[1] != "" {
+				p.file = p.pathOf(m[1])
+			}
+			p.saveDocument()
+			return true
+		}},
+	{"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)` +
+		`(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`),
+		func(p *planner, m []string, _ clause) bool {
+			if p.doc == "" || p.number == "" || p.foundSince() {
+				return false
+			}
+			p.emit("%s[%s].append(%s)", p.doc, p.key(m[1]), p.number)
+			p.dirty = true
+			return true
+		}},
+	{"sum up", re(calcVerb + ` (?:the )?(?:sum|total) of (?:all |the )*(?:the )?` + nameRe + `(?: in (?:the |its )?` +
+		nameRe + ` (?:array|list))?`), func(p *planner, m []string, _ clause) bool {
 		field := m[1]
 		if m[2] != "" {
 			field = m[2]
 		}
 		return p.sumField(field)
 	}},
-	{"total field", re(`(?:add|set|create|store|save) (?:a |an |the )?(?:new )?` + nameRe + ` field (?:with|to|as|holding) (?:the )?(?:sum|total)(?: of (?:all |the )*` + nameRe + `(?: in (?:the |its )?` + nameRe + ` (?:array|list))?)?`), func(p *planner, m []string, _ clause) bool {
+	{"total field", re(`(?:add|set|create|store|save) (?:a |an |the )?(?:new )?` + nameRe +
+		` field (?:with|to|as|holding) (?:the )?(?:sum|total)(?: of (?:all |the )*` + nameRe +
+		`(?: in (?:the |its )?` + nameRe + ` (?:array|list))?)?`), func(p *planner, m []string, _ clause) bool {
 		if p.doc == "" {
 			return false
 		}
@@ -53,40 +67,48 @@ var documentForms = []form{
 		p.dirty = true
 		return true
 	}},
-	{"new field", re(`(?:add|set|create) (?:a |an |the )?(?:new )?field:? ` + nameRe + `\s*(?::|=|to|with(?: the)? value) ` + valueRe), readSet},
-	{"new field", re(`(?:add|set|create) (?:a |an |the )?(?:new )?` + nameRe + ` field (?:with(?: the)? value|to|as|=) ` + valueRe), readSet},
+	{"new field", re(`(?:add|set|create) (?:a |an |the )?(?:new )?field:? ` + nameRe +
+		`\s*(?::|=|to|with(?: the)? value) ` + valueRe), readSet},
+	{"new field", re(`(?:add|set|create) (?:a |an |the )?(?:new )?` + nameRe +
+		` field (?:with(?: the)? value|to|as|=) ` + valueRe), readSet},
 	{"set", re(`(?:update|set|change) (.+ to .+)`), readUpdates},
-	{"increment", re(`increment (?:the )?` + nameRe + `(?: field)?(?: by (\d+))?`), func(p *planner, m []string, _ clause) bool {
-		if p.doc == "" {
-			return false
-		}
-		p.emit("%s[%s] += %s", p.doc, p.key(m[1]), cmp.Or(m[2], "1"))
-		p.dirty = true
-		return true
-	}},
-	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? ` + pathRe + ` (?:exists|is (?:there|mounted|available))(?: and is (?:mounted|writable|available|accessible))?`), func(p *planner, m []string, _ clause) bool {
-		p.modules["pathlib"] = true
-		path := p.pathOf(m[1])
-		p.emit("if not pathlib.Path(%s).exists():", path)
-		p.emit("    raise FileNotFoundError(%s)", path)
-		p.emit("print(%s, %s)", path, quote("exists"))
-		return true
-	}},
-	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:the |that |this )?(?:json |state )?(?:file|document|state) (?:was|is|has been|exists|got)(?: (?:created|saved|written|there|updated))?`), func(p *planner, _ []string, _ clause) bool {
-		path := cmp.Or(p.file, p.path)
-		if path == "" {
-			return false
-		}
-		if p.dirty {
-			p.saveDocument()
-		}
-		p.modules["pathlib"] = true
-		p.emit("if not pathlib.Path(%s).is_file():", path)
-		p.emit("    raise FileNotFoundError(%s)", path)
-		p.emit("print(%s, %s)", path, quote("exists"))
-		return true
-	}},
-	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:you|we|i) can (?:read|load|access) (?:the )?(?:saved )?(?:state|data)(?: file)?` + session), func(p *planner, _ []string, _ clause) bool {
+	{"increment", re(`increment (?:the )?` + nameRe + `(?: field)?(?: by (\d+))?`),
+		func(p *planner, m []string, _ clause) bool {
+			if p.doc == "" {
+				return false
+			}
+			p.emit("%s[%s] += %s", p.doc, p.key(m[1]), cmp.Or(m[2], "1"))
+			p.dirty = true
+			return true
+		}},
+	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? ` + pathRe +
+		` (?:exists|is (?:there|mounted|available))(?: and is (?:mounted|writable|available|accessible))?`),
+		func(p *planner, m []string, _ clause) bool {
+			p.modules["pathlib"] = true
+			path := p.pathOf(m[1])
+			p.emit("if not pathlib.Path(%s).exists():", path)
+			p.emit("    raise FileNotFoundError(%s)", path)
+			p.emit("print(%s, %s)", path, quote("exists"))
+			return true
+		}},
+	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:the |that |this )?(?:json |state )?` +
+		`(?:file|document|state) (?:was|is|has been|exists|got)(?: (?:created|saved|written|there|updated))?`),
+		func(p *planner, _ []string, _ clause) bool {
+			path := cmp.Or(p.file, p.path)
+			if path == "" {
+				return false
+			}
+			if p.dirty {
+				p.saveDocument()
+			}
+			p.modules["pathlib"] = true
+			p.emit("if not pathlib.Path(%s).is_file():", path)
+			p.emit("    raise FileNotFoundError(%s)", path)
+			p.emit("print(%s, %s)", path, quote("exists"))
+			return true
+		}},
+	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:you|we|i) can (?:read|load|access)` +
+		` (?:the )?(?:saved )?(?:state|data)(?: file)?` + session), func(p *planner, _ []string, _ clause) bool {
 		if p.doc == "" {
 			return false
 		}
@@ -134,8 +156,9 @@ func (p *planner) value(text string) (string, bool) {
 	return quote(p.lits.restore(text)), !strings.ContainsAny(text, "⟦⟧")
 }
 
-var numberWords = wordSet(`zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million half dozen`)
+var numberWords = wordSet(`zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand
+million half dozen`)
 
 var numeral = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 
@@ -246,7 +269,8 @@ func (p *planner) sumField(field string) bool {
 
 // isSum reports whether the last number is the sum of a field.
 func (p *planner) isSum() bool {
-	return slices.ContainsFunc(p.outputs, func(o output) bool { return o.variable == p.number && strings.HasPrefix(o.key, "sum") })
+	return slices.ContainsFunc(p.outputs,
+		func(o output) bool { return o.variable == p.number && strings.HasPrefix(o.key, "sum") })
 }
 
 func readSet(p *planner, m []string, _ clause) bool {

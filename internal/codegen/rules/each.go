@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	eachRe = `(?:each|every)(?: one)?(?: number| value| element| item)?(?: of| in| from)(?: the)?(?: numbers| values| list| array)*:?`
+	eachRe = `(?:each|every)(?: one)?(?: number| value| element| item)?(?: of| in| from)(?: the)?` +
+		`(?: numbers| values| list| array)*:?`
 	listRe = `(⟦j\d+⟧|\d+ (?:to|through) \d+|-?[\d.]+(?:(?:,? and |, )-?[\d.]+)+)`
 )
 
@@ -25,7 +26,8 @@ var eachForms = []form{
 		p.at++
 		return true
 	}},
-	{"for each", re(`for (?:each|every)(?: one| city| place)? (?:of|in)(?: the cities| the places)?:? (.+?(?:,? and |, ).+?)(?:,? ` + eachWeather + `)?`), func(p *planner, m []string, c clause) bool {
+	{"for each", re(`for (?:each|every)(?: one| city| place)? (?:of|in)(?: the cities| the places)?:? (.+?(?:,?` +
+		` and |, ).+?)(?:,? ` + eachWeather + `)?`), func(p *planner, m []string, c clause) bool {
 		if m[2] != "" {
 			return p.endsSentence(p.at-1, c) && p.read(weatherForms, m[2]+" for "+m[1])
 		}
@@ -37,12 +39,15 @@ var eachForms = []form{
 		p.at++
 		return true
 	}},
-	{"to each", re(`((?:double|triple|halve|square|negate|multiply|divide|increase|decrease|add|subtract)\b(?: -?[\d.]+ (?:to|from))?) ` + eachRe + ` ` + listRe + `( by .+)?`), func(p *planner, m []string, c clause) bool {
-		return p.endsSentence(p.at-1, c) && p.each(m[2], m[1]+" it"+m[3])
-	}},
+	{"to each", re(`((?:double|triple|halve|square|negate|multiply|divide|increase|decrease|add|subtract)` +
+		`\b(?: -?[\d.]+ (?:to|from))?) ` + eachRe + ` ` + listRe + `( by .+)?`),
+		func(p *planner, m []string, c clause) bool {
+			return p.endsSentence(p.at-1, c) && p.each(m[2], m[1]+" it"+m[3])
+		}},
 }
 
-const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:weather|forecast))(?: (?:for|in|of) (?:it|each|that city|the city|that place))?`
+const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:weather|forecast))(?: (?:for|in|of)` +
+	` (?:it|each|that city|the city|that place))?`
 
 var onlyWeather = regexp.MustCompile(`(?i)^` + eachWeather + `$`)
 
@@ -61,7 +66,8 @@ func (p *planner) endsSentence(at int, c clause) bool {
 
 var (
 	ofEach   = regexp.MustCompile(`(?i)\b(?:the|each|that) (?:number|value|element|item)\b`)
-	ofBefore = regexp.MustCompile(`(?i)\b(?:the|that) (?:previous |last )?(?:result|sum|product|total|answer|value|number)\b`) // each one's, or that of before?
+	ofBefore = regexp.MustCompile(`(?i)\b(?:the|that) (?:previous |last )?` +
+		`(?:result|sum|product|total|answer|value|number)\b`) // each one's, or that of before?
 	itsPower = regexp.MustCompile(`(?i)\bits (square|cube)\b`)
 )
 

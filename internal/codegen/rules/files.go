@@ -5,23 +5,32 @@ import (
 )
 
 var fileForms = []form{
-	{"write file", re(`(?:write|create|save|make)(?: (?:a|an|the|new|test|text|file|to|in|called|named|at))*(?: ` + pathRe + `)? (?:with|containing|that (?:contains|says))(?: (?:the )?(?:contents?|text|words?|string|data|line|message))?:? ` + quoteRe), func(p *planner, m []string, _ clause) bool {
+	{"write file", re(`(?:write|create|save|make)(?: (?:a|an|the|new|test|text|file|to|in|called|named|at))*(?: ` +
+		pathRe + `)? (?:with|containing|that (?:contains|says))(?: (?:the )?(?:contents?|text|words?` +
+		`|string|data|line|message))?:? ` + quoteRe), func(p *planner, m []string, _ clause) bool {
 		return p.writeFile(m[1], m[2], m[0])
 	}},
-	{"write file", re(`(?:write|save|store|put)(?: the)?(?: (?:text|contents?|string|words?|message))? ` + quoteRe + ` (?:to|into|in)(?: (?:a|an|the|new|test|text|file|called|named))*(?: ` + pathRe + `)?`), func(p *planner, m []string, _ clause) bool {
-		return p.writeFile(m[2], m[1], m[0])
-	}},
-	{"read file", re(`(?:read|open|load|show|display|print|get)(?: (?:the|contents?|text|of|from|file|in))* ` + pathRe), func(p *planner, m []string, _ clause) bool {
+	{"write file", re(`(?:write|save|store|put)(?: the)?(?: (?:text|contents?|string|words?|message))? ` + quoteRe +
+		` (?:to|into|in)(?: (?:a|an|the|new|test|text|file|called|named))*(?: ` + pathRe + `)?`),
+		func(p *planner, m []string, _ clause) bool {
+			return p.writeFile(m[2], m[1], m[0])
+		}},
+	{"read file", re(`(?:read|open|load|show|display|print|get)(?: (?:the|contents?|text|of|from|file|in))* ` +
+		pathRe), func(p *planner, m []string, _ clause) bool {
 		p.path = p.pathOf(m[1])
 		return p.readFile()
 	}},
-	{"read file", re(`read (?:it|the file|that file|the test file|its contents?|the contents?)(?: back)?(?: again)?`), func(p *planner, _ []string, _ clause) bool {
-		return p.path != "" && p.readFile()
-	}},
-	{"list directory", re(`(?:list|show|display|print)(?: (?:all|the|contents?|files?|everything|of|in|and|directory|directories|folder|entries))* ` + pathRe + `(?: (?:directory|folder))?( recursively)?`), func(p *planner, m []string, _ clause) bool {
+	{"read file", re(`read (?:it|the file|that file|the test file|its contents?|the contents?)(?: back)?(?: again)?`),
+		func(p *planner, _ []string, _ clause) bool {
+			return p.path != "" && p.readFile()
+		}},
+	{"list directory", re(`(?:list|show|display|print)(?: (?:all|the|contents?|files?` +
+		`|everything|of|in|and|directory|directories|folder|entries))* ` + pathRe +
+		`(?: (?:directory|folder))?( recursively)?`), func(p *planner, m []string, _ clause) bool {
 		return p.listDirectory(p.pathOf(m[1]), m[2] != "")
 	}},
-	{"list directory", re(`(?:list|show|display)(?: (?:all|the|contents?|files?|of|in|my))* workspace(?: directory| folder| files)?( recursively)?`), func(p *planner, m []string, _ clause) bool {
+	{"list directory", re(`(?:list|show|display)(?: (?:all|the|contents?|files?|of|in|my)` +
+		`)* workspace(?: directory| folder| files)?( recursively)?`), func(p *planner, m []string, _ clause) bool {
 		return p.listDirectory(quote("/workspace"), m[1] != "")
 	}},
 }

@@ -20,15 +20,19 @@ func re(s string) func() *regexp.Regexp {
 }
 
 const (
-	markRe   = `(⟦[qjp]\d+⟧)`
-	pathRe   = `(⟦p\d+⟧)`
-	quoteRe  = `(⟦q\d+⟧)`
-	docNoun  = `(?:the |that |this )?(?:current |updated? |final |modified |workflow |json |whole |entire |saved )*(?:state|contents?|file|document|data|json|workflow|it)(?: file| data)?`
-	session  = `(?: that was saved)?(?: in| from)?(?: (?:the|a|an))?(?: (?:previous|earlier|last) (?:session|run|task))?`
+	markRe  = `(⟦[qjp]\d+⟧)`
+	pathRe  = `(⟦p\d+⟧)`
+	quoteRe = `(⟦q\d+⟧)`
+	docNoun = `(?:the |that |this )?(?:current |updated?` +
+		` |final |modified |workflow |json |whole |entire |saved )*(?:state|contents?` +
+		`|file|document|data|json|workflow|it)(?: file| data)?`
+	session = `(?: that was saved)?(?: in| from)?(?: (?:the|a|an))?(?: (?:previous|earlier|last)` +
+		` (?:session|run|task))?`
 	calcVerb = `(?:calculate|compute|evaluate|what is|what's|how much is|work out|solve|do)`
 )
 
 // allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
 func allForms() []form {
-	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms, conditionForms, dateForms, eachForms, numberForms, printForms, schemaForms)
+	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms,
+		conditionForms, dateForms, eachForms, numberForms, printForms, schemaForms)
 }

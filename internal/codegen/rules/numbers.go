@@ -10,15 +10,19 @@ import (
 )
 
 var numberForms = []form{
-	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
-	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`), readListOf},
+	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?` +
+		`(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
+	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?` +
+		`|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`),
+		readListOf},
 	{"subtract", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2": 17 or 14?
 	}},
 	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") + "+m[1])
 	}},
-	{"difference", re(`(?:` + calcVerb + ` )?(?:the )?(?:absolute |positive )?difference between (-?[\d.,]+) and (-?[\d.,]+)`), readDifference},
+	{"difference", re(`(?:` + calcVerb + ` )?(?:the )?(?:absolute |positive )?difference between (-?[\d.,]+)` +
+		` and (-?[\d.,]+)`), readDifference},
 	{"change by", re(changeVerb + ` (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
 	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
 		if !isOperand(m[3]) {
@@ -30,7 +34,8 @@ var numberForms = []form{
 	{"scale", re(`(double|triple|halve|square|cube|negate) (.+)`), readScale},
 	{"scale", re(`(?:` + calcVerb + ` )?(?:the )?(double|square|cube|square root|half) of (.+)`), readScale},
 	{"scale", re(`(?:` + calcVerb + ` )?(?:a|one) (half|third|quarter) of (.+)`), readScale},
-	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`), readCalculate},
+	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`),
+		readCalculate},
 }
 
 // scales are the operations on one number, in Python.
@@ -67,7 +72,8 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 		}
 		claim = number(claim)
 		p.emit("if %s != %s:", p.number, claim)
-		p.emit("    raise ValueError(%s %% %s)", quote("the task says "+p.lits.restore(m[1])+" = "+claim+", but it is %s"), p.number)
+		p.emit("    raise ValueError(%s %% %s)",
+			quote("the task says "+p.lits.restore(m[1])+" = "+claim+", but it is %s"), p.number)
 	}
 	return true
 }
@@ -89,7 +95,10 @@ func (p *planner) calculate(text string) bool {
 		return false
 	}
 	value := e.python
-	calculator := p.tool(func(t *tool) bool { return t.requires("expression") && t.named("calc", "eval", "math", "compute") })
+	calculator := p.tool(func(t *tool) bool {
+		return t.requires("expression") &&
+			t.named("calc", "eval", "math", "compute")
+	})
 	if e.simple && calculator != nil {
 		value = p.call(calculator, quote(value))
 	}
@@ -120,7 +129,8 @@ func (p *planner) foundSince() bool {
 
 var (
 	listBreak = regexp.MustCompile(`(?i),? and |,? by | with |, `)
-	separated = regexp.MustCompile(`^(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)$`) // a numeral, with separators of thousands
+	// a numeral, with separators of thousands
+	separated = regexp.MustCompile(`^(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)$`)
 )
 
 func readListOf(p *planner, m []string, _ clause) bool {
@@ -155,13 +165,17 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-var months = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"}
+var months = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september",
+	"october", "november", "december"}
 
-var monthDay = regexp.MustCompile(`(?i)^(?:(january|february|march|april|may|june|july|august|september|october|november|december) (\d{1,2})(?:st|nd|rd|th)?|(\d{1,2})(?:st|nd|rd|th)?(?: of)? (january|february|march|april|may|june|july|august|september|october|november|december))$`)
+var monthDay = regexp.MustCompile(`(?i)^(?:(january|february|march|april|may|june|july|august|september|october|` +
+	`november|december) (\d{1,2})(?:st|nd|rd|th)?|(\d{1,2})(?:st|nd|rd|th)?(?: of)? (january|february|march|` +
+	`april|may|june|july|august|september|october|november|december))$`)
 
 func readDaysUntil(p *planner, m []string, _ clause) bool {
 	when := strings.ToLower(strings.TrimSuffix(m[1], "?"))
-	fixed := map[string]string{"christmas": "12, 25", "new year": "1, 1", "new year's day": "1, 1", "new years day": "1, 1", "halloween": "10, 31"}
+	fixed := map[string]string{"christmas": "12, 25", "new year": "1, 1", "new year's day": "1, 1",
+		"new years day": "1, 1", "halloween": "10, 31"}
 	variable := p.fresh("days")
 	switch {
 	case slices.Contains([]string{"spring", "summer", "autumn", "fall", "winter"}, when):
@@ -177,7 +191,8 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 			return false
 		}
 		month, day := slices.Index(months, d[1]+d[4])+1, d[2]+d[3]
-		if n, _ := strconv.Atoi(day); n == 0 || time.Date(2001, time.Month(month), n, 0, 0, 0, 0, time.UTC).Month() != time.Month(month) {
+		if n, _ := strconv.Atoi(day); n == 0 ||
+			time.Date(2001, time.Month(month), n, 0, 0, 0, 0, time.UTC).Month() != time.Month(month) {
 			return false // no such day, or not in every year
 		}
 		p.helper("days_until")
@@ -192,12 +207,14 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 // referring matches words for the last number.
 var referring = regexp.MustCompile(`(?i)^` + referRe + `$`)
 
-const referRe = `(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)|that(?: number| result)?|it|this)`
+const referRe = `(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)` +
+	`|that(?: number| result)?|it|this)`
 
 // isOperand reports whether a text is one operand beside any operator.
 func isOperand(s string) bool {
 	s = digits(strings.TrimSpace(s))
-	return s != "" && !strings.ContainsAny(s[1:], " +-−*×/÷%^") || referring.MatchString(s) || s[0] == '(' && strings.IndexByte(s, ')') == len(s)-1
+	return s != "" && !strings.ContainsAny(s[1:], " +-−*×/÷%^") || referring.MatchString(s) || s[0] == '(' &&
+		strings.IndexByte(s, ')') == len(s)-1
 }
 
 // readDifference subtracts the smaller number from the larger: a difference between two numbers is not negative.

@@ -8,17 +8,24 @@ import (
 )
 
 var printForms = []form{
-	{"print", re(`(?:print|show|display|report|output|return|give me|tell me) (?:out )?(?:a |an |the )?(?:(?:short |brief |success )?(?:confirmation|success)(?: message)?)(?: (?:that|when|once|of|if) .+)?`), func(p *planner, _ []string, _ clause) bool {
-		if p.file == "" && p.path == "" {
-			return false
-		}
-		if p.dirty {
-			p.saveDocument()
-		}
-		p.emit("print(\"Done:\", %s)", cmp.Or(p.file, p.path))
-		return true
-	}},
-	{"print", re(`(?:print|show|display|report|output|return|summari[sz]e)(?: out)? (?:a |an |the |its |all |that |this )*(?:current |completed? |updated? |final |brief |short )*(?:summary|state|status|contents?|results?|data|it|answer|statistics|workflow|file|output|value|number)(?: (?:of|from|in) (?:the |all |its )?(?:[a-z]+ )?(?:file|state|workflow|results?|data|document|content))?(?: \([^)]*\))?`), readPrint},
+	{"print", re(`(?:print|show|display|report|output|return|give me|tell me) (?:out )?(?:a |an |the )?` +
+		`(?:(?:short |brief |success )?(?:confirmation|success)(?: message)?)(?: (?:that|when|once|of|if) .+)?`),
+		func(p *planner, _ []string, _ clause) bool {
+			if p.file == "" && p.path == "" {
+				return false
+			}
+			if p.dirty {
+				p.saveDocument()
+			}
+			p.emit("print(\"Done:\", %s)", cmp.Or(p.file, p.path))
+			return true
+		}},
+	{"print", re(`(?:print|show|display|report|output|return|summari[sz]e)(?: out)?` +
+		` (?:a |an |the |its |all |that |this )*(?:current |completed? |updated?` +
+		` |final |brief |short )*(?:summary|state|status|contents?|results?` +
+		`|data|it|answer|statistics|workflow|file|output|value|number)(?: (?:of|from|in)` +
+		` (?:the |all |its )?(?:[a-z]+ )?(?:file|state|workflow|results?|data|document|content))?` +
+		`(?: \([^)]*\))?`), readPrint},
 }
 
 func readPrint(p *planner, m []string, _ clause) bool {
@@ -48,7 +55,8 @@ var (
 	smallWords  = wordSet(`a an the of for to in on at with and my me all please current it is`)
 )
 
-// readSchema reads "verb noun [parameter value]…" for any tool of that name: every word of the clause must belong to the
+// readSchema reads "verb noun [parameter value]…" for any tool of that name: every word of the clause must belong to
+// the
 // name, to a parameter or to a value, and every required parameter must have a value.
 func readSchema(p *planner, _ []string, c clause) bool {
 	for _, t := range p.tools {
@@ -71,7 +79,8 @@ func readSchema(p *planner, _ []string, c clause) bool {
 func (p *planner) arguments(t *tool, text string) (arguments []string, rest string, ok bool) {
 	rest = text
 	for _, q := range t.Params {
-		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(q.Name), "_", "[_ ]") + `\s*(?:[:=]|is|as)?\s*(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?)`)
+		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(q.Name), "_", "[_ ]") +
+			`\s*(?:[:=]|is|as)?\s*(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?)`)
 		m := pattern.FindStringSubmatchIndex(rest)
 		if m == nil {
 			if q.Required {

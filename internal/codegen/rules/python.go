@@ -132,16 +132,18 @@ var helpers = []struct {
     if not rows:
         return []
     names = {str(key).lower(): key for row in rows for key in row}
+    yes = ("1", "1.0", "true", "yes", "y", "t", word)
     for name in (word, "is_" + word):
         if name in names:
-            return [row for row in rows if str(row.get(names[name])).lower() in ("1", "1.0", "true", "yes", "y", "t", word)]
+            return [row for row in rows if str(row.get(names[name])).lower() in yes]
     if word[:2] in ("in", "un") and (word[2:] in names or "is_" + word[2:] in names):
         others = marked(rows, word[2:])
         return [row for row in rows if row not in others]
     says = [key for key in names.values() if any(str(row.get(key)).lower() == word for row in rows)]
     columns = [names[name] for name in ("status", "state") if name in names] or says
     if len(columns) != 1:
-        raise ValueError("cannot tell which rows are %s from the columns %s" % (word, ", ".join(map(str, names.values()))))
+        known = ", ".join(map(str, names.values()))
+        raise ValueError("cannot tell which rows are %s from the columns %s" % (word, known))
     return [row for row in rows if str(row.get(columns[0])).lower() == word]
 `},
 	{"statistics_of", "statistics", `def statistics_of(rows):
@@ -149,7 +151,7 @@ var helpers = []struct {
     found = {"count": len(rows)}
     for key in dict.fromkeys(key for row in rows for key in row):
         name = str(key).lower()
-        if name == "id" or name.endswith("_id") or name in ("active", "enabled", "deleted") or name.startswith(("is_", "has_")):
+        if name in ("id", "active", "enabled", "deleted") or name.endswith("_id") or name.startswith(("is_", "has_")):
             continue
         values = [row[key] for row in rows if row.get(key) is not None]
         if values and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):

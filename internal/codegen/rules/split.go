@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The kinds of literals. Before a task is split into clauses, its quotations, paths and JSON blocks are replaced by marks
+// The kinds of literals. Before a task is split into clauses, its quotations, paths and JSON blocks are replaced by
+// marks
 // like ⟦q3⟧: no form ever matches inside a value.
 const (
 	quoted   = 'q'
@@ -63,7 +64,8 @@ type clause struct {
 type fieldValue struct{ name, value string }
 
 var (
-	pathPattern  = regexp.MustCompile(`(?:^|[\s(:,])((?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*|\b[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))`)
+	pathPattern = regexp.MustCompile(`(?:^|[\s(:,])((?:~|\.{1,2})?` +
+		`/[\w.\-]+(?:/[\w.\-]+)*|\b[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))`)
 	bullet       = regexp.MustCompile(`^[-*•]\s+(.*)$`)
 	numbered     = regexp.MustCompile(`^\(?\d{1,2}[.)]\s+`)
 	fieldPattern = regexp.MustCompile(`^(⟦q\d+⟧|[\w\-]+)\s*:\s*(.*\S)$`)
@@ -74,11 +76,12 @@ var (
 )
 
 // verbs are words that begin a new clause after "and" or a comma.
-var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple halve negate square cube average get fetch
-check show tell find give query select run execute filter keep sort order count list read open load write create save
-store append print display report output verify confirm ensure update set increment increase decrement decrease reduce change import use call return if
-otherwise else for insert delete remove rename convert send search
-email mail post notify publish upload download translate summarize summarise remind sort plot draw`)
+var verbs = wordSet(`calculate compute evaluate add sum subtract multiply divide double triple halve negate square
+cube average get fetch check show tell find give query select run execute filter keep sort order count list read
+open load write create save store append print display report output verify confirm ensure update set increment
+increase decrement decrease reduce change import use call return if otherwise else for insert delete remove rename
+convert send search email mail post notify publish upload download translate summarize summarise remind sort plot
+draw`)
 
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
@@ -150,7 +153,9 @@ func splitSentence(s string) []clause {
 	return kept
 }
 
-var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|first(?:ly)?|next|lastly|and|then|can you|could you|would you|i want(?: you)? to|i need(?: you)? to|i would like(?: you)? to|let's|just)[\s,]+`)
+var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|first(?:ly)?` +
+	`|next|lastly|and|then|can you|could you|would you|i want(?: you)? to|i need(?: you)?` +
+	` to|i would like(?: you)? to|let's|just)[\s,]+`)
 
 var thanks = regexp.MustCompile(`(?i)[\s,]+(?:please|thanks|thank you)$`)
 

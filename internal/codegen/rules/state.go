@@ -8,77 +8,96 @@ import (
 // The state is a JSON file. Each clause reads or writes one field of it; other fields stay unchanged.
 
 const (
-	stateRe    = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?|(?:the )?(?:file |state file )?` + pathRe + `)`
-	literalRe  = `(⟦[qj]\d+⟧|-?\d+(?:\.\d+)?|true|false|null)`
-	putVerb    = `(?:save|store|put|write|record|keep)`
-	showVerb   = `(?:read|load|open|get|fetch|show|display|print)`
-	resultRe   = `(?:(?:the |that |this )?(?:last |previous )?(?:results?|sum|product|answer|value|number)(?: of (?:the|this|that) calculation)?|it|that|this)`
+	stateRe = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?` +
+		`|(?:the )?(?:file |state file )?` + pathRe + `)`
+	literalRe = `(⟦[qj]\d+⟧|-?\d+(?:\.\d+)?|true|false|null)`
+	putVerb   = `(?:save|store|put|write|record|keep)`
+	showVerb  = `(?:read|load|open|get|fetch|show|display|print)`
+	resultRe  = `(?:(?:the |that |this )?(?:last |previous )?(?:results?|sum|product|answer|value|number)` +
+		`(?: of (?:the|this|that) calculation)?|it|that|this)`
 	changeVerb = `(increment|increase|decrement|decrease|reduce)`
 	keyRe      = `(?:the )?(?:key |name |field )?` + nameRe
 )
 
 var stateForms = []form{
-	{"save field", re(putVerb + ` (?:the )?(?:number |value |text |string )?` + literalRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
+	{"save field", re(putVerb + ` (?:the )?(?:number |value |text |string )?` + literalRe + ` (?:as|under) ` + keyRe +
+		` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[3], m[2], m[1])
 	}},
-	{"save field", re(putVerb + ` (?:the )?(?:number |value |text |string )?` + literalRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe), func(p *planner, m []string, _ clause) bool {
+	{"save field", re(putVerb + ` (?:the )?(?:number |value |text |string )?` + literalRe + ` (?:in|into|to) ` +
+		stateRe + ` (?:as|under) ` + keyRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[2], m[3], m[1])
 	}},
-	{"save result", re(putVerb + ` ` + resultRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return p.onlyNumber(m[0]) && p.assignField(m[2], m[1], " = "+p.number)
-	}},
-	{"save result", re(putVerb + ` ` + resultRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe), func(p *planner, m []string, _ clause) bool {
-		return p.onlyNumber(m[0]) && p.assignField(m[1], m[2], " = "+p.number)
-	}},
-	{"set field", re(`(?:set|update|change) ` + keyRe + `(?: field| value)? (?:to|=) ` + valueRe + ` (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
+	{"save result", re(putVerb + ` ` + resultRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			return p.onlyNumber(m[0]) && p.assignField(m[2], m[1], " = "+p.number)
+		}},
+	{"save result", re(putVerb + ` ` + resultRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe),
+		func(p *planner, m []string, _ clause) bool {
+			return p.onlyNumber(m[0]) && p.assignField(m[1], m[2], " = "+p.number)
+		}},
+	{"set field", re(`(?:set|update|change) ` + keyRe + `(?: field| value)? (?:to|=) ` + valueRe + ` (?:in|of) ` +
+		stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[3], m[1], m[2])
 	}},
-	{"set field", re(putVerb + ` ` + keyRe + ` ?[=:] ?` + literalRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return p.setField(m[3], m[1], m[2])
-	}},
-	{"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return !kindWords[strings.ToLower(m[1])] && p.setField(m[3], m[1], m[2]) // "save number 5": under which name?
-	}},
-	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? (?:in|of) ` + stateRe + `(?: by (\d+(?:\.\d+)?))?`), func(p *planner, m []string, _ clause) bool {
+	{"set field", re(putVerb + ` ` + keyRe + ` ?[=:] ?` + literalRe + ` (?:in|into|to) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			return p.setField(m[3], m[1], m[2])
+		}},
+	{"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			// "save number 5": under which name?
+			return !kindWords[strings.ToLower(m[1])] && p.setField(m[3], m[1], m[2])
+		}},
+	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? (?:in|of) ` + stateRe +
+		`(?: by (\d+(?:\.\d+)?))?`), func(p *planner, m []string, _ clause) bool {
 		return p.changeField(m[3], m[2], m[1], m[4])
 	}},
-	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? by (\d+(?:\.\d+)?) (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return p.changeField(m[4], m[2], m[1], m[3])
-	}},
-	{"add to field", re(`add (-?\d+(?:\.\d+)?) to ` + keyRe + `(?: field)? (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		return numeral.MatchString(m[1]) && p.assignField(m[3], m[2], " += "+m[1])
-	}},
-	{"append to field", re(`(?:append|push|add) ` + literalRe + ` (?:to|onto|into) ` + keyRe + ` (?:list|array) (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
+	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? by (\d+(?:\.\d+)?) (?:in|of) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			return p.changeField(m[4], m[2], m[1], m[3])
+		}},
+	{"add to field", re(`add (-?\d+(?:\.\d+)?) to ` + keyRe + `(?: field)? (?:in|of) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			return numeral.MatchString(m[1]) && p.assignField(m[3], m[2], " += "+m[1])
+		}},
+	{"append to field", re(`(?:append|push|add) ` + literalRe + ` (?:to|onto|into) ` + keyRe +
+		` (?:list|array) (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		value, ok := p.value(m[1])
 		return ok && p.assignField(m[3], m[2], ".append("+value+")")
 	}},
-	{"remove field", re(`(?:delete|remove|drop) ` + keyRe + `(?: field)? (?:from|in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
-		if stateNouns[strings.ToLower(m[1])] || !p.openState(m[2]) {
-			return false
-		}
-		p.emit("del %s[%s]", p.doc, p.key(m[1]))
-		p.dirty = true
-		return true
-	}},
-	{"read field", re(`(?:` + showVerb + `|what is|what's) (?:the )?(?:value of |field |key )*(?:the )?` + nameRe + `(?: field| value)? (?:from|in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
+	{"remove field", re(`(?:delete|remove|drop) ` + keyRe + `(?: field)? (?:from|in|of) ` + stateRe),
+		func(p *planner, m []string, _ clause) bool {
+			if stateNouns[strings.ToLower(m[1])] || !p.openState(m[2]) {
+				return false
+			}
+			p.emit("del %s[%s]", p.doc, p.key(m[1]))
+			p.dirty = true
+			return true
+		}},
+	{"read field", re(`(?:` + showVerb + `|what is|what's) (?:the )?(?:value of |field |key )*(?:the )?` + nameRe +
+		`(?: field| value)? (?:from|in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.readField(m[2], m[1])
 	}},
-	{"read state", re(showVerb + ` (?:the |my |our )?(?:workflow |session |shared |saved |current |whole |entire )*state(?: file)?` + session), func(p *planner, _ []string, _ clause) bool {
-		if p.doc == "" {
-			p.doc, p.file = p.fresh("state"), quote("/workspace/state.json")
-			p.helper("load")
-			p.emit("%s = load(%s)", p.doc, p.file)
-		}
-		p.helper("show")
-		p.emit("show(%s, %s)", quote("State"), p.doc)
-		return true
-	}},
+	{"read state", re(showVerb + ` (?:the |my |our )?` +
+		`(?:workflow |session |shared |saved |current |whole |entire )*state(?: file)?` + session),
+		func(p *planner, _ []string, _ clause) bool {
+			if p.doc == "" {
+				p.doc, p.file = p.fresh("state"), quote("/workspace/state.json")
+				p.helper("load")
+				p.emit("%s = load(%s)", p.doc, p.file)
+			}
+			p.helper("show")
+			p.emit("show(%s, %s)", quote("State"), p.doc)
+			return true
+		}},
 }
 
 // kindWords are kinds of values, stateNouns contents of files: neither is the name of a field.
 var (
 	kindWords  = wordSet("number value text string result results word message words field key")
-	stateNouns = wordSet("content contents data text file state it all everything json document fields keys value values result results")
+	stateNouns = wordSet("content contents data text file state it all everything json document fields keys " +
+		"value values result results")
 )
 
 var plural = regexp.MustCompile(`(?i)\bresults\b`)

@@ -12,9 +12,16 @@ import (
 const units = `(?: in (celsius|fahrenheit|°?c|°?f))?`
 
 var weatherForms = []form{
-	{"weather of many", re(`(?:get|check|fetch|show|find)(?: me)?(?: the)?(?: current)? weather (?:for|in|of|at) (that many|this many|that number of|the same number of|\d+) (?:other |different |more )?cities,? (?:starting|beginning) (?:with|from|at|in) (.+)`), readWeatherMany},
-	{"forecast", re(`(?:get|check|fetch|show|find|give me|what is|what's)?(?: me)?(?: the| a)?(?: (\d+)[- ]day)?(?: weather)? forecast (?:for|in|of|at) (.+?)(?: for(?: the)?(?: next| coming)? (\d+) days)?` + units), readForecast},
-	{"weather", re(`(?:get|check|fetch|show|find|tell me|give me|what is|what's|how is|report)?(?: me)?(?: the)?(?: current)?(?: (?:weather|temperature|climate|conditions?))(?: (?:conditions?|report|information|like))? (?:for|in|of|at) (.+?)(?: (?:right now|now|today|currently))?` + units + `\??`), readWeather},
+	{"weather of many", re(`(?:get|check|fetch|show|find)(?: me)?(?: the)?(?: current)? weather (?:for|in|of|at)` +
+		` (that many|this many|that number of|the same number of|\d+) (?:other |different |more )?cities,?` +
+		` (?:starting|beginning) (?:with|from|at|in) (.+)`), readWeatherMany},
+	{"forecast", re(`(?:get|check|fetch|show|find|give me|what is|what's)?(?: me)?(?: the| a)?(?: (\d+)[- ]day)?` +
+		`(?: weather)? forecast (?:for|in|of|at) (.+?)(?: for(?: the)?(?: next| coming)? (\d+) days)?` + units),
+		readForecast},
+	{"weather", re(`(?:get|check|fetch|show|find|tell me|give me|what is|what's|how is|report)?(?: me)?(?: the)?` +
+		`(?: current)?(?: (?:weather|temperature|climate|conditions?))(?: (?:conditions?` +
+		`|report|information|like))? (?:for|in|of|at) (.+?)(?: (?:right now|now|today|currently))?` + units +
+		`\??`), readWeather},
 }
 
 func locationTool(words ...string) func(*tool) bool {
@@ -29,13 +36,16 @@ func currentWeather(t *tool) bool {
 
 var (
 	placePattern = regexp.MustCompile(`^[\p{L}][\p{L}\p{M} .'’-]*(?:, ?[\p{L}][\p{L} .]*)?$`)
-	particle     = wordSet(`am an at auf da de del della der des di do dos du e el en i in la las le les los of on san sul sur the und under upon van von y`)
-	joined       = wordSet(`herzegovina tobago barbuda nevis príncipe principe grenadines caicos futuna`) // after the "and" of one name
-	vague        = wordSet(`please thanks old plus well compared here there me my our your their his her its it that this those these each every all any many some several the a an where home work
-monday tuesday wednesday thursday friday saturday sunday morning noon afternoon evening night tonight midnight
-in on near around about before after during since until unless except without with from to by via using but nor or both either neither
-again once twice daily hourly weekly monthly hour hours day days only just also too like versus vs if when while because
-today tomorrow yesterday weekend week month cities city places place locations then if and or not`)
+	particle     = wordSet(`am an at auf da de del della der des di do dos du e el en i in la las le les los of on
+san sul sur the und under upon van von y`)
+	// after the "and" of one name
+	joined = wordSet(`herzegovina tobago barbuda nevis príncipe principe grenadines caicos futuna`)
+	vague  = wordSet(`please thanks old plus well compared here there me my our your their his her its it that this
+those these each every all any many some several the a an where home work monday tuesday wednesday thursday friday
+saturday sunday morning noon afternoon evening night tonight midnight in on near around about before after during
+since until unless except without with from to by via using but nor or both either neither again once twice daily
+hourly weekly monthly hour hours day days only just also too like versus vs if when while because today tomorrow
+yesterday weekend week month cities city places place locations then if and or not`)
 )
 
 // places reads names such as "Paris", "San Francisco, CA", "Paris, London and Rome".
@@ -62,7 +72,8 @@ func places(s string) ([]string, bool) {
 		if !spelledAlike(part) || i > 0 && joined[words[0]] {
 			return nil, false
 		}
-		if !placePattern.MatchString(part) || len(words) > 6 || slices.ContainsFunc(words, func(w string) bool { return vague[w] }) {
+		if !placePattern.MatchString(part) || len(words) > 6 ||
+			slices.ContainsFunc(words, func(w string) bool { return vague[w] }) {
 			return nil, false
 		}
 	}
@@ -99,11 +110,13 @@ func readWeather(p *planner, m []string, _ clause) bool {
 	conditional := p.at < len(p.clauses) && strings.HasPrefix(strings.ToLower(p.clauses[p.at].text), "if ")
 	for _, place := range where {
 		p.record, p.several, p.place = p.fresh("weather"), len(where) > 1, place
-		p.emit("%s = %s", p.record, p.call(now, append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
+		p.emit("%s = %s", p.record, p.call(now,
+			append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
 		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
 		p.output(named("weather", place, len(where)), p.record)
 		ahead := p.tool(locationTool("forecast"))
-		if ahead == nil || conditional || p.depth > 0 || !strings.Contains(strings.ToLower(m[0]), "weather") || p.asksForecast() {
+		if ahead == nil || conditional || p.depth > 0 || !strings.Contains(strings.ToLower(m[0]), "weather") ||
+			p.asksForecast() {
 			continue // only a bare "weather" includes the forecast
 		}
 		p.forecast(ahead, place, "", m[2], named("forecast", place, len(where)))
@@ -119,7 +132,8 @@ func named(what, place string, of int) string {
 }
 
 func (p *planner) asksForecast() bool {
-	return slices.ContainsFunc(p.clauses, func(c clause) bool { return strings.Contains(strings.ToLower(c.text), "forecast") })
+	return slices.ContainsFunc(p.clauses,
+		func(c clause) bool { return strings.Contains(strings.ToLower(c.text), "forecast") })
 }
 
 func readForecast(p *planner, m []string, _ clause) bool {
