@@ -80,10 +80,10 @@ var imports = map[string][]string{
 
 	// Selection of tools, and the writers of programs.
 	"internal/selection": {
-		"internal/tools", "internal/openai", "internal/selection/text",
+		"internal/tools", "internal/openai", "internal/selection/terms",
 		"internal/selection/gloss",
 	},
-	"internal/selection/text":  nil,
+	"internal/selection/terms": nil,
 	"internal/selection/gloss": nil,
 	"internal/codegen":         {"internal/openai"},
 	"internal/codegen/rules":   {"internal/arith", "internal/codegen"},
@@ -185,8 +185,8 @@ var imports = map[string][]string{
 	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
 
 	// Programs that only this project runs. No binary of the product contains them.
-	"test/selectioneval": {"internal/selection", "internal/selection/text"},
-	"test/glossgen":      {"internal/selection/gloss", "internal/selection/text"},
+	"test/selectioneval": {"internal/selection", "internal/selection/terms"},
+	"test/glossgen":      {"internal/selection/gloss", "internal/selection/terms"},
 }
 
 // homes are the heavy modules, each with the only packages that may import it. A pattern that ends

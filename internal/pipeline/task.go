@@ -62,9 +62,9 @@ func admit(t task) ([]allowlist.Pattern, error) {
 // maxTools is how many tools may be selected for the task.
 func (t task) maxTools() int {
 	if choice := t.job.Task.Tools; choice != nil && choice.Max > 0 {
-		return min(choice.Max, selection.AtMost)
+		return min(choice.Max, selection.MaxTools)
 	}
-	return selection.AtMost
+	return selection.MaxTools
 }
 
 // forPlugins is what plugins learn of the task.

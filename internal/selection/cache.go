@@ -3,6 +3,7 @@ package selection
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -13,10 +14,10 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// MemoryCache keeps a bounded number of vectors in memory; the oldest go first.
+// MemoryCache keeps a bounded number of vectors in memory and evicts the oldest. It is safe for concurrent use.
 type MemoryCache struct {
 	limit int
 
@@ -53,17 +54,16 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return nil
 }
 
-// FileCache is a MemoryCache that survives restarts, in one file that the processes of a host share: what one of them
-// adds the others find. A record is key, u32 length, the numbers, u32 CRC, little endian. Records are appended under a
-// lock; a torn or corrupt one ends the file and is overwritten by the next. A file that has grown to more than twice
-// the limit begins anew.
+// FileCache is a MemoryCache in a file that the processes of a host share. A record is key, u32 length, the numbers, u32
+// CRC, little endian. Records are appended under a lock; a torn or corrupt record ends the file and is overwritten by the
+// next. A file that exceeds twice the limit is emptied.
 type FileCache struct {
 	memory *MemoryCache
 	limit  int64
 
 	mu   sync.Mutex
 	file *os.File
-	read int64 // where the records end that are in memory
+	read int64 // bytes of the file that are in memory
 }
 
 const maxDimensions = 1 << 14
@@ -81,7 +81,7 @@ func OpenFileCache(path string, limit int) (*FileCache, error) {
 	return c, nil
 }
 
-// Get returns a vector; callers must not change it. A file that cannot be read has none.
+// Get returns a vector; callers must not change it. It finds nothing in a file that cannot be read.
 func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) {
 	if v, ok := c.memory.Get(key); ok {
 		return v, true
@@ -92,7 +92,7 @@ func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) {
 	return c.memory.Get(key)
 }
 
-// Put keeps a vector and appends it to the file; it is not synced: a lost record costs one more request.
+// Put keeps a vector and appends it to the file without syncing: a lost record costs one more request.
 func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 	var b bytes.Buffer
 	b.Write(key[:])
@@ -120,35 +120,28 @@ func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return c.memory.Put(key, vector)
 }
 
-// locked calls fn while no other process writes, with everything in memory that the file has.
+// locked reads the file's new records and calls fn, under the lock of the file, which is held for milliseconds.
 func (c *FileCache) locked(fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		err := unix.Flock(int(c.file.Fd()), unix.LOCK_EX)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		break
+	if err := filelock.Lock(context.Background(), c.file); err != nil {
+		return err
 	}
-	defer func() { _ = unix.Flock(int(c.file.Fd()), unix.LOCK_UN) }() // the file's end unlocks too
+	defer func() { _ = filelock.Unlock(c.file) }() // closing the file unlocks it too
 	if err := c.catchUp(); err != nil {
 		return err
 	}
 	return fn()
 }
 
-// catchUp reads the records that are not in memory, up to the first that is not whole.
+// catchUp reads the records that are not in memory, up to the first incomplete one.
 func (c *FileCache) catchUp() error {
 	info, err := c.file.Stat()
 	if err != nil || info.Size() == c.read {
 		return err
 	}
 	if info.Size() < c.read {
-		c.read = 0 // it began anew
+		c.read = 0 // another process emptied it
 	}
 	r := bufio.NewReaderSize(io.NewSectionReader(c.file, c.read, info.Size()-c.read), 1<<16)
 	for {
@@ -163,11 +156,11 @@ func (c *FileCache) catchUp() error {
 	}
 }
 
-// readRecord returns one record and its bytes in the file; 0 when there is no whole one.
+// readRecord returns one record and its size in the file; size 0 if there is no complete one.
 func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int64, err error) {
 	head := make([]byte, sha256.Size+4)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return key, nil, 0, unlessEnd(err)
+		return key, nil, 0, unlessEOF(err)
 	}
 	n := int(binary.LittleEndian.Uint32(head[sha256.Size:]))
 	if n > maxDimensions {
@@ -175,7 +168,7 @@ func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int6
 	}
 	body := make([]byte, 4*n+4)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return key, nil, 0, unlessEnd(err)
+		return key, nil, 0, unlessEOF(err)
 	}
 	sum := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, body[:4*n])
 	if sum != binary.LittleEndian.Uint32(body[4*n:]) {
@@ -188,8 +181,8 @@ func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int6
 	return [sha256.Size]byte(head), vector, int64(len(head) + len(body)), nil
 }
 
-// unlessEnd is nil at the end of a file, however it ends.
-func unlessEnd(err error) error {
+// unlessEOF returns nil at the end of a file, complete or not, else err.
+func unlessEOF(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}

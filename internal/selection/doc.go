@@ -1,15 +1,16 @@
 // Package selection finds the few tools of a catalogue that a task needs.
 //
-// Build turns a catalogue into an immutable Snapshot; Snapshot.Select ranks it for one or several queries. Both are
-// pure: no network, no clock, no randomness; the same input gives the same order. The ranking is lexical first
-// (BM25 over fields, with literal rules, stop words, a directional synonym table and spelling neighbours), helped by
-// word vectors computed from WordNet's glosses and by the tenant's own History of tasks and the tools that really ran.
-// Hybrid adds embeddings of a remote model when there are any; they are fused with the local list and never replace it,
-// so selection does not fail because of a network.
+// Build turns a catalogue into an immutable Snapshot; Snapshot.Select ranks its tools for one or several queries. Both
+// are pure: no network, no clock, no randomness; the same input gives the same order. The ranking is lexical first (BM25
+// over fields, with literal rules, stop words, a directional synonym table and spelling neighbours). Word vectors
+// computed from WordNet's glosses and the tenant's History of tasks and their tools add to it. Hybrid fuses the local
+// list with a list by embeddings of a remote model; it never replaces the local list, so selection does not fail
+// because of a network.
 //
-// What it is not: a planner. It never decides which arguments a tool gets, and it hides nothing for safety's sake:
-// who may call what is the broker's affair.
+// It is not a planner: it does not decide arguments. It does not hide tools for safety: the broker decides who may call
+// what.
 //
-// Where things are: text (terms), gloss (vectors), index.go (BM25F), rank.go (the sum of signals), select.go (cut-off,
-// groups, confidence), history.go, hybrid.go and openai.go (embeddings), lint.go; test/selectioneval measures it over data sets.
+// Files: terms (words of texts), gloss (vectors), index.go (BM25F), rank.go (the sum of signals), select.go (cut-off,
+// groups, confidence), history.go, hybrid.go and openai.go (embeddings), lint.go. test/selectioneval measures the
+// selection over data sets.
 package selection

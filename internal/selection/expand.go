@@ -5,13 +5,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
 //go:embed synonyms.txt
 var synonymText string
 
-// synonyms maps the stem of a task's word to stems of tools' words. It is read when it is first needed.
+// synonyms maps the stem of a task's word to stems of tools' words. It is parsed at its first use.
 var synonyms = sync.OnceValue(func() map[string][]string { return parseSynonyms(synonymText) })
 
 // parseSynonyms reads lines "left words: right words".
@@ -23,9 +23,9 @@ func parseSynonyms(s string) map[string][]string {
 			continue
 		}
 		for from := range strings.FieldsSeq(left) {
-			from = text.Stem(from)
+			from = terms.Stem(from)
 			for to := range strings.FieldsSeq(right) {
-				if to = text.Stem(to); to != from {
+				if to = terms.Stem(to); to != from {
 					table[from] = append(table[from], to)
 				}
 			}
@@ -34,8 +34,8 @@ func parseSynonyms(s string) map[string][]string {
 	return table
 }
 
-// spelling finds the words of a vocabulary that share most of their letters' trigrams with a word: typing errors,
-// compounds ("wordcloud"), word forms that the stemmer keeps apart.
+// spelling finds the words of a vocabulary that share most of their trigrams with a word: typing errors, compounds
+// ("wordcloud"), and forms that the stemmer does not join.
 type spelling struct {
 	words   []string
 	grams   map[string][]int32
@@ -43,8 +43,8 @@ type spelling struct {
 }
 
 const (
-	minSpelling  = 4    // runes; shorter words have too many neighbours
-	maxNeighbour = 4    // neighbours of a word at most
+	minSpelling  = 4    // characters; shorter words have too many neighbours
+	maxNeighbour = 4    // neighbours of a word
 	minLikeness  = 0.55 // Dice coefficient of the trigrams
 )
 

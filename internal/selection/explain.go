@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Explanation says what a tool's place is made of.
+// Explanation holds the parts of a tool's score.
 type Explanation struct {
-	Terms   []string `json:"terms"` // matched words, the weightiest first: "stem" or "stem (for word)"
+	Terms   []string `json:"terms"` // matched words by weight: "stem" or "stem (for word)"
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
@@ -28,8 +28,8 @@ func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 		names[id] = w
 	}
 	type match struct {
-		text  string
-		worth float32
+		text   string
+		weight float32
 	}
 	var matches []match
 	for _, sentence := range r.Queries {
@@ -47,7 +47,7 @@ func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 			matches = append(matches, match{text, t.weight * s.lexical.impact[int(from)+i]})
 		}
 	}
-	sortBy(matches, func(a, b match) bool { return a.worth > b.worth || a.worth == b.worth && a.text < b.text })
+	sortBy(matches, func(a, b match) bool { return a.weight > b.weight || a.weight == b.weight && a.text < b.text })
 	for _, m := range matches {
 		if !slices.Contains(e.Terms, m.text) && len(e.Terms) < 8 {
 			e.Terms = append(e.Terms, m.text)
@@ -56,7 +56,7 @@ func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 	return e
 }
 
-// reason names the query's word that brought a synonym or a spelling neighbour in.
+// reason returns the word of the query whose synonym or spelling neighbour the term is.
 func (s *Snapshot) reason(term string, q query) string {
 	for _, own := range q.own {
 		if slices.Contains(synonyms()[own], term) {

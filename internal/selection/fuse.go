@@ -11,14 +11,14 @@ type scored struct {
 	score float32
 }
 
-// denseList is the tools nearest to a query, best first. background is what all tools score on average: the cosines of
+// denseList is the tools nearest to a query, best first. background is the average score of all tools: the cosines of
 // one embedding model lie between .1 and .5, those of another between .7 and .9.
 type denseList struct {
 	tools      []scored
 	background float32
 }
 
-// confidence tells how far the best tool stands out from all: 0 … 1. It is the dense list's part of a QueryReport's.
+// confidence is the distance of the best tool from the background, 0 … 1.
 func (l denseList) confidence() float64 {
 	if len(l.tools) == 0 || l.background >= 1 {
 		return 0
@@ -26,7 +26,7 @@ func (l denseList) confidence() float64 {
 	return round2(max(0, float64((l.tools[0].score-l.background)/(1-l.background))))
 }
 
-// passes is the relative cut-off for a tool's score, counted from the background.
+// passes applies the relative cut-off to a score, measured from the background.
 func (l denseList) passes(score float32) bool {
 	return score-l.background >= CutOff*(l.tools[0].score-l.background)
 }
@@ -34,8 +34,8 @@ func (l denseList) passes(score float32) bool {
 // fusionRank is the k of reciprocal rank fusion.
 const fusionRank = 20
 
-// fuse merges the local list with the dense one by reciprocal ranks. Ranks say nothing of how much better a tool is
-// than the next: each list is cut off on its own scale, and what neither keeps comes after what one of them keeps.
+// fuse merges the local list with the dense one by reciprocal ranks. Since ranks do not say how much better one tool is
+// than the next, each list has its cut-off on its own scale.
 func fuse(local []candidate, dense denseList) []candidate {
 	at := make(map[int32]int, len(local))
 	out := slices.Clone(local)
@@ -58,9 +58,9 @@ func fuse(local []candidate, dense denseList) []candidate {
 	return out
 }
 
-// keptOf returns what the cut-offs of a fused list's parts left, at least floor and at most AtMost.
-func keptOf(fused []candidate, floor int) []candidate {
-	kept, rest := make([]candidate, 0, AtMost), []candidate{}
+// cutFused returns the candidates within the cut-off of either list, and others up to floor, at most MaxTools in all.
+func cutFused(fused []candidate, floor int) []candidate {
+	kept, rest := make([]candidate, 0, MaxTools), []candidate{}
 	for _, c := range fused {
 		if c.kept {
 			kept = append(kept, c)
@@ -70,24 +70,24 @@ func keptOf(fused []candidate, floor int) []candidate {
 	}
 	kept = append(kept, rest[:min(len(rest), max(0, floor-len(kept)))]...)
 	sortBy(kept, better)
-	return kept[:min(len(kept), AtMost)]
+	return kept[:min(len(kept), MaxTools)]
 }
 
-// dense is the vectors of a catalogue's tools, all of unit length; those that are not known yet are nil. Immutable.
+// dense holds the vectors of a catalogue's tools, all of unit length; those not known yet are nil. It is immutable.
 //
-// Beside each vector it keeps its sketch: one bit a number, whether it is above the mean of all. In a large catalogue
-// the tools whose sketches differ least from the query's are found first, and only those are compared in full.
+// Each vector has a sketch: one bit a number, set if the number is above the mean of all vectors. In a large catalogue
+// only the tools whose sketches are nearest to the query's are compared in full.
 type dense struct {
 	vectors [][]float32
 	missing int
 	mean    []float32
-	sketch  []uint64 // words a tool
+	sketch  []uint64 // of all tools, words a tool
 	words   int
 }
 
 const (
-	exactUpTo  = 2000 // tools that are all compared in full
-	oversample = 1000 // tools that a search of sketches leaves
+	exactUpTo  = 2000 // tools in a catalogue without sketches
+	oversample = 1000 // tools that are compared in full after a search of sketches
 )
 
 func newDense(vectors [][]float32) *dense {
@@ -98,7 +98,7 @@ func newDense(vectors [][]float32) *dense {
 			d.missing++
 		case d.mean == nil:
 			d.mean = slices.Clone(v)
-		case len(v) != len(d.mean): // another length than the first one's: of no use
+		case len(v) != len(d.mean): // vectors of different lengths cannot be compared
 			return &dense{vectors: make([][]float32, len(vectors)), missing: len(vectors)}
 		default:
 			for i, x := range v {
@@ -128,8 +128,8 @@ func (d *dense) sketchOf(v []float32, out []uint64) {
 	}
 }
 
-// nearest returns the tools whose vectors are nearest to the query's, best first, of those that are allowed (nil: all). A
-// tool without a vector, and a query of another length, find nothing.
+// nearest returns the allowed tools (nil: all) whose vectors are nearest to the query, best first. Tools without a
+// vector are never found, and a query of another length finds nothing.
 func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) bool) []scored {
 	best := newTop(limit)
 	compare := func(tool int32) {
@@ -144,7 +144,7 @@ func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) boo
 			compare(int32(i))
 		}
 	} else {
-		for _, i := range d.likely(query) {
+		for _, i := range d.bySketch(query) {
 			compare(i)
 		}
 	}
@@ -155,7 +155,7 @@ func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) boo
 	return out
 }
 
-// list is nearest, with what it is measured against.
+// list returns the nearest tools with the background of their scores.
 func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) denseList {
 	l := denseList{tools: d.nearest(query, limit, allowed)}
 	if len(query) == len(d.mean) {
@@ -164,9 +164,9 @@ func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) 
 	return l
 }
 
-// likely returns the tools whose sketches differ least from the query's, at least oversample of them. Distances are
-// small whole numbers: one pass counts them, a second one takes the smallest.
-func (d *dense) likely(query []float32) []int32 {
+// bySketch returns the tools whose sketches differ least from the query's, at least oversample of them. Distances are
+// small integers: one pass counts them, a second one selects the smallest.
+func (d *dense) bySketch(query []float32) []int32 {
 	asked := make([]uint64, d.words)
 	d.sketchOf(query, asked)
 	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.words+1)

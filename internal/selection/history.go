@@ -4,38 +4,37 @@ import (
 	"math"
 	"slices"
 
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// Past is one task that succeeded: the terms of its description, without its values, and the ids of the tools that
-// really ran in it.
+// Past is one successful task: the terms of its description, without values, and the ids of the tools that ran.
 type Past struct {
 	Terms []string `json:"terms"`
 	Tools []string `json:"tools"`
 }
 
-// NewPast is what is kept of a task. Its paths, addresses and quantities are not.
+// NewPast returns what the history keeps of a task: no paths, addresses or quantities.
 func NewPast(description string, tools []string) Past {
-	terms := text.Query(description)
+	terms := terms.Query(description)
 	return Past{Terms: terms[:min(len(terms), maxTerms)], Tools: tools}
 }
 
-// History is one tenant's past tasks, ready to be asked "which tools did tasks like this one use?". Immutable, and
-// never shared between tenants. A nil History knows nothing. Tools that left the catalogue drop out by themselves.
+// History is an index of one tenant's past tasks that finds the tools of similar ones. It is immutable and never shared
+// between tenants. A nil History is empty. Tools that are no longer in the catalogue are ignored.
 type History struct {
 	tasks *index
 	used  [][]string
-	self  []float32 // what a task scores against itself
+	self  []float32 // the score of a task against itself
 }
 
 const (
 	neighbours     = 10
 	imagined       = 20   // past tasks, see index.prior
-	similarityLow  = 0.05 // below it the past says nothing
-	similarityHigh = 0.4  // above it the past has its full weight
+	similarityLow  = 0.05 // below it the history has no weight
+	similarityHigh = 0.4  // above it the history has its full weight
 )
 
-// NewHistory indexes past tasks; tasks without tools are left out.
+// NewHistory indexes past tasks with tools; nil if there are none.
 func NewHistory(past []Past) *History {
 	h := &History{}
 	var terms [][]string
@@ -58,7 +57,7 @@ func NewHistory(past []Past) *History {
 	return h
 }
 
-// votes returns for each tool that similar tasks used how much they speak for it, 0 … 1; nil when nothing is similar.
+// votes returns the weight that similar tasks give to each of their tools, 0 … 1; nil without similar tasks.
 func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
 	if h == nil {
 		return nil
@@ -76,7 +75,7 @@ func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
 	best := newTop(neighbours)
 	for d, v := range scores {
 		if v > 0 {
-			// Cosine-like: shared worth against the geometric mean of both sides' own worth.
+			// Like a cosine: the shared weight against the geometric mean of both sides' weights.
 			c := candidate{tool: int32(d), score: v / float32(math.Sqrt(float64(mass*h.self[d])+1e-9))}
 			if best.wants(c) {
 				best.put(c)
@@ -91,7 +90,7 @@ func (h *History) poll(s *Snapshot, similar []candidate) map[int32]float32 {
 		return nil
 	}
 	gate := min(1, (similar[0].score-similarityLow)/(similarityHigh-similarityLow))
-	gate += max(0, similar[0].score-similarityHigh) // nearly the same task: the past outweighs the words
+	gate += max(0, similar[0].score-similarityHigh) // nearly the same task: the history outweighs the words
 	votes := map[int32]float32{}
 	var largest float32
 	for _, c := range similar {

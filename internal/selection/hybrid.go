@@ -5,20 +5,21 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Embedder turns texts into vectors. Implementations: OpenAI and everything that speaks its protocol; a fake in tests.
+// Embedder turns texts into vectors. *OpenAIEmbedder implements it for all servers with OpenAI's protocol.
 type Embedder interface {
-	// Embed returns one vector a text, all of the same length. It may be called from several goroutines.
+	// Embed returns one vector a text, all of the same length. It is safe for concurrent use.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
-	// Model names what the vectors depend on: the model and the length asked for (0: the model's own).
+	// Model returns what the vectors depend on: the model and the requested length (0: the model's default).
 	Model() (name string, dimensions int)
 }
 
-// Cache keeps vectors by the hash of text, model and length. *MemoryCache and *FileCache are caches.
+// Cache keeps vectors by the hash of text, model and length. *MemoryCache and *FileCache implement it.
 type Cache interface {
 	Get(key [sha256.Size]byte) ([]float32, bool)
 	Put(key [sha256.Size]byte, vector []float32) error
@@ -32,21 +33,22 @@ type HybridOptions struct {
 	Pause    time.Duration // how long the breaker stays open; 30 s
 	Cache    Cache         // a new MemoryCache
 
-	// Late, if not nil, is told the queries whose vectors did not come within the deadline, for Remember to fetch
-	// without haste. It must not wait.
-	Late func(queries []string)
+	// OnTimeout, if not nil, receives the queries whose vectors missed the deadline; the caller may fetch them later
+	// with FillCache. It must not block.
+	OnTimeout func(queries []string)
 }
 
-// backgroundTime bounds a request that nobody waits for: a local server without a GPU may take minutes for a batch.
-const backgroundTime = 5 * time.Minute
+// backgroundTimeout bounds a request in the background: a local server without a GPU may need minutes for a batch.
+const backgroundTimeout = 5 * time.Minute
 
-// Remember embeds the texts that a cache does not know.
-func Remember(ctx context.Context, e Embedder, c Cache, texts []string) error {
-	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTime)
+// FillCache embeds the texts that are not in the cache. It may take minutes.
+func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
+	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTimeout)
 }
 
-// Hybrid ranks with a Snapshot and, when it can, with the vectors of an Embedder. It never answers later than the
-// local ranking plus the deadline, and it never fails because of the network: the answer says Degraded then.
+// Hybrid ranks with a Snapshot and with the vectors of an Embedder. It answers within the time of the local ranking plus
+// the deadline. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe
+// for concurrent use.
 type Hybrid struct {
 	embedder Embedder
 	opts     HybridOptions
@@ -57,7 +59,7 @@ type Hybrid struct {
 	tools    *dense
 }
 
-// NewHybrid starts with a snapshot and no vectors; Load brings them.
+// NewHybrid returns a Hybrid without vectors; Load adds them.
 func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 	if opts.Deadline <= 0 {
 		opts.Deadline = 300 * time.Millisecond
@@ -80,9 +82,9 @@ func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 	}
 }
 
-// Load embeds what the cache does not know of a snapshot's tools and swaps the snapshot in when it is complete. Until
-// then, and for ever when it fails, Select goes on with what it had. Call it again to retry; what was embedded is
-// cached. Run it in the background: it takes as long as the endpoint does.
+// Load embeds the tools of a snapshot that are not in the cache, and then makes it the current snapshot. Until then, and
+// after an error, Select uses the previous one. A retry continues: finished batches are in the cache. Load may take
+// minutes; run it in the background.
 func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	texts := make([]string, s.Len())
 	for i := range s.tools {
@@ -91,7 +93,7 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	vectors := make([][]float32, len(texts))
 	for from := 0; from < len(texts); from += h.opts.Batch {
 		to := min(from+h.opts.Batch, len(texts))
-		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to], backgroundTime); err != nil {
+		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to], backgroundTimeout); err != nil {
 			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
 		}
 	}
@@ -99,7 +101,7 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
-// Swap replaces the snapshot at once, keeping the vectors that are cached; Load completes them.
+// Swap replaces the snapshot at once, with the vectors that are in the cache; Load adds the others.
 func (h *Hybrid) Swap(s *Snapshot) {
 	model, dimensions := h.embedder.Model()
 	vectors := make([][]float32, s.Len())
@@ -117,7 +119,7 @@ func (h *Hybrid) swap(s *Snapshot, tools *dense) {
 	h.snapshot, h.tools = s, tools
 }
 
-// Select ranks like Snapshot.Select, with the embeddings' list fused in where there is one.
+// Select is Snapshot.Select with the lists by embeddings fused in.
 func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	h.mu.RLock()
 	snapshot, tools := h.snapshot, h.tools
@@ -133,23 +135,25 @@ func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 }
 
 // dense returns one list a query, or the reason why there are none.
-func (h *Hybrid) dense(ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool) ([]denseList, string) {
+func (h *Hybrid) dense(
+	ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool,
+) ([]denseList, string) {
 	if tools.missing == len(tools.vectors) {
 		return nil, "the tools have no embeddings yet"
 	}
 	if !h.breaker.closed() {
-		return nil, "the embedding endpoint failed several times; it is asked again soon"
+		return nil, "the embedding endpoint failed several times; the next try is soon"
 	}
 	asked := make([]string, len(queries))
 	for i, q := range queries {
-		asked[i] = strings.Join(strings.Fields(q), " ")
+		asked[i] = text.OneLine(q)
 	}
 	found := make([][]float32, len(queries))
 	if err := embed(ctx, h.embedder, h.opts.Cache, asked, found, h.opts.Deadline); err != nil {
-		if ctx.Err() == nil { // a caller who went away says nothing about the endpoint
+		if ctx.Err() == nil { // else the caller went away, and the endpoint may be fine
 			h.breaker.failed()
-			if h.opts.Late != nil && errors.Is(err, context.DeadlineExceeded) {
-				h.opts.Late(asked)
+			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
+				h.opts.OnTimeout(asked)
 			}
 		}
 		return nil, "embed the query: " + reason(err)
@@ -172,8 +176,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// embed fills out with unit vectors, from the cache where it can, and waits at most limit for the others.
-func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, limit time.Duration) error {
+// embed sets out to unit vectors, from the cache or from the embedder, which has until timeout.
+func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
 	model, dimensions := e.Model()
 	var wanted []string
 	var places []int
@@ -187,7 +191,7 @@ func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][
 	if len(wanted) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	vectors, err := e.Embed(ctx, wanted)
 	if err != nil {
@@ -198,7 +202,7 @@ func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][
 	}
 	for i, v := range vectors {
 		if len(v) != len(vectors[0]) || !normalise(v) {
-			return fmt.Errorf("%s returned a vector of %d numbers that cannot be used", model, len(v))
+			return fmt.Errorf("%s returned an unusable vector of %d numbers", model, len(v))
 		}
 		out[places[i]] = v
 		if err := cache.Put(contentKey(model, dimensions, wanted[i]), v); err != nil {
@@ -208,7 +212,7 @@ func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][
 	return nil
 }
 
-// breaker stops asking an endpoint that keeps failing.
+// breaker is a circuit breaker for an endpoint that keeps failing.
 type breaker struct {
 	trip  int
 	pause time.Duration

@@ -110,8 +110,8 @@ func TestHybridDegrades(t *testing.T) {
 		}
 		ask := func(text string) string {
 			r, err := h.Select(t.Context(), Request{Queries: []string{text}})
-			if err != nil || len(r.IDs()) == 0 {
-				t.Fatalf("Select(%q) = %v, %v, want the local tools", text, r.IDs(), err)
+			if err != nil || len(idsOf(r)) == 0 {
+				t.Fatalf("Select(%q) = %v, %v, want the local tools", text, idsOf(r), err)
 			}
 			return r.Degraded
 		}

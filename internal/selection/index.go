@@ -17,10 +17,10 @@ type field struct {
 	terms  []string
 }
 
-// index is an inverted index: for every term the documents that have it and what it is worth there. Immutable.
+// index is an immutable inverted index: the documents of every term, and the impact of the term in each.
 type index struct {
 	docs   int
-	prior  int // documents imagined beside the real ones, so that words of a small index are not taken for common
+	prior  int // imaginary documents, so that words of a small index do not count as common
 	ids    map[string]int32
 	idf    []float32
 	start  []uint32 // postings of term t are [start[t], start[t+1])
@@ -28,14 +28,14 @@ type index struct {
 	impact []float32 // saturated frequency times idf
 }
 
-// posting is one term of one document before averages are known.
+// posting is a term in a document, before averages are known.
 type posting struct {
 	term, doc int32
 	field     uint8
 	count     uint16
 }
 
-// newIndex indexes documents 0 … docs-1; fields returns the parts of one, always in the same number and order.
+// newIndex indexes documents 0 … docs-1; fields returns the parts of one, always in the same order.
 func newIndex(docs, prior int, fields func(doc int) []field) *index {
 	x := &index{docs: docs, prior: prior, ids: map[string]int32{}}
 	var (
@@ -47,7 +47,8 @@ func newIndex(docs, prior int, fields func(doc int) []field) *index {
 	for d := range docs {
 		parts := fields(d)
 		if lengths == nil {
-			weights, lengths, average = make([]float32, len(parts)), make([][]float32, len(parts)), make([]float64, len(parts))
+			n := len(parts)
+			weights, lengths, average = make([]float32, n), make([][]float32, n), make([]float64, n)
 			for f := range parts {
 				weights[f], lengths[f] = parts[f].weight, make([]float32, docs)
 			}
@@ -129,7 +130,7 @@ func (x *index) invert(raw []posting, frequency func(posting) float32) {
 	x.doc, x.impact = slices.Clip(x.doc), slices.Clip(x.impact)
 }
 
-// add adds weight times the worth of a term to the scores of the documents that have it.
+// add adds weight times the impact of a term to the scores of its documents.
 func (x *index) add(scores []float32, term int32, weight float32) {
 	from, to := x.start[term], x.start[term+1]
 	impact := x.impact[from:to]
@@ -152,7 +153,7 @@ func (x *index) score(scores []float32, terms []weighted) {
 	}
 }
 
-// toolFields are the searched parts of a tool. The server's name is one of them: without it "slack" finds nothing.
+// toolFields are the searched parts of a tool, the server's name included: it is how "slack" finds its tools.
 func toolFields(t *Tool, analyse func(string) []string) []field {
 	var names, described []string
 	for _, p := range t.Params {

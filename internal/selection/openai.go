@@ -11,27 +11,27 @@ import (
 	"github.com/codefleet/codefleet/internal/openai"
 )
 
-// OpenAIOptions name an embedding endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or
-// any server that speaks its protocol. Nothing is read from the environment.
+// OpenAIOptions name an embedding endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any
+// server that implements its protocol. The environment is not read.
 type OpenAIOptions struct {
 	BaseURL    string // default OpenAI's; for Azure the resource's endpoint
 	APIKey     string
 	Model      string // default text-embedding-3-small
-	Dimensions int    // 0: the model's own; 512 is enough
+	Dimensions int    // 0: the model's default; 512 is enough
 	Deployment string // Azure
 	APIVersion string // Azure; default 2024-10-21
 	Client     *http.Client
 }
 
-// OpenAIEmbedder is an Embedder over HTTP. It does not retry: the caller's deadline is shorter than a retry.
+// OpenAIEmbedder is an Embedder over HTTP. It does not retry: the caller's deadline is too short.
 type OpenAIEmbedder struct {
 	client *openai.Client
 	opts   OpenAIOptions
-	limit  atomic.Int64 // bytes of a text that the model takes, as far as is known
+	limit  atomic.Int64 // bytes of a text that the model is known to accept
 }
 
-// maxInputs is the protocol's limit of texts a request, maxInputBytes a bound below its 8,192 tokens a text. Other
-// servers and models take less; no model that is of use takes less than minInputBytes.
+// maxInputs is the protocol's limit of texts a request; maxInputBytes keeps a text below its limit of 8,192 tokens. Other
+// servers and models accept less, but no useful model less than minInputBytes.
 const (
 	maxInputs     = 2048
 	maxInputBytes = 16 << 10
@@ -43,7 +43,9 @@ func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
 	if o.Model == "" {
 		o.Model = "text-embedding-3-small"
 	}
-	client, err := openai.New(openai.Endpoint{BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client})
+	client, err := openai.New(openai.Endpoint{
+		BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +54,12 @@ func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
 	return e, nil
 }
 
-// Model implements Embedder. The endpoint is part of the name: the same model name may mean another model elsewhere.
+// Model implements Embedder. The endpoint is a part of the name: another one may call another model the same.
 func (e *OpenAIEmbedder) Model() (string, int) {
 	return strings.Join([]string{e.opts.BaseURL, e.opts.Deployment, e.opts.Model}, "|"), e.opts.Dimensions
 }
 
-// Embed implements Embedder. Its errors hold no URL and none of the endpoint's words: those may repeat the key.
+// Embed implements Embedder. Its errors contain no URL and no text of the endpoint, which may repeat the key.
 func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for batch := range slices.Chunk(texts, maxInputs) {
@@ -70,11 +72,14 @@ func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32
 	return out, nil
 }
 
-// embed cuts what the endpoint turns down: one text that is too long for the model has it turn down all of a request,
-// and it does not say which. A request that is wrong for another reason fails after some twenty tries.
+// embed shortens texts that the endpoint refuses. One text that is too long for the model makes it refuse the whole
+// request without naming the text, so embed bisects. A request that is wrong for another reason fails after some twenty
+// tries.
 func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64) ([][]float32, error) {
-	vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions})
-	if err == nil || !tooMuch(err) {
+	vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{
+		Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions,
+	})
+	if err == nil || !mayBeTooLong(err) {
 		return vectors, err
 	}
 	if half := len(texts) / 2; half > 0 {
@@ -96,13 +101,14 @@ func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64)
 	return vectors, err
 }
 
-// tooMuch tells whether an error may be about the length of a text, or the number of texts.
-func tooMuch(err error) bool {
+// mayBeTooLong reports whether an error may be about the length of a text or the number of texts.
+func mayBeTooLong(err error) bool {
 	failed, ok := errors.AsType[*openai.StatusError](err)
-	return ok && (failed.Status == http.StatusBadRequest || failed.Status == http.StatusRequestEntityTooLarge || failed.Status == http.StatusUnprocessableEntity)
+	refusals := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
+	return ok && slices.Contains(refusals, failed.Status)
 }
 
-// inputs are texts as the protocol takes them, each of at most limit bytes.
+// inputs returns valid texts of the protocol, each of at most limit bytes.
 func inputs(texts []string, limit int) []string {
 	out := make([]string, len(texts))
 	for i, t := range texts {

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// What each signal is worth next to the best lexical score of the query.
+// The weights of the signals, relative to the best lexical score of the query.
 const (
 	synonymWeight  = 0.5
 	spellingWeight = 0.15 // times the likeness
@@ -18,10 +18,10 @@ const (
 	historyWeight  = 0.8 // up to 1.3 where the past task is nearly the same
 
 	repeatWeight   = 0.5 // of the logarithm of how often the query says a word
-	everydayWeight = 0.3 // taken from words that are frequent in English at large
+	everydayWeight = 0.3 // less for words that are frequent in English
 	rareIdf        = 8.0 // gloss idf above which a word is not an everyday word
 
-	minCosine  = 0.35 // of a tool that only the vectors find
+	minCosine  = 0.35 // of a tool that matches by vectors alone
 	maxTerms   = 256  // of a query; later ones do not count
 	maxClauses = 30
 )
@@ -40,14 +40,14 @@ func newScratch(tools, servers int) *scratch {
 type query struct {
 	own       []string // distinct terms of the text, in order
 	terms     []weighted
-	unmatched []string // own terms that neither stand in the catalogue nor lead to a word of it
-	mass      float32  // what a tool that matched every own term once would score
+	unmatched []string // own terms that match no word of the catalogue, not even by synonym or spelling
+	mass      float32  // the score of a tool that matches every own term once
 }
 
 func (s *Snapshot) analyse(sentence string) query {
 	q := query{}
 	times := map[string]int{}
-	for _, t := range text.Query(sentence) {
+	for _, t := range terms.Query(sentence) {
 		if times[t] == 0 && len(q.own) < maxTerms {
 			q.own = append(q.own, t)
 		}
@@ -78,7 +78,7 @@ func largest(scores []float32) float32 {
 	return m
 }
 
-// ownWeight is what a word of the query itself weighs: more when it is repeated, less when it is an everyday word.
+// ownWeight is the weight of a word of the query: higher for a repeated word, lower for an everyday word.
 func (s *Snapshot) ownWeight(term string, times int) float32 {
 	weight := 1 + repeatWeight*float32(math.Log(float64(times)))
 	if w, ok := s.table.Lookup(term); ok {
@@ -117,20 +117,20 @@ func (s *Snapshot) expand(term string, weight float32, weights map[string]float3
 	return found
 }
 
-// candidate is one tool in a ranking and what its place is made of.
+// candidate is one tool in a ranking with the parts of its score.
 type candidate struct {
 	tool                                            int32
 	score                                           float32
 	lexical, clause, server, gloss, history, fusion float32
 
-	kept bool // of a fused list: one of its parts keeps it
+	kept bool // in a fused list: within the cut-off of one of the two lists
 }
 
 // rank returns the best candidates for a sentence, best first, ties by id.
 func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
 	w, ok := s.scratch.Get().(*scratch)
 	if !ok {
-		panic("selection: the pool holds something else")
+		panic("selection: scratch pool of another type")
 	}
 	defer s.scratch.Put(w)
 	q := s.analyse(sentence)
@@ -146,7 +146,7 @@ func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) b
 	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed, limit), q
 }
 
-// shrink takes weight from the vectors where the best lexical hit already covers the query.
+// shrink reduces the weight of the vectors where the best lexical hit already covers the query.
 func (s *Snapshot) shrink(top float32, q query) float32 {
 	if q.mass == 0 {
 		return 1
@@ -187,7 +187,7 @@ func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit in
 	return best.sorted()
 }
 
-// scoreClauses leaves in bestClause each tool's share of the best score in any single clause of the sentence.
+// scoreClauses sets bestClause to each tool's share of the best score in any single clause of the sentence.
 func (s *Snapshot) scoreClauses(w *scratch, sentence string) {
 	clear(w.bestClause)
 	parts := clauses(sentence)
@@ -214,11 +214,12 @@ func (s *Snapshot) scoreServers(w *scratch, q query) {
 	}
 }
 
-// clauses cuts a sentence where one request ends and the next begins.
+// clauses divides a sentence into its requests.
 func clauses(sentence string) []string {
-	sentence = text.Literals(sentence)
+	sentence = terms.Literals(sentence)
 	var out []string
-	for _, part := range strings.FieldsFunc(sentence, func(r rune) bool { return strings.ContainsRune(".;!?\n,:", r) }) {
+	ends := func(r rune) bool { return strings.ContainsRune(".;!?\n,:", r) }
+	for _, part := range strings.FieldsFunc(sentence, ends) {
 		for p := range strings.SplitSeq(strings.ReplaceAll(part, " then ", " and "), " and ") {
 			if len(strings.Fields(p)) >= 2 && len(out) < maxClauses {
 				out = append(out, p)

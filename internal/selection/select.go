@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Detail says how much of each tool an answer carries.
+// Detail says how much of each tool a response contains.
 type Detail string
 
 // The levels of detail.
@@ -21,31 +21,32 @@ const (
 // ErrDetail is returned for a detail level that does not exist.
 var ErrDetail = errors.New("unknown detail level, want name, description or full")
 
-// The relative cut-off: every tool that scores at least CutOff of the best, but at least AtLeast and at most AtMost.
+// The relative cut-off: a query gets every tool that scores at least CutOff of the best one, but no fewer than MinTools
+// and no more than MaxTools.
 const (
-	CutOff  = 0.5
-	AtLeast = 5 // the floor of a search; what a program imports may be one tool
-	AtMost  = 20
+	CutOff   = 0.5
+	MinTools = 5 // the default of Request.Floor
+	MaxTools = 20
 )
 
 // Request asks for the tools of one or several queries. The zero value of every other field is a sensible default.
 type Request struct {
-	Queries []string         // an agent that knows its steps does better with one query a step
+	Queries []string         // one for each step finds more than one for all
 	Detail  Detail           // default description
-	Limit   int              // tools in all; default AtMost for each query
-	Floor   int              // tools that a query gets whatever they score; default AtLeast, at least 1
+	Limit   int              // of tools in all; default MaxTools for each query
+	Floor   int              // tools that a query gets whatever their score; default MinTools
 	History *History         // of the tenant; may be nil
-	Allow   func(*Tool) bool // nil allows all; must not depend on anything but the tool
+	Allow   func(*Tool) bool // nil allows all; must depend on the tool alone
 	Explain bool
 }
 
-// Response is what Select found.
+// Response holds the selected tools.
 type Response struct {
-	Servers   []ServerGroup `json:"servers"`   // by their best tool
+	Servers   []ServerGroup `json:"servers"`   // in the order of their best tools
 	Available int           `json:"available"` // tools that were searched
 	Share     float64       `json:"share"`     // selected / available
 	Queries   []QueryReport `json:"queries"`
-	Degraded  string        `json:"degraded,omitempty"` // why the embeddings had no part in it, when they should have
+	Degraded  string        `json:"degraded,omitempty"` // why embeddings are missing, if configured
 }
 
 // ServerGroup is the selected tools of one server, best first.
@@ -59,23 +60,23 @@ type ServerGroup struct {
 type Hit struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
-	Score       float64      `json:"score"` // next to the best tool of its query, which has 1
+	Score       float64      `json:"score"` // relative to the best tool of its query, which has 1
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
 	Definition  *Tool        `json:"definition,omitempty"`
 	Why         *Explanation `json:"why,omitempty"`
 }
 
-// QueryReport says how well one query was understood.
+// QueryReport says how well one query matched.
 type QueryReport struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
-	Confidence     float64  `json:"confidence"`      // 0 … 1; low means that perhaps no tool fits
-	UnmatchedTerms []string `json:"unmatched_terms"` // stems that no tool knows
+	Confidence     float64  `json:"confidence"`      // 0 … 1; low: perhaps no tool fits
+	UnmatchedTerms []string `json:"unmatched_terms"` // stems that occur in no tool
 }
 
 // Select ranks the catalogue for each query and returns the union, grouped by server. The order depends on the
-// request and the snapshot alone: by score, then by id. A query none of whose words any tool knows finds nothing.
+// request and the snapshot alone: by score, then by id. A query without a word of any tool finds nothing.
 func (s *Snapshot) Select(r Request) (Response, error) {
 	return s.selectWith(r, nil)
 }
@@ -89,10 +90,13 @@ func (s *Snapshot) selectWith(r Request, dense []denseList) (Response, error) {
 	best := map[int32]candidate{}
 	for i, sentence := range r.Queries {
 		found, q := s.rank(sentence, r.History, r.Allow, rankDepth)
-		report := QueryReport{Query: sentence, Tools: []string{}, UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q)}
+		report := QueryReport{
+			Query: sentence, Tools: []string{},
+			UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q),
+		}
 		kept := cut(found, r.Floor)
 		if i < len(dense) && len(dense[i].tools) > 0 {
-			kept = keptOf(fuse(found, dense[i]), r.Floor)
+			kept = cutFused(fuse(found, dense[i]), r.Floor)
 			report.Confidence = max(report.Confidence, dense[i].confidence())
 		}
 		for _, c := range kept {
@@ -118,10 +122,10 @@ func (r *Request) complete() error {
 		return fmt.Errorf("%q: %w", r.Detail, ErrDetail)
 	}
 	if r.Limit <= 0 {
-		r.Limit = AtMost * max(1, len(r.Queries))
+		r.Limit = MaxTools * max(1, len(r.Queries))
 	}
 	if r.Floor <= 0 {
-		r.Floor = AtLeast
+		r.Floor = MinTools
 	}
 	return nil
 }
@@ -129,13 +133,13 @@ func (r *Request) complete() error {
 // cut applies the relative cut-off.
 func cut(found []candidate, floor int) []candidate {
 	n := 0
-	for n < len(found) && n < AtMost && (n < floor || found[n].score >= CutOff*found[0].score) {
+	for n < len(found) && n < MaxTools && (n < floor || found[n].score >= CutOff*found[0].score) {
 		n++
 	}
 	return found[:n]
 }
 
-// confidence compares the best score with what the query's words could have scored.
+// confidence compares the best score with the score of a tool that matches every word.
 func confidence(found []candidate, q query) float64 {
 	if len(found) == 0 || q.mass == 0 {
 		return 0
@@ -208,19 +212,7 @@ func firstSentence(d string) string {
 	return d
 }
 
-// IDs returns the ids of all selected tools: by server, best first.
-func (r Response) IDs() []string {
-	var ids []string
-	for _, g := range r.Servers {
-		for _, h := range g.Tools {
-			ids = append(ids, h.ID)
-		}
-	}
-	return ids
-}
-
-// Ranked returns the ids of the best tools for one sentence, best first, at most limit: the bare ranking, without
-// cut-off, for measurement.
+// Ranked returns the ids of the best tools for one sentence, best first, at most limit: the ranking without a cut-off.
 func (s *Snapshot) Ranked(sentence string, history *History, limit int) []string {
 	found, _ := s.rank(sentence, history, nil, limit)
 	ids := make([]string, len(found))

@@ -3,11 +3,10 @@ package selection
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/selection/gloss"
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
 // Snapshot is an analysed catalogue. It is immutable and safe for any number of readers; a changed catalogue is a
@@ -20,13 +19,13 @@ type Snapshot struct {
 	serverOf []int32
 	spelling *spelling
 	vectors  []int8    // gloss.Dimensions a tool
-	common   []float32 // the direction that all tools share, taken out of every vector
+	common   []float32 // the direction that all tools share, removed from every vector
 	table    *gloss.Table
 	scratch  sync.Pool // *scratch
 }
 
-// Build analyses a catalogue. Of tools with the same id the last one counts. The order of tools does not matter.
-// It takes about 50 µs a tool.
+// Build analyses a catalogue. The last of several tools with the same id counts; otherwise their order does not matter.
+// It needs about 50 µs a tool.
 func Build(tools []Tool) *Snapshot {
 	s := &Snapshot{table: gloss.Load(), position: make(map[string]int32, len(tools))}
 	byID := make(map[string]Tool, len(tools))
@@ -36,7 +35,9 @@ func Build(tools []Tool) *Snapshot {
 	for _, t := range byID {
 		s.tools = append(s.tools, t)
 	}
-	slices.SortFunc(s.tools, func(a, b Tool) int { return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(s.tools, func(a, b Tool) int {
+		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name))
+	})
 	for i := range s.tools {
 		s.position[s.tools[i].ID()] = int32(i)
 	}
@@ -46,7 +47,7 @@ func Build(tools []Tool) *Snapshot {
 }
 
 func (s *Snapshot) buildIndexes() {
-	analyse := text.Documents()
+	analyse := terms.Documents()
 	var serverTools [][]int
 	s.serverOf = make([]int32, len(s.tools))
 	for i := range s.tools {
@@ -93,8 +94,6 @@ func (s *Snapshot) Tool(id string) (Tool, bool) {
 	}
 	return s.tools[i], true
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 func sortBy[T any](s []T, less func(a, b T) bool) {
 	slices.SortFunc(s, func(a, b T) int {

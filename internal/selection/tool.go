@@ -2,18 +2,19 @@ package selection
 
 import (
 	"crypto/sha256"
+	"strconv"
 	"strings"
 )
 
-// Tool is what selection needs to know of one tool. Its id is "server/name".
+// Tool describes one tool to the selection. Its id is "server/name".
 type Tool struct {
 	Server            string  `json:"server"`
 	Name              string  `json:"name"`
 	Description       string  `json:"description"`
 	Params            []Param `json:"params,omitempty"`
-	ServerTitle       string  `json:"server_title,omitempty"` // what people call the server, when it says
+	ServerTitle       string  `json:"server_title,omitempty"` // the server's name for people; may be empty
 	ServerDescription string  `json:"server_description,omitempty"`
-	Signature         string  `json:"signature,omitempty"` // one line, as the program would write it; shown, not searched
+	Signature         string  `json:"signature,omitempty"` // one line of Python; returned, not searched
 }
 
 // Param is one parameter of a tool.
@@ -28,7 +29,7 @@ type Param struct {
 // ID returns "server/name".
 func (t *Tool) ID() string { return t.Server + "/" + t.Name }
 
-// content is the text that stands for the tool where one string is wanted: for an embedding model.
+// content is the text that an embedding model receives for the tool.
 func (t *Tool) content() string {
 	var b strings.Builder
 	b.WriteString(t.Server + "/" + t.Name + ": " + strings.TrimSpace(t.Description))
@@ -38,7 +39,7 @@ func (t *Tool) content() string {
 	return b.String()
 }
 
-// contentKey names a text under a model and a length of vectors; equal keys have equal vectors.
+// contentKey identifies a text, a model and a vector length; equal keys have equal vectors.
 func contentKey(model string, dimensions int, content string) [sha256.Size]byte {
-	return sha256.Sum256([]byte(model + "\x00" + itoa(dimensions) + "\x00" + content))
+	return sha256.Sum256([]byte(model + "\x00" + strconv.Itoa(dimensions) + "\x00" + content))
 }

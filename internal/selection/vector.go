@@ -8,8 +8,8 @@ import (
 
 const dims = gloss.Dimensions
 
-// vectorizer makes one vector a tool: the mean of its words' vectors by field weight and rarity, with the direction
-// that all tools share (it only says "this is a tool") taken out.
+// vectorizer makes one vector a tool: the mean of its words' vectors by field weight and rarity, without the direction
+// that all tools share, which only means "this is a tool".
 type vectorizer struct {
 	table *gloss.Table
 	sums  []float32
@@ -43,7 +43,7 @@ func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	}
 }
 
-// finish takes the common direction out and packs the vectors into bytes.
+// finish removes the common direction and packs the vectors into bytes.
 func (v *vectorizer) finish() (packed []int8, common []float32) {
 	common = make([]float32, dims)
 	for i, x := range v.sums {
@@ -61,7 +61,7 @@ func (v *vectorizer) finish() (packed []int8, common []float32) {
 	return packed, common
 }
 
-// queryVector returns the packed vector of a query's terms, nil when none of them is known.
+// queryVector returns the packed vector of a query's terms; nil if none of them has a vector.
 func (s *Snapshot) queryVector(terms []string) []int8 {
 	sum := make([]float32, dims)
 	addTerms(s.table, sum, terms)

@@ -40,7 +40,7 @@ func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Lo
 		o.Cache = selection.NewMemoryCache(vectorsInMemory)
 	}
 	s := &Embeddings{embedder: e, opts: o, log: log, wake: make(chan struct{}, 1)}
-	s.opts.Late = s.retryLater
+	s.opts.OnTimeout = s.retryLater
 	return s
 }
 
@@ -131,7 +131,7 @@ func (s *Embeddings) embedPending(ctx context.Context) error {
 			late := s.late
 			s.late = nil
 			s.mu.Unlock()
-			return selection.Remember(ctx, s.embedder, s.opts.Cache, late)
+			return selection.FillCache(ctx, s.embedder, s.opts.Cache, late)
 		}
 		x := s.pending[0]
 		s.mu.Unlock()

@@ -95,7 +95,7 @@ const (
 type Wanted struct {
 	Description string
 	Allow       []string           // as broker.Allowed reads it
-	Max         int                // limit of tools; 0: selection.AtMost, which is also the largest
+	Max         int                // limit of tools; 0: selection.MaxTools, which is also the largest
 	History     *selection.History // of the tenant; may be nil
 }
 
@@ -138,9 +138,9 @@ func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded stri
 
 func (w Wanted) limit() int {
 	if w.Max > 0 {
-		return min(w.Max, selection.AtMost)
+		return min(w.Max, selection.MaxTools)
 	}
-	return selection.AtMost
+	return selection.MaxTools
 }
 
 // fromHistory returns the tools that owe their place to the tenant's history, best first.

@@ -21,7 +21,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/selection/gloss"
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
 func main() {
@@ -84,7 +84,7 @@ func sentence(line string) []string {
 		b.WriteString(strings.ReplaceAll(fields[4+2*i], "_", " "))
 		b.WriteByte(' ')
 	}
-	return text.Document(b.String() + glossText)
+	return terms.Document(b.String() + glossText)
 }
 
 func frequent(sentences [][]string, n int) ([]string, []int) {

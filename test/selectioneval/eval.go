@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/selection"
-	"github.com/codefleet/codefleet/internal/selection/text"
+	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
 // Report is what Run measured.
@@ -122,7 +122,7 @@ func measureSet(ctx context.Context, set Set) (SetReport, error) {
 		local := measure(q, snapshot.Ranked(q.Text, nil, depth))
 		r.Local.add(local, weight)
 		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q)], depth)), weight)
-		answer, err := hybrid.Select(ctx, selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.AtMost})
+		answer, err := hybrid.Select(ctx, selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.MaxTools})
 		if err != nil {
 			return r, err
 		}
@@ -233,7 +233,7 @@ func (e standIn) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	for i, s := range texts {
 		out[i] = make([]float32, e.dimensions)
 		out[i][last] = 0.1 // never all zero
-		for _, term := range text.Query(s) {
+		for _, term := range terms.Query(s) {
 			h := fnv.New32a()
 			_, _ = h.Write([]byte(term))
 			out[i][h.Sum32()%last]++

@@ -1,6 +1,6 @@
-// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (see test/glossgen and LICENSE.wordnet).
-// They know that a sofa is near a couch; they need neither network nor model and cost 2.5 MB of the binary.
-// On their own they rank badly: they help a lexical ranking.
+// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (test/glossgen, LICENSE.wordnet). They
+// place a sofa near a couch, need neither network nor model, and cost 2.5 MB of the binary. They support a lexical
+// ranking; alone they rank badly.
 package gloss
 
 import (
@@ -20,14 +20,14 @@ var data string
 // Word is one row of the table.
 type Word struct {
 	Vector string  // Dimensions signed bytes, of length 127 in their largest component
-	Scale  float32 // what one step of Vector is worth
+	Scale  float32 // of one step of Vector
 	Idf    float32 // inverse frequency among the glosses
 }
 
 // Table maps stems to vectors. It is immutable.
 type Table struct{ words map[string]Word }
 
-// Load returns the embedded table; it is decoded once a process.
+// Load returns the embedded table, decoded at the first call.
 var Load = sync.OnceValue(func() *Table {
 	t, err := decode(data)
 	if err != nil {
@@ -54,8 +54,8 @@ type formatError string
 
 func (e formatError) Error() string { return string(e) }
 
-// Layout: u32 words, u32 bytes of the vocabulary, the vocabulary divided by newlines, one u32 count each,
-// then Dimensions signed bytes each. Little endian.
+// decode reads, little endian: u32 words, u32 bytes of the vocabulary, the vocabulary separated by newlines, then for
+// each word a u32 count, then for each word Dimensions signed bytes.
 func decode(s string) (*Table, error) {
 	if len(s) < 8 {
 		return nil, formatError("no header")
@@ -90,7 +90,7 @@ func unit(v string) float32 {
 	return float32(1 / math.Sqrt(sum))
 }
 
-// Encode writes the layout that Load reads.
+// Encode returns the data that Load reads.
 func Encode(vocabulary []string, counts []int, vectors [][]float32) []byte {
 	names := strings.Join(vocabulary, "\n")
 	out := binary.LittleEndian.AppendUint32(nil, uint32(len(vocabulary)))

@@ -1,7 +1,7 @@
-// Package text turns names and sentences into index terms: identifiers are split, words lower-cased and
-// stemmed, filler dropped, literals (paths, addresses, amounts) replaced by what they are about.
-// Catalogue, queries, past tasks and the word vectors all share this one stream of terms.
-package text
+// Package terms turns names and sentences into index terms: identifiers are split, words lower-cased and
+// stemmed, filler words dropped, literals (paths, addresses, amounts) replaced by words for their kind. Catalogue,
+// queries, past tasks and word vectors all use these terms.
+package terms
 
 import (
 	"strings"
@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	maxText = 64 << 10 // bytes of a text that are looked at; the rest cannot change a ranking for the better
+	maxText = 64 << 10 // bytes of a text that are read
 	maxWord = 48       // bytes; longer runs are blobs, not words
 )
 
 // Document returns the terms of a name, a description or any other text of the catalogue, in order.
 func Document(s string) []string { return terms(s, Stem) }
 
-// Query returns the terms of a user's sentence after Literals has replaced what is only a value in it.
+// Query returns the terms of a user's sentence, with its values replaced by Literals.
 func Query(s string) []string { return terms(Literals(s), Stem) }
 
 func terms(s string, stem func(string) string) []string {
@@ -33,8 +33,8 @@ func terms(s string, stem func(string) string) []string {
 	return out
 }
 
-// Documents returns Document with a memory, since the texts of a catalogue repeat, and their words more so. It is not
-// for concurrent use, and what it returns must not be changed.
+// Documents returns Document with a cache: texts of a catalogue repeat, and their words even more. The function is not
+// safe for concurrent use; callers must not change its results.
 func Documents() func(string) []string {
 	known, stems := map[string][]string{}, map[string]string{}
 	stem := func(word string) string {
@@ -55,9 +55,8 @@ func Documents() func(string) []string {
 	}
 }
 
-// Words splits a text into lower-case words. camelCase and snake_case are taken apart (the joined form is kept as
-// well when there are two parts, so that "GitHub" and "github" meet), runs of Chinese, Japanese or Korean become
-// bigrams, and words of digits only are dropped.
+// Words splits a text into lower-case words. It divides camelCase and snake_case; of two parts it also keeps the joined
+// form, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
 func Words(s string) []string {
 	if len(s) > maxText {
 		s = s[:maxText]
@@ -83,14 +82,14 @@ func Words(s string) []string {
 }
 
 func isCJK(r rune) bool {
-	return r >= 0x2E80 && (unicode.Is(unicode.Han, r) || unicode.Is(unicode.Hiragana, r) || unicode.Is(unicode.Katakana, r) || unicode.Is(unicode.Hangul, r))
+	return r >= 0x2E80 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul)
 }
 
 func isWordRune(r rune) bool {
 	return (unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r)) && !isCJK(r)
 }
 
-// span returns how many bytes of s, from its start, are runes that ok accepts.
+// span returns the length in bytes of the prefix of s whose characters ok accepts.
 func span(s string, ok func(rune) bool) int {
 	for i, r := range s {
 		if !ok(r) {
@@ -127,7 +126,7 @@ func appendIdentifier(out []string, word string) []string {
 	return out
 }
 
-// boundary tells whether a camelCase part begins at i: aB, ABc (before B), 5B.
+// boundary reports whether a camelCase part begins at i: aB, ABc (before B), 5B.
 func boundary(r []rune, i int) bool {
 	if !unicode.IsUpper(r[i]) {
 		return false

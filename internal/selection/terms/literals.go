@@ -1,12 +1,12 @@
-package text
+package terms
 
 import (
 	"regexp"
 	"strings"
 )
 
-// A literal is a value inside a sentence. Its characters say nothing about the tool wanted (the "root" of
-// /root/a.xlsx must not find a music tool), but its kind does, so the kind's words take its place.
+// A literal is a value inside a sentence. Its kind hints at the tool, its characters do not: the "root" of /root/a.xlsx
+// must not find a music tool. So words for the kind replace it.
 type literal struct {
 	pattern *regexp.Regexp
 	words   string
@@ -17,8 +17,9 @@ var literals = []literal{
 	{regexp.MustCompile(`https?://(?:www\.)?github\.com/\S*`), " github repository url "},
 	{regexp.MustCompile(`(?:https?|ftp)://[^\s"'<>]+`), " url website "},
 	{regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`), " email "},
-	// A bare host name is about a domain. Its own name stays: services are called after theirs.
-	{regexp.MustCompile(`(?i)\b((?:[a-z0-9][a-z0-9-]*\.)+)(?:com|org|net|edu|gov|info|io|dev|app|co|ai)(?:\.[a-z]{2})?\b`), " $1 domain "},
+	// A bare host name is about a domain. Its name stays: services have the names of their domains.
+	{regexp.MustCompile(`(?i)\b((?:[a-z0-9][a-z0-9-]*\.)+)` +
+		`(?:com|org|net|edu|gov|info|io|dev|app|co|ai)(?:\.[a-z]{2})?\b`), " $1 domain "},
 	{regexp.MustCompile(`(?i)\barxiv:?\s*\d{4}\.\d{4,5}(?:v\d+)?|\b\d{4}\.\d{5}(?:v\d+)?\b`), " arxiv paper "},
 	{regexp.MustCompile(`\bNCT\d{8}\b`), " clinical trial "},
 	{regexp.MustCompile(`\b10\.\d{4,9}/\S+`), " doi paper "},
@@ -34,7 +35,7 @@ var (
 	file = regexp.MustCompile(`\b[\w\-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b`)
 )
 
-// endings says what a file name's ending is about.
+// endings are the kinds of files by the ending of their names.
 var endings = map[string]string{
 	"xlsx": "excel spreadsheet", "xls": "excel spreadsheet", "ods": "spreadsheet", "csv": "csv table",
 	"tsv": "csv table", "docx": "word document", "doc": "word document", "odt": "document", "rtf": "document",

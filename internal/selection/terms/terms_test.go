@@ -1,4 +1,4 @@
-package text
+package terms
 
 import (
 	"strings"

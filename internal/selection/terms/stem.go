@@ -1,4 +1,4 @@
-package text
+package terms
 
 import (
 	_ "embed"
@@ -10,10 +10,10 @@ import (
 //go:embed stopwords.txt
 var stopText string
 
-// stopWords are words that say nothing about which tool is wanted. Read-only after package initialisation.
+// stopWords do not help to find a tool. The map is read-only.
 var stopWords = wordSet(stopText)
 
-// Stem returns the Snowball stem of a lower-case English word; other words come back as they are.
+// Stem returns the Snowball stem of a lower-case English word; other words stay unchanged.
 func Stem(word string) string {
 	for i := range len(word) {
 		if c := word[i]; c < 'a' || c > 'z' {
@@ -26,7 +26,7 @@ func Stem(word string) string {
 	return english.Stem(word, false)
 }
 
-// wordSet reads words divided by blanks; a # starts a comment that ends with its line.
+// wordSet reads words separated by spaces; # starts a comment to the end of the line.
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
 	for line := range strings.Lines(s) {
