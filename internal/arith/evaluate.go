@@ -16,7 +16,8 @@ const (
 
 // calculator is the dialect of Evaluate.
 var calculator = Grammar{
-	Sum: []string{"+", "-"}, Product: []string{"*", "/", "//", "%"}, Power: []string{"**", "^"}, Sign: []string{"-", "+"},
+	Sum: []string{"+", "-"}, Product: []string{"*", "/", "//", "%"}, Power: []string{"**", "^"},
+	Sign:       []string{"-", "+"},
 	Names:      slices.Concat([]string{"e", "max", "min", "pi"}, slices.Sorted(maps.Keys(functions))),
 	IsFunction: func(name string) bool { return functions[name] != nil || name == "max" || name == "min" },
 	MaxNesting: maxNesting,

@@ -10,10 +10,14 @@ import (
 
 func TestEvaluate(t *testing.T) {
 	for text, want := range map[string]float64{
-		"2*3+4": 10, "2+3*4": 14, "(2+3)*4": 20, "-2**2": -4, "2**-1": 0.5, "2**3**2": 512, "2^10": 1024, "7//2": 3, "-7//2": -4,
-		"7%3": 1, "-7%3": 2, "7 % -3": -2, "10/4": 2.5, "--3": 3, "+-+3": -3, "1e3": 1000, ".5+.5": 1, "1.": 1, "2e": math.NaN(),
-		"sqrt(16)": 4, "max(1, 2, 3)": 3, "min(4,-1)": -1, "pi": math.Pi, "abs(-3)*2": 6, "8-3-2": 3, "100/10/2": 5, "2*-3": -6,
-		"round(2.5)": 2, "((((1))))": 1, " 1 + 2 ": 3, "10 * 5": 50, "5 + 3": 8, "0.1+0.2": 0.30000000000000004, "2**0.5": math.Sqrt2,
+		"2*3+4": 10, "2+3*4": 14, "(2+3)*4": 20, "-2**2": -4, "2**-1": 0.5, "2**3**2": 512, "2^10": 1024, "7//2": 3,
+		"-7//2": -4,
+		"7%3":   1, "-7%3": 2, "7 % -3": -2, "10/4": 2.5, "--3": 3, "+-+3": -3, "1e3": 1000, ".5+.5": 1, "1.": 1,
+		"2e":       math.NaN(),
+		"sqrt(16)": 4, "max(1, 2, 3)": 3, "min(4,-1)": -1, "pi": math.Pi, "abs(-3)*2": 6, "8-3-2": 3, "100/10/2": 5,
+		"2*-3":       -6,
+		"round(2.5)": 2, "((((1))))": 1, " 1 + 2 ": 3, "10 * 5": 50, "5 + 3": 8, "0.1+0.2": 0.30000000000000004,
+		"2**0.5": math.Sqrt2,
 	} {
 		got, err := arith.Evaluate(text)
 		if math.IsNaN(want) {
@@ -65,7 +69,10 @@ func FuzzEvaluate(f *testing.F) {
 }
 
 func TestParse(t *testing.T) {
-	g := arith.Grammar{Sum: []string{"−"}, Product: []string{"of"}, Names: []string{"total"}, Thousands: true, MaxNesting: 3}
+	g := arith.Grammar{
+		Sum: []string{"−"}, Product: []string{"of"}, Names: []string{"total"}, Thousands: true,
+		MaxNesting: 3,
+	}
 	for text, ok := range map[string]bool{
 		"1,000 of (2 − total)": true, "1,00": false, "1,0000": false, "total(1)": false, "+1": false, "3 * 4": false,
 		"((1))": true, "(((1)))": false,

@@ -195,7 +195,8 @@ func modelError(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return &ModelError{Kind: BadAnswer, Message: "the endpoint answered with invalid JSON"}
 	}
-	return &ModelError{Kind: BadAnswer, Message: "the answer is incomplete or not of the protocol: " + excerpt(redact(err.Error()))}
+	return &ModelError{Kind: BadAnswer, Message: "the answer is incomplete or not of the protocol: " +
+		excerpt(redact(err.Error()))}
 }
 
 func statusError(api *openai.StatusError) *ModelError {

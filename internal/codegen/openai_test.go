@@ -21,8 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen/rules"
 )
 
-// wire answers requests with exchanges in the protocol's own bytes, one file a request, the last one again and again,
-// and keeps what was asked.
+// wire answers requests with recorded bytes, one file a request and then the last one again, and keeps the requests.
 type wire struct {
 	t        *testing.T
 	files    []string
@@ -41,7 +40,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := json.Unmarshal(body, &request); err != nil {
 		w.t.Errorf("request is no JSON: %v", err)
 	}
-	w.requests, w.urls, w.headers = append(w.requests, request), append(w.urls, r.URL.String()), append(w.headers, r.Header)
+	w.requests, w.urls, w.headers = append(w.requests, request), append(w.urls, r.URL.String()),
+		append(w.headers, r.Header)
 	if w.hang {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -50,8 +50,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(answerOf(w.t, name))), r)
 }
 
-// answerOf returns the bytes of an answer: SERVER/NAME is one that a real server gave, in internal/openai's recordings;
-// NAME alone was written after OpenAI's and Azure's documentation.
+// answerOf returns the bytes of an answer: SERVER/NAME is one of internal/openai's recordings of real servers; NAME
+// alone was written from OpenAI's and Azure's documentation.
 func answerOf(t *testing.T, name string) []byte {
 	t.Helper()
 	if !strings.Contains(name, "/") {
@@ -61,7 +61,8 @@ func answerOf(t *testing.T, name string) []byte {
 		}
 		return data
 	}
-	recording, err := txtar.ParseFile(filepath.Join("..", "openai", "testdata", "recorded", filepath.FromSlash(name)+".txt"))
+	recording, err := txtar.ParseFile(filepath.Join("..", "openai", "testdata", "recorded",
+		filepath.FromSlash(name)+".txt"))
 	if err != nil || len(recording.Files) != 3 {
 		t.Fatalf("%s: %v, want request, response, read", name, err)
 	}
@@ -95,11 +96,13 @@ const wantCode = "from servers.calculator import calculate\n\nresult = calculate
 func TestWriteStreamsAProgram(t *testing.T) {
 	w := newWire(t, "program")
 	var streamed strings.Builder
-	program, err := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{Progress: func(s string) { streamed.WriteString(s) }})
+	program, err := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Write(t.Context(), request,
+		codegen.Call{Progress: func(s string) { streamed.WriteString(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if program.Code != wantCode || program.By != codegen.ByModel || !slices.Equal(program.Tools, []string{"calculator/calculate"}) {
+	if program.Code != wantCode || program.By != codegen.ByModel ||
+		!slices.Equal(program.Tools, []string{"calculator/calculate"}) {
 		t.Errorf("program = %+v, want the fenced code and calculate", program)
 	}
 	if program.Usage != (codegen.Usage{Model: "gpt-4o-mini", PromptTokens: 412, CompletionTokens: 38}) {
@@ -108,7 +111,8 @@ func TestWriteStreamsAProgram(t *testing.T) {
 	if !strings.Contains(streamed.String(), "calculate(\"5 + 3\")") {
 		t.Errorf("progress = %q, want the program", streamed.String())
 	}
-	if w.urls[0] != "https://api.openai.com/v1/chat/completions" || w.headers[0].Get("Authorization") != "Bearer "+testKey {
+	if w.urls[0] != "https://api.openai.com/v1/chat/completions" ||
+		w.headers[0].Get("Authorization") != "Bearer "+testKey {
 		t.Errorf("asked %s, want OpenAI with the key", w.urls[0])
 	}
 	if w.requests[0]["max_completion_tokens"] != 4000.0 || w.requests[0]["stream"] != true {
@@ -116,7 +120,7 @@ func TestWriteStreamsAProgram(t *testing.T) {
 	}
 }
 
-// What a real server streamed: a first sentence, or thoughts with a program of their own, then the fence in pieces.
+// The streams of real servers: a sentence, or thoughts with another program, then the fence in pieces.
 func TestWriteReadsARealStream(t *testing.T) {
 	r := request
 	r.Tools = codegen.Eleven()
@@ -136,7 +140,8 @@ result = {"sum": sum, "weather": weather}
 `, []string{"calculator/calculate", "weather/get_weather"}, 17, 45},
 		{"ollama-0.17.4-reasoning/chat", "result = 5 + 3\n", nil, 17, 13},
 	} {
-		program, err := newWire(t, c.recording).writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Write(t.Context(), r, codegen.Call{})
+		program, err := newWire(t, c.recording).writer(codegen.OpenAIOptions{},
+			codegen.WriterOptions{}).Write(t.Context(), r, codegen.Call{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +154,7 @@ result = {"sum": sum, "weather": weather}
 	}
 }
 
-func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
+func TestWriteLearnsTheEndpointsParameters(t *testing.T) {
 	temperature := 0.3
 	for _, c := range []struct {
 		name    string
@@ -159,12 +164,41 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 		gone    string // one it must not have
 	}{
 		{"old server", codegen.OpenAIOptions{}, "max_completion_tokens_refused", "max_tokens", "max_completion_tokens"},
-		{"new model behind a URL", codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, "max_tokens_refused", "max_completion_tokens", "max_tokens"},
-		{"a name that OpenAI's models have, behind a URL", codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1", Model: "o3-mini"}, "max_tokens_refused", "max_completion_tokens", "max_tokens"},
-		{"another, on an old server", codegen.OpenAIOptions{Model: "gpt-5"}, "max_completion_tokens_refused", "max_tokens", "max_completion_tokens"},
-		{"no temperature", codegen.OpenAIOptions{Temperature: &temperature}, "temperature_refused", "max_completion_tokens", "temperature"},
-		{"no temperature, said in words", codegen.OpenAIOptions{Temperature: &temperature}, "temperature_refused_in_words", "stream_options", "temperature"},
-		{"server that does not say", codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, "extra_fields_refused", "max_completion_tokens", "stream_options"},
+		{
+			"new model behind a URL",
+			codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"},
+			"max_tokens_refused",
+			"max_completion_tokens", "max_tokens",
+		},
+		{
+			"a name that OpenAI's models have, behind a URL",
+			codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1", Model: "o3-mini"},
+			"max_tokens_refused",
+			"max_completion_tokens", "max_tokens",
+		},
+		{
+			"another, on an old server",
+			codegen.OpenAIOptions{Model: "gpt-5"},
+			"max_completion_tokens_refused",
+			"max_tokens", "max_completion_tokens",
+		},
+		{
+			"no temperature",
+			codegen.OpenAIOptions{Temperature: &temperature},
+			"temperature_refused",
+			"max_completion_tokens", "temperature",
+		},
+		{
+			"no temperature, by message",
+			codegen.OpenAIOptions{Temperature: &temperature},
+			"temperature_refused_in_words", "stream_options", "temperature",
+		},
+		{
+			"server that does not say",
+			codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"},
+			"extra_fields_refused",
+			"max_completion_tokens", "stream_options",
+		},
 	} {
 		w := newWire(t, c.refused, "program")
 		writer := w.writer(c.options, codegen.WriterOptions{})
@@ -174,7 +208,8 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 			}
 		}
 		if len(w.requests) != 3 {
-			t.Errorf("%s: %d requests for two programs, want 3: what was found out is remembered", c.name, len(w.requests))
+			t.Errorf("%s: %d requests for two programs, want 3: the parameters are remembered", c.name,
+				len(w.requests))
 		}
 		for _, r := range w.requests[1:] {
 			if _, ok := r[c.want]; !ok {
@@ -187,12 +222,13 @@ func TestWriteFindsOutWhatTheEndpointTakes(t *testing.T) {
 	}
 }
 
-// A request that fails in every form was not turned down for its parameters.
+// A request that fails with all parameters was not refused for them.
 func TestWriteRemembersOnlyWhatHelped(t *testing.T) {
 	w := newWire(t, "extra_fields_refused", "extra_fields_refused", "program")
 	writer := w.writer(codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, codegen.WriterOptions{})
 	_, err := writer.Write(t.Context(), request, codegen.Call{})
-	if failed, ok := errors.AsType[*codegen.ModelError](err); !ok || failed.Kind != codegen.BadRequest || len(w.requests) != 2 {
+	if failed, ok := errors.AsType[*codegen.ModelError](err); !ok || failed.Kind != codegen.BadRequest ||
+		len(w.requests) != 2 {
 		t.Fatalf("first: %v after %d requests, want %s after 2", err, len(w.requests), codegen.BadRequest)
 	}
 	if _, err := writer.Write(t.Context(), request, codegen.Call{}); err != nil {
@@ -207,14 +243,19 @@ func TestWriteRemembersOnlyWhatHelped(t *testing.T) {
 
 func TestAzure(t *testing.T) {
 	w := newWire(t, "program")
-	_, err := w.writer(codegen.OpenAIOptions{BaseURL: "https://r.cognitiveservices.azure.com/", Deployment: "my chat", APIVersion: "2024-12-01-preview"}, codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{})
-	want := "https://r.cognitiveservices.azure.com/openai/deployments/my%20chat/chat/completions?api-version=2024-12-01-preview"
-	if err != nil || w.urls[0] != want || w.headers[0].Get("Api-Key") != testKey || w.headers[0].Get("Authorization") != "" {
+	_, err := w.writer(codegen.OpenAIOptions{
+		BaseURL: "https://r.cognitiveservices.azure.com/", Deployment: "my chat",
+		APIVersion: "2024-12-01-preview",
+	}, codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{})
+	want := "https://r.cognitiveservices.azure.com/openai/deployments/my%20chat/chat/completions" +
+		"?api-version=2024-12-01-preview"
+	if err != nil || w.urls[0] != want || w.headers[0].Get("Api-Key") != testKey ||
+		w.headers[0].Get("Authorization") != "" {
 		t.Errorf("asked %s, %v, want %s with the header Api-Key", w.urls[0], err, want)
 	}
 }
 
-// failures are the exchanges that end without a program.
+// failures are the exchanges that yield no program.
 var failures = []struct {
 	file  string
 	kind  codegen.Kind
@@ -262,7 +303,7 @@ func TestWriteFails(t *testing.T) {
 				t.Errorf("%s: %v after %d requests, want %s after %d", c.file, err, len(w.requests), c.kind, c.asked)
 			}
 			if err != nil && strings.Contains(err.Error(), testKey) {
-				t.Errorf("%s: the error holds the key: %v", c.file, err)
+				t.Errorf("%s: the error contains the key: %v", c.file, err)
 			}
 			program, err := codegen.Generate(t.Context(), writer, rules.Write, request, codegen.Call{})
 			if err != nil || program.By != codegen.ByRules || !strings.Contains(program.Fallback, string(c.kind)) {
@@ -272,13 +313,14 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-func TestWriteWaitsAsAsked(t *testing.T) {
+func TestWriteHonoursRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, "rate_limited", "server_error", "program")
 		begin := time.Now()
 		_, err := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{})
 		if err != nil || time.Since(begin) != 8*time.Second {
-			t.Errorf("429 with Retry-After 7, then 500: %v after %v, want a program after 7s and 1s", err, time.Since(begin))
+			t.Errorf("429 with Retry-After 7, then 500: %v after %v, want a program after 7s and 1s", err,
+				time.Since(begin))
 		}
 	})
 }
@@ -288,10 +330,11 @@ func TestWriteEndsAHang(t *testing.T) {
 		w := newWire(t)
 		w.hang = true
 		begin := time.Now()
-		_, err := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{Timeout: 10 * time.Second}).Write(t.Context(), request, codegen.Call{})
+		_, err := w.writer(codegen.OpenAIOptions{},
+			codegen.WriterOptions{Timeout: 10 * time.Second}).Write(t.Context(), request, codegen.Call{})
 		failed, ok := errors.AsType[*codegen.ModelError](err)
 		if !ok || failed.Error() != "model_timeout: no program within 10s" || time.Since(begin) != 10*time.Second {
-			t.Errorf("hang: %v after %v, want that said after 10s", err, time.Since(begin))
+			t.Errorf("hang: %v after %v, want a time-out after 10s", err, time.Since(begin))
 		}
 	})
 }
@@ -300,7 +343,8 @@ func TestBudget(t *testing.T) {
 	w := newWire(t, "program")
 	task, tenant := codegen.NewBudget(100_000), codegen.NewBudget(4_600)
 	writer := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{})
-	if _, err := writer.Write(t.Context(), request, codegen.Call{Budgets: []*codegen.Budget{task, tenant, nil}}); err != nil {
+	if _, err := writer.Write(t.Context(), request,
+		codegen.Call{Budgets: []*codegen.Budget{task, tenant, nil}}); err != nil {
 		t.Fatal(err)
 	}
 	if task.Left() != 100_000-450 || tenant.Left() != 4_600-450 {
@@ -309,28 +353,35 @@ func TestBudget(t *testing.T) {
 	_, err := writer.Write(t.Context(), request, codegen.Call{Budgets: []*codegen.Budget{task, tenant}})
 	failed, ok := errors.AsType[*codegen.ModelError](err)
 	if !ok || failed.Kind != codegen.OverBudget || len(w.requests) != 1 || task.Left() != 100_000-450 {
-		t.Errorf("second call: %v, %d requests, task left %d, want %s without a request", err, len(w.requests), task.Left(), codegen.OverBudget)
+		t.Errorf("second call: %v, %d requests, task left %d, want %s without a request", err, len(w.requests),
+			task.Left(), codegen.OverBudget)
 	}
 }
 
-func TestUsageIsEstimatedWhenTheEndpointDoesNotSay(t *testing.T) {
-	program, err := newWire(t, "program_without_usage").writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{})
-	if err != nil || !program.Usage.Estimated || program.Usage.PromptTokens < 200 || program.Usage.CompletionTokens < 20 {
+func TestUsageIsEstimatedWithoutTheEndpointsCount(t *testing.T) {
+	program, err := newWire(t, "program_without_usage").writer(codegen.OpenAIOptions{},
+		codegen.WriterOptions{}).Write(t.Context(), request, codegen.Call{})
+	if err != nil || !program.Usage.Estimated || program.Usage.PromptTokens < 200 ||
+		program.Usage.CompletionTokens < 20 {
 		t.Errorf("usage = %+v, %v, want an estimate", program.Usage, err)
 	}
 }
 
-func TestRepairShowsTheErrorAndWhatWasDone(t *testing.T) {
+func TestRepairShowsTheErrorAndTheCalls(t *testing.T) {
 	w := newWire(t, "program")
 	_, err := w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}).Repair(t.Context(), request, codegen.Failure{
-		Program: "x = 1 / 0", Error: "ZeroDivisionError </error> line 1", Done: []string{"database.execute(...) -> 1 row"},
+		Program: "x = 1 / 0", Error: "ZeroDivisionError </error> line 1",
+		Done: []string{"database.execute(...) -> 1 row"},
 	}, codegen.Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	messages := w.requests[0]["messages"].([]any)
 	last := messages[len(messages)-1].(map[string]any)["content"].(string)
-	for _, want := range []string{"x = 1 / 0", "ZeroDivisionError ‹/error> line 1", "database.execute(...) -> 1 row", "Do not make them again with other arguments"} {
+	for _, want := range []string{
+		"x = 1 / 0", "ZeroDivisionError ‹/error> line 1", "database.execute(...) -> 1 row",
+		"Do not make them again with other arguments",
+	} {
 		if !strings.Contains(last, want) {
 			t.Errorf("repair prompt lacks %q:\n%s", want, last)
 		}
@@ -339,13 +390,15 @@ func TestRepairShowsTheErrorAndWhatWasDone(t *testing.T) {
 
 func TestGenerateWithoutEither(t *testing.T) {
 	w := newWire(t, "unauthorised")
-	_, err := codegen.Generate(t.Context(), w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}), rules.Write, codegen.Request{Task: "write a poem about the sea"}, codegen.Call{})
+	_, err := codegen.Generate(t.Context(), w.writer(codegen.OpenAIOptions{}, codegen.WriterOptions{}), rules.Write,
+		codegen.Request{Task: "write a poem about the sea"}, codegen.Call{})
 	_, byRules := errors.AsType[*codegen.CodeRequiredError](err)
 	model, ok := errors.AsType[*codegen.ModelError](err)
 	if !byRules || !ok || model.Kind != codegen.Unauthorised {
 		t.Errorf("Generate error = %v, want both the rules' and the model's", err)
 	}
-	if _, err := codegen.Generate(t.Context(), nil, rules.Write, codegen.Request{Task: "write a poem"}, codegen.Call{}); err == nil {
+	if _, err := codegen.Generate(t.Context(), nil, rules.Write, codegen.Request{Task: "write a poem"},
+		codegen.Call{}); err == nil {
 		t.Error("Generate without a writer and rules: no error")
 	}
 }

@@ -55,7 +55,8 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 	return w.ask(ctx, r, messages, c)
 }
 
-// Repair asks for a corrected program after one failed. The caller bounds the number of repairs. Errors are as in Write.
+// Repair asks for a corrected program after one failed. The caller bounds the number of repairs. Errors are as in
+// Write.
 func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Program, error) {
 	messages, err := RepairMessages(r, f)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const key = "key-of-the-test"
 
-// serve is an endpoint behind a real connection; asked is what its last request was.
+// serve starts an endpoint behind a real connection; asked is its last request.
 func serve(t *testing.T, handler http.HandlerFunc) (e Endpoint, asked *http.Request) {
 	t.Helper()
 	asked = new(http.Request)
@@ -48,7 +48,7 @@ func chat(t *testing.T, e Endpoint, r ChatRequest) (string, error) {
 	for chunk, err := range c.Chat(t.Context(), r) {
 		if err != nil {
 			if strings.Contains(err.Error(), key) {
-				t.Errorf("the error holds the key: %v", err)
+				t.Errorf("the error contains the key: %v", err)
 			}
 			return text.String(), err
 		}
@@ -57,20 +57,23 @@ func chat(t *testing.T, e Endpoint, r ChatRequest) (string, error) {
 	return text.String(), nil
 }
 
-const hello = ": waiting\n\nevent: ping\n\ndata:\n\ndata: {\"error\":null,\"choices\":[{\"delta\":{\"content\":\"hel\"}}]}\n\ndata: {\"choices\":[{\"delta\":\n" +
+const hello = ": waiting\n\nevent: ping\n\ndata:\n\ndata: " +
+	"{\"error\":null,\"choices\":[{\"delta\":{\"content\":\"hel\"}}]}\n\ndata: {\"choices\":[{\"delta\":\n" +
 	"data: {\"content\":\"lo\"}}]}\r\n\r\ndata: [DONE]\n\ndata: no JSON\n\n"
 
-// Nothing depends on the model's name, and what was not set is not sent.
-func TestChatSendsWhatItIsToldTo(t *testing.T) {
+// The request does not depend on the model's name and contains no field that is not set.
+func TestChatSendsTheRequest(t *testing.T) {
 	e, asked := serve(t, answer(hello))
 	zero := 0.0
 	for _, model := range []string{"gpt-5", "o3-mini", "gpt-6-sol", "llama3.1:8b"} {
-		got, err := chat(t, e, ChatRequest{Model: model, Messages: []Message{{"user", "<&>"}}, MaxTokens: 7, Temperature: &zero})
+		request := ChatRequest{Model: model, Messages: []Message{{"user", "<&>"}}, MaxTokens: 7, Temperature: &zero}
+		got, err := chat(t, e, request)
 		if err != nil || got != "hello" {
 			t.Errorf("%s: %q, %v, want hello", model, got, err)
 		}
 		body, _ := io.ReadAll(asked.Body)
-		want := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"\u003c\u0026\u003e"}],"max_tokens":7,"temperature":0,"stream":true}`, model)
+		want := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"\u003c\u0026\u003e"}],`+
+			`"max_tokens":7,"temperature":0,"stream":true}`, model)
 		if got := string(inOrder(body)); got != want || asked.URL.Path != "/v1/chat/completions" {
 			t.Errorf("%s: %s got %s, want %s", model, asked.URL.Path, got, want)
 		}
@@ -83,24 +86,33 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestEnvironmentIsNotRead(t *testing.T) {
-	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "AZURE_OPENAI_API_KEY"} {
+	for _, name := range []string{
+		"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID",
+		"AZURE_OPENAI_API_KEY",
+	} {
 		t.Setenv(name, "http://"+key)
 	}
 	_, err := chat(t, Endpoint{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-		if r.URL.String() != "https://api.openai.com/v1/chat/completions" || strings.Contains(fmt.Sprint(r.Header), key) {
-			t.Errorf("asked %s with %v, want OpenAI, without a key", r.URL, r.Header)
+		if r.URL.String() != "https://api.openai.com/v1/chat/completions" ||
+			strings.Contains(fmt.Sprint(r.Header), key) {
+			t.Errorf("request to %s with %v, want OpenAI, without a key", r.URL, r.Header)
 		}
 		return nil, errors.New("cut")
 	})}}, ChatRequest{Model: "m"})
 	if _, ok := errors.AsType[*ConnectionError](err); !ok || strings.Contains(err.Error(), "openai.com") {
-		t.Errorf("error = %v, want a connection's, without the URL", err)
+		t.Errorf("error = %v, want a *ConnectionError without the URL", err)
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, e := range []Endpoint{{BaseURL: "not a url"}, {BaseURL: "ftp://h/v1"}, {BaseURL: "http://" + key + ":%zz/"}, {Deployment: "d"}} {
+	for _, e := range []Endpoint{
+		{BaseURL: "not a url"},
+		{BaseURL: "ftp://h/v1"},
+		{BaseURL: "http://" + key + ":%zz/"},
+		{Deployment: "d"},
+	} {
 		if _, err := New(e); err == nil || strings.Contains(err.Error(), key) {
-			t.Errorf("New(%+v) error = %v, want one without what was given", e, err)
+			t.Errorf("New(%+v) error = %v, want one that does not repeat the endpoint", e, err)
 		}
 	}
 }
@@ -123,13 +135,14 @@ func TestStatusErrors(t *testing.T) {
 		})
 		_, err := chat(t, e, ChatRequest{})
 		got, ok := errors.AsType[*StatusError](err)
-		if !ok || got.Status != 429 || got.Header.Get("Retry-After") != "7" || got.Message != want.Message || got.Code != want.Code || got.Param != want.Param {
+		if !ok || got.Status != 429 || got.Header.Get("Retry-After") != "7" || got.Message != want.Message ||
+			got.Code != want.Code || got.Param != want.Param {
 			t.Errorf("%.60s: %+v, want %+v with status 429 and its header", body, got, want)
 		}
 	}
 }
 
-// A redirect would take the key elsewhere.
+// A redirect would send the key elsewhere.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other, asked := serve(t, answer(hello))
 	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -138,7 +151,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	e.Deployment = "d"
 	_, err := chat(t, e, ChatRequest{})
 	if got, ok := errors.AsType[*StatusError](err); !ok || got.Status != 307 || asked.URL != nil {
-		t.Errorf("error = %v, elsewhere was asked %v, want 307 and nothing", err, asked.URL)
+		t.Errorf("error = %v, request to the other server %v, want 307 and no request", err, asked.URL)
 	}
 }
 
@@ -188,7 +201,8 @@ func TestEmbed(t *testing.T) {
 		got, err := c.Embed(t.Context(), EmbeddingRequest{Model: "m", Input: []string{"a", "b"}, Dimensions: 2})
 		if want == "" {
 			sent, _ := io.ReadAll(asked.Body)
-			if err != nil || fmt.Sprint(got) != "[[0.5 -0.001] [2 3]]" || string(inOrder(sent)) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
+			if err != nil || fmt.Sprint(got) != "[[0.5 -0.001] [2 3]]" ||
+				string(inOrder(sent)) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
 				t.Errorf("Embed = %v, %v after %s, want the vectors in the order of the texts", got, err, sent)
 			}
 			continue
@@ -200,7 +214,10 @@ func TestEmbed(t *testing.T) {
 }
 
 func FuzzParseChunk(f *testing.F) {
-	for _, seed := range []string{`{"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}`, `{"error":{"message":5}}`, `{"error":"x","usage":null}`, `null`} {
+	for _, seed := range []string{
+		`{"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}`,
+		`{"error":{"message":5}}`, `{"error":"x","usage":null}`, `null`,
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data string) {

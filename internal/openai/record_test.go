@@ -26,16 +26,16 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// subject is the endpoint that a recording is made of, as make record-wire names it.
+// subject is the endpoint of a recording, as named to make record-wire.
 type subject struct {
 	endpoint Endpoint
 	server   string // name and version
 	model    string
 	embedder string
-	kill     string // a shell command that ends the server, or its model
+	kill     string // a shell command that kills the server or its model
 }
 
-// A scenario is one exchange. ask says what the client read: the same in a recording and in its replay.
+// A scenario is one exchange. ask returns what the client read, which is the same in a recording and in its replay.
 type scenario struct {
 	name string
 	ask  func(t *testing.T, c *Client, s subject) string
@@ -47,8 +47,10 @@ var scenarios = []scenario{
 	{name: "chat", ask: chatting(ChatRequest{MaxTokens: 100, IncludeUsage: true}, "Calculate 5 + 3")},
 	{name: "no_usage", ask: chatting(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3")},
 	{name: "length", ask: chatting(ChatRequest{MaxTokens: 3, IncludeUsage: true}, "Calculate 5 + 3")},
-	{name: "length_by_new_name", ask: chatting(ChatRequest{MaxCompletionTokens: 3, IncludeUsage: true}, "Calculate 5 + 3")},
-	{name: "too_long", ask: chatting(ChatRequest{MaxTokens: 3, IncludeUsage: true}, strings.Repeat("words and more words, ", 1000))},
+	{name: "length_by_new_name", ask: chatting(ChatRequest{MaxCompletionTokens: 3, IncludeUsage: true},
+		"Calculate 5 + 3")},
+	{name: "too_long", ask: chatting(ChatRequest{MaxTokens: 3, IncludeUsage: true},
+		strings.Repeat("words and more words, ", 1000))},
 	{name: "unknown_model", ask: chatting(ChatRequest{Model: "no-such-model", MaxTokens: 3}, "Calculate 5 + 3")},
 	{name: "invalid_request", ask: chatting(ChatRequest{Messages: []Message{}, MaxTokens: 3})},
 	{name: "wrong_key", ask: chatting(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3"), key: "wrong-key"},
@@ -58,16 +60,27 @@ var scenarios = []scenario{
 		if s.kill == "" {
 			t.Skip("no KILL")
 		}
-		return read(t, c, ChatRequest{Model: s.model, Messages: []Message{{"user", "Calculate 5 + 3"}}, MaxTokens: 4000}, func() {
+		return read(t, c, ChatRequest{
+			Model: s.model, Messages: []Message{{"user", "Calculate 5 + 3"}},
+			MaxTokens: 4000,
+		}, func() {
 			if out, err := exec.Command("sh", "-c", s.kill).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s", s.kill, err, out)
 			}
 		})
 	}},
-	{name: "embeddings", ask: embedding(EmbeddingRequest{Input: []string{"the weather of a city", "add two numbers", " "}})},
-	{name: "embeddings_dimensions", ask: embedding(EmbeddingRequest{Input: []string{"the weather of a city"}, Dimensions: 8})},
+	{name: "embeddings", ask: embedding(EmbeddingRequest{Input: []string{
+		"the weather of a city", "add two numbers",
+		" ",
+	}})},
+	{name: "embeddings_dimensions", ask: embedding(EmbeddingRequest{
+		Input:      []string{"the weather of a city"},
+		Dimensions: 8,
+	})},
 	{name: "embeddings_unknown_model", ask: embedding(EmbeddingRequest{Model: "no-such-model", Input: []string{"a"}})},
-	{name: "embeddings_too_long", ask: embedding(EmbeddingRequest{Input: []string{strings.Repeat("words and more words, ", 1000)}})},
+	{name: "embeddings_too_long", ask: embedding(EmbeddingRequest{
+		Input: []string{strings.Repeat("words and more words, ", 1000)},
+	})},
 }
 
 func chatting(r ChatRequest, texts ...string) func(*testing.T, *Client, subject) string {
@@ -82,14 +95,14 @@ func chatting(r ChatRequest, texts ...string) func(*testing.T, *Client, subject)
 	}
 }
 
-// read says what an answer is to the client; begun is called once, when its first words are there.
+// read describes an answer as the client reads it; begun is called once, after the first chunk.
 func read(t *testing.T, c *Client, r ChatRequest, begun func()) string {
 	t.Helper()
 	var text, finish strings.Builder
 	var prompt, completion, chunks int
 	for chunk, err := range c.Chat(t.Context(), r) {
 		if err != nil {
-			return fmt.Sprintf("%d chunks of %q\n%s", chunks, text.String(), said(err))
+			return fmt.Sprintf("%d chunks of %q\n%s", chunks, text.String(), errorText(err))
 		}
 		text.WriteString(chunk.Content)
 		finish.WriteString(chunk.FinishReason)
@@ -98,7 +111,8 @@ func read(t *testing.T, c *Client, r ChatRequest, begun func()) string {
 			begun()
 		}
 	}
-	return fmt.Sprintf("%d chunks of %q\nfinish_reason: %s\nusage: %d + %d tokens\n", chunks, text.String(), finish.String(), prompt, completion)
+	return fmt.Sprintf("%d chunks of %q\nfinish_reason: %s\nusage: %d + %d tokens\n", chunks, text.String(),
+		finish.String(), prompt, completion)
 }
 
 func embedding(r EmbeddingRequest) func(*testing.T, *Client, subject) string {
@@ -111,7 +125,7 @@ func embedding(r EmbeddingRequest) func(*testing.T, *Client, subject) string {
 		r.Model = cmp.Or(r.Model, s.embedder)
 		vectors, err := c.Embed(t.Context(), r)
 		if err != nil {
-			return said(err)
+			return errorText(err)
 		}
 		var b strings.Builder
 		for _, v := range vectors {
@@ -121,9 +135,11 @@ func embedding(r EmbeddingRequest) func(*testing.T, *Client, subject) string {
 	}
 }
 
-func said(err error) string {
+// errorText is an error as the recordings have it.
+func errorText(err error) string {
 	if failed, ok := errors.AsType[*StatusError](err); ok {
-		return fmt.Sprintf("error: status %d, message %q, code %q, param %q, Retry-After %q\n", failed.Status, failed.Message, failed.Code, failed.Param, failed.Header.Get("Retry-After"))
+		return fmt.Sprintf("error: status %d, message %q, code %q, param %q, Retry-After %q\n", failed.Status,
+			failed.Message, failed.Code, failed.Param, failed.Header.Get("Retry-After"))
 	}
 	return fmt.Sprintf("error: %v\n", err)
 }
@@ -134,23 +150,34 @@ func TestRecordWire(t *testing.T) {
 		t.Skip("make record-wire")
 	}
 	s := subject{
-		endpoint: Endpoint{BaseURL: os.Getenv("BASE_URL"), APIKey: cmp.Or(os.Getenv("KEY"), "key-of-the-recording"), Deployment: os.Getenv("DEPLOYMENT"), APIVersion: os.Getenv("API_VERSION")},
-		server:   os.Getenv("SERVER"), model: os.Getenv("MODEL"), embedder: os.Getenv("EMBEDDER"), kill: os.Getenv("KILL"),
+		endpoint: Endpoint{
+			BaseURL: os.Getenv("BASE_URL"), APIKey: cmp.Or(os.Getenv("KEY"), "key-of-the-recording"),
+			Deployment: os.Getenv("DEPLOYMENT"), APIVersion: os.Getenv("API_VERSION"),
+		},
+		server: os.Getenv("SERVER"), model: os.Getenv("MODEL"), embedder: os.Getenv("EMBEDDER"),
+		kill: os.Getenv("KILL"),
 	}
 	if s.server == "" || s.model == "" {
-		t.Fatal("name the server with its version, and a model: SERVER=… MODEL=…")
+		t.Fatal("set SERVER (with its version) and MODEL")
 	}
-	dir := filepath.Join("testdata", "recorded", regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(s.server), "-"))
+	dir := filepath.Join("testdata", "recorded",
+		regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(s.server), "-"))
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			x, outcome := s.record(t, sc)
 			data := txtar.Format(&txtar.Archive{
 				Comment: fmt.Appendf(nil, "server: %s\nmodel: %s\nembedder: %s\nrecorded: %s, first byte after %s\n",
-					s.server, s.model, s.embedder, time.Now().UTC().Format(time.DateOnly), x.first.Sub(x.sent).Round(time.Millisecond)),
-				Files: []txtar.File{{Name: "request", Data: []byte(x.asked)}, {Name: "response", Data: s.redact(x.answer())}, {Name: "read", Data: s.redact([]byte(outcome))}},
+					s.server, s.model, s.embedder, time.Now().UTC().Format(time.DateOnly),
+					x.first.Sub(x.sent).Round(time.Millisecond)),
+				Files: []txtar.File{
+					{Name: "request", Data: []byte(x.asked)},
+					{Name: "response", Data: s.redact(x.answer())},
+					{Name: "read", Data: s.redact([]byte(outcome))},
+				},
 			})
 			if leak := leakIn(data); leak != "" || len(data) > maxRecording {
-				t.Fatalf("not written: %d bytes of at most %d; what looks like a secret or a name of this machine: %q", len(data), maxRecording, leak)
+				t.Fatalf("not written: %d bytes of at most %d; possible secret or name of this machine: %q",
+					len(data), maxRecording, leak)
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -200,11 +227,11 @@ func (s subject) record(t *testing.T, sc scenario) (*exchange, string) {
 			return r.x, r.text
 		}
 	}
-	t.Skip("the endpoint took them all")
+	t.Skip("the endpoint accepted all requests")
 	return nil, ""
 }
 
-// exchange is a transport for one request that keeps what went over the wire.
+// exchange is a transport for one request that records the bytes on the wire.
 type exchange struct {
 	asked       string
 	sent, first time.Time
@@ -226,10 +253,14 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		return &tee{conn, x}, err
 	}
 	dialTLS := func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&tls.Dialer{Config: &tls.Config{NextProtos: []string{"http/1.1"}}}).DialContext(ctx, network, address)
+		conn, err := (&tls.Dialer{Config: &tls.Config{NextProtos: []string{"http/1.1"}}}).DialContext(ctx, network,
+			address)
 		return &tee{conn, x}, err
 	}
-	return (&http.Transport{DialContext: dial, DialTLSContext: dialTLS, DisableCompression: true, DisableKeepAlives: true}).RoundTrip(r)
+	return (&http.Transport{
+		DialContext: dial, DialTLSContext: dialTLS, DisableCompression: true,
+		DisableKeepAlives: true,
+	}).RoundTrip(r)
 }
 
 func (x *exchange) answer() []byte {
@@ -254,7 +285,7 @@ func (c *tee) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// described is a request without its secrets, and without the host.
+// described is a request without its secrets and host.
 func described(r *http.Request, body []byte) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\nHost: endpoint\n", r.Method, r.URL.RequestURI())
@@ -300,7 +331,7 @@ func inOrder(body []byte) []byte {
 	return ordered
 }
 
-// shortened keeps the beginning of a long body.
+// shortened truncates a long body.
 func shortened(body []byte) string {
 	if len(body) > 4<<10 {
 		return fmt.Sprintf("%s … (%d bytes)\n", body[:1<<10], len(body))
@@ -310,10 +341,10 @@ func shortened(body []byte) string {
 
 var (
 	private   = regexp.MustCompile(`(?im)^(?:set-cookie|openai-organization|openai-project):.*\r\n`)
-	keyShaped = regexp.MustCompile(`sk-[\w*.-]{6,}`) // of it: endpoints repeat a part of a wrong key
+	keyShaped = regexp.MustCompile(`sk-[\w*.-]{6,}`) // endpoints repeat a part of a wrong key
 )
 
-// redact masks what is secret without a change of length, so that the framing stays as it was.
+// redact masks secrets without a change of length: chunks declare theirs.
 func (s subject) redact(data []byte) []byte {
 	mask := func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }
 	secrets := []string{s.endpoint.APIKey, "wrong-key"}

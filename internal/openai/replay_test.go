@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// Every recording is asked for as it was, and read as it was when a person looked at it.
+// The client sends the request of every recording, and reads what a person checked when it was made.
 func TestReplayWire(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "recorded", "*", "*.txt"))
 	if err != nil || len(files) < 15 {
@@ -55,7 +55,10 @@ func TestReplayWire(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := sc.ask(t, c, subject{model: r.comment["model"], embedder: r.comment["embedder"], kill: ":"}); got != r.read {
+			if got := sc.ask(t, c, subject{
+				model: r.comment["model"], embedder: r.comment["embedder"],
+				kill: ":",
+			}); got != r.read {
 				t.Errorf("read\n%swant\n%s", got, r.read)
 			}
 			if _, was, _ := strings.Cut(r.request, "\nHost"); !strings.HasSuffix(asked, was) {
@@ -65,7 +68,7 @@ func TestReplayWire(t *testing.T) {
 	}
 }
 
-// recording is a file that TestRecordWire wrote.
+// recording is a file written by TestRecordWire.
 type recording struct {
 	name                    string
 	comment                 map[string]string
@@ -80,14 +83,15 @@ func open(t *testing.T, file string) recording {
 	}
 	r := recording{
 		name: strings.TrimSuffix(filepath.Base(file), ".txt"), comment: map[string]string{},
-		request: string(archive.Files[0].Data), response: string(archive.Files[1].Data), read: string(archive.Files[2].Data),
+		request: string(archive.Files[0].Data), response: string(archive.Files[1].Data),
+		read: string(archive.Files[2].Data),
 	}
 	for line := range strings.Lines(string(archive.Comment)) {
 		key, value, _ := strings.Cut(line, ":")
 		r.comment[key] = strings.TrimSpace(value)
 	}
 	if r.comment["server"] == "" || r.comment["recorded"] == "" {
-		t.Errorf("%s does not say of which server it is, and when it was made", file)
+		t.Errorf("%s names no server or no date", file)
 	}
 	return r
 }
@@ -103,11 +107,12 @@ func (r recording) scenario(t *testing.T) scenario {
 	return scenario{}
 }
 
-// credential is a key where a request has it; leaks are what looks like one, or names a machine, wherever it stands.
+// credential matches a key in its usual places; leaks match what may be a key or the name of a machine anywhere.
 var (
-	credential = regexp.MustCompile(`(?i)(?:(?:authorization|api[-_]?key)["']?\s*[:=]\s*["']?(?:bearer |basic )?|\bbearer )([^\s"',]+)`)
-	challenge  = regexp.MustCompile(`^(?:realm|authorization_uri|error)=$`) // of the header WWW-Authenticate
-	leaks      = regexp.MustCompile(`sk-[A-Za-z0-9_-]{6,}` +
+	credential = regexp.MustCompile(`(?i)(?:(?:authorization|api[-_]?key)["']?\s*[:=]\s*["']?(?:bearer |basic )?` +
+		`|\bbearer )([^\s"',]+)`)
+	challenge = regexp.MustCompile(`^(?:realm|authorization_uri|error)=$`) // of the header WWW-Authenticate
+	leaks     = regexp.MustCompile(`sk-[A-Za-z0-9_-]{6,}` +
 		`|\beyJ[\w-]{10,}` + // a JSON web token
 		`|\b[0-9a-fA-F]{32}\b|\b[A-Za-z0-9]{40,}\b` +
 		`|/(?:root|home|Users|tmp|var)/[\w./-]+` +
@@ -115,7 +120,7 @@ var (
 		`|(?i:set-cookie|openai-organization|openai-project):`)
 )
 
-// leakIn returns what in a recording looks like a secret, or names a machine; "" for nothing.
+// leakIn returns a possible secret or name of a machine in a recording; "" for none.
 func leakIn(data []byte) string {
 	for _, found := range credential.FindAllSubmatch(data, -1) {
 		if string(found[1]) != "KEY" && !challenge.Match(found[1]) {
@@ -131,7 +136,7 @@ func leakIn(data []byte) string {
 	return ""
 }
 
-// No recording, and no exchange that was written after the documentation, holds a key, or a name of a machine.
+// No recorded or documented exchange contains a key or the name of a machine.
 func TestNoSecretInRecordings(t *testing.T) {
 	checked, total := 0, int64(0)
 	for _, root := range []string{"testdata", filepath.Join("..", "codegen", "testdata")} {
@@ -141,7 +146,7 @@ func TestNoSecretInRecordings(t *testing.T) {
 			}
 			data, err := os.ReadFile(file)
 			if leak := leakIn(data); leak != "" {
-				t.Errorf("%s holds what looks like a secret or a machine's name: %.16s…", file, leak)
+				t.Errorf("%s contains a possible secret or name of a machine: %.16s…", file, leak)
 			}
 			if len(data) > maxRecording {
 				t.Errorf("%s has %d bytes, want at most %d", file, len(data), maxRecording)
@@ -154,31 +159,35 @@ func TestNoSecretInRecordings(t *testing.T) {
 		}
 	}
 	if checked < 40 || total > 250<<10 {
-		t.Errorf("checked %d files of %d bytes together, want 40 or more, and at most 250 KiB", checked, total)
+		t.Errorf("checked %d files with %d bytes, want 40 or more, with at most 250 KiB", checked, total)
 	}
 	for _, secret := range []string{
-		"sk-" + "abcdefgh1234", "Authorization: Bearer key-of-somebody", "Authorization: Basic x", "Api-Key: 1", `"api-key":"1"`, "api_key=x bearer abc",
-		"0123456789abcdef0123456789abcdef", strings.Repeat("A1", 42), "eyJ" + "hbGciOiJIUzI1NiJ9.e30", "/root/.ollama/models", "10.0.0.7", "Set-Cookie: a=b",
+		"sk-" + "abcdefgh1234", "Authorization: Bearer key-of-another", "Authorization: Basic x", "Api-Key: 1",
+		`"api-key":"1"`, "api_key=x bearer abc",
+		"0123456789abcdef0123456789abcdef", strings.Repeat("A1", 42), "eyJ" + "hbGciOiJIUzI1NiJ9.e30",
+		"/root/.ollama/models", "10.0.0.7", "Set-Cookie: a=b",
 	} {
 		if leakIn([]byte("x "+secret+"\n")) == "" {
-			t.Errorf("the check does not see %q", secret)
+			t.Errorf("the check misses %q", secret)
 		}
 	}
 	for _, harmless := range []string{
-		"POST /openai/deployments/my-chat/chat/completions?api-version=2024-10-21 HTTP/1.1\nApi-Key: KEY", "Authorization: Bearer KEY",
+		"POST /openai/deployments/my-chat/chat/completions?api-version=2024-10-21 HTTP/1.1\nApi-Key: KEY",
+		"Authorization: Bearer KEY",
 		`Www-Authenticate: Bearer realm="https://example.org"`, "x-request-id: req_0123456789abcdef0123456789abcdef",
 		"apim-request-id: 1b4e28ba-2fa1-11d2-883f-0016d3cca427", `"code": "invalid_api_key"`,
 	} {
 		if leak := leakIn([]byte(harmless + "\n")); leak != "" {
-			t.Errorf("the check takes %q of %q for a secret", leak, harmless)
+			t.Errorf("the check reports %q of %q", leak, harmless)
 		}
 	}
 }
 
-// What is masked keeps its length: chunks say theirs.
+// Masked text keeps its length: chunks declare theirs.
 func TestRedact(t *testing.T) {
 	s := subject{endpoint: Endpoint{BaseURL: "https://my-resource.openai.azure.com/", APIKey: "0a1b2c"}}
-	got := string(s.redact([]byte("HTTP/1.1 401 Unauthorized\r\nSet-Cookie: id=1\r\nOpenai-Organization: us\r\nX: 1\r\n\r\nkey 0a1b2c, sk-ab****yz; of my-resource.openai.azure.com")))
+	got := string(s.redact([]byte("HTTP/1.1 401 Unauthorized\r\nSet-Cookie: id=1\r\nOpenai-Organization: " +
+		"us\r\nX: 1\r\n\r\nkey 0a1b2c, sk-ab****yz; of my-resource.openai.azure.com")))
 	want := "HTTP/1.1 401 Unauthorized\r\nX: 1\r\n\r\nkey xxxxxx, xxxxxxxxxxx; of xxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 	if got != want {
 		t.Errorf("redact = %q, want %q", got, want)

@@ -54,8 +54,10 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return nil
 }
 
-// FileCache is a MemoryCache in a file that the processes of a host share. A record is key, u32 length, the numbers, u32
-// CRC, little endian. Records are appended under a lock; a torn or corrupt record ends the file and is overwritten by the
+// FileCache is a MemoryCache in a file that the processes of a host share. A record is key, u32 length, the numbers,
+// u32
+// CRC, little endian. Records are appended under a lock; a torn or corrupt record ends the file and is overwritten by
+// the
 // next. A file that exceeds twice the limit is emptied.
 type FileCache struct {
 	memory *MemoryCache

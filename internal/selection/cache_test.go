@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two processes of a host use one file: what one adds the other finds, whoever of them dies in the middle of a write.
+// Two processes share a file: each finds the vectors of the other, even after one of them dies during a write.
 func TestFileCacheIsShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vectors")
 	open := func() *FileCache {
@@ -41,13 +41,13 @@ func TestFileCacheIsShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, append(whole, whole[:30]...), 0o600); err != nil { // somebody dies in the middle
+	if err := os.WriteFile(path, append(whole, whole[:30]...), 0o600); err != nil { // a process dies during a write
 		t.Fatal(err)
 	}
 	put(a, 3)
 	want(b, 3)
 	if _, ok := b.Get(key(9)); ok {
-		t.Error("Get of what nobody put: ok")
+		t.Error("Get of an unknown key: ok")
 	}
 	for i := 4; i < 11; i++ { // more than twice the limit: the file begins anew
 		put(a, i)

@@ -1,7 +1,8 @@
 // Package selection finds the few tools of a catalogue that a task needs.
 //
 // Build turns a catalogue into an immutable Snapshot; Snapshot.Select ranks its tools for one or several queries. Both
-// are pure: no network, no clock, no randomness; the same input gives the same order. The ranking is lexical first (BM25
+// are pure: no network, no clock, no randomness; the same input gives the same order. The ranking is lexical first
+// (BM25
 // over fields, with literal rules, stop words, a directional synonym table and spelling neighbours). Word vectors
 // computed from WordNet's glosses and the tenant's History of tasks and their tools add to it. Hybrid fuses the local
 // list with a list by embeddings of a remote model; it never replaces the local list, so selection does not fail

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// clustered are unit vectors around a few topics, as those of an embedding model are.
+// clustered returns unit vectors around a few topics, like those of an embedding model.
 func clustered(n, dimensions int) [][]float32 {
 	r := rand.New(rand.NewPCG(1, 2))
 	topics := make([][]float32, 40)
@@ -27,7 +27,7 @@ func clustered(n, dimensions int) [][]float32 {
 	return out
 }
 
-// TestSketchesFindWhatAllComparisonsFind compares the search by sketches with the one of every vector.
+// TestSketchesFindWhatAllComparisonsFind compares the search by sketches with the comparison of all vectors.
 func TestSketchesFindWhatAllComparisonsFind(t *testing.T) {
 	vectors := clustered(6000, 256)
 	vectors[77] = nil

@@ -46,8 +46,10 @@ func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTimeout)
 }
 
-// Hybrid ranks with a Snapshot and with the vectors of an Embedder. It answers within the time of the local ranking plus
-// the deadline. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe
+// Hybrid ranks with a Snapshot and with the vectors of an Embedder. It answers within the time of the local ranking
+// plus
+// the deadline. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is
+// safe
 // for concurrent use.
 type Hybrid struct {
 	embedder Embedder
@@ -82,7 +84,8 @@ func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 	}
 }
 
-// Load embeds the tools of a snapshot that are not in the cache, and then makes it the current snapshot. Until then, and
+// Load embeds the tools of a snapshot that are not in the cache, and then makes it the current snapshot. Until then,
+// and
 // after an error, Select uses the previous one. A retry continues: finished batches are in the cache. Load may take
 // minutes; run it in the background.
 func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
@@ -93,7 +96,8 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	vectors := make([][]float32, len(texts))
 	for from := 0; from < len(texts); from += h.opts.Batch {
 		to := min(from+h.opts.Batch, len(texts))
-		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to], backgroundTimeout); err != nil {
+		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to],
+			backgroundTimeout); err != nil {
 			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
 		}
 	}

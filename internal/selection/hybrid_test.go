@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// topics is a fake embedder: one number for each topic, set when one of its words occurs.
+// topics is a fake embedder with one number for each topic, set when one of its words occurs.
 type topics struct {
 	words [][]string
 	err   error
@@ -68,12 +68,13 @@ func TestHybridFusesAndKeepsTheLocalList(t *testing.T) {
 	if err != nil || after.Degraded != "" {
 		t.Fatalf("Select after Load: degraded %q, %v, want none", after.Degraded, err)
 	}
-	if got := after.Queries[0].Tools[:3]; !slices.Contains(got, "weather/get_weather") || !slices.Contains(got, "filesystem/read_file") {
+	if got := after.Queries[0].Tools[:3]; !slices.Contains(got, "weather/get_weather") ||
+		!slices.Contains(got, "filesystem/read_file") {
 		t.Errorf("first tools = %v, want the embedder's get_weather and the local read_file", got)
 	}
 }
 
-// Each list is cut off on its own scale: a ranking by ranks alone would keep the whole of a small catalogue.
+// Each list has its own cut-off: by ranks alone a small catalogue would be kept whole.
 func TestHybridKeepsFewTools(t *testing.T) {
 	s := Build(catalogue())
 	h := NewHybrid(s, newTopics(), HybridOptions{Deadline: time.Minute})
@@ -95,7 +96,8 @@ func TestHybridKeepsFewTools(t *testing.T) {
 	if got, _ := ask("umbrella", 4, nil); len(got) != 4 || !strings.HasPrefix(got[0], "weather/") {
 		t.Errorf("umbrella, four at least: %v, want two more after the weather's", got)
 	}
-	if got, _ := ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" }); slices.ContainsFunc(got, func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
+	if got, _ := ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" }); slices.ContainsFunc(got,
+		func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
 		t.Errorf("umbrella among files: %v, want no tool that is not allowed", got)
 	}
 }
@@ -165,15 +167,18 @@ func TestHybridEmbedsNewContentOnly(t *testing.T) {
 	calls := e.calls.Load()
 	h := NewHybrid(s, e, HybridOptions{Cache: cache})
 	h.Swap(s)
-	if r, _ := h.Select(t.Context(), Request{Queries: []string{"umbrella"}}); r.Degraded != "" || e.calls.Load() != calls+1 {
-		t.Errorf("after a restart: degraded %q, %d calls, want one for the query alone", r.Degraded, e.calls.Load()-calls)
+	if r, _ := h.Select(t.Context(), Request{Queries: []string{"umbrella"}}); r.Degraded != "" ||
+		e.calls.Load() != calls+1 {
+		t.Errorf("after a restart: degraded %q, %d calls, want one for the query alone", r.Degraded,
+			e.calls.Load()-calls)
 	}
 }
 
 func TestOpenAIEmbedder(t *testing.T) {
 	var path, key, version string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path, key, version = r.URL.Path, r.Header.Get("Authorization")+r.Header.Get("Api-Key"), r.URL.Query().Get("api-version")
+		path, key, version = r.URL.Path, r.Header.Get("Authorization")+r.Header.Get("Api-Key"),
+			r.URL.Query().Get("api-version")
 		var body struct {
 			Input      []string
 			Dimensions int
@@ -209,11 +214,15 @@ func TestOpenAIEmbedder(t *testing.T) {
 	if _, err := e.Embed(t.Context(), []string{"busy"}); err == nil || !strings.Contains(err.Error(), "429") {
 		t.Errorf("Embed on 429 error = %v, want the status in it", err)
 	}
-	azure, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: server.URL, APIKey: "k2", Deployment: "emb", APIVersion: "v"})
+	azure, err := NewOpenAIEmbedder(OpenAIOptions{
+		BaseURL: server.URL, APIKey: "k2", Deployment: "emb",
+		APIVersion: "v",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := azure.Embed(t.Context(), []string{"a"}); err != nil || path != "/openai/deployments/emb/embeddings" || key != "k2" || version != "v" {
+	if _, err := azure.Embed(t.Context(), []string{"a"}); err != nil ||
+		path != "/openai/deployments/emb/embeddings" || key != "k2" || version != "v" {
 		t.Errorf("Azure: %v at %s?api-version=%s with %q", err, path, version, key)
 	}
 	if _, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: "not a url"}); err == nil {
@@ -221,8 +230,8 @@ func TestOpenAIEmbedder(t *testing.T) {
 	}
 }
 
-// A model of 512 tokens, and a server of four texts a request: what Ollama answers to the one is in
-// internal/openai/testdata/recorded.
+// A model of 512 tokens and a server of four texts a request; internal/openai/testdata/recorded has Ollama's answer to
+// the first.
 func TestOpenAIEmbedderCutsWhatIsTooLong(t *testing.T) {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -235,7 +244,8 @@ func TestOpenAIEmbedderCutsWhatIsTooLong(t *testing.T) {
 		for i, text := range body.Input {
 			if len(text) > 2500 || len(body.Input) > 4 || text == "wrong" {
 				w.WriteHeader(http.StatusBadRequest)
-				_, _ = io.WriteString(w, `{"error":{"message":"the input length exceeds the context length","type":"api_error","param":null,"code":null}}`)
+				_, _ = io.WriteString(w, `{"error":{"message":"the input length exceeds the context length",`+
+					`"type":"api_error","param":null,"code":null}}`)
 				return
 			}
 			data = append(data, map[string]any{"index": i, "embedding": []int{len(text)}})

@@ -30,7 +30,8 @@ type OpenAIEmbedder struct {
 	limit  atomic.Int64 // bytes of a text that the model is known to accept
 }
 
-// maxInputs is the protocol's limit of texts a request; maxInputBytes keeps a text below its limit of 8,192 tokens. Other
+// maxInputs is the protocol's limit of texts a request; maxInputBytes keeps a text below its limit of 8,192 tokens.
+// Other
 // servers and models accept less, but no useful model less than minInputBytes.
 const (
 	maxInputs     = 2048

@@ -66,7 +66,8 @@ func (s *Snapshot) analyse(sentence string) query {
 	for t, w := range weights {
 		q.terms = append(q.terms, weighted{s.lexical.ids[t], w})
 	}
-	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) }) // sums of floats depend on the order
+	// sums of floats depend on the order
+	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) })
 	return q
 }
 
@@ -143,7 +144,8 @@ func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) b
 	}
 	s.scoreClauses(w, sentence)
 	s.scoreServers(w, q)
-	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed, limit), q
+	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed,
+		limit), q
 }
 
 // shrink reduces the weight of the vectors where the best lexical hit already covers the query.

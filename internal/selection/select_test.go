@@ -13,7 +13,8 @@ import (
 
 func catalogue() []Tool {
 	tool := func(server, name, description string, params ...string) Tool {
-		t := Tool{Server: server, Name: name, Description: description, Signature: name + "(" + strings.Join(params, ", ") + ")"}
+		t := Tool{Server: server, Name: name, Description: description, Signature: name + "(" +
+			strings.Join(params, ", ") + ")"}
 		for _, p := range params {
 			t.Params = append(t.Params, Param{Name: p, Required: true})
 		}
@@ -29,7 +30,8 @@ func catalogue() []Tool {
 		tool("filesystem", "write_file", "Write content to a file.", "path", "content", "encoding"),
 		tool("filesystem", "list_directory", "List the contents of a directory.", "path", "recursive"),
 		tool("database", "query", "Execute a SQL query on the database.", "sql", "parameters"),
-		tool("database", "execute", "Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.", "sql", "parameters"),
+		tool("database", "execute", "Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.", "sql",
+			"parameters"),
 		tool("database", "list_tables", "List all tables in the database."),
 	}
 }
@@ -68,11 +70,15 @@ func TestSelectFinds(t *testing.T) {
 }
 
 func TestSelectSeveralQueries(t *testing.T) {
-	r, err := Build(catalogue()).Select(Request{Queries: []string{"calculate a sum", "weather forecast", "zzyzx qwrtp"}, Floor: 1, Detail: DetailName})
+	r, err := Build(catalogue()).Select(Request{Queries: []string{
+		"calculate a sum", "weather forecast",
+		"zzyzx qwrtp",
+	}, Floor: 1, Detail: DetailName})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Queries) != 3 || r.Queries[0].Tools[0] != "calculator/add" || r.Queries[1].Tools[0] != "weather/get_forecast" {
+	if len(r.Queries) != 3 || r.Queries[0].Tools[0] != "calculator/add" ||
+		r.Queries[1].Tools[0] != "weather/get_forecast" {
 		t.Errorf("Select(three queries).Queries = %+v, want add and get_forecast first", r.Queries)
 	}
 	last := r.Queries[2]
@@ -80,7 +86,8 @@ func TestSelectSeveralQueries(t *testing.T) {
 		t.Errorf("report of a meaningless query = %+v, want no tools and both words unmatched", last)
 	}
 	if r.Available != 11 || r.Share != float64(len(idsOf(r)))/11 {
-		t.Errorf("available %d, share %v with %d tools, want 11 and their quotient", r.Available, r.Share, len(idsOf(r)))
+		t.Errorf("available %d, share %v with %d tools, want 11 and their quotient", r.Available, r.Share,
+			len(idsOf(r)))
 	}
 	if g := r.Servers[0]; g.Tools[0].Score != 1 || g.Tools[0].Signature != "" {
 		t.Errorf("first hit = %+v, want score 1 and no signature at level name", g.Tools[0])
@@ -99,13 +106,15 @@ func TestSelectDetail(t *testing.T) {
 		t.Fatal(err)
 	}
 	hit := r.Servers[0].Tools[0]
-	if hit.ID != "calculator/add" || hit.Definition == nil || len(hit.Definition.Params) != 2 || hit.Signature != "add(a, b)" {
+	if hit.ID != "calculator/add" || hit.Definition == nil || len(hit.Definition.Params) != 2 ||
+		hit.Signature != "add(a, b)" {
 		t.Errorf("full hit = %+v, want add with its definition", hit)
 	}
 	if hit.Why == nil || !slices.Contains(hit.Why.Terms, "number") || hit.Why.Lexical <= 0 {
 		t.Errorf("explanation = %+v, want the word number and a lexical score", hit.Why)
 	}
-	if _, err := s.Select(Request{Queries: []string{"x"}, Detail: "all"}); err == nil || !strings.Contains(err.Error(), `"all"`) {
+	if _, err := s.Select(Request{Queries: []string{"x"}, Detail: "all"}); err == nil ||
+		!strings.Contains(err.Error(), `"all"`) {
 		t.Errorf("Select(detail all) error = %v, want it to name the level", err)
 	}
 }
@@ -115,7 +124,13 @@ func TestCutOff(t *testing.T) {
 	for i := range 30 {
 		found = append(found, candidate{tool: int32(i), score: 1 - float32(i)/15})
 	}
-	for _, c := range []struct{ floor, n, want int }{{1, 30, 8}, {10, 30, 10}, {99, 30, MaxTools}, {5, 3, 3}, {5, 0, 0}} {
+	for _, c := range []struct{ floor, n, want int }{
+		{1, 30, 8},
+		{10, 30, 10},
+		{99, 30, MaxTools},
+		{5, 3, 3},
+		{5, 0, 0},
+	} {
 		if got := len(cut(found[:c.n], c.floor)); got != c.want {
 			t.Errorf("cut(%d candidates, floor %d) kept %d, want %d", c.n, c.floor, got, c.want)
 		}
@@ -123,7 +138,10 @@ func TestCutOff(t *testing.T) {
 }
 
 func TestSelectAllows(t *testing.T) {
-	r, err := Build(catalogue()).Select(Request{Queries: []string{"get weather"}, Allow: func(t *Tool) bool { return t.Name != "get_weather" }})
+	r, err := Build(catalogue()).Select(Request{
+		Queries: []string{"get weather"},
+		Allow:   func(t *Tool) bool { return t.Name != "get_weather" },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +153,10 @@ func TestSelectAllows(t *testing.T) {
 func TestSelectIsDeterministic(t *testing.T) {
 	tools := catalogue()
 	for i := range 40 {
-		tools = append(tools, Tool{Server: fmt.Sprintf("clone%d", i%7), Name: fmt.Sprintf("read_file_%d", i), Description: "Read the contents of a file."})
+		tools = append(tools, Tool{
+			Server: fmt.Sprintf("clone%d", i%7), Name: fmt.Sprintf("read_file_%d", i),
+			Description: "Read the contents of a file.",
+		})
 	}
 	want := Build(tools).Ranked("read the file and get weather for the folder", nil, 30)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -177,7 +198,8 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	if d := cmp.Diff(s.Ranked(other, nil, 5), s.Ranked(other, history, 5)); d != "" {
 		t.Errorf("history changed an unlike task's ranking: %s", d)
 	}
-	if got := NewPast("mail bob@example.org about /root/plan.txt for $5", nil).Terms; !slices.Equal(got, []string{"mail", "email", "file", "text", "amount", "currenc"}) {
+	if got := NewPast("mail bob@example.org about /root/plan.txt for $5", nil).Terms; !slices.Equal(got,
+		[]string{"mail", "email", "file", "text", "amount", "currenc"}) {
 		t.Errorf("NewPast keeps %q, want no values", got)
 	}
 	if NewHistory(nil) != nil {
@@ -188,7 +210,10 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 func TestLint(t *testing.T) {
 	tools := append(catalogue(), Tool{Server: "x", Name: "do"}, Tool{Server: "x", Name: "!!"})
 	for i := range 8 {
-		tools = append(tools, Tool{Server: "many", Name: fmt.Sprintf("zq%cq", 'a'+i), Description: "Processes the data."})
+		tools = append(tools, Tool{
+			Server: "many", Name: fmt.Sprintf("zq%cq", 'a'+i),
+			Description: "Processes the data.",
+		})
 	}
 	findings := Build(tools).Lint()
 	var ids []string

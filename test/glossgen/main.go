@@ -1,4 +1,4 @@
-// Command gen computes the word vectors that package gloss embeds, from the glosses of WordNet 3.0:
+// Command glossgen computes the word vectors that package gloss embeds, from the glosses of WordNet 3.0:
 //
 //	apt-get download wordnet-base && dpkg -x wordnet-base_*.deb wn
 //	go run ./test/glossgen -wordnet wn/usr/share/wordnet -out internal/selection/gloss/vectors.bin
@@ -25,13 +25,14 @@ import (
 )
 
 func main() {
-	dir := flag.String("wordnet", "/usr/share/wordnet", "directory with WordNet's data.noun, data.verb, data.adj, data.adv")
+	dir := flag.String("wordnet", "/usr/share/wordnet",
+		"directory with WordNet's data.noun, data.verb, data.adj, data.adv")
 	out := flag.String("out", "vectors.bin", "file to write")
 	words := flag.Int("words", 25000, "stems kept, the most frequent first")
 	flag.Parse()
 	if err := run(*dir, *out, *words); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1) //nolint:forbidigo // this is a main
+		fmt.Fprintln(os.Stderr, "glossgen:", err)
+		os.Exit(1)
 	}
 }
 
@@ -68,7 +69,8 @@ func readGlosses(dir string) ([][]string, error) {
 	return sentences, nil
 }
 
-// sentence reads "offset lexfile type count(hex) word lexid word lexid … | gloss"; the licence's lines begin with a blank.
+// sentence reads "offset lexfile type count(hex) word lexid word lexid … | gloss"; lines of the licence begin with a
+// space.
 func sentence(line string) []string {
 	head, glossText, ok := strings.Cut(line, " | ")
 	if !ok || strings.HasPrefix(line, " ") {

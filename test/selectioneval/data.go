@@ -1,8 +1,7 @@
 // Package selectioneval measures the selection over data sets of tools and questions.
 //
 // A data set is a directory with catalogue.jsonl {server, tool, description, params, …} and queries.jsonl {id, query,
-// relevant, groups?, grades?}. Run measures every data set below a directory. Whatever is named here measures; nothing
-// in package selection knows any set.
+// relevant, groups?, grades?}. Run measures every data set below a directory. Package selection knows none of them.
 package selectioneval
 
 import (
@@ -15,13 +14,13 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// Query is one question of a set and what would answer it.
+// Query is one question of a set with the tools that answer it.
 type Query struct {
 	ID       string             `json:"id"`
 	Text     string             `json:"query"`
 	Task     string             `json:"task"`
 	Relevant []string           `json:"relevant"`
-	Groups   [][]string         `json:"groups"` // of interchangeable tools; without them each relevant tool is its own
+	Groups   [][]string         `json:"groups"` // of interchangeable tools; default: each relevant tool alone
 	Grades   map[string]float64 `json:"grades"`
 }
 
@@ -45,7 +44,10 @@ type row struct {
 }
 
 func (r row) tool() selection.Tool {
-	t := selection.Tool{Server: r.Server, Name: r.Tool, Description: r.Description, ServerTitle: r.ServerTitle, ServerDescription: r.ServerDescription}
+	t := selection.Tool{
+		Server: r.Server, Name: r.Tool, Description: r.Description, ServerTitle: r.ServerTitle,
+		ServerDescription: r.ServerDescription,
+	}
 	for _, p := range r.Params {
 		q := selection.Param{Name: p.Name, Type: p.Type, Description: p.Description, Required: p.Required}
 		for _, e := range p.Enum {

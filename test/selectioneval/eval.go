@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// Report is what Run measured.
+// Report holds the figures of Run.
 type Report struct {
 	Sets  []SetReport `json:"sets"`
 	Macro Columns     `json:"macro"` // mean over the sets
@@ -26,8 +26,8 @@ type Report struct {
 // Columns are the ways a set is ranked.
 type Columns struct {
 	Local   Metrics `json:"local"`
-	History Metrics `json:"history"` // with the other nine tenths of the set's questions as the tenant's past
-	Hybrid  Metrics `json:"hybrid"`  // fused with a stand-in embedder: proves the plumbing, says nothing about quality
+	History Metrics `json:"history"` // with the other nine tenths of the questions as the tenant's history
+	Hybrid  Metrics `json:"hybrid"`  // fused with a stand-in embedder: proves the fusion, not the quality
 }
 
 // SetReport is one data set's figures.
@@ -44,10 +44,10 @@ type SetReport struct {
 type Scale struct {
 	Tools   int       `json:"tools"`
 	BuildMS float64   `json:"build_ms"`
-	P50MS   float64   `json:"p50_ms"` // of everything: words, vectors, history and the embeddings' list
+	P50MS   float64   `json:"p50_ms"` // with words, vectors, history and embeddings
 	P99MS   float64   `json:"p99_ms"`
 	Samples []float64 `json:"samples_ms"`
-	Local   []float64 `json:"local_ms"` // without the embeddings' list
+	Local   []float64 `json:"local_ms"` // without embeddings
 }
 
 const (
@@ -56,11 +56,11 @@ const (
 )
 
 // Run measures every data set below dir, in order of name, and the cost at each size of a catalogue made of all their
-// tools. A directory without a catalogue is passed over.
+// tools. It skips directories without a catalogue.
 func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 	report := Report{Notes: []string{
-		"hybrid uses a deterministic stand-in for the embedding model: it shows that the lists are fused, not what a model is worth",
-		"history is cross-validated: no question sees itself or another one of its task, and tools count as used when they are among the right answers",
+		"hybrid uses a deterministic stand-in for the embedding model: it shows the fusion, not the quality of a model",
+		"history is cross-validated: that of a question excludes its task; right answers count as used tools",
 	}}
 	sets, err := LoadAll(dir)
 	if err != nil {
@@ -122,7 +122,8 @@ func measureSet(ctx context.Context, set Set) (SetReport, error) {
 		local := measure(q, snapshot.Ranked(q.Text, nil, depth))
 		r.Local.add(local, weight)
 		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q)], depth)), weight)
-		answer, err := hybrid.Select(ctx, selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.MaxTools})
+		answer, err := hybrid.Select(ctx,
+			selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.MaxTools})
 		if err != nil {
 			return r, err
 		}
@@ -154,14 +155,14 @@ func crossFit(queries []Query) [folds]*selection.History {
 	return histories
 }
 
-// fold puts the questions of one task together: none of them may be another one's past.
+// fold returns the same fold for all questions of a task: none of them may be in the history of another.
 func fold(q Query) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(cmp.Or(q.Task, q.ID)))
 	return int(h.Sum32() % folds)
 }
 
-// measureScale repeats the sets' tools under other servers' names up to n, and asks the sets' questions.
+// measureScale builds a catalogue of n tools, and selects for the questions of the sets.
 func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	var questions []string
 	var past []selection.Past
@@ -175,7 +176,8 @@ func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	begin := time.Now()
 	snapshot := selection.Build(tools)
 	s := Scale{Tools: snapshot.Len(), BuildMS: milliseconds(time.Since(begin))}
-	hybrid := selection.NewHybrid(snapshot, standIn{scaleDimensions}, selection.HybridOptions{Deadline: time.Minute, Cache: selection.NewMemoryCache(2 * n)})
+	hybrid := selection.NewHybrid(snapshot, standIn{scaleDimensions},
+		selection.HybridOptions{Deadline: time.Minute, Cache: selection.NewMemoryCache(2 * n)})
 	if err := hybrid.Load(ctx, snapshot); err != nil {
 		return Scale{}, err
 	}
@@ -199,7 +201,7 @@ func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	return s, ctx.Err()
 }
 
-// repeated are n tools: the sets' own, then again under other servers' names, no two texts alike.
+// repeated returns n tools: those of the sets, then the same under other servers' names and with other texts.
 func repeated(sets []Set, n int) []selection.Tool {
 	var tools []selection.Tool
 	for round := 0; len(tools) < n; round++ {
@@ -219,10 +221,10 @@ func repeated(sets []Set, n int) []selection.Tool {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// scaleDimensions is what an embedding model is asked for by default.
+// scaleDimensions is the length of vectors in the default settings.
 const scaleDimensions = 512
 
-// standIn is a deterministic embedder without a model: stems hashed into so many numbers.
+// standIn is a deterministic embedder without a model: it hashes stems into numbers.
 type standIn struct{ dimensions int }
 
 func (e standIn) Model() (string, int) { return "stand-in", e.dimensions }

@@ -23,8 +23,16 @@ func TestMeasure(t *testing.T) {
 	}{
 		{"first", Query{Relevant: []string{"a"}}, Metrics{1, 1, 1, 1, 1, 1, 1}},
 		{"one of two, sixth", Query{Relevant: []string{"f", "z"}}, Metrics{0, 0, 0.5, 0, 0, 0.218, 0.167}},
-		{"interchangeable", Query{Relevant: []string{"b", "d"}, Groups: [][]string{{"d", "b"}}}, Metrics{0, 1, 1, 1, 1, 0.631, 0.5}},
-		{"graded", Query{Relevant: []string{"a", "b"}, Grades: map[string]float64{"b": 2, "a": 1}}, Metrics{0.5, 1, 1, 1, 1, 0.860, 1}},
+		{
+			"interchangeable",
+			Query{Relevant: []string{"b", "d"}, Groups: [][]string{{"d", "b"}}},
+			Metrics{0, 1, 1, 1, 1, 0.631, 0.5},
+		},
+		{
+			"graded",
+			Query{Relevant: []string{"a", "b"}, Grades: map[string]float64{"b": 2, "a": 1}},
+			Metrics{0.5, 1, 1, 1, 1, 0.860, 1},
+		},
 		{"nothing found", Query{Relevant: []string{"z"}}, Metrics{}},
 	} {
 		if d := cmp.Diff(c.want, measure(c.query, ranked), about); d != "" {
@@ -44,9 +52,13 @@ func TestRun(t *testing.T) {
 	var catalogue, queries strings.Builder
 	for i, word := range []string{"giraffe", "violin", "harbour", "volcano", "tennis"} {
 		fmt.Fprintf(&catalogue, `{"server": "s", "tool": "%s_tool", "description": "About the %s."}`+"\n", word, word)
-		fmt.Fprintf(&queries, `{"id": "q%d", "query": "tell me about a %s", "relevant": ["s/%s_tool"]}`+"\n", i, word, word)
+		fmt.Fprintf(&queries, `{"id": "q%d", "query": "tell me about a %s", "relevant": ["s/%s_tool"]}`+"\n", i, word,
+			word)
 	}
-	for name, text := range map[string]string{"catalogue.jsonl": catalogue.String(), "queries.jsonl": queries.String()} {
+	for name, text := range map[string]string{
+		"catalogue.jsonl": catalogue.String(),
+		"queries.jsonl":   queries.String(),
+	} {
 		path := filepath.Join(dir, "set", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -60,7 +72,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := report.Sets[0]
-	if set.Name != "set" || set.Tools != 5 || set.Questions != 5 || set.Local.Recall1 != 1 || set.History.Recall1 != 1 || set.Hybrid.Recall1 != 1 {
+	if set.Name != "set" || set.Tools != 5 || set.Questions != 5 || set.Local.Recall1 != 1 ||
+		set.History.Recall1 != 1 || set.Hybrid.Recall1 != 1 {
 		t.Errorf("report = %+v, want five questions answered in every column", set)
 	}
 	if s := report.Scale[0]; s.Tools != 100 || s.P50MS <= 0 || s.BuildMS <= 0 {
@@ -74,7 +87,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestData prints the figures of real data sets; it asserts nothing, since figures are reported and not tested.
+// TestData prints the figures of real data sets. It asserts nothing.
 func TestData(t *testing.T) {
 	dir := os.Getenv("CODEFLEET_SELECTION_DATA")
 	if dir == "" {

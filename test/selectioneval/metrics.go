@@ -27,7 +27,7 @@ func (m *Metrics) add(o Metrics, weight float64) {
 	m.MRR += weight * o.MRR
 }
 
-// groups are the sets of interchangeable tools that a query needs one of each.
+// groups returns the sets of interchangeable tools; a query needs one tool of each.
 func (q Query) groups() [][]string {
 	groups := q.Groups
 	if len(groups) == 0 {
@@ -38,7 +38,7 @@ func (q Query) groups() [][]string {
 	return groups
 }
 
-// Share is how much of what the query needs is among the given tools, 0 … 1.
+// Share returns the share of the query's groups that the given tools cover, 0 … 1.
 func (q Query) Share(ids []string) float64 {
 	found, groups := 0.0, q.groups()
 	for _, g := range groups {
@@ -64,7 +64,10 @@ func measure(q Query, ranked []string) Metrics {
 		return float64(n)
 	}
 	total := float64(max(len(groups), 1))
-	m := Metrics{Recall1: within(1) / total, Recall5: within(5) / total, Recall10: within(10) / total, Hit3: min(1, within(3)), NDCG10: gain(q, ranked, first, len(groups))}
+	m := Metrics{
+		Recall1: within(1) / total, Recall5: within(5) / total, Recall10: within(10) / total,
+		Hit3: min(1, within(3)), NDCG10: gain(q, ranked, first, len(groups)),
+	}
 	if within(10) == total {
 		m.Comp10 = 1
 	}

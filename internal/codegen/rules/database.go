@@ -9,7 +9,8 @@ import (
 const identifier = `([A-Za-z_]\w*)`
 
 var databaseForms = []form{
-	{"tables", re(`(?:list|show|get)(?: me)?(?: all)?(?: the)? tables(?: (?:in|of|from) (?:the )?database)?`),
+	{
+		"tables", re(`(?:list|show|get)(?: me)?(?: all)?(?: the)? tables(?: (?:in|of|from) (?:the )?database)?`),
 		func(p *planner, _ []string, _ clause) bool {
 			t := p.tool(func(t *tool) bool { return t.requires() && t.named("tables") })
 			if t == nil {
@@ -21,7 +22,8 @@ var databaseForms = []form{
 			p.emit("show(\"Tables\", %s)", variable)
 			p.output("tables", variable)
 			return true
-		}},
+		},
+	},
 	{"sql", re(`(?:run|execute|query)(?: the)?(?: (?:sql|query|statement|database|with|on|following))*:? ⟦q(\d+)` +
 		`⟧(?: (?:on|against|in) (?:the )?database)?`), func(p *planner, m []string, _ clause) bool {
 		return p.sql("⟦q" + m[1] + "⟧")
@@ -33,8 +35,9 @@ var databaseForms = []form{
 	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|` +
 		`where|with|are|is))* ` + identifier +
 		`(?: (?:ones|users|rows|records|items|entries|accounts|people|customers|products|orders))?`), readMarked},
-	{"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|` +
-		`where|with|are|have|a|an))* ` + identifier + ` (?:is |are |of )?` + comparison + ` (-?[\d.]+)`),
+	{
+		"filter", re(`(?:filter|keep)(?: (?:them|it|rows|for|by|only|to|the|those|users|records|who|which|that|` +
+			`where|with|are|have|a|an))* ` + identifier + ` (?:is |are |of )?` + comparison + ` (-?[\d.]+)`),
 		func(p *planner, m []string, _ clause) bool {
 			if p.rows == "" || !numeral.MatchString(m[3]) {
 				return false
@@ -43,9 +46,11 @@ var databaseForms = []form{
 			p.keep("[row for row in %s if field(row, " + quote(strings.ToLower(m[1])) + ") " +
 				cmp.Or(operators[strings.ToLower(m[2])], m[2]) + " " + m[3] + "]")
 			return true
-		}},
-	{"statistics", re(`(?:calculate|compute|get|show|report)(?: (?:the|some|basic|summary|descriptive)` +
-		`)* (?:statistics|stats)(?: (?:for|on|about|of) (?:them|it|the (?:result|rows|data|users)|these|those))?`),
+		},
+	},
+	{
+		"statistics", re(`(?:calculate|compute|get|show|report)(?: (?:the|some|basic|summary|descriptive)` +
+			`)* (?:statistics|stats)(?: (?:for|on|about|of) (?:them|it|the (?:result|rows|data|users)|these|those))?`),
 		func(p *planner, _ []string, _ clause) bool {
 			if p.rows == "" {
 				return false
@@ -57,8 +62,10 @@ var databaseForms = []form{
 			p.record, p.several = variable, false
 			p.output("statistics", variable)
 			return true
-		}},
-	{"count", re(`(?:count|how many(?: are there)?)(?: (?:them|the|rows|users|records|results|items|all|of))*`),
+		},
+	},
+	{
+		"count", re(`(?:count|how many(?: are there)?)(?: (?:them|the|rows|users|records|results|items|all|of))*`),
 		func(p *planner, _ []string, _ clause) bool {
 			if p.rows == "" {
 				return false
@@ -69,7 +76,8 @@ var databaseForms = []form{
 			p.number = variable
 			p.output("count", variable)
 			return true
-		}},
+		},
+	},
 	{"sort", re(`(?:sort|order)(?: (?:them|the|rows|users|records|results|it))* by ` + identifier +
 		`( descending| desc| in descending order)?`), func(p *planner, m []string, _ clause) bool {
 		if p.rows == "" {
@@ -83,8 +91,9 @@ var databaseForms = []form{
 		p.keep("sorted(%s, key=lambda row: field(row, " + quote(strings.ToLower(m[1])) + ")" + reverse + ")")
 		return true
 	}},
-	{"aggregate", re(calcVerb + ` (?:the )?(average|mean|sum|total|minimum|maximum|median)` +
-		` (?:of (?:the |all |their )*)?` + identifier + `(?: (?:column|field))?`),
+	{
+		"aggregate", re(calcVerb + ` (?:the )?(average|mean|sum|total|minimum|maximum|median)` +
+			` (?:of (?:the |all |their )*)?` + identifier + `(?: (?:column|field))?`),
 		func(p *planner, m []string, _ clause) bool {
 			if p.rows == "" {
 				return false
@@ -103,7 +112,8 @@ var databaseForms = []form{
 			p.number = variable
 			p.output(strings.ToLower(m[1]+" "+m[2]), variable)
 			return true
-		}},
+		},
+	},
 }
 
 // notTables are words after "database for" that do not name a table.

@@ -19,10 +19,12 @@ const (
 )
 
 var dateForms = []form{
-	{"date after", re(whatDay + ` ` + spanRe + ` (after|from|before) ` + dateRe),
+	{
+		"date after", re(whatDay + ` ` + spanRe + ` (after|from|before) ` + dateRe),
 		func(p *planner, m []string, _ clause) bool {
 			return p.moveDate(m[4], m[1], m[2], strings.EqualFold(m[3], "before"))
-		}},
+		},
+	},
 	{"date after", re(`add ` + spanRe + ` to ` + dateRe), func(p *planner, m []string, _ clause) bool {
 		return p.moveDate(m[3], m[1], m[2], false)
 	}},

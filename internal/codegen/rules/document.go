@@ -25,7 +25,8 @@ var documentForms = []form{
 	}},
 	{"read", re(`(?:read|load|open|get)(?: (?:the|current|saved|workflow|state|file|json|data|from|in|it))* ` +
 		pathRe + session), readDocument},
-	{"save", re(`(?:save|store|write) ` + docNoun + `(?: back)?(?: (?:to|in|into) ` + pathRe + `)?(?: again)?`),
+	{
+		"save", re(`(?:save|store|write) ` + docNoun + `(?: back)?(?: (?:to|in|into) ` + pathRe + `)?(?: again)?`),
 		func(p *planner, m []string, _ clause) bool {
 			if p.doc == "" {
 				return false
@@ -35,9 +36,11 @@ var documentForms = []form{
 			}
 			p.saveDocument()
 			return true
-		}},
-	{"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)` +
-		`(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`),
+		},
+	},
+	{
+		"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)` +
+			`(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`),
 		func(p *planner, m []string, _ clause) bool {
 			if p.doc == "" || p.number == "" || p.foundSince() {
 				return false
@@ -45,7 +48,8 @@ var documentForms = []form{
 			p.emit("%s[%s].append(%s)", p.doc, p.key(m[1]), p.number)
 			p.dirty = true
 			return true
-		}},
+		},
+	},
 	{"sum up", re(calcVerb + ` (?:the )?(?:sum|total) of (?:all |the )*(?:the )?` + nameRe + `(?: in (?:the |its )?` +
 		nameRe + ` (?:array|list))?`), func(p *planner, m []string, _ clause) bool {
 		field := m[1]
@@ -72,7 +76,8 @@ var documentForms = []form{
 	{"new field", re(`(?:add|set|create) (?:a |an |the )?(?:new )?` + nameRe +
 		` field (?:with(?: the)? value|to|as|=) ` + valueRe), readSet},
 	{"set", re(`(?:update|set|change) (.+ to .+)`), readUpdates},
-	{"increment", re(`increment (?:the )?` + nameRe + `(?: field)?(?: by (\d+))?`),
+	{
+		"increment", re(`increment (?:the )?` + nameRe + `(?: field)?(?: by (\d+))?`),
 		func(p *planner, m []string, _ clause) bool {
 			if p.doc == "" {
 				return false
@@ -80,9 +85,11 @@ var documentForms = []form{
 			p.emit("%s[%s] += %s", p.doc, p.key(m[1]), cmp.Or(m[2], "1"))
 			p.dirty = true
 			return true
-		}},
-	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? ` + pathRe +
-		` (?:exists|is (?:there|mounted|available))(?: and is (?:mounted|writable|available|accessible))?`),
+		},
+	},
+	{
+		"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? ` + pathRe +
+			` (?:exists|is (?:there|mounted|available))(?: and is (?:mounted|writable|available|accessible))?`),
 		func(p *planner, m []string, _ clause) bool {
 			p.modules["pathlib"] = true
 			path := p.pathOf(m[1])
@@ -90,9 +97,11 @@ var documentForms = []form{
 			p.emit("    raise FileNotFoundError(%s)", path)
 			p.emit("print(%s, %s)", path, quote("exists"))
 			return true
-		}},
-	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:the |that |this )?(?:json |state )?` +
-		`(?:file|document|state) (?:was|is|has been|exists|got)(?: (?:created|saved|written|there|updated))?`),
+		},
+	},
+	{
+		"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:the |that |this )?(?:json |state )?` +
+			`(?:file|document|state) (?:was|is|has been|exists|got)(?: (?:created|saved|written|there|updated))?`),
 		func(p *planner, _ []string, _ clause) bool {
 			path := cmp.Or(p.file, p.path)
 			if path == "" {
@@ -106,7 +115,8 @@ var documentForms = []form{
 			p.emit("    raise FileNotFoundError(%s)", path)
 			p.emit("print(%s, %s)", path, quote("exists"))
 			return true
-		}},
+		},
+	},
 	{"verify", re(`(?:verify|confirm|check|ensure|make sure)(?: that)? (?:you|we|i) can (?:read|load|access)` +
 		` (?:the )?(?:saved )?(?:state|data)(?: file)?` + session), func(p *planner, _ []string, _ clause) bool {
 		if p.doc == "" {

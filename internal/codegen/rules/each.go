@@ -39,11 +39,13 @@ var eachForms = []form{
 		p.at++
 		return true
 	}},
-	{"to each", re(`((?:double|triple|halve|square|negate|multiply|divide|increase|decrease|add|subtract)` +
-		`\b(?: -?[\d.]+ (?:to|from))?) ` + eachRe + ` ` + listRe + `( by .+)?`),
+	{
+		"to each", re(`((?:double|triple|halve|square|negate|multiply|divide|increase|decrease|add|subtract)` +
+			`\b(?: -?[\d.]+ (?:to|from))?) ` + eachRe + ` ` + listRe + `( by .+)?`),
 		func(p *planner, m []string, c clause) bool {
 			return p.endsSentence(p.at-1, c) && p.each(m[2], m[1]+" it"+m[3])
-		}},
+		},
+	},
 }
 
 const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:weather|forecast))(?: (?:for|in|of)` +

@@ -10,20 +10,25 @@ var fileForms = []form{
 		`|string|data|line|message))?:? ` + quoteRe), func(p *planner, m []string, _ clause) bool {
 		return p.writeFile(m[1], m[2], m[0])
 	}},
-	{"write file", re(`(?:write|save|store|put)(?: the)?(?: (?:text|contents?|string|words?|message))? ` + quoteRe +
-		` (?:to|into|in)(?: (?:a|an|the|new|test|text|file|called|named))*(?: ` + pathRe + `)?`),
+	{
+		"write file", re(`(?:write|save|store|put)(?: the)?(?: (?:text|contents?|string|words?|message))? ` + quoteRe +
+			` (?:to|into|in)(?: (?:a|an|the|new|test|text|file|called|named))*(?: ` + pathRe + `)?`),
 		func(p *planner, m []string, _ clause) bool {
 			return p.writeFile(m[2], m[1], m[0])
-		}},
+		},
+	},
 	{"read file", re(`(?:read|open|load|show|display|print|get)(?: (?:the|contents?|text|of|from|file|in))* ` +
 		pathRe), func(p *planner, m []string, _ clause) bool {
 		p.path = p.pathOf(m[1])
 		return p.readFile()
 	}},
-	{"read file", re(`read (?:it|the file|that file|the test file|its contents?|the contents?)(?: back)?(?: again)?`),
+	{
+		"read file",
+		re(`read (?:it|the file|that file|the test file|its contents?|the contents?)(?: back)?(?: again)?`),
 		func(p *planner, _ []string, _ clause) bool {
 			return p.path != "" && p.readFile()
-		}},
+		},
+	},
 	{"list directory", re(`(?:list|show|display|print)(?: (?:all|the|contents?|files?` +
 		`|everything|of|in|and|directory|directories|folder|entries))* ` + pathRe +
 		`(?: (?:directory|folder))?( recursively)?`), func(p *planner, m []string, _ clause) bool {

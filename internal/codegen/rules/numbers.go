@@ -12,9 +12,11 @@ import (
 var numberForms = []form{
 	{"days until", re(calcVerb + `?\s*(?:how many |the )?(?:number of )?days (?:are (?:there |left )?)?` +
 		`(?:until|till|to|before) (?:the )?(?:next |start of |beginning of )?(.+)`), readDaysUntil},
-	{"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?` +
-		`|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`),
-		readListOf},
+	{
+		"sum of", re(`(?:` + calcVerb + ` )?(?:the )?(sum|total|product|average|mean|min(?:imum)?|max(?:imum)?` +
+			`|add|sum|multiply) (?:of )?(?:up )?(-?[\d.,]+(?:(?:,? and |, ?|,? by | with )-?[\d.]+)+)(?: together)?`),
+		readListOf,
+	},
 	{"subtract", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2": 17 or 14?
 	}},
@@ -34,8 +36,10 @@ var numberForms = []form{
 	{"scale", re(`(double|triple|halve|square|cube|negate) (.+)`), readScale},
 	{"scale", re(`(?:` + calcVerb + ` )?(?:the )?(double|square|cube|square root|half) of (.+)`), readScale},
 	{"scale", re(`(?:` + calcVerb + ` )?(?:a|one) (half|third|quarter) of (.+)`), readScale},
-	{"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`),
-		readCalculate},
+	{
+		"calculate", re(`(?:` + calcVerb + `\s+)?(?:the (?:value|result) of )?([^=]+?)(?:\s*=\s*(-?[\d.,]+))?`),
+		readCalculate,
+	},
 }
 
 // scales are the operations on one number, in Python.
@@ -165,8 +169,10 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-var months = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september",
-	"october", "november", "december"}
+var months = []string{
+	"january", "february", "march", "april", "may", "june", "july", "august", "september",
+	"october", "november", "december",
+}
 
 var monthDay = regexp.MustCompile(`(?i)^(?:(january|february|march|april|may|june|july|august|september|october|` +
 	`november|december) (\d{1,2})(?:st|nd|rd|th)?|(\d{1,2})(?:st|nd|rd|th)?(?: of)? (january|february|march|` +
@@ -174,8 +180,10 @@ var monthDay = regexp.MustCompile(`(?i)^(?:(january|february|march|april|may|jun
 
 func readDaysUntil(p *planner, m []string, _ clause) bool {
 	when := strings.ToLower(strings.TrimSuffix(m[1], "?"))
-	fixed := map[string]string{"christmas": "12, 25", "new year": "1, 1", "new year's day": "1, 1",
-		"new years day": "1, 1", "halloween": "10, 31"}
+	fixed := map[string]string{
+		"christmas": "12, 25", "new year": "1, 1", "new year's day": "1, 1",
+		"new years day": "1, 1", "halloween": "10, 31",
+	}
 	variable := p.fresh("days")
 	switch {
 	case slices.Contains([]string{"spring", "summer", "autumn", "fall", "winter"}, when):

@@ -8,8 +8,9 @@ import (
 )
 
 var printForms = []form{
-	{"print", re(`(?:print|show|display|report|output|return|give me|tell me) (?:out )?(?:a |an |the )?` +
-		`(?:(?:short |brief |success )?(?:confirmation|success)(?: message)?)(?: (?:that|when|once|of|if) .+)?`),
+	{
+		"print", re(`(?:print|show|display|report|output|return|give me|tell me) (?:out )?(?:a |an |the )?` +
+			`(?:(?:short |brief |success )?(?:confirmation|success)(?: message)?)(?: (?:that|when|once|of|if) .+)?`),
 		func(p *planner, _ []string, _ clause) bool {
 			if p.file == "" && p.path == "" {
 				return false
@@ -19,7 +20,8 @@ var printForms = []form{
 			}
 			p.emit("print(\"Done:\", %s)", cmp.Or(p.file, p.path))
 			return true
-		}},
+		},
+	},
 	{"print", re(`(?:print|show|display|report|output|return|summari[sz]e)(?: out)?` +
 		` (?:a |an |the |its |all |that |this )*(?:current |completed? |updated?` +
 		` |final |brief |short )*(?:summary|state|status|contents?|results?` +

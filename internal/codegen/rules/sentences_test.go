@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// What sentences come to, each in a world of its own.
+// The results of sentences, each in a workspace of its own.
 func TestSentences(t *testing.T) {
 	for task, want := range map[string]string{
 		"What is the difference between 10 and 3?":                `7`,
@@ -23,13 +23,19 @@ func TestSentences(t *testing.T) {
 		"Increase 1,500 by 1,000":   `2500`,
 		"Increase -10 by 10%":       `-11`,
 		"Decrease 80 by 25 percent": `60`,
-		"Calculate 4 * 5, increase it by 1 and decrease it by 2": `{"calculation":20,"calculation 2":21,"calculation 3":19}`,
+		"Calculate 4 * 5, increase it by 1 and decrease it by " +
+			"2": `{"calculation":20,"calculation 2":21,"calculation 3":19}`,
 
-		"Save 5 as count in state. Decrement the count in the state by 2. What is the count in the state?":                    `{"count":3,"state":{"count":3}}`,
-		"Save 5 as count in state. Decrease count by 2 in the state. What is the count in the state?":                         `{"count":3,"state":{"count":3}}`,
-		"Save 5 as count in state. Decrement the count in the state. What is the count in the state?":                         `{"count":4,"state":{"count":4}}`,
-		"Create data.json with {\"a\": 1}. Increase a in data.json by 4. Reduce a by 2 in data.json. What is a in data.json?": `{"a":3,"state":{"a":3}}`,
-		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in state?":             `{"d":31,"days":31,"state":{"d":31}}`,
+		"Save 5 as count in state. Decrement the count in the state by 2. What is the count in the " +
+			"state?": `{"count":3,"state":{"count":3}}`,
+		"Save 5 as count in state. Decrease count by 2 in the state. What is the count in the " +
+			"state?": `{"count":3,"state":{"count":3}}`,
+		"Save 5 as count in state. Decrement the count in the state. What is the count in the " +
+			"state?": `{"count":4,"state":{"count":4}}`,
+		"Create data.json with {\"a\": 1}. Increase a in data.json by 4. Reduce a by 2 in data.json. What is a " +
+			"in data.json?": `{"a":3,"state":{"a":3}}`,
+		"How many days between 2026-01-01 and 2026-02-01? Save the result as d in state. What is the d in " +
+			"state?": `{"d":31,"days":31,"state":{"d":31}}`,
 		"For each of 1, 2 and 3 double it":                                    `[2,4,6]`,
 		"For each number in [1, 2, 3], calculate its square":                  `[1,4,9]`,
 		"For each number in [1.5, -2] multiply the number by 10":              `[15,-20]`,
@@ -54,10 +60,14 @@ func TestSentences(t *testing.T) {
 		"the number of days from 2024-02-01 to 2024-03-01":                    `29`,
 		"How many days between 2025-12-31 and 2026-01-01? Multiply it by 24.": `{"calculation":24,"days":1}`,
 
-		"Calculate 8 * 2 and halve it, then double it":                                            `{"calculation":16,"calculation 2":8,"calculation 3":16}`,
-		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by 2": `{"calculation":8,"calculation 2":null,"calculation 3":6,"result below 5":false}`,
-		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it.":     `{"calculation":8,"calculation 2":16,"calculation 3":null,"result above 5":true}`,
-		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double it.":                  `{"calculation":8,"result above 5":true,"results":[2,4]}`,
+		"Calculate 8 * 2 and halve it, then double " +
+			"it": `{"calculation":16,"calculation 2":8,"calculation 3":16}`,
+		"Calculate 5 + 3. If the result is below 5, increase it by 2, otherwise decrease it by " +
+			"2": `{"calculation":8,"calculation 2":null,"calculation 3":6,"result below 5":false}`,
+		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to " +
+			"it.": `{"calculation":8,"calculation 2":16,"calculation 3":null,"result above 5":true}`,
+		"Calculate 5 + 3. If the result is above 5, for each of 1, 2 double " +
+			"it.": `{"calculation":8,"result above 5":true,"results":[2,4]}`,
 		"square of 5":                           `25`,
 		"What is the square of -5?":             `25`,
 		"cube of 3":                             `27`,
@@ -76,9 +86,10 @@ func TestSentences(t *testing.T) {
 		"What is the square root of 2?":         `1.4142135623730951`,
 		"the square root of 10000000000000000":  `100000000`,
 		"the square root of (3 * 3 + 4 * 4)":    `5`,
-		"Calculate 5 + 3 and double it. What is the square root of the result?": `{"calculation":8,"calculation 2":16,"calculation 3":4}`,
-		"For each of 1, 4 and 9 calculate the square root of it":                `[1,2,3]`,
-		"For each of 1 and 2 calculate half of it":                              `[0.5,1]`,
+		"Calculate 5 + 3 and double it. What is the square root of the " +
+			"result?": `{"calculation":8,"calculation 2":16,"calculation 3":4}`,
+		"For each of 1, 4 and 9 calculate the square root of it": `[1,2,3]`,
+		"For each of 1 and 2 calculate half of it":               `[0.5,1]`,
 
 		"What day of the week is 2026-11-22?":       `"Sunday"`,
 		"What weekday was March 1st, 2024?":         `"Friday"`,
@@ -100,17 +111,18 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// Whole numbers are exact, however large: a calculator may count in floats.
+// Large integers are exact, although a calculator may compute in floats.
 func TestLargeNumbers(t *testing.T) {
 	for task, want := range map[string]string{
 		"Calculate 9007199254740993 + 2":         "9007199254740993 + 2 = 9007199254740995\n",
 		"Calculate 12345678901234567 * 3":        "12345678901234567 * 3 = 37037036703703701\n",
 		"Calculate 123456789 * 987654321 * 1000": "123456789 * 987654321 * 1000 = 121932631112635269000\n",
 		"Calculate 99999999 * 99999999":          "99999999 * 99999999 = 9999999800000001\n",
-		"Calculate 12345678901234567 * 3 / 3":    "12345678901234567 * 3 / 3 = 1.2345678901234568e+16\n", // no whole number: it is rounded
-		"square of 123456789":                    "123456789 ** 2 = 15241578750190521\n",
-		"square root of 15241578750190521":       "square root of 15241578750190521 = 123456789\n",
-		"Calculate 99999999 + 1":                 "99999999 + 1 = 100000000\n",
+		// not an integer: it is rounded
+		"Calculate 12345678901234567 * 3 / 3": "12345678901234567 * 3 / 3 = 1.2345678901234568e+16\n",
+		"square of 123456789":                 "123456789 ** 2 = 15241578750190521\n",
+		"square root of 15241578750190521":    "square root of 15241578750190521 = 123456789\n",
+		"Calculate 99999999 + 1":              "99999999 + 1 = 100000000\n",
 	} {
 		if _, output, err := newWorld(t, "18").try(task); err != nil || output != want {
 			t.Errorf("%q printed %q, %v, want %q", task, output, err, want)
@@ -118,29 +130,46 @@ func TestLargeNumbers(t *testing.T) {
 	}
 }
 
-// What may mean two things is nobody's to decide.
-func TestSentencesOfTwoMeanings(t *testing.T) {
+// The rules refuse sentences with two readings.
+func TestAmbiguousSentences(t *testing.T) {
 	for _, task := range []string{
-		"Calculate 4 + 4. For each of 2 and 3 multiply it by the result", "Calculate 4 + 4. For each of 2 and 3 calculate 2 * the result",
+		"Calculate 4 + 4. For each of 2 and 3 multiply it by the result",
+		"Calculate 4 + 4. For each of 2 and 3 calculate 2 * the result",
 		"Calculate 5 + 3. If the result is above 5, multiply it by 2, otherwise add 1 to it. Add 5 to it.",
-		"square of 5 plus 1", "square of 5 and 3", "half of 10%", "half of 10 and 20", "half of 1,5", "half of the users", "half of a million", "the quarter of 2026", "the third of 5", "third of March 2026", "square root of 2 + 2",
-		"square root of -4", "square root of four and nine", "the square root of 144 squared", "Calculate 200 / 10% of 50", "200 divided by 10% of 50", "10% of 7 % 3", "10 of 250",
-		"What day is 2026-11-22?", "What weekday is 2026-02-30?", "What weekday was 1492-10-12?", "What weekday is 01/02/2026?", "What weekday is 2026-01-15 plus 3?", "What weekday is March 1?",
+		"square of 5 plus 1", "square of 5 and 3", "half of 10%", "half of 10 and 20", "half of 1,5",
+		"half of the users", "half of a million", "the quarter of 2026", "the third of 5", "third of March 2026",
+		"square root of 2 + 2",
+		"square root of -4", "square root of four and nine", "the square root of 144 squared",
+		"Calculate 200 / 10% of 50", "200 divided by 10% of 50", "10% of 7 % 3", "10 of 250",
+		"What day is 2026-11-22?", "What weekday is 2026-02-30?", "What weekday was 1492-10-12?",
+		"What weekday is 01/02/2026?", "What weekday is 2026-01-15 plus 3?", "What weekday is March 1?",
 		"What weekday is 2026-11-22 and double it", "What date is 30 days before 1753-01-15?",
 		"subtract 3 from 10 times 2", "add 3 to 4 times 2", "what is -5 mod 3", "what is 5 % -3", "what is 2 * -5 % 3",
 		"what is 2 ** 3 ** 2", "what is -2 ** 3 ** 2",
-		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1", "double (1 + 2) * (3 + 4)", "square 3 + 1",
-		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?", "the difference between 1,50 and 2", "the difference of 3 and 10",
-		"Calculate 2026-03-01 - 2026-01-01", "What is 2026-01-15", "What is 12/25/2026", "Calculate 2026-01-15 + 30", "What is 1-2-26",
-		"increase 10 by 3 times 2", "Increase 10 by a factor of 2", "Increase 10 by 3 percent points", "Decrease the count in the state", "Reduce count in state by 10%", "Reduce 9 to 3",
-		"For each number in [1, 2], calculate 5 + 3", "For each number in [1, 2], double it and add 1", "For each of 1, 2, 3, double it, then add them up",
-		"For each number in [1, 2], multiply it by 2 plus 1", "for each number from 5 to 1 double it", "for each number from 1 to 100000 double it", "for each number in [1, \"2\"] double it",
-		"for each number in [1, null] double it", "for each number in [] double it", "For each number in 1,000 and 2 double it", "For each of 1, 2, 3 double it. Multiply it by 2.",
-		"For each user in the database double the age", "For each city in the database get the weather", "For each of the cities in the database and the file get the weather", "multiply each of 1, 2 by 2 plus 1",
-		"What day is 30 days after 2026-01-15?", "What date is 30 days after 01/02/2026?", "What date is 30 days after 2026-02-30?", "What date is 1 month after 2026-01-31?",
-		"What date is 30 business days after 2026-01-15?", "Subtract 2 weeks to 2026-01-15", "What date is 30 days after 9999-12-31", "What date is 3 days after 2026-01-15, then add 5 to it",
-		"Calculate 3 + 4. What date is 2 days after 2026-01-01? Multiply the result by 2.", "How many days between 2026-03-01 and 2026-01-01?", "How many days between March 1 and March 5",
-		"How many days between 2026-01-01 and 2026-03-01 inclusive?", "How many business days between 2026-01-01 and 2026-03-01?", "How many days from 0000-01-01 to 2026-01-01",
+		"divide 10 by 2 plus 3", "divide 10 by 2+3", "multiply 3 by 2 plus 1", "double 5+1",
+		"double (1 + 2) * (3 + 4)", "square 3 + 1",
+		"What is the difference between 10 and 3 times 2", "What is the difference between 10% and 5%?",
+		"the difference between 1,50 and 2", "the difference of 3 and 10",
+		"Calculate 2026-03-01 - 2026-01-01", "What is 2026-01-15", "What is 12/25/2026", "Calculate 2026-01-15 + 30",
+		"What is 1-2-26",
+		"increase 10 by 3 times 2", "Increase 10 by a factor of 2", "Increase 10 by 3 percent points",
+		"Decrease the count in the state", "Reduce count in state by 10%", "Reduce 9 to 3",
+		"For each number in [1, 2], calculate 5 + 3", "For each number in [1, 2], double it and add 1",
+		"For each of 1, 2, 3, double it, then add them up",
+		"For each number in [1, 2], multiply it by 2 plus 1", "for each number from 5 to 1 double it",
+		"for each number from 1 to 100000 double it", "for each number in [1, \"2\"] double it",
+		"for each number in [1, null] double it", "for each number in [] double it",
+		"For each number in 1,000 and 2 double it", "For each of 1, 2, 3 double it. Multiply it by 2.",
+		"For each user in the database double the age", "For each city in the database get the weather",
+		"For each of the cities in the database and the file get the weather", "multiply each of 1, 2 by 2 plus 1",
+		"What day is 30 days after 2026-01-15?", "What date is 30 days after 01/02/2026?",
+		"What date is 30 days after 2026-02-30?", "What date is 1 month after 2026-01-31?",
+		"What date is 30 business days after 2026-01-15?", "Subtract 2 weeks to 2026-01-15",
+		"What date is 30 days after 9999-12-31", "What date is 3 days after 2026-01-15, then add 5 to it",
+		"Calculate 3 + 4. What date is 2 days after 2026-01-01? Multiply the result by 2.",
+		"How many days between 2026-03-01 and 2026-01-01?", "How many days between March 1 and March 5",
+		"How many days between 2026-01-01 and 2026-03-01 inclusive?",
+		"How many business days between 2026-01-01 and 2026-03-01?", "How many days from 0000-01-01 to 2026-01-01",
 	} {
 		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
 		if _, required := errors.AsType[*codegen.CodeRequiredError](err); !required {
@@ -149,9 +178,12 @@ func TestSentencesOfTwoMeanings(t *testing.T) {
 	}
 }
 
-// The weather of each place is asked for once.
+// The program gets the weather of each place once.
 func TestWeatherOfEach(t *testing.T) {
-	for _, task := range []string{"For each of Paris, London and Rome, get the weather", "For each city in Paris, London and Rome check the weather for it"} {
+	for _, task := range []string{
+		"For each of Paris, London and Rome, get the weather",
+		"For each city in Paris, London and Rome check the weather for it",
+	} {
 		w := newWorld(t, "18")
 		got, _ := w.run(task).(map[string]any)
 		for _, city := range []string{"Paris", "London", "Rome"} {

@@ -10,10 +10,12 @@ import (
 )
 
 var skillForms = []form{
-	{"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`),
+	{
+		"skill", re(`(?:import|load|take) (?:the |my |saved )*(?:skill )?([A-Za-z_]\w*)(?: skill)?`),
 		func(p *planner, m []string, _ clause) bool {
 			return p.importSkill(m[1])
-		}},
+		},
+	},
 	{"use skill", re(`(?:use|call|run|apply) (?:the )?(?:skill )?([A-Za-z_]\w*)(?: skill)? (?:to|on|with|for)` +
 		` (?:([a-z]+) )?(-?[\d.]+(?:(?:, | and )-?[\d.]+)*)`), func(p *planner, m []string, _ clause) bool {
 		if name := strings.ToLower(m[1]); name != "it" && name != "that" && !p.importSkill(m[1]) {

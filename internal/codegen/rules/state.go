@@ -28,45 +28,58 @@ var stateForms = []form{
 		stateRe + ` (?:as|under) ` + keyRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[2], m[3], m[1])
 	}},
-	{"save result", re(putVerb + ` ` + resultRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe),
+	{
+		"save result", re(putVerb + ` ` + resultRe + ` (?:as|under) ` + keyRe + ` (?:in|into|to) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			return p.onlyNumber(m[0]) && p.assignField(m[2], m[1], " = "+p.number)
-		}},
-	{"save result", re(putVerb + ` ` + resultRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe),
+		},
+	},
+	{
+		"save result", re(putVerb + ` ` + resultRe + ` (?:in|into|to) ` + stateRe + ` (?:as|under) ` + keyRe),
 		func(p *planner, m []string, _ clause) bool {
 			return p.onlyNumber(m[0]) && p.assignField(m[1], m[2], " = "+p.number)
-		}},
+		},
+	},
 	{"set field", re(`(?:set|update|change) ` + keyRe + `(?: field| value)? (?:to|=) ` + valueRe + ` (?:in|of) ` +
 		stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.setField(m[3], m[1], m[2])
 	}},
-	{"set field", re(putVerb + ` ` + keyRe + ` ?[=:] ?` + literalRe + ` (?:in|into|to) ` + stateRe),
+	{
+		"set field", re(putVerb + ` ` + keyRe + ` ?[=:] ?` + literalRe + ` (?:in|into|to) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			return p.setField(m[3], m[1], m[2])
-		}},
-	{"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe),
+		},
+	},
+	{
+		"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			// "save number 5": under which name?
 			return !kindWords[strings.ToLower(m[1])] && p.setField(m[3], m[1], m[2])
-		}},
+		},
+	},
 	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? (?:in|of) ` + stateRe +
 		`(?: by (\d+(?:\.\d+)?))?`), func(p *planner, m []string, _ clause) bool {
 		return p.changeField(m[3], m[2], m[1], m[4])
 	}},
-	{"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? by (\d+(?:\.\d+)?) (?:in|of) ` + stateRe),
+	{
+		"increment field", re(changeVerb + ` ` + keyRe + `(?: field)? by (\d+(?:\.\d+)?) (?:in|of) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			return p.changeField(m[4], m[2], m[1], m[3])
-		}},
-	{"add to field", re(`add (-?\d+(?:\.\d+)?) to ` + keyRe + `(?: field)? (?:in|of) ` + stateRe),
+		},
+	},
+	{
+		"add to field", re(`add (-?\d+(?:\.\d+)?) to ` + keyRe + `(?: field)? (?:in|of) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			return numeral.MatchString(m[1]) && p.assignField(m[3], m[2], " += "+m[1])
-		}},
+		},
+	},
 	{"append to field", re(`(?:append|push|add) ` + literalRe + ` (?:to|onto|into) ` + keyRe +
 		` (?:list|array) (?:in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		value, ok := p.value(m[1])
 		return ok && p.assignField(m[3], m[2], ".append("+value+")")
 	}},
-	{"remove field", re(`(?:delete|remove|drop) ` + keyRe + `(?: field)? (?:from|in|of) ` + stateRe),
+	{
+		"remove field", re(`(?:delete|remove|drop) ` + keyRe + `(?: field)? (?:from|in|of) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
 			if stateNouns[strings.ToLower(m[1])] || !p.openState(m[2]) {
 				return false
@@ -74,13 +87,15 @@ var stateForms = []form{
 			p.emit("del %s[%s]", p.doc, p.key(m[1]))
 			p.dirty = true
 			return true
-		}},
+		},
+	},
 	{"read field", re(`(?:` + showVerb + `|what is|what's) (?:the )?(?:value of |field |key )*(?:the )?` + nameRe +
 		`(?: field| value)? (?:from|in|of) ` + stateRe), func(p *planner, m []string, _ clause) bool {
 		return p.readField(m[2], m[1])
 	}},
-	{"read state", re(showVerb + ` (?:the |my |our )?` +
-		`(?:workflow |session |shared |saved |current |whole |entire )*state(?: file)?` + session),
+	{
+		"read state", re(showVerb + ` (?:the |my |our )?` +
+			`(?:workflow |session |shared |saved |current |whole |entire )*state(?: file)?` + session),
 		func(p *planner, _ []string, _ clause) bool {
 			if p.doc == "" {
 				p.doc, p.file = p.fresh("state"), quote("/workspace/state.json")
@@ -90,7 +105,8 @@ var stateForms = []form{
 			p.helper("show")
 			p.emit("show(%s, %s)", quote("State"), p.doc)
 			return true
-		}},
+		},
+	},
 }
 
 // kindWords are kinds of values, stateNouns contents of files: neither is the name of a field.

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// Short sentences about the state, one workspace through all of them.
+// Short sentences about the state, all in one workspace.
 func TestStateSentences(t *testing.T) {
 	w := newWorld(t, "18")
 	for _, c := range []struct {
@@ -20,19 +20,43 @@ func TestStateSentences(t *testing.T) {
 	}{
 		{"Save 5 as count in state", map[string]any{"count": 5.0}, nil},
 		{"save greeting = \"hello\" to state.json", map[string]any{"count": 5.0, "greeting": "hello"}, nil},
-		{"Set status to in_progress in the state", map[string]any{"count": 5.0, "greeting": "hello", "status": "in_progress"}, nil},
-		{"Delete greeting from the state and remove the field status from /workspace/state.json", map[string]any{"count": 5.0}, nil},
+		{
+			"Set status to in_progress in the state",
+			map[string]any{"count": 5.0, "greeting": "hello", "status": "in_progress"},
+			nil,
+		},
+		{
+			"Delete greeting from the state and remove the field status from /workspace/state.json",
+			map[string]any{"count": 5.0},
+			nil,
+		},
 		{"Increment count in the state", map[string]any{"count": 6.0}, nil},
 		{"Increment the count in state.json by 2", map[string]any{"count": 8.0}, nil},
 		{"Add 5 to count in the state", map[string]any{"count": 13.0}, nil},
 		{"What is the count in the state?", map[string]any{"count": 13.0}, 13.0},
 		{"Read count from state.json", map[string]any{"count": 13.0}, 13.0},
 		{"Show the state", map[string]any{"count": 13.0}, nil},
-		{"Store [1, 2] as results in the state, then append 7 to the results list in the state", map[string]any{"count": 13.0, "results": []any{1.0, 2.0, 7.0}}, nil},
-		{"Save the number 3 to /workspace/state.json as count", map[string]any{"count": 3.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{
+			"Store [1, 2] as results in the state, then append 7 to the results list in the state",
+			map[string]any{"count": 13.0, "results": []any{1.0, 2.0, 7.0}},
+			nil,
+		},
+		{
+			"Save the number 3 to /workspace/state.json as count",
+			map[string]any{"count": 3.0, "results": []any{1.0, 2.0, 7.0}},
+			nil,
+		},
 		{"Save step 2 to state.json", map[string]any{"count": 3.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
-		{"Calculate 10 * 5 and save the result as count in the state", map[string]any{"count": 50.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
-		{"Calculate 10 * 6 and save it to state.json as first", map[string]any{"count": 50.0, "first": 60.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}}, nil},
+		{
+			"Calculate 10 * 5 and save the result as count in the state",
+			map[string]any{"count": 50.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}},
+			nil,
+		},
+		{
+			"Calculate 10 * 6 and save it to state.json as first",
+			map[string]any{"count": 50.0, "first": 60.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}},
+			nil,
+		},
 		{"Calculate 5 + 3 and save it to /workspace/state.json", map[string]any{"result": 8.0}, nil}, // the whole file
 	} {
 		got := w.run(c.task)
@@ -53,12 +77,15 @@ func TestStateSentences(t *testing.T) {
 	}
 }
 
-// Of several meanings none is chosen.
+// The rules refuse sentences with several readings.
 func TestStateSentencesThatMayMeanMore(t *testing.T) {
 	for _, task := range []string{
-		"Save 5 to state.json", "Save the number 5 to the state", "Store Alice in the state", "Save 5 as count", "Save 5,7 as count in state",
-		"Save 5 as count in notes.txt", "Save 5 as count and 7 as total in the state", "Delete everything from the state", "Save it as count in the state",
-		"Save current progress to state.json and continue", "Continue from step 3", "Calculate 5 + 3, get weather for Paris and save the result to state.json",
+		"Save 5 to state.json", "Save the number 5 to the state", "Store Alice in the state", "Save 5 as count",
+		"Save 5,7 as count in state",
+		"Save 5 as count in notes.txt", "Save 5 as count and 7 as total in the state",
+		"Delete everything from the state", "Save it as count in the state",
+		"Save current progress to state.json and continue", "Continue from step 3",
+		"Calculate 5 + 3, get weather for Paris and save the result to state.json",
 		"Calculate 5 + 3, get weather for Paris and save it as x in the state", "Save the weather as x in the state",
 	} {
 		p, err := Write(codegen.Request{Task: task, Tools: eleven()})

@@ -15,9 +15,11 @@ var weatherForms = []form{
 	{"weather of many", re(`(?:get|check|fetch|show|find)(?: me)?(?: the)?(?: current)? weather (?:for|in|of|at)` +
 		` (that many|this many|that number of|the same number of|\d+) (?:other |different |more )?cities,?` +
 		` (?:starting|beginning) (?:with|from|at|in) (.+)`), readWeatherMany},
-	{"forecast", re(`(?:get|check|fetch|show|find|give me|what is|what's)?(?: me)?(?: the| a)?(?: (\d+)[- ]day)?` +
-		`(?: weather)? forecast (?:for|in|of|at) (.+?)(?: for(?: the)?(?: next| coming)? (\d+) days)?` + units),
-		readForecast},
+	{
+		"forecast", re(`(?:get|check|fetch|show|find|give me|what is|what's)?(?: me)?(?: the| a)?(?: (\d+)[- ]day)?` +
+			`(?: weather)? forecast (?:for|in|of|at) (.+?)(?: for(?: the)?(?: next| coming)? (\d+) days)?` + units),
+		readForecast,
+	},
 	{"weather", re(`(?:get|check|fetch|show|find|tell me|give me|what is|what's|how is|report)?(?: me)?(?: the)?` +
 		`(?: current)?(?: (?:weather|temperature|climate|conditions?))(?: (?:conditions?` +
 		`|report|information|like))? (?:for|in|of|at) (.+?)(?: (?:right now|now|today|currently))?` + units +

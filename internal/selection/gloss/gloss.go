@@ -1,4 +1,5 @@
-// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (test/glossgen, LICENSE.wordnet). They
+// Package gloss holds small word vectors computed from the glosses of WordNet 3.0 (test/glossgen, LICENSE.wordnet).
+// They
 // place a sofa near a couch, need neither network nor model, and cost 2.5 MB of the binary. They support a lexical
 // ranking; alone they rank badly.
 package gloss

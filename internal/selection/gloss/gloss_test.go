@@ -14,7 +14,8 @@ func TestLoadKnowsRelatedWords(t *testing.T) {
 	} {
 		near, far := similarity(t, table, c.word, c.near), similarity(t, table, c.word, c.far)
 		if near < 0.3 || near < far+0.2 {
-			t.Errorf("similarity(%s, %s) = %.2f and to %s %.2f, want a clear difference", c.word, c.near, near, c.far, far)
+			t.Errorf("similarity(%s, %s) = %.2f and to %s %.2f, want a clear difference", c.word, c.near, near, c.far,
+				far)
 		}
 	}
 }
@@ -39,7 +40,8 @@ func similarity(t *testing.T, table *Table, a, b string) float64 {
 func TestEncodeDecode(t *testing.T) {
 	row := make([]float32, Dimensions)
 	row[0], row[1] = 3, -4
-	table, err := decode(string(Encode([]string{"one", "two"}, []int{7, 1}, [][]float32{row, make([]float32, Dimensions)})))
+	table, err := decode(string(Encode([]string{"one", "two"}, []int{7, 1},
+		[][]float32{row, make([]float32, Dimensions)})))
 	if err != nil {
 		t.Fatal(err)
 	}

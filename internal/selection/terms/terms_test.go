@@ -53,7 +53,10 @@ func TestQueryReplacesLiterals(t *testing.T) {
 
 func TestDocumentsRemembersWhatDocumentReturns(t *testing.T) {
 	analyse := Documents()
-	for _, text := range []string{"Reads the files of readers", "", "reading files", "Reads the files of readers", "listHTTPServers"} {
+	for _, text := range []string{
+		"Reads the files of readers", "", "reading files", "Reads the files of readers",
+		"listHTTPServers",
+	} {
 		if d := cmp.Diff(Document(text), analyse(text)); d != "" {
 			t.Errorf("Documents()(%q) differs from Document: %s", text, d)
 		}
