@@ -1,34 +1,35 @@
-// Package servers is the tree of tool modules that ships with the fleet: calculator and weather,
-// generated from the MCP servers of package builtin, and filesystem and database, written by hand,
-// which act on the workspace from inside the box.
+// Package servers embeds the tool modules that ship with the fleet: calculator and weather, generated from
+// the MCP servers of package builtin, and filesystem and database, hand-written modules that act on the
+// workspace in the box.
 package servers
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// FS holds the tree, with paths as below a servers directory.
+// FS has the paths of a servers directory.
 //
 //go:embed *.py *.json */*.py */*.json */*.md
 var FS embed.FS
 
-// Support is __init__.py: what every server's package and every generated module needs. It is the
-// standard library only, from Python 3.9.
+// Support is the content of __init__.py, which all packages and generated modules import. It needs Python
+// 3.9 and the standard library only.
 //
 //go:embed __init__.py
 var Support []byte
 
-// Install brings the shipped files into a servers directory: what is missing or differs is written,
-// everything else there is left alone, and so are approvals that exist already.
+// Install writes the shipped files that are missing or differ into a servers directory. It keeps existing
+// approvals and all other files.
 func Install(dir string) error {
 	return fs.WalkDir(FS, ".", func(name string, e fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(name))
 		if err != nil || e.IsDir() {
-			return cmpErr(err, os.MkdirAll(target, 0o755))
+			return cmp.Or(err, os.MkdirAll(target, 0o755))
 		}
 		data, err := FS.ReadFile(name)
 		if err != nil {
@@ -40,11 +41,4 @@ func Install(dir string) error {
 		}
 		return os.WriteFile(target, data, 0o644)
 	})
-}
-
-func cmpErr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
@@ -51,5 +52,19 @@ func TestUpstreamsInMetrics(t *testing.T) {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
 		}
+	}
+}
+
+// The settings accept the decisions of package broker, and no others.
+func TestPolicyValues(t *testing.T) {
+	c := config.Default()
+	c.Tools.Destructive, c.Tools.Policy = "nonsense", map[string]string{"git/*": "nonsense"}
+	var decisions []string
+	for _, d := range broker.Decisions {
+		decisions = append(decisions, string(d))
+	}
+	want := `"nonsense" is not one of ` + strings.Join(decisions, ", ")
+	if err := c.Validate(); err == nil || strings.Count(err.Error()+"\n", want+"\n") != 2 {
+		t.Errorf("Validate() = %v, want twice %s", err, want)
 	}
 }

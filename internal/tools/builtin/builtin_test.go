@@ -16,14 +16,14 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
-// answer is what a tool said, as it is on the wire.
+// answer is the result of a tool, as it is on the wire.
 type answer struct {
 	Structured json.RawMessage
 	Text       string
 	IsError    bool
 }
 
-// call asks a server of its own, on the first of July 2026.
+// call calls a tool of a new server, on the first of July 2026.
 func call(t *testing.T, server, tool, args string) answer {
 	t.Helper()
 	s, err := builtin.New(server,
@@ -88,7 +88,7 @@ func TestWeatherSamples(t *testing.T) {
 	}
 	celsius := ask(`{"location":"San Francisco, CA"}`)
 	if celsius != ask(`{"location":"San Francisco, CA","units":"celsius"}`) {
-		t.Error("the same question has two answers")
+		t.Error("equal calls have different results")
 	}
 	if celsius.Source != "sample" || celsius.Unit != "celsius" || celsius.Timestamp != "2026-07-01T12:00:00Z" {
 		t.Errorf("get_weather = %+v", celsius)
@@ -155,7 +155,7 @@ func TestWeatherLive(t *testing.T) {
 	}
 	got := ask(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
 		if location != "Oslo" || days != 1 {
-			t.Errorf("asked for %s, %d", location, days)
+			t.Errorf("Live(%s, %d)", location, days)
 		}
 		return []builtin.Day{day}, nil
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// Schemas of a few hundred bytes, each of which comes to more types than there is memory for.
+// Short schemas, each of which describes more types than fit into memory.
 func TestSchemaBombs(t *testing.T) {
 	refs := func(n int, to string) string { return strings.TrimSuffix(strings.Repeat(`{"$ref":"`+to+`"},`, n), ",") }
 	arrays := `{"type":"string"}`

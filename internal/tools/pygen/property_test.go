@@ -40,7 +40,7 @@ var keys = rapid.OneOf(
 	rapid.String(),
 )
 
-// drawSchema returns a random schema, and a function that draws values that it allows.
+// drawSchema returns a random schema, and a function that draws valid values.
 func drawSchema(t *rapid.T, depth int) (any, func(*rapid.T) any) {
 	kinds := []string{"string", "integer", "number", "boolean", "null", "enum", "const", "any"}
 	if depth > 0 {
@@ -151,8 +151,8 @@ var nodeSchema = object{
 	"required": []any{"v"},
 }
 
-// Whatever the schema: what it allows can be passed to the function, required arguments by position
-// and the others by name, and arrives as it was given, so that it validates.
+// For any schema: valid arguments can be passed to the function, required ones by position and others by
+// name, and arrive unchanged.
 func TestValidInstancesPass(t *testing.T) {
 	p := startPython(t)
 	count := 0

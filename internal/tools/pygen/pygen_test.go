@@ -30,7 +30,7 @@ func TestIdentifier(t *testing.T) {
 	}
 	long := Identifier(strings.Repeat("x", 500))
 	if len(long) != 60 || long == Identifier(strings.Repeat("x", 501)) {
-		t.Errorf("Identifier of a long name = %q: want 60 characters that tell it from a longer one", long)
+		t.Errorf("Identifier of a long name = %q: want 60 characters, unlike those of a longer name", long)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 	names := func(before map[string]string, wire ...string) map[string]string { return assign(before, called(wire)) }
 	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
 	if first["get_item"] != "get_item" {
-		t.Errorf("the tool called exactly so is %q, want get_item", first["get_item"])
+		t.Errorf("the function of tool get_item is %q", first["get_item"])
 	}
 	seen := map[string]bool{}
 	for wire, id := range first {
@@ -47,7 +47,7 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 		}
 		seen[strings.ToLower(id)] = true
 	}
-	// Order does not matter, and who has a name keeps it when a better claimant appears.
+	// Order does not matter, and a tool keeps its name when a new tool has exactly that name.
 	if diff := cmp.Diff(first, names(nil, "GET ITEM", "get_item", "get.item", "get-item")); diff != "" {
 		t.Errorf("another order gives other names (-first +second):\n%s", diff)
 	}
@@ -56,14 +56,14 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 	if later["get-item"] != "get_item" || later["get_item"] == "get_item" {
 		t.Errorf("names after a new tool = %v: want get-item to keep get_item", later)
 	}
-	// A name is not given to another tool after its own is gone.
+	// The name of a removed tool is not given to another tool.
 	if again := names(later, "get_item"); again["get_item"] != later["get_item"] {
 		t.Errorf("get_item became %q, was %q", again["get_item"], later["get_item"])
 	}
 }
 
-// Whatever a server lists over the years, also a tool called as another one's hash would be: no two of
-// its tools ever have one name, and none gets another name than it had.
+// For any sequence of lists, including tools whose names equal hashed names of others: no two tools ever
+// have the same function, and no tool's function changes.
 func TestNamesOverVersions(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
 	for _, wire := range [][]string{
@@ -191,8 +191,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// hostile names and texts: nothing leaves the directory, everything imports, every call carries the
-// name that the server gave.
+// Hostile names and texts: nothing is written outside of the directory, all modules import, and all calls
+// have the server's names.
 func TestHostileDefinitions(t *testing.T) {
 	text := `"""` + "\nimport os\nos.system('false')\n\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
 	nested := strings.Repeat(`{"type":"array","items":`, 200) + `{"type":"string"}` + strings.Repeat("}", 200)
@@ -234,7 +234,7 @@ func TestHostileDefinitions(t *testing.T) {
 		refused = append(refused, r.Tool)
 	}
 	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(refused, want) {
-		t.Errorf("refused = %q, want %q", refused, want)
+		t.Errorf("rejected = %q, want %q", refused, want)
 	}
 	p := startPython(t)
 	p.write(pkg)
@@ -311,7 +311,7 @@ func TestErrorsNameTheNearest(t *testing.T) {
 			t.Errorf("%+v: error = %q, want %q in it", test.ask, got, test.want)
 		}
 	}
-	// The function is the function, whichever way its module was imported before.
+	// A name is the function, no matter how its module was imported before.
 	probe := `from servers.weather.get_weather import get_weather as a
 import servers.weather.get_weather
 from servers.weather import get_weather as b

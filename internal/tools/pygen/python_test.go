@@ -69,7 +69,7 @@ func startPython(tb testing.TB) *python {
 	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
-// skip leaves a test out, unless the environment forbids that.
+// skip skips a test, unless CODEFLEET_TEST_NO_SKIP forbids that.
 func skip(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {

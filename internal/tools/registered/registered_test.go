@@ -18,7 +18,7 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// offer is what a process started at the given second says of its tools.
+// offer returns the announcement of a process that started at the given second.
 func offer(t *testing.T, server string, second int, names ...string) []byte {
 	t.Helper()
 	o := tools.Offer{Server: server, Started: t0.Add(time.Duration(second) * time.Second)}
@@ -49,7 +49,7 @@ func TestListedWhileItLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
 		if r.Overlay("acme") != nil {
-			t.Error("an overlay of nothing")
+			t.Error("an overlay without announcements")
 		}
 		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
@@ -75,12 +75,12 @@ func TestListedWhileItLives(t *testing.T) {
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
 		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
-			t.Error("a silent process is still there")
+			t.Error("a silent process still serves tools")
 		}
 	})
 }
 
-// The process that was started last says what a tool is.
+// The definition of the process that started last wins.
 func TestTwoDefinitions(t *testing.T) {
 	r := newRegistry(nil)
 	r.Update("acme", "a-new", offer(t, "crm", 2, "find"))
@@ -92,8 +92,8 @@ func TestTwoDefinitions(t *testing.T) {
 	}
 }
 
-// What processes say of their server is in the catalogue, within its bounds; that of the last one that says
-// something holds.
+// The description of a server is in the catalogue, sanitised. Of several, that of the process that started
+// last wins.
 func TestAbout(t *testing.T) {
 	r := newRegistry(nil)
 	about := func() tools.About {
@@ -116,7 +116,7 @@ func TestAbout(t *testing.T) {
 	}
 	r.Update("acme", "silent", offer(t, "crm", 9, "find"))
 	if got := about(); got != (tools.About{}) {
-		t.Errorf("About = %+v of a process that says nothing", got)
+		t.Errorf("About = %+v of a process without a description", got)
 	}
 	r.Update("acme", "second", says(2, "Customers\u202e", strings.Repeat("x", 3000)))
 	r.Update("acme", "first", says(1, "Old", "old"))
@@ -125,7 +125,7 @@ func TestAbout(t *testing.T) {
 		t.Errorf("About = %+v, want %+v", got, want)
 	}
 	if got := r.List("acme")[0].Definition.Hash(); got != hashOf(t, offer(t, "crm", 9, "find")) {
-		t.Errorf("the tool's hash %s depends on what is said of its server", got)
+		t.Errorf("the tool's hash %s depends on its server's description", got)
 	}
 	r.Update("acme", "second", nil)
 	if got := about(); got != (tools.About{Title: "Old", Description: "old"}) {
@@ -142,7 +142,7 @@ func hashOf(t *testing.T, said []byte) string {
 	return o.Tools[0].Hash()
 }
 
-// Whatever a process says, what comes of it is a module below its own server's directory, or broken.
+// For any announcement, each tool is a module below its server's directory, or broken.
 func TestHostileOffers(t *testing.T) {
 	r := newRegistry(nil)
 	for i, o := range []string{
@@ -176,7 +176,7 @@ func TestHostileOffers(t *testing.T) {
 		listing.Tools[0].State != tools.Registered {
 		t.Errorf("Extend = %+v, %d files, %v", listing, len(used), err)
 	}
-	// The fleet's own server keeps its name.
+	// A server of the fleet keeps its name.
 	base := tools.NewListing([]tools.Tool{
 		{Server: "crm", Name: "mine", Module: "servers.crm.mine", State: tools.Local},
 	})
@@ -186,8 +186,8 @@ func TestHostileOffers(t *testing.T) {
 	}
 }
 
-// A server of the fleet's whose tools nobody has approved, so that the catalogue has none of them,
-// still is the fleet's: calls of it go there.
+// A server of the fleet without approved tools is not in the catalogue, but still reserved: calls of it go to
+// the fleet's server.
 func TestServersOfTheFleet(t *testing.T) {
 	r := registered.New(nil, slog.New(slog.DiscardHandler), "github", "My-Server")
 	for i, server := range []string{"github", "crm"} {
@@ -258,11 +258,11 @@ func TestCall(t *testing.T) {
 		t.Errorf("an error of the tool = %+v, %v", res, err)
 	}
 	if _, err := call(registered.ErrRetry, `{"code":"changed"}`, `{"value":1}`); err != nil {
-		t.Errorf("another process has what is wanted = %v", err)
+		t.Errorf("with the definition in another process = %v", err)
 	}
 	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
 	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent || err.Current == nil {
-		t.Errorf("no process has what is wanted = %+v", err)
+		t.Errorf("without the definition in any process = %+v", err)
 	}
 	for answer, want := range map[any]tools.Reason{
 		registered.ErrNotServed: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// What the manager and the broker add to one call of a read-only tool on stdio. The journal and the
-// audit of this benchmark cost nothing: theirs is the queue's to measure.
+// The time that the manager and the broker add to a call of a read-only tool on stdio, without journal and
+// audit, which the queue's benchmarks measure.
 func BenchmarkCall(b *testing.B) {
 	self, err := os.Executable()
 	if err != nil {

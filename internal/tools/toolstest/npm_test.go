@@ -21,8 +21,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// npm returns the directory with the real servers. CODEFLEET_TEST_NPM names a directory that
-// npm/install.sh has filled, or may fill when CODEFLEET_TEST_NO_SKIP is set too.
+// npm returns the directory of the real servers, CODEFLEET_TEST_NPM. If CODEFLEET_TEST_NO_SKIP is set, too,
+// it runs npm/install.sh first.
 func npm(tb testing.TB) string {
 	tb.Helper()
 	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
@@ -45,7 +45,7 @@ func npm(tb testing.TB) string {
 	return abs
 }
 
-// realServers are the six, each with a workplace of its own under work.
+// realServers returns the six servers, each with a directory below work.
 func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	tb.Helper()
 	node := filepath.Join(dir, "node_modules/.bin/node")
@@ -80,13 +80,13 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	return list
 }
 
-// listed is how many tools the servers have at these versions. (everything has one more for clients
+// listed is the number of tools of each server at its pinned version. (everything has one more for clients
 // that declare roots.)
 var listed = map[string]int{
 	"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5,
 }
 
-// generate writes the modules of all servers, approved, and returns the catalogue.
+// generate writes and approves the modules of all servers, and returns the listing.
 func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	tb.Helper()
 	approvals := tools.Approvals{}
@@ -204,7 +204,7 @@ True
 	}
 }
 
-// program runs Python against the modules below dir; its tool calls go to the execution.
+// program runs a Python program with the modules below dir; its calls go to the execution.
 func program(tb testing.TB, dir string, e *broker.Execution, code string) string {
 	tb.Helper()
 	client, err := filepath.Abs("testdata")
@@ -254,7 +254,7 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 	return out.String()
 }
 
-// The server everything over streamable HTTP.
+// The server "everything" over streamable HTTP.
 func TestRealServerOverHTTP(t *testing.T) {
 	dir := npm(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -293,7 +293,7 @@ func TestRealServerOverHTTP(t *testing.T) {
 	}
 }
 
-// kill -9 of a real server in the middle of a call.
+// kill -9 of a real server during a call.
 func TestRealServerKilled(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
 	m, _ := manager(t, realServers(t, dir, work)[0])
@@ -318,14 +318,14 @@ func TestRealServerKilled(t *testing.T) {
 	<-under
 	killChildren(t, syscall.SIGKILL)
 	if err := <-done; reason(t, err) != tools.Lost {
-		t.Errorf("the call that was under way: %v", err)
+		t.Errorf("the interrupted call: %v", err)
 	}
 	if err := call("echo", `{"message":"again"}`); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }
 
-// killChildren signals the node processes that this process has started.
+// killChildren signals the node processes that this process started.
 func killChildren(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -352,7 +352,7 @@ func killChildren(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// All generated modules, those of hostile shapes too, and programs that use them, under pyright.
+// Pyright checks all generated modules, including those of hostile definitions, and programs that use them.
 func TestPyright(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
 	m, _ := manager(t, realServers(t, dir, work)...)

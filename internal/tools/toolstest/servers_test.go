@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/servers"
 )
 
-// The hand-written modules, tested in Python, with nothing of the fleet around them.
+// Tests of the hand-written modules in Python, without a fleet.
 func TestPythonModules(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {

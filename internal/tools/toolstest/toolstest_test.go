@@ -1,6 +1,6 @@
-// Package toolstest holds the tests of the tools' packages together: what ships, real servers from
-// npm, Python programs that call them through generated modules and the broker, and what a call
-// costs. There is no code here but tests.
+// Package toolstest tests the tools' packages together: the shipped tools, real servers from npm, Python
+// programs that call them through generated modules and the broker, and the cost of a call. It contains
+// only tests.
 package toolstest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// TestMain makes the test binary a tool server too, where it is started as one.
+// TestMain runs a tool server instead of the tests if TOOL_SERVER names one.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("TOOL_SERVER"); name != "" {
 		if err := builtin.Serve(context.Background(), name, builtin.Options{}, os.Stdin, os.Stdout); err != nil {
@@ -53,7 +53,7 @@ func reason(t *testing.T, err error) tools.Reason {
 	return ue.Reason
 }
 
-// waitUntil polls, because nobody tells when another process is ready.
+// waitUntil polls: nothing announces the state of another process.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the shipped servers tree anew")
 
-// The shipped tree is what the generator makes of the built-in servers today, approved.
+// The shipped tree is what the generator makes of the built-in servers, with approvals.
 func TestShippedTreeIsCurrent(t *testing.T) {
 	want := shippedTree(t)
 	if *update {
@@ -91,7 +91,7 @@ func shippedTree(t *testing.T) map[string]string {
 	return files
 }
 
-// inProcess is a manager of the built-in servers, on a fixed day.
+// inProcess returns a manager of the built-in servers, on a fixed day.
 func inProcess(t *testing.T) *mcp.Manager {
 	t.Helper()
 	var list []mcp.Server
