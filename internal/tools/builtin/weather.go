@@ -115,7 +115,8 @@ type forecaster struct {
 }
 
 func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report,
-	error) {
+	error,
+) {
 	days, source, err := w.days(ctx, in.Location, 1)
 	if err != nil {
 		return nil, report{}, err
@@ -130,7 +131,8 @@ func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in wea
 }
 
 func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult,
-	forecast, error) {
+	forecast, error,
+) {
 	if in.Days == 0 {
 		in.Days = 5
 	}

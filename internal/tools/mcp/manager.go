@@ -184,7 +184,8 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 
 // Definitions asks the server for its tools, and returns their definitions and its description of itself.
 func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition,
-	about tools.About, err error) {
+	about tools.About, err error,
+) {
 	u, err := m.upstream(server)
 	if err != nil {
 		return nil, about, err

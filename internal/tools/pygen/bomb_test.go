@@ -18,15 +18,19 @@ func TestSchemaBombs(t *testing.T) {
 	}
 	for name, schema := range map[string]string{
 		"allOf of itself": `{"type":"object","allOf":[` + refs(12, "#") + `]}`,
-		"anyOf of itself": `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[` + refs(12, "#/$defs/y") +
+		"anyOf of itself": `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[` +
+			refs(12, "#/$defs/y") +
 			`],"oneOf":[true,true]},"y":{"prefixItems":[` + refs(12, "#/$defs/x") + `],"type":"array"}}}`,
 		"types twice": `{"type":"object","properties":{"a":` + arrays + `}}`,
 		"long tuples": `{"type":"object","properties":{"a":{"$ref":"#/$defs/t1"}},"$defs":{` +
-			`"t1":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t2") + `]},"t2":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t3") + `]},` +
-			`"t3":{"type":"array","prefixItems":[` + refs(16, "#/$defs/s") + `]},"s":{"const":"` + strings.Repeat("s", 20_000) + `"}}}`,
+			`"t1":{"type":"array","prefixItems":[` + refs(16, "#/$defs/t2") + `]},"t2":{"type":"array",` +
+			`"prefixItems":[` + refs(16, "#/$defs/t3") + `]},` +
+			`"t3":{"type":"array","prefixItems":[` + refs(16, "#/$defs/s") + `]},"s":{"const":"` +
+			strings.Repeat("s", 20_000) + `"}}}`,
 		"always": `{"type":"object","anyOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000),
 			",") + `],"oneOf":[` + strings.TrimSuffix(strings.Repeat("true,", 20_000), ",") + `]}`,
-		"nested": `{"type":"object","x":` + strings.Repeat("[", 5000) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 5000) + `}`,
+		"nested": `{"type":"object","x":` + strings.Repeat("[", 5000) + strings.Repeat("1,", 20_000) + "1" +
+			strings.Repeat("]", 5000) + `}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := pygen.Generate(pygen.Source{

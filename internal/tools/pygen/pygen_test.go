@@ -119,7 +119,8 @@ func TestSignatures(t *testing.T) {
 	for _, test := range []struct{ name, in, out, want string }{
 		{
 			"order of required",
-			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},"required":["b","a"]}`, "",
+			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},` +
+				`"required":["b","a"]}`, "",
 			"f(b: int, a: str, *, c: float = UNSET) -> Any",
 		},
 		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
@@ -127,7 +128,8 @@ func TestSignatures(t *testing.T) {
 		{"no schema at all", `true`, `false`, "f(**extra: Any) -> Any"},
 		{
 			"enum and const",
-			`{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},"required":["a","b","c"]}`, "",
+			`{"properties":{"a":{"enum":["x","y",1,null,true]},"b":{"const":"k"},"c":{"enum":[1.5,"x"]}},` +
+				`"required":["a","b","c"]}`, "",
 			`f(a: Literal["x", "y", 1, None, True], b: Literal["k"], c: Union[float, Literal["x"]]) -> Any`,
 		},
 		{
@@ -136,17 +138,21 @@ func TestSignatures(t *testing.T) {
 			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
 		},
 		{
-			"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object","additionalProperties":{"type":"integer"}},"c":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["a","b","c"]}`, "",
+			"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object",` +
+				`"additionalProperties":{"type":"integer"}},"c":{"type":"array","prefixItems":[{"type":"string"},` +
+				`{"type":"integer"}]}},"required":["a","b","c"]}`, "",
 			"f(a: List[str], b: Dict[str, int], c: Tuple[str, int]) -> Any",
 		},
 		{
 			"allOf at the top",
-			`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}}}]}`, "",
+			`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
+				`{"properties":{"b":{"type":"integer"}}}]}`, "",
 			"f(a: str, *, b: int = UNSET) -> Any",
 		},
 		{
 			"oneOf at the top",
-			`{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
+			`{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
+				`{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
 			"f(*, a: str = UNSET, b: int = UNSET) -> Any",
 		},
 		{
@@ -175,7 +181,8 @@ func TestSignatures(t *testing.T) {
 		},
 		{
 			"wrapped result", `{}`,
-			`{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},"x-fastmcp-wrap-result":true}`,
+			`{"type":"object","properties":{"result":{"type":"array","items":{"type":"number"}}},` +
+				`"x-fastmcp-wrap-result":true}`,
 			"f() -> List[float]",
 		},
 		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
@@ -194,7 +201,8 @@ func TestSignatures(t *testing.T) {
 // Hostile names and texts: nothing is written outside of the directory, all modules import, and all calls
 // have the server's names.
 func TestHostileDefinitions(t *testing.T) {
-	text := `"""` + "\nimport os\nos.system('false')\n\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
+	text := `"""` + "\nimport os\nos.system('false')\n" +
+		"\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
 	nested := strings.Repeat(`{"type":"array","items":`, 200) + `{"type":"string"}` + strings.Repeat("}", 200)
 	defs := []tools.Definition{
 		def("__init__", `{}`),
@@ -204,16 +212,21 @@ func TestHostileDefinitions(t *testing.T) {
 		def("💥", `{}`), def("definitions", `{}`), def(strings.Repeat("n", 300), `{}`),
 		def("\"; import os; \"", `{}`),
 		def("texts",
-			`{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
+			`{"properties":{"a":{"type":"string","description":`+quote(text)+`,"default":`+quote(text)+`,`+
+				`"pattern":`+quote(text)+`},`+quote(text)+`:{"type":"string"}},"required":["a"]}`),
 		def("deep", `{"properties":{"a":`+nested+`},"required":["a"]}`),
 		def("loop", `{"$ref":"#"}`), def("loop2", `{"allOf":[{"$ref":"#"}]}`), def("loop3", `{"anyOf":[{"$ref":"#"}]}`),
 		def("tree",
-			`{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
+			`{"properties":{"node":{"$ref":"#/$defs/Node"}},"required":["node"],"$defs":{"Node":{"type":"object",`+
+				`"properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`),
 		def("odd", `{"type":7,"properties":[],"required":{"a":1},"anyOf":"x","enum":{},"allOf":[1,"x",null],"$ref":3}`),
 		def("twice", `{"properties":{"a":{}},"required":["a","a","b",3]}`),
 		{
 			Name: "types", InputSchema: json.RawMessage(`{"type":"object"}`), Description: text, Title: text,
-			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"array","items":{"type":"object","properties":{"a-b":{"type":"string"},"__x":{"type":"null"},"class":{"type":"string"}},"required":["a-b"]}},"Any":{},"TypesResult":{}},"required":["str"]}`),
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},` +
+				`"int":{"type":"array","items":{"type":"object","properties":{"a-b":{"type":"string"},` +
+				`"__x":{"type":"null"},"class":{"type":"string"}},"required":["a-b"]}},"Any":{},"TypesResult":{}},` +
+				`"required":["str"]}`),
 		},
 		{Name: "bad", InputSchema: json.RawMessage(`{`)},
 		{Name: ""},
@@ -300,7 +313,8 @@ func TestErrorsNameTheNearest(t *testing.T) {
 		},
 		{
 			ask{Server: "weather", Function: "get_weather"},
-			"missing 1 required positional argument: 'location'; the tool is get_weather(location: str, *, units: str = UNSET) -> Any",
+			"missing 1 required positional argument: 'location'; the tool is " +
+				"get_weather(location: str, *, units: str = UNSET) -> Any",
 		},
 		{
 			ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}},

@@ -153,7 +153,8 @@ func TestHostileOffers(t *testing.T) {
 		`{"server":"crm","tools":[{"name":"a.b","inputSchema":{"type":"object"}}]}`,
 		`{"server":"crm","tools":[{"name":"no_object","inputSchema":{"type":"string"}}]}`,
 		`{"server":"crm","tools":[{"name":"forever","timeout_s":1e9,"inputSchema":{"type":"object"}}]}`,
-		`{"server":"crm","tools":[{"name":"fine","description":"\"\"\"\nimport os\n\u202e","inputSchema":{"type":"object","properties":{"class":{"type":"string"}}}}]}`,
+		`{"server":"crm","tools":[{"name":"fine","description":"\"\"\"\nimport os\n\u202e",` +
+			`"inputSchema":{"type":"object","properties":{"class":{"type":"string"}}}}]}`,
 		`{"server":"crm","tools":[{"name":"class","inputSchema":{"type":"object"}}]}`,
 		`not json`, `[]`, `{"server":7}`,
 	} {

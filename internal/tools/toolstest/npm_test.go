@@ -364,12 +364,19 @@ func TestPyright(t *testing.T) {
 		{Name: "💥"},
 		{Name: "any", InputSchema: json.RawMessage(`true`), OutputSchema: json.RawMessage(`false`)},
 		{
-			Name:        "class",
-			InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},"required":["def"]}`),
+			Name: "class",
+			InputSchema: json.RawMessage(`{"properties":{"def":{"type":"string"},"list":{"type":"array",` +
+				`"items":{"type":"integer"}}},"required":["def"]}`),
 		},
 		{
-			Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},"required":["v"]}}}`),
-			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},"required":["str","a-b"]}`),
+			Name: "types", InputSchema: json.RawMessage(`{"properties":{"node":{"$ref":"#/$defs/N"},` +
+				`"pair":{"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]}},"required":["node"],` +
+				`"additionalProperties":{"type":"string"},"$defs":{"N":{"type":"object",` +
+				`"properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"null"}]}},` +
+				`"required":["v"]}}}`),
+			OutputSchema: json.RawMessage(`{"type":"object","properties":{"str":{"type":"string"},` +
+				`"int":{"type":"integer"},"Any":{},"a-b":{"enum":["x",1,null,1.5]},"__x":{"type":"null"}},` +
+				`"required":["str","a-b"]}`),
 		},
 	}
 	p, err := pygen.Generate(pygen.Source{Server: "odd", Tools: odd})

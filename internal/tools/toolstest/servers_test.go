@@ -59,14 +59,21 @@ func TestTheElevenTools(t *testing.T) {
 		`calculator/add approved add(a: float, b: float) -> float | Add two numbers together.`,
 		`calculator/calculate approved calculate(expression: str) -> float | Evaluate a mathematical expression.`,
 		`calculator/multiply approved multiply(a: float, b: float) -> float | Multiply two numbers.`,
-		`database/execute local execute(sql: str, parameters: Parameters = None) -> ExecuteResult | Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.`,
+		`database/execute local execute(sql: str, parameters: Parameters = None) -> ExecuteResult | ` +
+			`Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.`,
 		`database/list_tables local list_tables() -> List[str] | List all tables in the database.`,
-		`database/query local query(sql: str, parameters: Parameters = None) -> List[Dict[str, Any]] | Execute a SQL query on the database.`,
-		`filesystem/list_directory local list_directory(path: str, recursive: Optional[bool] = None) -> ListDirectoryResult | List the contents of a directory.`,
-		`filesystem/read_file local read_file(path: str, encoding: Optional[str] = None) -> str | Read the contents of a file.`,
-		`filesystem/write_file local write_file(path: str, content: str, encoding: Optional[str] = None) -> WriteFileResult | Write content to a file.`,
-		`weather/get_forecast approved get_forecast(location: str, *, days: int = UNSET, units: Literal["celsius", "fahrenheit"] = UNSET) -> GetForecastResult | Get weather forecast for a location.`,
-		`weather/get_weather approved get_weather(location: str, *, units: Literal["celsius", "fahrenheit"] = UNSET) -> GetWeatherResult | Get current weather information for a location.`,
+		`database/query local query(sql: str, parameters: Parameters = None) -> List[Dict[str, Any]] | ` +
+			`Execute a SQL query on the database.`,
+		`filesystem/list_directory local list_directory(path: str,` +
+			` recursive: Optional[bool] = None) -> ListDirectoryResult | List the contents of a directory.`,
+		`filesystem/read_file local read_file(path: str, encoding: Optional[str] = None) -> str | ` +
+			`Read the contents of a file.`,
+		`filesystem/write_file local write_file(path: str, content: str,` +
+			` encoding: Optional[str] = None) -> WriteFileResult | Write content to a file.`,
+		`weather/get_forecast approved get_forecast(location: str, *, days: int = UNSET, units: Literal["celsius",` +
+			` "fahrenheit"] = UNSET) -> GetForecastResult | Get weather forecast for a location.`,
+		`weather/get_weather approved get_weather(location: str, *, units: Literal["celsius",` +
+			` "fahrenheit"] = UNSET) -> GetWeatherResult | Get current weather information for a location.`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)

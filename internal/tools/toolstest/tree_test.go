@@ -78,11 +78,13 @@ func shippedTree(t *testing.T) map[string]string {
 	files[tools.ApprovalsFile] = string(data)
 	for server, exports := range map[string][]tools.Export{
 		"filesystem": {
-			{Module: "read_file", Function: "read_file"}, {Module: "write_file", Function: "write_file"},
+			{Module: "read_file", Function: "read_file"},
+			{Module: "write_file", Function: "write_file"},
 			{Module: "list_directory", Function: "list_directory"},
 		},
 		"database": {
-			{Module: "query", Function: "query"}, {Module: "execute", Function: "execute"},
+			{Module: "query", Function: "query"},
+			{Module: "execute", Function: "execute"},
 			{Module: "list_tables", Function: "list_tables"},
 		},
 	} {
