@@ -23,7 +23,6 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
-	"github.com/codefleet/codefleet/internal/bridge/fixtures"
 	"github.com/codefleet/codefleet/internal/process"
 )
 
@@ -41,15 +40,13 @@ func run(
 	ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer,
 ) (err error) {
 	b := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
-	fleet, conformance := "", false
+	var fleet string
 	p, err := process.Open(ctx, process.Program{
 		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&fleet, "fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
 			f.StringVar(&b.Transport, "transport", b.Transport, "http, sse or stdio")
-			f.BoolVar(&conformance, "conformance-fixtures", false,
-				"add what the protocol's conformance suite looks for")
 		},
 	})
 	if err != nil {
@@ -64,8 +61,5 @@ func run(
 		return fmt.Errorf("%w: %w", process.ErrUsage, err)
 	}
 	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, found)
-	if conformance {
-		b.Options.Extend = fixtures.Extension()
-	}
 	return b.Run(ctx, p.Config)
 }

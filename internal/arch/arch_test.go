@@ -93,6 +93,7 @@ var imports = map[string][]string{
 	"internal/egress":     {"internal/allowlist"},
 	"internal/egress/gen": nil, // go generate only
 	"internal/sse":        nil,
+	"internal/httpserve":  nil,
 	"internal/pylayer":    {"internal/executor/hostdir", "internal/image", "internal/objects"},
 	"internal/image":      {"internal/executor/hostdir"},
 
@@ -136,12 +137,11 @@ var imports = map[string][]string{
 	},
 
 	"internal/ingest": {
-		"schemas", "internal/jobs", "internal/apierror", "internal/objects",
+		"schemas", "internal/httpserve", "internal/jobs", "internal/apierror", "internal/objects",
 		"internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror",
 		"internal/statedoc", "internal/tools", "internal/selection",
 	},
-	"internal/bridge":          {"client"},
-	"internal/bridge/fixtures": {"internal/bridge"},
+	"internal/bridge": {"client", "internal/httpserve"},
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments",
@@ -199,12 +199,10 @@ var homes = map[string][]string{
 	"github.com/versity/versitygw/...":   {"internal/embedded"},
 	"github.com/modelcontextprotocol/go-sdk/...": {
 		"internal/tools/mcp", "internal/tools/builtin",
-		"internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge",
-		"internal/bridge/fixtures", "test/bench",
+		"internal/tools/toolstest", "internal/faulttest", "internal/bench", "internal/bridge", "test/bench",
 	},
 	"github.com/google/jsonschema-go/...": {
-		"client", "internal/tools/builtin",
-		"internal/bridge", "internal/bridge/fixtures",
+		"client", "internal/ingest", "internal/tools/builtin", "internal/bridge",
 	},
 	"gonum.org/v1/gonum/...":                     {"test/glossgen"},
 	"github.com/openai/openai-go/...":            {"internal/openai"},

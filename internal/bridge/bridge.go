@@ -1,24 +1,22 @@
-// Package bridge is a fleet as an MCP server: tools that submit tasks, wait for them and read what
-// became of them, over standard input and output, streamable HTTP and the older SSE transport.
+// Package bridge serves a fleet as an MCP server: its tools submit tasks, wait for them and return their
+// results, over standard input and output, streamable HTTP and the older SSE transport.
 //
-// It speaks to the fleet through the public client with the caller's own token and keeps nothing of
-// its own: the handle that execute_task gives for a task that takes long is the task's id, which
-// any other bridge (and HTTP, and the command line) knows as well. What it does keep for clients of
-// the older protocol generation is their connection, and a client whose bridge has gone is served
-// without one by the next.
+// The bridge is a client of the fleet: it sends each request with the caller's own token and keeps no task
+// state. The handle that execute_task returns for a long task is the task id, which is valid at any other
+// bridge, over HTTP and on the command line. The bridge keeps only the connections of clients that speak
+// the older protocol generation; a client whose bridge has ended is served by the next one without them.
 //
-// A Bridge is the process; a principal is what it does for one token. Tenants never share one.
+// The key types are Bridge, which is the process, and principal, which serves one token. Tenants never
+// share a principal.
 package bridge
 
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,35 +26,33 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// Profiles say how much of the fleet a client is shown.
+// Profiles: which tools a client gets.
 const (
 	Full    = "full"
-	Compact = "compact" // search, execute, get: at most 1,500 tokens, whatever the catalogue holds
+	Compact = "compact" // search, execute, get: at most 1,500 tokens, whatever the size of the catalogue
 )
 
-// Profiles are the names of all of them.
+// Profiles returns the names of all profiles.
 func Profiles() []string { return []string{Full, Compact} }
 
 // Options configure a Bridge. Fleet.URL is required.
 type Options struct {
-	// Fleet says where the fleet is. Its Token is the caller's over standard input and output; over
-	// HTTP it is not used: there each caller brings its own.
+	// Fleet is the address of the fleet. Its Token is the caller's on standard input and output. Over HTTP
+	// it is not used: each request carries its caller's token.
 	Fleet   client.Options
 	Version string // of the program
 	Profile string // of clients that do not ask for one; default Full
 
-	Wait      time.Duration // how long execute_task waits before it answers with a handle; default 25 s
-	MaxWait   time.Duration // the longest wait that a caller may ask for; default 45 s: clients give up after 60
-	MaxOutput int           // bytes of one answer; what is longer is linked to; default 20,000
+	Wait      time.Duration // execute_task returns a handle after this; default 25 s
+	MaxWait   time.Duration // a longer wait_ms is shortened to this; default 45 s: many clients time out after 60
+	MaxOutput int           // bytes of one answer; the rest is linked to; default 20,000
 
 	Limits Limits
-	// Hosts and Origins are accepted in these headers beside the address itself and loopback names.
+	// Hosts and Origins are accepted in these headers, besides IP addresses, loopback names and the
+	// address itself.
 	Hosts, Origins []string
-	// AuthServers are OAuth servers that issue tokens of this fleet, for clients that ask.
+	// AuthServers are the OAuth servers that issue tokens of this fleet, for clients that look for them.
 	AuthServers []string
-
-	// Extend is added to each MCP server that the bridge makes; nil: nothing.
-	Extend *Extension
 
 	Log *slog.Logger // default: nothing is logged
 }
@@ -68,31 +64,34 @@ type Limits struct {
 	Body       int64 // bytes of a request body; default 4 MiB
 }
 
-// Extension is what a server has besides: the fixtures of conformance tests.
-type Extension struct {
-	Options func(*mcp.ServerOptions)
-	Add     func(*mcp.Server) TaskSource // returns tasks of its own, or nil
-}
-
 // Bridge serves one fleet. It is safe for concurrent use.
 type Bridge struct {
 	o        Options
-	instance string          // begins the ids of sessions made here
-	stopping context.Context //nolint:containedctx // of the bridge itself: waits return with what they have
+	instance string          // prefix of the ids of sessions that this bridge created
+	stopping context.Context //nolint:containedctx // of the bridge itself. Once it ends, waiting calls return with what they have
 	stop     context.CancelFunc
-	streams  context.Context //nolint:containedctx // of the bridge itself: streams end
+	streams  context.Context //nolint:containedctx // of the bridge itself. Once it ends, streams end
 	hangUp   context.CancelFunc
-	calls    calls
-	verify   chan struct{} // one for each token that may be looked up at once
+	inFlight inFlight
+	verify   chan struct{} // bounds the tokens that are verified at once
 
-	needToken atomic.Bool // callers without one are not taken, whatever the fleet says
+	needToken atomic.Bool // refuse requests without a token, even if the fleet would accept them
+
+	extend extension // zero but in tests
 
 	mu         sync.Mutex
-	principals map[[32]byte]*principal
+	principals map[[32]byte]*principal // by the hash of the token
 	limits     map[string]*tenantLimit
 }
 
-// New returns a bridge. It does not ask whether the fleet is there.
+// extension adds to the MCP servers of a bridge. The conformance tests use it: the protocol's suite expects
+// tools that a fleet does not have.
+type extension struct {
+	options func(*mcp.ServerOptions)
+	server  func(*mcp.Server)
+}
+
+// New returns a bridge. It does not connect to the fleet.
 func New(o Options) *Bridge {
 	o.Profile = cmp.Or(o.Profile, Full)
 	o.Wait = cmp.Or(o.Wait, 25*time.Second)
@@ -106,25 +105,30 @@ func New(o Options) *Bridge {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{o: o, instance: newInstance(), verify: make(chan struct{}, 16), principals: map[[32]byte]*principal{}, limits: map[string]*tenantLimit{}}
-	b.stopping, b.stop = context.WithCancel(context.Background())
-	b.streams, b.hangUp = context.WithCancel(context.Background())
-	if o.Fleet.HTTPClient == nil { // one pool of connections for all callers
-		b.o.Fleet.HTTPClient = &http.Client{Transport: &http.Transport{
+	if o.Fleet.HTTPClient == nil { // one connection pool for all callers
+		o.Fleet.HTTPClient = &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.Fleet.TLS, ForceAttemptHTTP2: true,
 			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 256,
 		}}
 	}
+	b := &Bridge{
+		o: o, instance: newInstance(), verify: make(chan struct{}, 16),
+		principals: map[[32]byte]*principal{}, limits: map[string]*tenantLimit{},
+	}
+	b.stopping, b.stop = context.WithCancel(context.Background())
+	b.streams, b.hangUp = context.WithCancel(context.Background())
 	return b
 }
 
-// Close takes no more calls, lets those that wait return with what they have, and then ends every
-// stream.
+// closeTimeout bounds how long Close waits for calls in progress.
+const closeTimeout = 5 * time.Second
+
+// Close refuses further calls, lets waiting calls return with what they have, and then ends all streams.
 func (b *Bridge) Close() {
 	b.stop()
 	select {
-	case <-b.calls.none():
-	case <-time.After(closeTime):
+	case <-b.inFlight.idle():
+	case <-time.After(closeTimeout):
 	}
 	b.hangUp()
 	b.mu.Lock()
@@ -134,10 +138,8 @@ func (b *Bridge) Close() {
 	}
 }
 
-// closeTime is how long calls under way may take to answer with what they have.
-const closeTime = 5 * time.Second
-
-// ServeStdio serves one client on a pair of streams until it closes them, or ctx ends. Tasks go on.
+// ServeStdio serves one client on a pair of streams until the client closes them or ctx ends. Tasks
+// continue. It returns a *client.APIError if the fleet refuses the token.
 func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	p, err := b.newPrincipal(ctx, b.o.Fleet.Token)
 	if err != nil {
@@ -147,110 +149,9 @@ func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 		if _, refused := errors.AsType[*client.APIError](err); refused {
 			return err
 		}
-		b.o.Log.WarnContext(ctx, "the fleet does not answer yet", "error", err)
-		p.scopes = []string{scopeSubmit, scopeRead} // it will say no itself
+		b.o.Log.WarnContext(ctx, "fleet not reached yet", "error", err)
+		p.scopes = []string{scopeSubmit, scopeRead} // offer these tools; the fleet checks each call
 	}
 	defer p.close()
 	return p.server(b.o.Profile).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 }
-
-// principal is what the bridge does for one token: the client that carries it, and MCP servers that
-// show what it may do.
-type principal struct {
-	b      *Bridge
-	fleet  *client.Client
-	tenant string
-	scopes []string
-	extra  TaskSource // what Extend added, or nil
-
-	mu      sync.Mutex
-	servers map[string]*mcp.Server // by profile
-	doors   map[string]*door       // over HTTP, by profile
-	checked time.Time              // when the fleet last said that the token is good
-	used    time.Time
-}
-
-func (b *Bridge) newPrincipal(ctx context.Context, token string) (*principal, error) {
-	o := b.o.Fleet
-	o.Token, o.Source = token, "codefleet/mcp"
-	c, err := client.New(context.WithoutCancel(ctx), o)
-	if err != nil {
-		return nil, err
-	}
-	return &principal{b: b, fleet: c, servers: map[string]*mcp.Server{}, doors: map[string]*door{}}, nil
-}
-
-// identify asks the fleet who the token belongs to.
-func (p *principal) identify(ctx context.Context) error {
-	id, err := p.fleet.WhoAmI(ctx)
-	if err != nil {
-		return err
-	}
-	p.tenant, p.scopes, p.checked = id.Tenant, id.Scopes, time.Now()
-	p.used = p.checked
-	return nil
-}
-
-func (p *principal) may(scope string) bool { return scope == "" || slices.Contains(p.scopes, scope) }
-
-// close ends the sessions of the principal.
-func (p *principal) close() {
-	p.mu.Lock()
-	servers := p.servers
-	p.servers, p.doors = map[string]*mcp.Server{}, map[string]*door{}
-	p.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, s := range servers {
-		for ss := range s.Sessions() {
-			wg.Go(func() { _ = ss.Close() }) // its client is gone or will be
-		}
-	}
-	wg.Wait()
-}
-
-//go:embed instructions.md
-var instructions string
-
-//go:embed instructions_compact.md
-var instructionsCompact string
-
-// server is the MCP server of a profile, made when it is first asked for.
-func (p *principal) server(profile string) *mcp.Server {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := p.servers[profile]; s != nil {
-		return s
-	}
-	s := p.newServer(profile)
-	p.servers[profile] = s
-	return s
-}
-
-func (p *principal) newServer(profile string) *mcp.Server {
-	caps := &mcp.ServerCapabilities{}
-	caps.AddExtension(tasksExtension, map[string]any{})
-	text := instructions
-	if profile == Compact {
-		text = instructionsCompact
-	}
-	o := mcp.ServerOptions{
-		Instructions: text, Capabilities: caps, GetSessionID: p.b.newSessionID,
-		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
-			c.TTLMs, c.CacheScope = listTTL, "private"
-		},
-	}
-	if p.b.o.Extend != nil {
-		p.b.o.Extend.Options(&o)
-	}
-	s := mcp.NewServer(&mcp.Implementation{Name: "codefleet", Title: "codefleet", Version: cmp.Or(p.b.o.Version, "dev")}, &o)
-	p.addTools(s, profile)
-	p.addResources(s)
-	p.addTasks(s)
-	if p.b.o.Extend != nil {
-		p.extra = p.b.o.Extend.Add(s)
-	}
-	return s
-}
-
-// listTTL is how many milliseconds a client may keep lists: tools of a tenant's processes come and go.
-const listTTL = 10_000

@@ -8,23 +8,24 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 type noIn struct{}
 
-// listedOut is a plain list: structure is an object in the older revisions, and the text is the list.
-type listedOut struct {
+// listOfNames is an object around a list, because the older revisions require structured content to be an
+// object. The text of the answer is the bare list.
+type listOfNames struct {
 	Result []string `json:"result"`
 }
 
-func listed(names []string) *answer {
+func namesAnswer(names []string) *answer {
 	if names == nil {
 		names = []string{}
 	}
-	return &answer{out: listedOut{names}, text: names}
+	return &answer{out: listOfNames{names}, text: names}
 }
 
 type serverIn struct {
@@ -32,53 +33,53 @@ type serverIn struct {
 }
 
 type searchIn struct {
-	Query       string   `json:"query,omitempty" jsonschema:"what the tools are to do"`
+	Query       string   `json:"query,omitempty" jsonschema:"what the tools should do"`
 	Queries     []string `json:"queries,omitempty" jsonschema:"instead of query: one for each step, at most 20"`
 	DetailLevel string   `json:"detail_level,omitempty" jsonschema:"name (default), description, or full"`
 	MaxResults  int      `json:"max_results,omitempty" jsonschema:"default 10 a query, at most 50"`
 }
 
-// Bounds of a search. The fleet has the one of queries, too.
 const (
-	maxQueries  = 20
-	maxResults  = 50
-	usedResults = 10 // of each query, unless the caller says
+	maxQueries      = 20 // of one search; the fleet has the same limit
+	maxResults      = 50
+	resultsPerQuery = 10 // by default
 )
 
-// asked are the queries of a search.
-func (in searchIn) asked() ([]string, error) {
+// queries returns the queries of a search.
+func (in searchIn) list() ([]string, error) {
 	if in.Queries == nil {
 		in.Queries = []string{in.Query}
 	} else if in.Query != "" {
-		return nil, badArgument("query and queries are both given: put all into queries")
+		return nil, badArgument("give either query or queries, not both")
 	}
 	if n := len(in.Queries); n == 0 || n > maxQueries {
-		return nil, badArgument("there are %d queries, not 1 to %d", n, maxQueries)
+		return nil, badArgument("%d queries: give 1 to %d", n, maxQueries)
 	}
 	for _, q := range in.Queries {
 		if strings.TrimSpace(q) == "" {
-			return nil, badArgument("a query is empty: say what the tools are to do, in query or in queries")
+			return nil, badArgument("a query is empty: describe what the tools should do, in query or in queries")
 		}
 	}
 	return in.Queries, nil
 }
 
-// toolFound is a tool in what search_tools answers, by the level of detail.
+// toolFound is a tool in the answer of search_tools, at the levels description and full.
 type toolFound struct {
 	Description string `json:"description,omitempty"`
 	Code        string `json:"code,omitempty"`
 }
 
-// searchNote says how well a search was understood. It stands beside the servers under a name that none of them can have.
+// searchNote says how certain a search is. It is listed beside the servers, under a name that no server can
+// have.
 type searchNote struct {
-	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least sure query; low means that perhaps no tool fits"`
-	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that no tool knows"`
-	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"of queries: each one, with its tools as server/tool, best first"`
-	Degraded       string             `json:"degraded,omitempty" jsonschema:"why embeddings had no part in it, when they should have"`
+	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least certain query; low: perhaps no tool fits"`
+	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that occur in no tool"`
+	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"with queries: each one, with its tools as server/tool, best first"`
+	Degraded       string             `json:"degraded,omitempty" jsonschema:"why the search did without the configured embeddings"`
 }
 
-// note is what a search says beside the tools; each says it of every query.
-func note(found client.ToolSearch, each bool) searchNote {
+// noteOf summarises the queries of a search; perQuery lists each of them as well.
+func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
 	for i, q := range found.Queries {
 		if i == 0 || q.Confidence < n.Confidence {
@@ -90,7 +91,7 @@ func note(found client.ToolSearch, each bool) searchNote {
 			}
 		}
 	}
-	if each {
+	if perQuery {
 		n.Queries = found.Queries
 	}
 	return n
@@ -105,40 +106,41 @@ func searchSchema() *jsonschema.Schema {
 	return s
 }
 
-func (p *principal) addCatalogue(s *mcp.Server, profile string) {
-	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
-	addTool(p, s, profile, tool{
-		name: "list_servers", title: "List servers", scope: scopeRead, hints: looks, out: schemaOf[listedOut](),
+func (ts *toolSet) addCatalogue() {
+	addTool(ts, tool{
+		name: "list_servers", title: "List servers", scope: scopeRead, hints: readsOnly, out: schemaOf[listOfNames](),
 		text: "The servers whose tools programs can call.",
 	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
 		servers, _, err := c.catalogue(ctx, "")
-		return listed(servers), err
+		return namesAnswer(servers), err
 	})
-	addTool(p, s, profile, tool{
-		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: looks, out: schemaOf[listedOut](),
+	addTool(ts, tool{
+		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: readsOnly, out: schemaOf[listOfNames](),
 		text: "The tools of one server. In a program: from servers.SERVER import TOOL.",
 	}, func(ctx context.Context, c *call, in serverIn) (*answer, error) {
 		if in.ServerName == "" {
 			return nil, badArgument("server_name is empty")
 		}
 		_, tools, err := c.catalogue(ctx, in.ServerName)
-		return listed(tools[in.ServerName]), err
+		return namesAnswer(tools[in.ServerName]), err
 	})
-	addTool(p, s, profile, tool{
-		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: looks, out: schemaOf[map[string][]string](),
+	addTool(ts, tool{
+		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: readsOnly, out: schemaOf[map[string][]string](),
 		text: "The names of all tools, by server. With many of them, search_tools is cheaper.",
 	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
 		_, tools, err := c.catalogue(ctx, "")
 		return &answer{out: tools}, err
 	})
 	t := tool{
-		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: looks, out: searchSchema(),
-		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query for all. detail_level name gives names, description a line each with the signature, full also how it is imported and its parameters. _search says how sure that is and, of queries, which tools are for which.",
+		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: readsOnly, out: searchSchema(),
+		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query for all. " +
+			"detail_level name gives names, description a line each with the signature, full also the import and the " +
+			"parameters. _search says how certain the search is and, with queries, which tools belong to which.",
 	}
-	if profile == Compact {
+	if ts.profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."
 	}
-	addTool(p, s, profile, t, func(ctx context.Context, c *call, in searchIn) (*answer, error) { return c.search(ctx, in) })
+	addTool(ts, t, func(ctx context.Context, c *call, in searchIn) (*answer, error) { return c.search(ctx, in) })
 }
 
 // catalogue returns the servers, in order, and the tools of each that a program may call.
@@ -167,16 +169,16 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 		level = client.DetailName
 	case client.DetailName, client.DetailDescription, client.DetailFull:
 	default:
-		return nil, badArgument("detail_level %q is not one of name, description, full", in.DetailLevel)
+		return nil, badArgument("detail_level %q must be one of name, description, full", in.DetailLevel)
 	}
 	if in.MaxResults < 0 || in.MaxResults > maxResults {
-		return nil, badArgument("max_results is not from 1 to %d", maxResults)
+		return nil, badArgument("max_results must be from 1 to %d", maxResults)
 	}
-	queries, err := in.asked()
+	queries, err := in.list()
 	if err != nil {
 		return nil, err
 	}
-	limit := cmp.Or(in.MaxResults, min(usedResults*len(queries), maxResults))
+	limit := cmp.Or(in.MaxResults, min(resultsPerQuery*len(queries), maxResults))
 	found, err := c.fleet.SearchTools(ctx, client.SearchToolsOptions{Detail: level, Limit: limit}, queries...)
 	if err != nil {
 		return nil, err
@@ -186,18 +188,18 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 		names, full := []string{}, map[string]toolFound{}
 		for _, t := range g.Tools {
 			names = append(names, t.Tool)
-			full[t.Tool] = show(g.Server, t, level)
+			full[t.Tool] = describe(g.Server, t, level)
 		}
 		if out[g.Server] = full; level == client.DetailName {
 			out[g.Server] = names
 		}
 	}
-	out[searchKey] = note(found, in.Queries != nil)
+	out[searchKey] = noteOf(found, in.Queries != nil)
 	return &answer{out: out}, nil
 }
 
-// show is a tool as a program calls it.
-func show(server string, t client.ToolMatch, level client.Detail) toolFound {
+// describe returns a tool in the form in which a program calls it.
+func describe(server string, t client.ToolMatch, level client.Detail) toolFound {
 	line := strings.TrimSpace(t.Description)
 	if level == client.DetailDescription {
 		return toolFound{Description: strings.TrimSpace(t.Signature + "  # " + line)}
@@ -213,7 +215,7 @@ func show(server string, t client.ToolMatch, level client.Detail) toolFound {
 			fmt.Fprintf(&b, ", one of %s", strings.Join(p.Enum, ", "))
 		}
 		if p.Description != "" {
-			b.WriteString("  " + strings.Join(strings.Fields(p.Description), " "))
+			b.WriteString("  " + text.OneLine(p.Description))
 		}
 		b.WriteString("\n")
 	}

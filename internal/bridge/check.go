@@ -13,130 +13,129 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Checked is what came of trying one tool.
+// Checked is the outcome of one call by Check.
 type Checked struct {
 	Tool    string          `json:"tool"`
 	OK      bool            `json:"ok"`
 	MS      float64         `json:"ms"`
-	Message string          `json:"message"`          // what it answered, or what is wrong
+	Message string          `json:"message"`          // a summary of the answer, or what is wrong
 	Args    json.RawMessage `json:"args,omitempty"`   // of the call
-	Answer  json.RawMessage `json:"answer,omitempty"` // its structure
+	Answer  json.RawMessage `json:"answer,omitempty"` // the structured content
 }
 
-// probe is one call of a tool and what its answer has to be. A later one may use what an earlier one
-// saw.
+// probe is one call of a tool, and the test of its answer. A later probe may use what an earlier one found.
 type probe struct {
-	tool  string
-	args  func(*sight) map[string]any
-	judge func(*sight, map[string]any) (said string, ok bool)
+	tool string
+	args func(*findings) map[string]any
+	test func(*findings, map[string]any) (summary string, ok bool)
 }
 
-// sight is what the probes have seen so far.
-type sight struct {
+// findings are what the probes have found so far.
+type findings struct {
 	servers []any
-	mark    string // what save_state writes
+	mark    string // the value that save_state writes
 	saved   bool
 }
 
-// checkFile is the state file that the probes use.
+// checkFile is the state document that the probes write.
 const checkFile = "state/mcp-test.json"
 
-func words(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
+func joined(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
 
-func none(*sight) map[string]any { return map[string]any{} }
+func noArgs(*findings) map[string]any { return map[string]any{} }
 
 func probes() []probe {
 	return []probe{
 		{
 			"execute_task",
-			func(*sight) map[string]any { return map[string]any{"code": "6*7"} },
-			func(_ *sight, a map[string]any) (string, bool) {
+			func(*findings) map[string]any { return map[string]any{"code": "6*7"} },
+			func(_ *findings, a map[string]any) (string, bool) {
 				return fmt.Sprintf("6*7 = %v", a["result"]), a["result"] == 42.0
 			},
 		},
-		{"list_available_tools", none, func(_ *sight, a map[string]any) (string, bool) {
+		{"list_available_tools", noArgs, func(_ *findings, a map[string]any) (string, bool) {
 			return fmt.Sprintf("servers: %d", len(a)), len(a) > 0
 		}},
 		{
 			"save_state",
-			func(s *sight) map[string]any {
-				return map[string]any{"state_file": checkFile, "state_data": map[string]any{"mark": s.mark}}
+			func(f *findings) map[string]any {
+				return map[string]any{"state_file": checkFile, "state_data": map[string]any{"mark": f.mark}}
 			},
-			func(s *sight, a map[string]any) (string, bool) {
-				s.saved = a["success"] == true
-				return fmt.Sprint(a["file"]), s.saved
+			func(f *findings, a map[string]any) (string, bool) {
+				f.saved = a["success"] == true
+				return fmt.Sprint(a["file"]), f.saved
 			},
 		},
 		{
 			"get_state",
-			func(*sight) map[string]any { return map[string]any{"state_file": checkFile} },
-			func(s *sight, a map[string]any) (string, bool) {
+			func(*findings) map[string]any { return map[string]any{"state_file": checkFile} },
+			func(f *findings, a map[string]any) (string, bool) {
 				data, _ := a["data"].(map[string]any)
-				if !s.saved { // get_state alone
+				if !f.saved { // only get_state is being checked
 					return fmt.Sprintf("exists: %v", a["exists"]), data != nil
 				}
-				return fmt.Sprintf("the mark %v", data["mark"]), data["mark"] == s.mark
+				return fmt.Sprintf("the mark %v", data["mark"]), data["mark"] == f.mark
 			},
 		},
-		{"list_servers", none, func(s *sight, a map[string]any) (string, bool) {
-			s.servers, _ = a["result"].([]any)
-			return words(s.servers), len(s.servers) > 0
+		{"list_servers", noArgs, func(f *findings, a map[string]any) (string, bool) {
+			f.servers, _ = a["result"].([]any)
+			return joined(f.servers), len(f.servers) > 0
 		}},
 		{
 			"get_server_tools",
-			func(s *sight) map[string]any {
-				if len(s.servers) == 0 {
+			func(f *findings) map[string]any {
+				if len(f.servers) == 0 {
 					return map[string]any{"server_name": "calculator"}
 				}
-				return map[string]any{"server_name": s.servers[0]}
+				return map[string]any{"server_name": f.servers[0]}
 			},
-			func(_ *sight, a map[string]any) (string, bool) {
+			func(_ *findings, a map[string]any) (string, bool) {
 				tools, _ := a["result"].([]any)
-				return words(tools), len(tools) > 0
+				return joined(tools), len(tools) > 0
 			},
 		},
 		{
 			"search_tools",
-			func(*sight) map[string]any { return map[string]any{"query": "calculate an expression"} },
-			func(_ *sight, a map[string]any) (string, bool) {
+			func(*findings) map[string]any { return map[string]any{"query": "calculate an expression"} },
+			func(_ *findings, a map[string]any) (string, bool) {
 				delete(a, searchKey)
-				return fmt.Sprintf("servers with tools for it: %d", len(a)), len(a) > 0
+				return fmt.Sprintf("servers with matching tools: %d", len(a)), len(a) > 0
 			},
 		},
 	}
 }
 
-// Check tries the tools of a bridge with the given options as an MCP client does, those named or all,
-// and tells of each as it is done. The error says that the bridge could not be reached.
-func Check(ctx context.Context, o Options, tools []string, tell func(Checked)) error {
+// Check starts a bridge with the given options and calls its tools as an MCP client does: the named ones, or
+// all. It passes each outcome to report. The error is that the bridge could not be reached.
+func Check(ctx context.Context, o Options, tools []string, report func(Checked)) error {
 	b := New(o)
 	defer b.Close()
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- b.ServeStdio(ctx, in, out); _ = out.Close() }()
-	defer func() { _, _ = toServer.Close(), fromServer.Close() }() // pipes
+	served := make(chan error, 1)
+	go func() { served <- b.ServeStdio(ctx, in, out); _ = out.Close() }() // ends with the pipes
+	defer func() { _, _ = toServer.Close(), fromServer.Close() }()        // pipes do not fail
 	c := mcp.NewClient(&mcp.Implementation{Name: "codefleet mcp test", Version: "1"}, nil)
 	session, err := c.Connect(ctx, &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
 	if err != nil {
 		select {
-		case why := <-ended:
-			return why
+		case cause := <-served:
+			return cause
 		default:
 			return err
 		}
 	}
-	defer func() { _ = session.Close() }() // it has said all
-	s := sight{mark: rand.Text()}
+	defer func() { _ = session.Close() }() // all answers have arrived
+	f := findings{mark: rand.Text()}
 	for _, p := range probes() {
 		if len(tools) == 0 || slices.Contains(tools, p.tool) {
-			tell(p.try(ctx, session, &s))
+			report(p.run(ctx, session, &f))
 		}
 	}
 	return nil
 }
 
-// CheckedTools are the names of the tools that Check tries.
+// CheckedTools returns the names of the tools that Check calls.
 func CheckedTools() []string {
 	var names []string
 	for _, p := range probes() {
@@ -145,22 +144,22 @@ func CheckedTools() []string {
 	return names
 }
 
-func (p probe) try(ctx context.Context, session *mcp.ClientSession, s *sight) Checked {
-	args, begun := p.args(s), time.Now()
+func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings) Checked {
+	args, begun := p.args(f), time.Now()
 	c := Checked{Tool: p.tool}
 	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
 	c.MS = float64(time.Since(begun).Microseconds()) / 1000
-	c.Args, _ = json.Marshal(args) // a map of plain values
+	c.Args, _ = json.Marshal(args) // strings and maps
 	if err != nil {
 		c.Message = err.Error()
 		return c
 	}
-	answer, _ := r.StructuredContent.(map[string]any)
-	c.Answer, _ = json.Marshal(answer) // it came as JSON
+	content, _ := r.StructuredContent.(map[string]any)
+	c.Answer, _ = json.Marshal(content) // decoded JSON
 	if r.IsError {
-		c.Message = fmt.Sprint(answer["error"])
+		c.Message = fmt.Sprint(content["error"])
 		return c
 	}
-	c.Message, c.OK = p.judge(s, answer)
+	c.Message, c.OK = p.test(f, content)
 	return c
 }

@@ -11,72 +11,76 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// seen is what was heard of a task that runs.
-type seen struct {
+// partial is the latest stage and the output so far of a running task.
+type partial struct {
 	output  strings.Builder
 	stage   string
-	skipped bool // output beyond maxSeen
+	skipped bool // output beyond maxPartial was dropped
 }
 
-// maxSeen is how much output of a running task is kept while its call lasts.
-const maxSeen = 1 << 20
+// maxPartial is how many bytes of output a call keeps while its task runs.
+const maxPartial = 1 << 20
 
-func (s *seen) add(e client.Event) {
+func (p *partial) add(e client.Event) {
 	if e.Stage != "" {
-		s.stage = e.Stage
+		p.stage = e.Stage
 	}
 	if e.Stream == "stdout" {
-		room := maxSeen - s.output.Len()
-		s.skipped = s.skipped || len(e.Text) > room
-		s.output.WriteString(cut(e.Text, room))
+		room := maxPartial - p.output.Len()
+		p.skipped = p.skipped || len(e.Text) > room
+		p.output.WriteString(text.Prefix(e.Text, room))
 	}
 }
 
-func (s *seen) reset() {
-	s.output.Reset()
-	s.stage, s.skipped = "", false
+func (p *partial) reset() {
+	p.output.Reset()
+	p.stage, p.skipped = "", false
 }
 
-// Times of a look at a running task that is not to wait for anything: until the first event, until
-// the next one, and in all.
+// A peek collects the output so far of a running task, without waiting for more. These bound it: the time
+// until the first event, between events, and in all.
 const (
-	firstLook = 150 * time.Millisecond
-	nextLook  = 50 * time.Millisecond
-	wholeLook = 500 * time.Millisecond
+	peekFirst = 150 * time.Millisecond
+	peekNext  = 50 * time.Millisecond
+	peekTotal = 500 * time.Millisecond
 )
 
-// follow returns the record of a task once it has ended, or as it is after wait, and what it said so
-// far. It tells a client that asked for it of every step. It does not wait while a call of the task
-// waits for approval that is not among the known ones.
-func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *seen, known ...string) (client.Record, error) {
+// follow returns the record of a task once it has ended, or after wait, and collects its output so far in
+// got. It reports each stage to a client that asked for progress. It stops waiting when a call of the task
+// waits for approval, other than the skipped ones.
+func (c *call) follow(
+	ctx context.Context, id string, wait time.Duration, got *partial, skip ...string,
+) (client.Record, error) {
 	rec, err := c.fleet.Get(ctx, id)
 	if err != nil || rec.Status.Terminal() {
 		return rec, err
 	}
-	if len(unheard(rec, known)) > 0 {
+	if len(pendingExcept(rec, skip)) > 0 {
 		wait = 0
 	}
-	seen.reset() // it is told from the beginning
-	watching, stop := context.WithTimeout(ctx, max(wait, wholeLook))
+	got.reset() // Watch repeats the events from the first one
+	watching, stop := context.WithTimeout(ctx, max(wait, peekTotal))
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
-	look := time.AfterFunc(firstLook, stop)
-	defer look.Stop()
-	if wait > wholeLook {
-		look.Stop()
+	peek := time.AfterFunc(peekFirst, stop)
+	defer peek.Stop()
+	if wait > peekTotal {
+		peek.Stop()
 	}
 	progress := c.newProgress()
-	defer progress.beat(watching)()
+	defer progress.heartbeat(watching)()
 	final, err := c.fleet.Watch(watching, id, 0, func(e client.Event) error {
-		seen.add(e)
-		progress.tell(watching, e)
-		if wait <= wholeLook {
-			look.Reset(nextLook)
-		} else if e.Stage == "approval" { // perhaps answered long ago
-			if now, err := c.fleet.Get(watching, id); err == nil && len(unheard(now, known)) > 0 {
+		got.add(e)
+		progress.report(watching, e)
+		if wait <= peekTotal {
+			peek.Reset(peekNext)
+		} else if e.Stage == "approval" { // an early one may have been answered since
+			if now, err := c.fleet.Get(watching, id); err == nil && len(pendingExcept(now, skip)) > 0 {
 				stop()
 			}
 		}
@@ -86,7 +90,7 @@ func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *
 		return final, nil
 	}
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.HTTPOnly {
-		return c.fleet.WaitForApproval(ctx, id, wait, known...)
+		return c.fleet.WaitForApproval(ctx, id, wait, skip...)
 	}
 	if ctx.Err() != nil {
 		return rec, context.Cause(ctx)
@@ -99,26 +103,26 @@ func (c *call) follow(ctx context.Context, id string, wait time.Duration, seen *
 
 func (c *call) progressToken() any { return c.req.Params.GetProgressToken() }
 
-// progress tells the client of a call how its task comes along. Each message is a step further.
+// progress sends progress notifications to the client of a call. The number of each is one larger.
 type progress struct {
 	c     *call
-	token any
+	token any // as the client chose it; nil: it wants no notifications
 	begun time.Time
 
-	mu    sync.Mutex
-	steps float64
+	mu sync.Mutex
+	n  float64
 }
 
 func (c *call) newProgress() *progress {
 	return &progress{c: c, token: c.progressToken(), begun: time.Now()}
 }
 
-func (p *progress) tell(ctx context.Context, e client.Event) {
+func (p *progress) report(ctx context.Context, e client.Event) {
 	switch {
 	case e.Stage != "":
 		p.send(ctx, e.Stage)
 	case strings.TrimSpace(e.Text) != "":
-		p.send(ctx, cut(strings.TrimSpace(e.Text), 400))
+		p.send(ctx, text.Truncate(strings.TrimSpace(e.Text), 400))
 	}
 }
 
@@ -128,32 +132,22 @@ func (p *progress) send(ctx context.Context, message string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.steps++
-	// A client that does not take it is told no more; the call says the rest.
-	_ = p.c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: p.token, Progress: p.steps, Message: message})
+	p.n++
+	// If it fails, the answer of the call still has everything.
+	_ = p.c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+		ProgressToken: p.token, Progress: p.n, Message: message,
+	})
 }
 
-// beat sends a message now and then while the task is silent: clients that wait put off their own
-// end with each one. It returns what ends it.
-func (p *progress) beat(ctx context.Context) (stop func()) {
+const heartbeatInterval = 10 * time.Second
+
+// heartbeat sends notifications while the task is silent, because many clients restart their time-out with
+// each one. The returned function ends it.
+func (p *progress) heartbeat(ctx context.Context) (stop func()) {
 	if p.token == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(beatTime)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				p.send(ctx, fmt.Sprintf("running for %s", time.Since(p.begun).Round(time.Second)))
-			}
-		}
+	return clock.Repeat(ctx, heartbeatInterval, func() {
+		p.send(ctx, fmt.Sprintf("running for %s", time.Since(p.begun).Round(time.Second)))
 	})
-	return func() { cancel(); wg.Wait() }
 }
-
-const beatTime = 10 * time.Second

@@ -7,42 +7,42 @@ import (
 	"sync"
 )
 
-// InProcess carries requests to a handler in this process, for a bridge beside the HTTP interface
-// whose client it is. Handler is set before the first request.
+// InProcess is an http.RoundTripper that passes requests to a handler of this process. A bridge that runs
+// beside the HTTP interface reaches it this way. Set Handler before the first request.
 type InProcess struct{ Handler http.Handler }
 
-// RoundTrip implements http.RoundTripper. It returns with the header; the body comes as it is
-// written. Whoever closes the body early ends the request.
+// RoundTrip implements http.RoundTripper. It returns once the handler has written the header; the body
+// follows as it is written. Closing the body early cancels the request.
 func (t *InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	body, w := io.Pipe()
-	a := &inProcessWriter{header: http.Header{}, body: w, begun: make(chan struct{})}
+	out := &inProcessWriter{header: http.Header{}, body: w, started: make(chan struct{})}
 	in := r.Clone(ctx)
 	in.Host, in.RequestURI, in.RemoteAddr = r.URL.Host, r.URL.RequestURI(), "bridge"
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	go func() {
+	go func() { // ends with the request
 		defer cancel()
-		end := io.ErrUnexpectedEOF // unless the handler returns, half an answer must not look like a whole one
+		end := io.ErrUnexpectedEOF // unless the handler returns: a partial body must not look complete
 		defer func() {
-			_ = recover() // the handler has said so itself
-			a.WriteHeader(http.StatusOK)
+			_ = recover() // the handler has logged it
+			out.WriteHeader(http.StatusOK)
 			_ = w.CloseWithError(end)
 		}()
-		t.Handler.ServeHTTP(a, in)
+		t.Handler.ServeHTTP(out, in)
 		end = nil
 	}()
 	select {
-	case <-a.begun:
+	case <-out.started:
 	case <-ctx.Done():
 		_ = body.Close()
 		cancel()
 		return nil, context.Cause(r.Context())
 	}
 	return &http.Response{
-		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: a.sent, ContentLength: -1, Request: r, Body: &inProcessBody{body, cancel},
+		Status: http.StatusText(out.status), StatusCode: out.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: out.sent, ContentLength: -1, Request: r, Body: &inProcessBody{body, cancel},
 	}, nil
 }
 
@@ -61,7 +61,7 @@ type inProcessWriter struct {
 	status       int
 	body         *io.PipeWriter
 	once         sync.Once
-	begun        chan struct{}
+	started      chan struct{} // closed with the header
 }
 
 func (w *inProcessWriter) Header() http.Header { return w.header }
@@ -69,7 +69,7 @@ func (w *inProcessWriter) Header() http.Header { return w.header }
 func (w *inProcessWriter) WriteHeader(status int) {
 	w.once.Do(func() {
 		w.status, w.sent = status, w.header.Clone()
-		close(w.begun)
+		close(w.started)
 	})
 }
 
@@ -78,5 +78,5 @@ func (w *inProcessWriter) Write(p []byte) (int, error) {
 	return w.body.Write(p)
 }
 
-// Flush implements http.Flusher: nothing is held back, but the header is.
+// Flush implements http.Flusher. Only the header is ever held back.
 func (w *inProcessWriter) Flush() { w.WriteHeader(http.StatusOK) }

@@ -7,21 +7,21 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tenantLimit bounds what one tenant may ask for at once, and how often.
+// tenantLimit bounds the requests of one tenant: how many at once, and how many per second.
 type tenantLimit struct {
 	rate    *rate.Limiter
 	calls   chan struct{}
 	streams chan struct{}
 }
 
-// streamsPerCall is how many idle streams a tenant may hold for each call that it may make at once:
-// a stream costs memory only.
+// streamsPerCall is how many idle streams a tenant may hold for each concurrent call: a stream costs only
+// memory.
 const streamsPerCall = 8
 
 func (b *Bridge) limit(tenant string) *tenantLimit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.limits[tenant] // as many as there are tenants
+	l := b.limits[tenant] // never removed: there are only as many as tenants
 	if l == nil {
 		l = &tenantLimit{
 			rate:    rate.NewLimiter(rate.Limit(b.o.Limits.Rate), 2*b.o.Limits.Rate),
@@ -33,58 +33,58 @@ func (b *Bridge) limit(tenant string) *tenantLimit {
 	return l
 }
 
-// enter takes a place for one request, and returns what gives it back; or nil and how long it may
-// take until there is one.
-func (l *tenantLimit) enter(stream bool) (leave func(), wait time.Duration) {
+// acquire admits one request and returns the function that ends it. At the limit, release is nil and retry
+// is when to try again.
+func (l *tenantLimit) acquire(stream bool) (release func(), retry time.Duration) {
 	if r := l.rate.Reserve(); r.Delay() > 0 {
 		r.Cancel()
 		return nil, r.Delay()
 	}
-	places := l.calls
+	slots := l.calls
 	if stream {
-		places = l.streams
+		slots = l.streams
 	}
 	select {
-	case places <- struct{}{}:
-		return sync.OnceFunc(func() { <-places }), 0
+	case slots <- struct{}{}:
+		return sync.OnceFunc(func() { <-slots }), 0
 	default:
 		return nil, time.Second
 	}
 }
 
-// calls counts calls under way over HTTP.
-type calls struct {
-	mu   sync.Mutex
-	n    int
-	last chan struct{} // closed when there are none, once somebody waits for that
+// inFlight counts the calls in progress over HTTP.
+type inFlight struct {
+	mu     sync.Mutex
+	n      int
+	isIdle chan struct{} // closed when n becomes 0; nil unless idle was called
 }
 
-func (c *calls) enter() (leave func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n++
+func (f *inFlight) begin() (end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
 	return sync.OnceFunc(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.n--; c.n == 0 && c.last != nil {
-			close(c.last)
-			c.last = nil
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.n--; f.n == 0 && f.isIdle != nil {
+			close(f.isIdle)
+			f.isIdle = nil
 		}
 	})
 }
 
-// none is closed when no call is under way.
-func (c *calls) none() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	done := c.last
-	if done == nil {
-		done = make(chan struct{})
-		if c.n == 0 {
-			close(done)
+// idle returns a channel that is closed when no call is in progress.
+func (f *inFlight) idle() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	idle := f.isIdle
+	if idle == nil {
+		idle = make(chan struct{})
+		if f.n == 0 {
+			close(idle)
 		} else {
-			c.last = done
+			f.isIdle = idle
 		}
 	}
-	return done
+	return idle
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// maxResource is how many bytes of a resource are sent; longer ones are to be had over HTTP.
+// maxResource is the limit of a resource in bytes. Larger ones are available over HTTP.
 const maxResource = 8 << 20
 
-// addResources makes the parts of a task that answers link to readable.
+// addResources serves the parts of tasks that answers link to.
 func (p *principal) addResources(s *mcp.Server) {
 	if !p.may(scopeRead) {
 		return
 	}
 	s.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "task", Title: "Part of a task", URITemplate: "codefleet://tasks/{task_id}/{+part}",
-		Description: "What a task left: output, stderr, result, code, or artifacts/PATH.",
+		Description: "A part of a task: output, stderr, result, code, or artifacts/PATH.",
 	}, p.readResource)
 }
 
@@ -41,7 +41,7 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	if err != nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: message(err)}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: publicMessage(err)}
 	}
 	c := &mcp.ResourceContents{URI: uri, MIMEType: media}
 	if utf8.Valid(data) {
@@ -52,10 +52,11 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
 }
 
-// errTooLarge says where the whole of a resource is.
-var errTooLarge = errors.New("it is larger than 8 MiB: fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program cut it")
+// errTooLarge is the error of a resource above maxResource.
+var errTooLarge = errors.New("the resource is larger than 8 MiB: " +
+	"fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program return a part of it")
 
-// part reads one part of a task.
+// part reads a part of a task.
 func (p *principal) part(ctx context.Context, id, part string) (data []byte, media string, err error) {
 	r, err := p.fleet.Result(ctx, id)
 	if err != nil {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -16,16 +17,16 @@ type getStateIn struct {
 
 type getStateOut struct {
 	Exists  bool            `json:"exists"`
-	Data    json.RawMessage `json:"data" jsonschema:"what the file holds; {} where there is none"`
+	Data    json.RawMessage `json:"data" jsonschema:"its content; {} if it does not exist"`
 	Version string          `json:"version" jsonschema:"give it to save_state as if_version"`
-	File    string          `json:"file" jsonschema:"where programs find it"`
+	File    string          `json:"file" jsonschema:"the path for programs"`
 }
 
 type saveStateIn struct {
-	StateData json.RawMessage `json:"state_data" jsonschema:"an object; it replaces what is there"`
+	StateData json.RawMessage `json:"state_data" jsonschema:"an object; it replaces the document"`
 	StateFile string          `json:"state_file,omitempty" jsonschema:"as for get_state; default state.json"`
 	Workspace string          `json:"workspace,omitempty" jsonschema:"default main"`
-	IfVersion string          `json:"if_version,omitempty" jsonschema:"save only over this version of get_state; none: only if there is no file yet"`
+	IfVersion string          `json:"if_version,omitempty" jsonschema:"replace only this version, from get_state; none: only create"`
 }
 
 type saveStateOut struct {
@@ -34,35 +35,34 @@ type saveStateOut struct {
 	Version string `json:"version"`
 }
 
-func (p *principal) addState(s *mcp.Server, profile string) {
-	addTool(p, s, profile, tool{
+func (ts *toolSet) addState() {
+	addTool(ts, tool{
 		name: "get_state", title: "Get state", scope: scopeRead, out: schemaOf[getStateOut](),
-		hints: mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)},
-		text:  "Read a state file of the workspace, without a program. Programs see it as /workspace/state.json. One that is not there is {exists: false, data: {}}.",
+		hints: readsOnly,
+		text: "Read a state document of the workspace, without a program. Programs find it at /workspace/state.json. " +
+			"If it does not exist, the answer is {exists: false, data: {}}.",
 	}, func(ctx context.Context, c *call, in getStateIn) (*answer, error) {
 		st, err := c.fleet.GetState(ctx, in.Workspace, in.StateFile)
 		if err != nil {
 			return nil, err
 		}
-		return &answer{out: getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: inBox(st.File)}}, nil
+		return &answer{out: getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)}}, nil
 	})
-	addTool(p, s, profile, tool{
+	addTool(ts, tool{
 		name: "save_state", title: "Save state", scope: scopeSubmit, out: schemaOf[saveStateOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
-		text:  "Write a state file of the workspace, without a program. With if_version, somebody else's change in between is an error and not lost.",
+		text: "Write a state document of the workspace, without a program. With if_version, it is an error if the document " +
+			"has changed since that version.",
 	}, func(ctx context.Context, c *call, in saveStateIn) (*answer, error) {
 		st, err := c.fleet.SaveState(ctx, client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion})
 		if err != nil {
 			return nil, err
 		}
-		return &answer{out: saveStateOut{Success: true, File: inBox(st.File), Version: st.ETag}}, nil
+		return &answer{out: saveStateOut{Success: true, File: guestPath(st.File), Version: st.ETag}}, nil
 	})
 }
 
-// inBox is where a program finds a state file.
-func inBox(file string) string {
-	if file == "" {
-		file = "state.json"
-	}
-	return "/workspace/" + file
+// guestPath returns the path of a state document for programs.
+func guestPath(file string) string {
+	return "/workspace/" + cmp.Or(file, "state.json")
 }

@@ -13,42 +13,36 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file is the protocol's own long-running form, the extension of SEP-2663: to a client that
-// declares it, a tools/call answers with a task, which tasks/get reads, tasks/update answers the
-// questions of, and tasks/cancel stops. The tasks are the fleet's; nothing is kept here.
+// This file implements the protocol's extension for long-running calls (SEP-2663). For a client that
+// declares it, tools/call may return a task, which tasks/get reads, tasks/update sends answers to and
+// tasks/cancel stops. These tasks are the fleet's; the bridge stores nothing.
 
-// tasksExtension is its name among the capabilities.
+// tasksExtension is the name of the extension among the capabilities.
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
-// TaskState is a task as the extension shows it.
-type TaskState struct {
+// taskState is a task in the form of the extension.
+type taskState struct {
 	TaskID         string    `json:"taskId"`
 	Status         string    `json:"status"` // working | input_required | completed | failed | cancelled
 	StatusMessage  string    `json:"statusMessage,omitempty"`
 	CreatedAt      time.Time `json:"createdAt"`
 	LastUpdatedAt  time.Time `json:"lastUpdatedAt"`
-	TTLMs          *int64    `json:"ttlMs"` // after LastUpdatedAt, when the task has ended; null: for ever
+	TTLMs          *int64    `json:"ttlMs"` // how long an ended task is kept after LastUpdatedAt; null: for ever
 	PollIntervalMs int       `json:"pollIntervalMs,omitempty"`
 
-	// In answers to tasks/get only: of a completed, a failed, and an input_required task.
+	// Only in responses to tasks/get: of a completed, a failed and an input_required task.
 	Result        *mcp.CallToolResult `json:"result,omitempty"`
 	Error         *jsonrpc.Error      `json:"error,omitempty"`
 	InputRequests mcp.InputRequestMap `json:"inputRequests,omitempty"`
 }
 
-// TaskSource are tasks that are not the fleet's. Each method reports whether it knows the id.
-type TaskSource interface {
-	Task(id string) (TaskState, bool)
-	Answer(id string, responses map[string]json.RawMessage) bool
-	Cancel(id string) bool
-}
-
 type taskResult struct {
 	mcp.ResultBase
 	ResultType string `json:"resultType"`
-	TaskState
+	taskState
 }
 
 type taskParams struct {
@@ -62,76 +56,73 @@ type taskAck struct {
 	ResultType string `json:"resultType"`
 }
 
-// addTasks adds the methods of the extension.
-func (p *principal) addTasks(s *mcp.Server) {
-	add := func(method string, err error) {
-		if err != nil {
-			panic(fmt.Sprintf("%s: %v", method, err)) // a name that the SDK has taken
-		}
-	}
+// addTaskMethods adds the methods of the extension.
+func (p *principal) addTaskMethods(s *mcp.Server) {
+	addTaskMethod(s, "tasks/get", func(ctx context.Context, t *taskParams) (*taskResult, error) {
+		state, err := p.getTask(ctx, t.TaskID)
+		return &taskResult{ResultType: "complete", taskState: state}, err
+	})
 	ack := &taskAck{ResultType: "complete"}
-	add("tasks/get", mcp.AddReceivingCustomMethod(s, "tasks/get", func(ctx context.Context, _ *mcp.ServerSession, t *taskParams) (*taskResult, error) {
-		state, err := p.taskState(ctx, t.TaskID)
-		return &taskResult{ResultType: "complete", TaskState: state}, err
-	}))
-	add("tasks/cancel", mcp.AddReceivingCustomMethod(s, "tasks/cancel", func(ctx context.Context, _ *mcp.ServerSession, t *taskParams) (*taskAck, error) {
-		if p.extra != nil && p.extra.Cancel(t.TaskID) {
-			return ack, nil
-		}
+	addTaskMethod(s, "tasks/cancel", func(ctx context.Context, t *taskParams) (*taskAck, error) {
 		if !p.may(scopeSubmit) {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this token may not cancel tasks"}
+			return nil, forbidden("cancel tasks")
 		}
 		_, err := p.fleet.Cancel(ctx, t.TaskID)
 		return ack, taskError(t.TaskID, err)
-	}))
-	add("tasks/update", mcp.AddReceivingCustomMethod(s, "tasks/update", func(ctx context.Context, _ *mcp.ServerSession, t *taskParams) (*taskAck, error) {
-		if p.extra != nil && p.extra.Answer(t.TaskID, t.InputResponses) {
-			return ack, nil
-		}
-		return ack, p.update(ctx, t.TaskID, t.InputResponses)
-	}))
+	})
+	addTaskMethod(s, "tasks/update", func(ctx context.Context, t *taskParams) (*taskAck, error) {
+		return ack, p.updateTask(ctx, t.TaskID, t.InputResponses)
+	})
 }
 
-// taskState reads a task, with its result when it has ended.
-func (p *principal) taskState(ctx context.Context, id string) (TaskState, error) {
-	if p.extra != nil {
-		if s, ok := p.extra.Task(id); ok {
-			return s, nil
-		}
+func addTaskMethod[R mcp.Result](s *mcp.Server, name string, handle func(context.Context, *taskParams) (R, error)) {
+	h := func(ctx context.Context, _ *mcp.ServerSession, t *taskParams) (R, error) { return handle(ctx, t) }
+	if err := mcp.AddReceivingCustomMethod(s, name, h); err != nil {
+		panic(fmt.Sprintf("%s: %v", name, err)) // the SDK defines a method of this name
 	}
+}
+
+// getTask reads a task, with its result once it has ended.
+func (p *principal) getTask(ctx context.Context, id string) (taskState, error) {
 	if !p.may(scopeRead) {
-		return TaskState{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this token may not read tasks"}
+		return taskState{}, forbidden("read tasks")
 	}
 	rec, err := p.fleet.Get(ctx, id)
 	if err != nil {
-		return TaskState{}, taskError(id, err)
+		return taskState{}, taskError(id, err)
 	}
 	if !rec.Status.Terminal() {
-		return p.ofFleet(ctx, rec, nil), nil
+		return p.pendingTask(rec, canElicitValue(ctx)), nil
 	}
-	result, err := p.view(rec, &seen{}, viewOptions{}).result()
-	return taskState(rec, result), err
+	result, err := p.view(rec, &partial{}, viewOptions{}).result()
+	return stateOf(rec, result), err
 }
 
-// taskError is an error of the protocol. An id that is unknown and one of another tenant look alike.
+func forbidden(what string) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this token may not " + what}
+}
+
+// taskError returns an error of the protocol. An unknown id and an id of another tenant look alike.
 func taskError(id string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnknownTask {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown task %q", cut(id, 64))}
+		return &jsonrpc.Error{
+			Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown task %q", text.Truncate(id, 64)),
+		}
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: message(err)}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: publicMessage(err)}
 }
 
-// keptFor is how long the fleet keeps a task that has ended.
-const keptFor = 7 * 24 * time.Hour
+// retention is how long the fleet keeps an ended task.
+const retention = 7 * 24 * time.Hour
 
-// taskState is a record as the extension shows it; result is that of a task that has ended.
-func taskState(rec client.Record, result *mcp.CallToolResult) TaskState {
-	s := TaskState{
+// stateOf returns a record in the form of the extension, with the result of a task that has ended.
+func stateOf(rec client.Record, result *mcp.CallToolResult) taskState {
+	s := taskState{
 		TaskID: rec.TaskID, Status: "working", StatusMessage: string(rec.Status), PollIntervalMs: pollAfter(rec),
-		CreatedAt: rec.SubmittedAt, LastUpdatedAt: rec.SubmittedAt, TTLMs: new(keptFor.Milliseconds()),
+		CreatedAt: rec.SubmittedAt, LastUpdatedAt: rec.SubmittedAt, TTLMs: new(retention.Milliseconds()),
 	}
 	for _, t := range []time.Time{rec.StartedAt, rec.EndedAt} {
 		if t.After(s.LastUpdatedAt) {
@@ -141,51 +132,31 @@ func taskState(rec client.Record, result *mcp.CallToolResult) TaskState {
 	switch {
 	case rec.Status == client.Cancelled:
 		s.Status = "cancelled"
-	case rec.Status.Terminal(): // a program that failed has completed, with an error as its result
+	case rec.Status.Terminal(): // also a failed program: the call completed, with an error as its result
 		s.Status, s.Result = "completed", result
 	}
 	return s
 }
 
-// detaching is the place in the context of a tools/call where its tool may leave a task.
-type detaching struct{ state *TaskState }
-
-type detachingKey struct{}
-
-func detachable(ctx context.Context) bool { return ctx.Value(detachingKey{}) != nil }
-
-// Detachable reports whether the client of this call takes a task for an answer.
-func Detachable(ctx context.Context) bool { return detachable(ctx) }
-
-// Detach makes state the answer of this call, and what its tool returns is ignored. It reports
-// false, and does nothing, when the client does not take a task for an answer.
-func Detach(ctx context.Context, state TaskState) bool { return detach(ctx, state) }
-
-func detach(ctx context.Context, state TaskState) bool {
-	d, ok := ctx.Value(detachingKey{}).(*detaching)
-	if ok {
-		d.state = &state
-	}
-	return ok
-}
-
-// MissingTasks is the error for a client that would have to take a task for an answer and does not.
-func MissingTasks() error {
-	data, _ := json.Marshal(map[string]any{"requiredCapabilities": map[string]any{"extensions": map[string]any{tasksExtension: struct{}{}}}})
+// errNoTasks is returned to a client that has to accept tasks and does not.
+func errNoTasks() error {
+	required := map[string]any{"extensions": map[string]any{tasksExtension: struct{}{}}}
+	data, _ := json.Marshal(map[string]any{"requiredCapabilities": required}) // constants
 	return &jsonrpc.Error{
-		Code: mcp.CodeMissingRequiredClientCapabilities, Message: "the client has not declared the extension " + tasksExtension, Data: data,
+		Code:    mcp.CodeMissingRequiredClientCapabilities,
+		Message: "the client has not declared the extension " + tasksExtension, Data: data,
 	}
 }
 
-// modernRequest is what requests of the protocol say of themselves.
-type modernRequest interface {
+// clientRequest is what requests of the protocol say about their client.
+type clientRequest interface {
 	ProtocolVersion() string
 	ClientCapabilities() *mcp.ClientCapabilities
 }
 
-// declared reports whether this very request declares the extension.
-func declared(req mcp.Request) bool {
-	r, ok := req.(modernRequest)
+// acceptsTasks reports whether the request declares the extension.
+func acceptsTasks(req mcp.Request) bool {
+	r, ok := req.(clientRequest)
 	if !ok || r.ProtocolVersion() < modern {
 		return false
 	}
@@ -193,50 +164,68 @@ func declared(req mcp.Request) bool {
 	return caps != nil && caps.Extensions[tasksExtension] != nil
 }
 
-// middleware sees every request before the SDK's own handlers do.
-func (p *principal) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+// middleware handles the extension, before the SDK's own handlers.
+func (ts *toolSet) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		switch {
-		case method == "tools/call":
-			return callTool(ctx, next, method, req)
-		case strings.HasPrefix(method, "tasks/"):
-			if err := checkTask(req); err != nil {
+		if strings.HasPrefix(method, "tasks/") {
+			if err := checkTaskRequest(req); err != nil {
 				return nil, err
 			}
-			ctx = context.WithValue(ctx, askingKey{}, elicits(req))
+			return next(context.WithValue(ctx, canElicitKey{}, canElicit(req)), method, req)
+		}
+		if c, ok := req.(*mcp.CallToolRequest); ok && method == "tools/call" && acceptsTasks(req) {
+			if h := ts.submittedTool(c); h != nil {
+				return ts.callForTask(ctx, c, h)
+			}
 		}
 		return next(ctx, method, req)
 	}
 }
 
-// callTool lets a tool answer with a task.
-func callTool(ctx context.Context, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
-	d := &detaching{}
-	if declared(req) {
-		ctx = context.WithValue(context.WithValue(ctx, detachingKey{}, d), askingKey{}, elicits(req))
+// submittedTool returns the handler of the called tool if it may return a task: it submits one, and the
+// call does not continue an earlier one.
+func (ts *toolSet) submittedTool(c *mcp.CallToolRequest) handler {
+	if c.Params.RequestState != "" {
+		return nil
 	}
-	res, err := next(ctx, method, req)
-	if err != nil {
-		return res, err
-	}
-	if d.state != nil {
-		return &taskResult{ResultType: "task", TaskState: *d.state}, nil
-	}
-	return res, nil
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.submitted[c.Params.Name]
 }
 
-// checkTask refuses a request of the extension by a client that has not declared it, and one whose
-// routing header names another task than its body.
-func checkTask(req mcp.Request) error {
-	if !declared(req) {
-		return MissingTasks()
+// callForTask calls a tool for a client that accepts a task in place of the answer.
+func (ts *toolSet) callForTask(ctx context.Context, req *mcp.CallToolRequest, h handler) (mcp.Result, error) {
+	c := &call{principal: ts.principal, req: req, begun: time.Now(), returnTask: true}
+	a := ts.handle(ctx, c, h)
+	if a.task != nil {
+		return &taskResult{ResultType: "task", taskState: *a.task}, nil
+	}
+	return a.result()
+}
+
+// canElicitKey carries whether the client of a request of the extension can be asked: the SDK passes only
+// the parameters of a custom method to its handler.
+type canElicitKey struct{}
+
+func canElicitValue(ctx context.Context) bool {
+	can, _ := ctx.Value(canElicitKey{}).(bool)
+	return can
+}
+
+// checkTaskRequest refuses a request of the extension if the client has not declared it, or if its routing
+// header names another task than its body.
+func checkTaskRequest(req mcp.Request) error {
+	if !acceptsTasks(req) {
+		return errNoTasks()
 	}
 	t, ok := req.GetParams().(*taskParams)
 	if !ok || req.GetExtra() == nil {
 		return nil
 	}
 	if name := strings.TrimSpace(req.GetExtra().Header.Get("Mcp-Name")); name != "" && name != t.TaskID {
-		return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: "the header Mcp-Name is not the taskId of the body"}
+		return &jsonrpc.Error{
+			Code: mcp.CodeHeaderMismatch, Message: "the header Mcp-Name differs from the taskId of the body",
+		}
 	}
 	return nil
 }

@@ -9,47 +9,50 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 type getIn struct {
 	TaskID       string `json:"task_id"`
-	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000; 0 looks only"`
+	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000; 0 does not wait"`
 	OutputOffset int    `json:"output_offset,omitempty" jsonschema:"byte of the output to begin at"`
 	Verbose      bool   `json:"verbose,omitempty"`
 }
 
-// compactGetIn is what the compact profile shows of getIn.
+// compactGetIn is the arguments of get_task in the compact profile.
 type compactGetIn struct {
 	TaskID       string `json:"task_id"`
 	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"default 20000"`
 	OutputOffset int    `json:"output_offset,omitempty"`
 }
 
-// getWait is how long get_task waits unless it is told.
+// getWait is how long get_task waits by default.
 const getWait = 20 * time.Second
 
-func (p *principal) addTaskTools(s *mcp.Server, profile string) {
-	p.addExecute(s, profile)
-	looks := mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
+// readsOnly are the hints of tools that change nothing.
+var readsOnly = mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
+
+func (ts *toolSet) addTaskTools() {
 	t := tool{
-		name: "get_task", title: "Get a task", scope: scopeRead, compact: true, hints: looks, out: schemaOf[taskOut](),
-		text: "Wait for a task and return what came of it, or how far it is: status, output so far, at last result and error. May be called again and again.",
+		name: "get_task", title: "Get a task", scope: scopeRead, compact: true, hints: readsOnly, out: schemaOf[taskOut](),
+		text: "Wait for a task and return its status, its output so far and, once it has ended, its result and error. " +
+			"May be called repeatedly.",
 	}
-	if profile == Compact {
-		t.text = "Wait for a task; its status, output so far, at last the result."
-		addTool(p, s, profile, t, func(ctx context.Context, c *call, in compactGetIn) (*answer, error) {
+	if ts.profile == Compact {
+		t.text = "Wait for a task; returns its status, output so far, finally the result."
+		addTool(ts, t, func(ctx context.Context, c *call, in compactGetIn) (*answer, error) {
 			return c.get(ctx, getIn{TaskID: in.TaskID, WaitMS: in.WaitMS, OutputOffset: in.OutputOffset})
 		})
 		return
 	}
-	addTool(p, s, profile, t, func(ctx context.Context, c *call, in getIn) (*answer, error) { return c.get(ctx, in) })
-	addTool(p, s, profile, tool{
+	addTool(ts, t, func(ctx context.Context, c *call, in getIn) (*answer, error) { return c.get(ctx, in) })
+	addTool(ts, tool{
 		name: "cancel_task", title: "Cancel a task", scope: scopeSubmit, out: schemaOf[cancelOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
-		text:  "Stop a task: a queued one at once, a running one soon. One that has ended stays as it is.",
+		text:  "Stop a task: a queued one at once, a running one soon. A task that has ended does not change.",
 	}, func(ctx context.Context, c *call, in cancelIn) (*answer, error) { return c.cancel(ctx, in) })
-	addTool(p, s, profile, tool{
-		name: "list_tasks", title: "List tasks", scope: scopeRead, hints: looks, out: schemaOf[listOut](),
+	addTool(ts, tool{
+		name: "list_tasks", title: "List tasks", scope: scopeRead, hints: readsOnly, out: schemaOf[listOut](),
 		text: "The latest tasks, newest first.",
 	}, func(ctx context.Context, c *call, in listIn) (*answer, error) { return c.list(ctx, in) })
 }
@@ -62,26 +65,26 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 	if in.OutputOffset < 0 {
 		return nil, badArgument("output_offset is negative")
 	}
-	var seen seen
+	var got partial
 	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
 	if c.req.Params.RequestState != "" {
-		return c.again(ctx, id, &seen, end, o)
+		return c.continueTask(ctx, id, &got, end, o)
 	}
-	var known []string
-	if !c.canAsk() { // nothing is to be done about what waits already
+	var skip []string
+	if !c.canAsk() { // wait on, although calls are pending already: this client cannot decide them
 		rec, err := c.fleet.Get(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		for _, q := range unheard(rec, nil) {
-			known = append(known, q.Call)
+		for _, q := range pendingExcept(rec, nil) {
+			skip = append(skip, q.Call)
 		}
 	}
-	rec, err := c.follow(ctx, id, wait, &seen, known...)
+	rec, err := c.follow(ctx, id, wait, &got, skip...)
 	if err != nil {
 		return nil, err
 	}
-	return c.attend(ctx, rec, &seen, end, o, known)
+	return c.askThenView(ctx, rec, &got, end, o, skip)
 }
 
 type cancelIn struct {
@@ -91,8 +94,8 @@ type cancelIn struct {
 type cancelOut struct {
 	Success   bool   `json:"success"`
 	TaskID    string `json:"task_id"`
-	Status    string `json:"status" jsonschema:"where the task stands now; a running one becomes cancelled soon"`
-	Cancelled bool   `json:"cancelled" jsonschema:"it is, or is about to be; false: it had ended before"`
+	Status    string `json:"status" jsonschema:"the task's status now; a running task becomes cancelled soon"`
+	Cancelled bool   `json:"cancelled" jsonschema:"it is cancelled or soon will be; false if it had ended before"`
 }
 
 func (c *call) cancel(ctx context.Context, in cancelIn) (*answer, error) {
@@ -107,7 +110,7 @@ func (c *call) cancel(ctx context.Context, in cancelIn) (*answer, error) {
 }
 
 type listIn struct {
-	Status []string `json:"status,omitempty" jsonschema:"only tasks that are so"`
+	Status []string `json:"status,omitempty" jsonschema:"only tasks with one of these statuses"`
 	Limit  int      `json:"limit,omitempty" jsonschema:"default 20, at most 100"`
 }
 
@@ -118,7 +121,7 @@ type listOut struct {
 type listedTask struct {
 	TaskID      string    `json:"task_id"`
 	Status      string    `json:"status"`
-	What        string    `json:"what,omitempty" jsonschema:"the beginning of its description or program, or of its error"`
+	Summary     string    `json:"what,omitempty" jsonschema:"the beginning of its description or program, or of its error"`
 	Session     string    `json:"session,omitempty"`
 	SubmittedAt time.Time `json:"submitted_at"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
@@ -126,19 +129,19 @@ type listedTask struct {
 
 func (c *call) list(ctx context.Context, in listIn) (*answer, error) {
 	if in.Limit < 0 || in.Limit > 100 {
-		return nil, badArgument("limit is not from 1 to 100")
+		return nil, badArgument("limit must be from 1 to 100")
 	}
 	o := client.ListOptions{Limit: in.Limit}
 	if o.Limit == 0 {
 		o.Limit = 20
 	}
-	known := []client.Status{
+	statuses := []client.Status{
 		client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed, client.Blocked,
 		client.Timeout, client.Cancelled, client.Expired, client.Dead,
 	}
 	for _, s := range in.Status {
-		if !slices.Contains(known, client.Status(s)) {
-			return nil, badArgument("status %q is not one of %v", s, known)
+		if !slices.Contains(statuses, client.Status(s)) {
+			return nil, badArgument("status %q must be one of %v", s, statuses)
 		}
 		o.Status = append(o.Status, client.Status(s))
 	}
@@ -149,23 +152,23 @@ func (c *call) list(ctx context.Context, in listIn) (*answer, error) {
 	out := listOut{Tasks: []listedTask{}}
 	for _, r := range recs {
 		out.Tasks = append(out.Tasks, listedTask{
-			TaskID: r.TaskID, Status: string(r.Status), What: what(r), Session: r.Session,
+			TaskID: r.TaskID, Status: string(r.Status), Summary: summary(r), Session: r.Session,
 			SubmittedAt: r.SubmittedAt, EndedAt: r.EndedAt,
 		})
 	}
 	return &answer{out: out}, nil
 }
 
-// what is the beginning of what a task is about.
-func what(r client.Record) string {
-	text := r.Code
+// summary returns the beginning of a task's error, or else of its description or program.
+func summary(r client.Record) string {
+	s := r.Code
 	if r.Result != nil {
 		if d := r.Result.Labels["description"]; d != "" {
-			text = d
+			s = d
 		}
 		if r.Result.Error != nil {
-			text = r.Result.Error.Message
+			s = r.Result.Error.Message
 		}
 	}
-	return cut(strings.Join(strings.Fields(text), " "), 100)
+	return text.Truncate(text.OneLine(s), 100)
 }

@@ -3,21 +3,17 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
-	"mime"
-	"net/url"
-	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// taskOut is a task as the tools show it: success, result, output and error first.
+// taskOut is a task in the answers of tools: success, result, output and error first.
 type taskOut struct {
-	Success bool    `json:"success" jsonschema:"false when the task ended otherwise than well; true of a task that has not ended"`
+	Success bool    `json:"success" jsonschema:"false if the task ended without success; true while it has not ended"`
 	Result  any     `json:"result" jsonschema:"value of the program's last expression, or of its variable result"`
 	Output  string  `json:"output" jsonschema:"what the program printed, so far"`
 	Error   *string `json:"error" jsonschema:"why it did not succeed, or null"`
@@ -30,11 +26,11 @@ type taskOut struct {
 	Approval    []approvalOut `json:"approval,omitempty" jsonschema:"tool calls of the program that wait until a person approves them"`
 	ErrorCode   string        `json:"error_code,omitempty"`
 	ErrorLine   int           `json:"error_line,omitempty" jsonschema:"line of the program"`
-	Stderr      string        `json:"stderr,omitempty" jsonschema:"its end, when the task did not succeed"`
+	Stderr      string        `json:"stderr,omitempty" jsonschema:"its end, if the task did not succeed"`
 
-	Truncated  bool   `json:"truncated" jsonschema:"there is more than this answer shows"`
-	NextOffset int    `json:"next_output_offset,omitempty" jsonschema:"give it to get_task as output_offset for more of the output"`
-	ResultURI  string `json:"result_uri,omitempty" jsonschema:"resource with the result, when it is too long"`
+	Truncated  bool   `json:"truncated" jsonschema:"this answer does not contain everything"`
+	NextOffset int    `json:"next_output_offset,omitempty" jsonschema:"pass it to get_task as output_offset for more of the output"`
+	ResultURI  string `json:"result_uri,omitempty" jsonschema:"resource with the result, if it is too long"`
 
 	Artifacts []artifactOut `json:"artifacts,omitempty"`
 	ToolCalls *toolCalls    `json:"tool_calls,omitempty"`
@@ -64,93 +60,111 @@ type details struct {
 
 type viewOptions struct {
 	verbose bool
-	offset  int // of the output
+	offset  int // of the output, in bytes
 }
 
-// view shows a task within the bytes that an answer may have.
-func (p *principal) view(rec client.Record, seen *seen, o viewOptions) *answer {
-	out := taskOut{TaskID: rec.TaskID, Status: string(rec.Status), Success: true}
-	a := &answer{}
-	budget := p.b.o.MaxOutput
+const (
+	minOutput  = 2000 // bytes of output in an answer with a large result, of standard error, and of a traceback
+	maxChanged = 50   // paths in changed_files
+)
+
+// view returns a task as an answer of at most Options.MaxOutput bytes. got is the output of a task that has
+// not ended.
+func (p *principal) view(rec client.Record, got *partial, o viewOptions) *answer {
 	if rec.Result == nil {
-		out.Stage, out.PollAfterMS = seen.stage, pollAfter(rec)
-		out.Hint = fmt.Sprintf("not an error: the task goes on; call get_task with this task_id in %d ms", out.PollAfterMS)
-		out.waiting(rec)
-		out.output(seen.output.String(), o.offset, budget)
-		out.Truncated = out.Truncated || seen.skipped
-		a.out = out
-		return a
+		return &answer{out: runningTask(rec, got, o.offset, p.b.o.MaxOutput)}
 	}
-	r := rec.Result
-	out.Success = rec.Status == client.Succeeded
-	a.failed = !out.Success
-	out.explain(r)
+	return endedTask(rec, o, p.b.o.MaxOutput)
+}
+
+func runningTask(rec client.Record, got *partial, offset, budget int) taskOut {
+	out := taskOut{
+		TaskID: rec.TaskID, Status: string(rec.Status), Success: true, Stage: got.stage, PollAfterMS: pollAfter(rec),
+	}
+	out.Hint = fmt.Sprintf("not an error: the task continues; call get_task with this task_id in %d ms", out.PollAfterMS)
+	out.addApprovals(rec)
+	out.addOutput(got.output.String(), offset, budget)
+	out.Truncated = out.Truncated || got.skipped
+	return out
+}
+
+func endedTask(rec client.Record, o viewOptions, budget int) *answer {
+	out := taskOut{TaskID: rec.TaskID, Status: string(rec.Status), Success: rec.Status == client.Succeeded}
+	a, r := &answer{failed: !out.Success}, rec.Result
+	out.addError(r)
 	switch {
 	case len(r.Result) > budget:
-		out.Truncated, out.ResultURI = true, uriOf(rec.TaskID, "result")
-		a.links = append(a.links, link{uri: out.ResultURI, name: "result", media: "application/json", bytes: int64(len(r.Result))})
+		out.Truncated, out.ResultURI = true, resourceURI(rec.TaskID, "result")
+		a.links = append(a.links, link{out.ResultURI, "result", "application/json", int64(len(r.Result))})
 	case len(r.Result) > 0 && string(r.Result) != "null":
 		out.Result = r.Result
 		budget -= len(r.Result)
 	}
-	out.output(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))
+	out.addOutput(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))
 	if out.NextOffset > 0 {
-		a.links = append(a.links, link{uri: uriOf(rec.TaskID, "output"), name: "output", media: "text/plain", bytes: int64(len(r.Output))})
+		a.links = append(a.links, link{resourceURI(rec.TaskID, "output"), "output", "text/plain", int64(len(r.Output))})
 	}
 	out.Truncated = out.Truncated || r.Truncated
-	out.extras(r, o.verbose)
+	out.addEffects(r)
+	if o.verbose {
+		out.Details = detailsOf(r)
+	}
 	for _, f := range out.Artifacts {
-		a.links = append(a.links, link{uri: f.URI, name: f.Path, media: f.MediaType, bytes: f.Bytes})
+		a.links = append(a.links, link{f.URI, f.Path, f.MediaType, f.Bytes})
+	}
+	if out.Success && !out.Truncated {
+		if a.value = r.Result; len(a.value) == 0 {
+			a.value = json.RawMessage("null")
+		}
 	}
 	a.out = out
 	return a
 }
 
-// minOutput is how much output an answer shows beside a large result.
-const minOutput = 2000
-
-// output shows the output from offset on, as much as fits.
-func (out *taskOut) output(text string, offset, budget int) {
-	if offset > len(text) {
-		offset = len(text)
+// addOutput adds the output from offset on, at most budget bytes of it.
+func (out *taskOut) addOutput(output string, offset, budget int) {
+	if offset > len(output) {
+		offset = len(output)
 	}
-	for offset > 0 && offset < len(text) && !utf8.RuneStart(text[offset]) {
+	for offset > 0 && offset < len(output) && !utf8.RuneStart(output[offset]) {
 		offset--
 	}
-	rest := text[offset:]
-	out.Output = cut(rest, budget)
+	rest := output[offset:]
+	out.Output = text.Prefix(rest, budget)
 	if len(out.Output) < len(rest) {
 		out.Truncated, out.NextOffset = true, offset+len(out.Output)
 	}
 }
 
-// explain says why a task did not succeed, all of it in one text.
-func (out *taskOut) explain(r *client.Result) {
+// addError adds why the task did not succeed: message, cause, line and hint in one text.
+func (out *taskOut) addError(r *client.Result) {
 	if r.Error == nil {
 		return
 	}
 	e := r.Error
-	text := e.Message
+	message := e.Message
 	cause := strings.TrimSpace(e.Cause)
 	if cause != "" && !strings.Contains(cause, "\n") {
-		text, cause = text+": "+cause, ""
+		message, cause = message+": "+cause, ""
 	}
 	if e.Line > 0 {
-		text += fmt.Sprintf(" (line %d)", e.Line)
+		message += fmt.Sprintf(" (line %d)", e.Line)
 	}
 	if e.Hint != "" {
-		text += " (" + e.Hint + ")"
+		message += " (" + e.Hint + ")"
 	}
 	if cause != "" { // a traceback
-		text += "\n" + tail(cause, minOutput)
+		message += "\n" + text.TruncateStart(cause, minOutput)
 	}
-	out.Error, out.ErrorCode, out.ErrorLine = &text, e.Code, e.Line
-	out.Stderr = tail(r.Stderr, minOutput)
+	out.Error, out.ErrorCode, out.ErrorLine = &message, e.Code, e.Line
+	out.Stderr = text.TruncateStart(r.Stderr, minOutput)
 }
 
-func (out *taskOut) extras(r *client.Result, verbose bool) {
+// addEffects adds what the task did besides its output: artifacts, tool calls and changed files.
+func (out *taskOut) addEffects(r *client.Result) {
 	for _, f := range r.Artifacts {
-		out.Artifacts = append(out.Artifacts, artifactOut{f.Path, f.Bytes, f.MediaType, uriOf(r.TaskID, "artifacts/"+f.Path)})
+		uri := resourceURI(r.TaskID, "artifacts/"+f.Path)
+		out.Artifacts = append(out.Artifacts, artifactOut{f.Path, f.Bytes, f.MediaType, uri})
 	}
 	if n := len(r.Tools.Calls); n > 0 {
 		out.ToolCalls = &toolCalls{N: n}
@@ -161,18 +175,21 @@ func (out *taskOut) extras(r *client.Result, verbose bool) {
 		}
 	}
 	out.Changed, out.Conflicts = r.Workspace.Changed, r.Workspace.Conflicts
-	if len(out.Changed) > 50 {
-		out.Changed, out.Truncated = out.Changed[:50], true
-	}
-	if verbose {
-		out.Details = &details{Code: r.Code, GeneratedBy: r.GeneratedBy, Selected: r.Tools.Selected}
-		if raw, err := json.Marshal(r.TimingMS); err == nil {
-			_ = json.Unmarshal(raw, &out.Details.TimingMS) // its own encoding
-		}
+	if len(out.Changed) > maxChanged {
+		out.Changed, out.Truncated = out.Changed[:maxChanged], true
 	}
 }
 
-// pollAfter is when to ask for a task again: the longer it runs, the later.
+func detailsOf(r *client.Result) *details {
+	d := &details{Code: r.Code, GeneratedBy: r.GeneratedBy, Selected: r.Tools.Selected}
+	if raw, err := json.Marshal(r.TimingMS); err == nil {
+		_ = json.Unmarshal(raw, &d.TimingMS) // an object of numbers
+	}
+	return d
+}
+
+// pollAfter returns in how many milliseconds a client should ask for a task again: the older the task, the
+// later.
 func pollAfter(rec client.Record) int {
 	age := time.Since(rec.SubmittedAt)
 	for _, step := range []struct{ age, after time.Duration }{
@@ -183,47 +200,4 @@ func pollAfter(rec client.Record) int {
 		}
 	}
 	return 10_000
-}
-
-// cut is the beginning of s: at most n bytes of it, and only whole characters.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	n = max(n, 0)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-// tail is the end of s.
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	i := len(s) - n
-	for i < len(s) && !utf8.RuneStart(s[i]) {
-		i++
-	}
-	return s[i:]
-}
-
-// link is a link to what an answer does not hold.
-type link struct {
-	uri, name, media string
-	bytes            int64
-}
-
-func (l link) content() mcp.Content {
-	media := l.media
-	if t, _, err := mime.ParseMediaType(media); err != nil || !strings.Contains(t, "/") {
-		media = "application/octet-stream" // it comes from a program
-	}
-	return &mcp.ResourceLink{URI: l.uri, Name: path.Base(l.name), MIMEType: media, Size: &l.bytes}
-}
-
-// uriOf is the address of a part of a task as a resource.
-func uriOf(taskID, part string) string {
-	return (&url.URL{Scheme: "codefleet", Host: "tasks", Path: "/" + taskID + "/" + part}).String()
 }

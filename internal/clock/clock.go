@@ -1,10 +1,30 @@
-// Package clock waits.
+// Package clock waits, once or repeatedly.
 package clock
 
 import (
 	"context"
+	"sync"
 	"time"
 )
+
+// Repeat calls fn every d, in a goroutine, until ctx ends or stop is called. stop returns when fn does.
+func Repeat(ctx context.Context, d time.Duration, fn func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				fn()
+			}
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
 
 // Sleep waits for d. It returns the cause of ctx's end if that comes first, and nil otherwise.
 func Sleep(ctx context.Context, d time.Duration) error {

@@ -10,6 +10,24 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
+func TestRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		stop := clock.Repeat(t.Context(), time.Second, func() { n++ })
+		time.Sleep(3500 * time.Millisecond)
+		stop()
+		if n != 3 {
+			t.Errorf("Repeat(1s) called %d times in 3.5 s, want 3", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer clock.Repeat(ctx, time.Second, func() { n++; cancel() })()
+		time.Sleep(time.Minute)
+		if n != 4 {
+			t.Errorf("Repeat(1s) called %d times after its context ended, want 1", n-3)
+		}
+	})
+}
+
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -17,14 +17,23 @@ func Truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	end := limit - len(ellipsis)
-	if end < 0 {
+	if limit < len(ellipsis) {
 		return ""
 	}
+	return Prefix(s, limit-len(ellipsis)) + ellipsis
+}
+
+// Prefix returns the longest beginning of s that has at most limit bytes and ends between two characters.
+// Unlike Truncate it does not mark the cut, so that s[len(Prefix(s, limit)):] is the rest.
+func Prefix(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := max(limit, 0)
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return s[:end] + ellipsis
+	return s[:end]
 }
 
 // TruncateStart is Truncate that keeps the end of s: a longer s begins with "…".

@@ -28,6 +28,14 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
+func TestPrefix(t *testing.T) {
+	for limit, want := range map[int]string{-1: "", 0: "", 1: "a", 2: "a", 3: "aé", 5: "aé", 6: "aé漢", 7: "aé漢"} {
+		if got := text.Prefix("aé漢", limit); got != want {
+			t.Errorf("Prefix(aé漢, %d) = %q, want %q", limit, got, want)
+		}
+	}
+}
+
 func FuzzTruncate(f *testing.F) {
 	f.Add("aé漢字b", 4)
 	f.Fuzz(func(t *testing.T, s string, limit int) {

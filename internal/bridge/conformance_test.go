@@ -1,0 +1,81 @@
+package bridge_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+)
+
+// TestIntegrationConformance runs the protocol's own suite against a bridge: every server scenario of both
+// generations, and those of the tasks extension. The suite cannot send a token, so authentication is off.
+// It expects tools that a fleet does not have; the fixtures add them.
+func TestIntegrationConformance(t *testing.T) {
+	npm := os.Getenv("CODEFLEET_TEST_NPM")
+	if npm == "" {
+		if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
+			t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the suite: make test-integration")
+		}
+		t.Skip("needs the conformance suite from npm: make test-integration")
+	}
+	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tokens = nil })
+	url := serveFixtures(t, f)
+	bin := filepath.Join(npm, "node_modules/.bin")
+	suite := func(args ...string) string {
+		t.Helper()
+		args = append([]string{filepath.Join(bin, "conformance"), "server", "--url", url}, args...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"), args...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("conformance %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	for revision, want := range map[string]string{
+		"2025-11-25": "84 passed, 0 failed", "2026-07-28": "153 passed, 0 failed",
+	} {
+		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, want) {
+			t.Errorf("%s: want %s:\n%s", revision, want, out)
+		}
+	}
+	for scenario, want := range map[string]string{
+		"lifecycle": "9/9", "capability-negotiation": "5/5", "wire-fields": "4/4", "request-state-removal": "3/3",
+		"mrtr-input": "4/4", "request-headers": "5/5", "dispatch-and-envelope": "9/9", "status-notifications": "0/0",
+		"required-task-error": "3/3", "mrtr-composition": "2/2",
+	} {
+		if out := suite("--scenario", "tasks-"+scenario); !strings.Contains(out, "Passed: "+want+", 0 failed") {
+			t.Errorf("tasks-%s: want %s:\n%s", scenario, want, out)
+		}
+	}
+}
+
+// serveFixtures serves a bridge with the fixtures, and returns its address.
+func serveFixtures(t *testing.T, f *ingesttest.Fleet) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
+	b.Extend(fixtureOptions, addFixtures)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx, ln, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve() = %v", err)
+		}
+	})
+	return "http://" + ln.Addr().String() + bridge.PathMCP
+}

@@ -1,0 +1,102 @@
+package bridge
+
+import (
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+const (
+	tokenTTL     = 10 * time.Second // for which the fleet's answer about a token is reused
+	principalTTL = 10 * time.Minute // after which an unused principal without sessions is dropped
+	sessionTTL   = 24 * time.Hour   // after which an unused principal is dropped, sessions or not
+)
+
+// errBusy is returned while too many tokens are being verified.
+var errBusy = errors.New("too many tokens are being verified")
+
+// authenticate returns the principal of a request. It asks the fleet every tokenTTL whether the token is
+// still valid. What a call may do, the fleet decides itself each time.
+func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if (token == "" && b.needToken.Load()) || (token != "" && !strings.EqualFold(scheme, "Bearer")) {
+		return nil, &client.APIError{Status: http.StatusUnauthorized, Message: "the request has no bearer token"}
+	}
+	key, now := sha256.Sum256([]byte(token)), time.Now()
+	b.mu.Lock()
+	p := b.principals[key]
+	if p != nil {
+		p.used = now
+	}
+	fresh := p != nil && now.Sub(p.checked) < tokenTTL
+	b.mu.Unlock()
+	if fresh {
+		return p, nil
+	}
+	select {
+	case b.verify <- struct{}{}:
+		defer func() { <-b.verify }()
+	case <-time.After(time.Second):
+		return nil, errBusy
+	}
+	found, err := b.newPrincipal(r.Context(), token)
+	if err == nil {
+		err = found.identify(r.Context())
+	}
+	if err == nil && found.tenant == "" {
+		err = &client.APIError{Status: http.StatusForbidden, Message: "this token does not belong to a tenant"}
+	}
+	if err != nil {
+		if e, ok := errors.AsType[*client.APIError](err); ok && (e.Status == 401 || e.Status == 403) {
+			b.forget(key)
+		}
+		return nil, err
+	}
+	return b.remember(key, found), nil
+}
+
+// remember caches a principal. If the same token with the same scopes is cached already, it refreshes and
+// returns that one. It drops principals that are no longer used.
+func (b *Bridge) remember(key [32]byte, found *principal) *principal {
+	b.mu.Lock()
+	var dropped []*principal
+	for k, p := range b.principals {
+		unused := found.checked.Sub(p.used)
+		if unused > principalTTL && k != key && !p.connected() || unused > sessionTTL {
+			dropped = append(dropped, p)
+			delete(b.principals, k)
+		}
+	}
+	p := b.principals[key]
+	if p != nil && p.tenant == found.tenant && slices.Equal(p.scopes, found.scopes) {
+		p.checked = found.checked
+	} else {
+		if p != nil {
+			dropped = append(dropped, p)
+		}
+		p = found
+		b.principals[key] = p
+	}
+	b.mu.Unlock()
+	for _, p := range dropped {
+		p.close()
+	}
+	return p
+}
+
+// forget ends the sessions of a token that the fleet refuses.
+func (b *Bridge) forget(key [32]byte) {
+	b.mu.Lock()
+	p := b.principals[key]
+	delete(b.principals, key)
+	b.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
+}

@@ -1,0 +1,302 @@
+package ingest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/apierror"
+)
+
+// operation describes a route for the OpenAPI document. Its methods return a changed copy.
+type operation struct {
+	id, summary, description string
+	parameters               []string // names in the table of parameters; those of the path are implied
+	bodies                   []content
+	responses                []response
+	errors                   codes
+	only                     []string // the methods to describe, of a pattern without a method
+}
+
+type content struct{ media, schema string }
+
+type response struct {
+	status int
+	content
+}
+
+func op(id, summary string) operation { return operation{id: id, summary: summary} }
+
+func (o operation) named(id, summary string) operation {
+	o.id, o.summary = id, summary
+	return o
+}
+
+func (o operation) note(text string) operation {
+	o.description = text
+	return o
+}
+
+func (o operation) takes(names ...string) operation {
+	o.parameters = names
+	return o
+}
+
+func (o operation) body(media, schema string) operation {
+	o.bodies = append(slices.Clone(o.bodies), content{media, schema})
+	return o
+}
+
+func (o operation) returns(status int, schema string) operation {
+	return o.returnsMedia(status, "application/json", schema)
+}
+
+func (o operation) returnsList(schema string) operation {
+	return o.returnsMedia(http.StatusOK, "application/json", "[]"+schema)
+}
+
+func (o operation) returnsOneOf(status int, schemas ...string) operation {
+	return o.returnsMedia(status, "application/json", strings.Join(schemas, "|"))
+}
+
+func (o operation) returnsMedia(status int, media, schema string) operation {
+	o.responses = append(slices.Clone(o.responses), response{status, content{media, schema}})
+	return o
+}
+
+func (o operation) returnsNothing(status int) operation {
+	o.responses = append(slices.Clone(o.responses), response{status: status})
+	return o
+}
+
+func (o operation) fails(lists ...codes) operation {
+	o.errors = slices.Concat(lists...)
+	return o
+}
+
+func (o operation) methods(names ...string) operation {
+	o.only = names
+	return o
+}
+
+// object is a JSON object of the document.
+type object = map[string]any
+
+// errorCodes returns all codes that the route may respond with, sorted.
+func (r route) errorCodes() []string {
+	list := slices.Concat(r.errors, codes{"host_refused", "origin_refused", "internal"})
+	if r.scope != "" {
+		list = append(list, "unauthorized", "forbidden")
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// openAPI returns the document of all routes, those without a handler in this process included.
+var openAPI = sync.OnceValues(func() ([]byte, error) {
+	components, err := schemaComponents()
+	if err != nil {
+		return nil, err
+	}
+	paths := object{}
+	for _, r := range (&Server{}).routes() {
+		r.describe(paths)
+	}
+	return json.Marshal(object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "codefleet", "version": "v1",
+			"description": "The HTTP interface of a codefleet fleet. Every error response is an Error with a stable code.",
+			"license":     object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+		},
+		"servers": []object{{"url": "/"}},
+		"paths":   paths,
+		"components": object{
+			"schemas": components,
+			"securitySchemes": object{"token": object{
+				"type": "http", "scheme": "bearer",
+				"description": "A token of a tenant or of an operator. Without configured tokens, none is needed.",
+			}},
+		},
+	})
+})
+
+func (s *Server) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
+	text, err := openAPI()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+	return nil
+}
+
+var wildcard = regexp.MustCompile(`\{([a-z]+)(\.\.\.)?\}`)
+
+// describe adds the route to the paths of the document.
+func (r route) describe(paths object) {
+	method, path, ok := strings.Cut(r.pattern, " ")
+	methods := []string{strings.ToLower(method)}
+	if !ok {
+		path, methods = r.pattern, r.only
+	}
+	var parameters []object
+	for _, m := range wildcard.FindAllStringSubmatch(path, -1) {
+		parameters = append(parameters, describeParameter(m[1], "path"))
+	}
+	for _, name := range r.parameters {
+		parameters = append(parameters, describeParameter(name, ""))
+	}
+	path = wildcard.ReplaceAllString(path, "{$1}")
+	item, _ := paths[path].(object)
+	if item == nil {
+		item = object{}
+		paths[path] = item
+	}
+	for i, method := range methods {
+		o := object{
+			"operationId": r.id, "summary": r.summary, "tags": []string{r.tag()}, "responses": r.describeResponses(),
+		}
+		if i > 0 {
+			o["operationId"] = r.id + strings.ToUpper(method[:1]) + method[1:]
+		}
+		if r.description != "" {
+			o["description"] = r.description
+		}
+		if len(parameters) > 0 {
+			o["parameters"] = parameters
+		}
+		if r.scope != "" {
+			o["security"] = []object{{"token": []string{r.scope}}}
+		}
+		if len(r.bodies) > 0 {
+			o["requestBody"] = object{"content": describeContent(r.bodies)}
+		}
+		item[method] = o
+	}
+}
+
+func (r route) describeResponses() object {
+	out := object{}
+	byStatus := map[int][]content{}
+	for _, resp := range r.responses {
+		byStatus[resp.status] = append(byStatus[resp.status], resp.content)
+	}
+	for status, list := range byStatus {
+		o := object{"description": http.StatusText(status)}
+		if list[0].media != "" {
+			o["content"] = describeContent(list)
+		}
+		out[strconv.Itoa(status)] = o
+	}
+	failures := map[int][]string{}
+	for _, code := range r.errorCodes() {
+		status := apierror.Status(code)
+		failures[status] = append(failures[status], code)
+	}
+	for status, list := range failures {
+		out[strconv.Itoa(status)] = object{
+			"description": strings.Join(list, ", "),
+			"content":     object{"application/json": object{"schema": errorWith(list)}},
+		}
+	}
+	return out
+}
+
+// errorWith is the schema of an Error with one of the codes.
+func errorWith(codes []string) object {
+	return object{
+		"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": codes}},
+	}
+}
+
+func describeContent(list []content) object {
+	out := object{}
+	for _, c := range list {
+		out[c.media] = object{"schema": schemaRef(c.schema)}
+	}
+	return out
+}
+
+// schemaRef returns a reference to a component: NAME, []NAME for a list, or A|B for one of several.
+func schemaRef(name string) object {
+	if item, ok := strings.CutPrefix(name, "[]"); ok {
+		return object{"type": "array", "items": schemaRef(item)}
+	}
+	if names := strings.Split(name, "|"); len(names) > 1 {
+		var list []object
+		for _, n := range names {
+			list = append(list, schemaRef(n))
+		}
+		return object{"oneOf": list}
+	}
+	return object{"$ref": "#/components/schemas/" + name}
+}
+
+// parameter is a row of the table of parameters.
+type parameter struct {
+	in, text string
+	schema   string // JSON; "": a string
+}
+
+// parameters are all query and header parameters, and those of the path, by name. A name that is both a
+// query parameter and one of the path has the same meaning in both.
+var parameters = map[string]parameter{
+	"id":        {"path", "Task id.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
+	"path":      {"path", "Path below the workspace; it may contain slashes.", ""},
+	"file":      {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/.", ""},
+	"name":      {"path", "Name of the schema, as in task.v1.json.", ""},
+	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number.", ""},
+	"server":    {"query", "Name of a tool server.", ""},
+	"tool":      {"path", "Name of a tool.", ""},
+	"workspace": {"query", "Name of the workspace; default main.", `{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`},
+
+	"wait":       {"query", "How long to wait for the task's end, as in 30s or 30; longer than the server's limit is shortened.", ""},
+	"until":      {"query", "What ends the wait: the end, or also a tool call that waits for approval.", `{"enum":["end","approval"]}`},
+	"known":      {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait.", ""},
+	"status":     {"query", "Only tasks with one of these statuses.", `{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`},
+	"limit":      {"query", "Maximum number of items; default 100, of a search 20 for each query.", `{"type":"integer","minimum":1,"maximum":1000}`},
+	"task":       {"query", "Only calls of this task.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
+	"detail":     {"query", "How much of each tool; default description.", `{"enum":["name","description","full"]}`},
+	"exposed":    {"query", "true: only tools that the MCP bridge offers as its own.", `{"type":"boolean"}`},
+	"explain":    {"query", "Whether to add what the rank of each tool is made of.", `{"type":"boolean"}`},
+	"q":          {"query", "What the tools should do; once for each step, at most 20 times.", `{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`},
+	"generation": {"query", "The version: a generation or a pin; default the newest.", ""},
+	"from":       {"query", "The older version: a generation or a pin.", ""},
+	"to":         {"query", "The newer version: a generation or a pin; default the newest.", ""},
+	"dir":        {"query", "Only paths below this directory.", ""},
+	"base":       {"query", "The generation that the changes are based on.", `{"type":"integer","minimum":0}`},
+	"message":    {"query", "Message of the commit, at most 1000 bytes.", ""},
+	"format":     {"query", "Format of the archive; default zip.", `{"enum":["zip","tar"]}`},
+
+	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task.", ""},
+	"Last-Event-ID":          {"header", "Continue the stream after this event.", ""},
+	"WebHook-Request-Origin": {"header", "The origin from which events will be sent.", ""},
+	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *.", ""},
+	"If-None-Match":          {"header", "Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.", ""},
+	"Range":                  {"header", "Ranges of bytes.", ""},
+	modeHeader:               {"header", "Permission bits of the file in octal, as in 0644.", ""},
+	timeHeader:               {"header", "Modification time of the file, RFC 3339.", ""},
+}
+
+// describeParameter describes a parameter. in overrides where it is.
+func describeParameter(name, in string) object {
+	p, ok := parameters[name]
+	if !ok {
+		panic(fmt.Sprintf("ingest: parameter %s is not in the table", name))
+	}
+	o := object{
+		"name": name, "in": cmp.Or(in, p.in), "description": p.text,
+		"schema": json.RawMessage(cmp.Or(p.schema, `{"type":"string"}`)),
+	}
+	if in == "path" {
+		o["required"] = true
+	}
+	return o
+}
