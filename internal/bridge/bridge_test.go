@@ -229,8 +229,8 @@ func TestRefusals(t *testing.T) {
 		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "there is no task"},
 		{"cancel_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{"get_task", map[string]any{"task_id": rec.TaskID, "output_offset": -1}, "bad_arguments", "output_offset is negative"},
-		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `status "done" is not one of`},
-		{"list_tasks", map[string]any{"limit": 101}, "bad_arguments", "limit is not"},
+		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `status "done" must be one of`},
+		{"list_tasks", map[string]any{"limit": 101}, "bad_arguments", "limit must be"},
 	} {
 		got, failed := invoke(t, cs, c.tool, c.args)
 		text, _ := got["error"].(string)

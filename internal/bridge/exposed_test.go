@@ -65,7 +65,7 @@ func TestExposed(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"a__b__c ", "crm__find Find."}, names()); diff != "" {
+	if diff := cmp.Diff([]string{"a__b__c ", "crm__find Find.<U+202E><U+200B>"}, names()); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "crm__find", Arguments: map[string]any{"id": 7}})

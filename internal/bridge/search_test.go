@@ -111,13 +111,13 @@ func TestSearchSeveral(t *testing.T) {
 		args m
 		want string
 	}{
-		{m{}, "a query is empty: say what the tools are to do, in query or in queries"},
-		{m{"query": " "}, "a query is empty: say what the tools are to do, in query or in queries"},
-		{m{"queries": []string{}}, "there are 0 queries, not 1 to 20"},
-		{m{"queries": slices.Repeat([]string{"x"}, 21)}, "there are 21 queries, not 1 to 20"},
-		{m{"queries": []string{"x", "\t"}}, "a query is empty: say what the tools are to do, in query or in queries"},
-		{m{"query": "x", "queries": []string{"y"}}, "query and queries are both given: put all into queries"},
-		{m{"query": "x", "max_results": 51}, "max_results is not from 1 to 50"},
+		{m{}, "a query is empty: describe what the tools should do, in query or in queries"},
+		{m{"query": " "}, "a query is empty: describe what the tools should do, in query or in queries"},
+		{m{"queries": []string{}}, "0 queries: give 1 to 20"},
+		{m{"queries": slices.Repeat([]string{"x"}, 21)}, "21 queries: give 1 to 20"},
+		{m{"queries": []string{"x", "\t"}}, "a query is empty: describe what the tools should do, in query or in queries"},
+		{m{"query": "x", "queries": []string{"y"}}, "give either query or queries, not both"},
+		{m{"query": "x", "max_results": 51}, "max_results must be from 1 to 50"},
 	} {
 		if got, failed := invoke(t, cs, "search_tools", c.args); !failed || got["error"] != c.want || got["error_code"] != "bad_arguments" {
 			t.Errorf("search_tools(%v) = %v, want the error %q", c.args, got, c.want)

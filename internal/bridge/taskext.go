@@ -45,6 +45,15 @@ type taskResult struct {
 	taskState
 }
 
+// callResult is an mcp.CallToolResult with its type, which the SDK sets only for its own handlers.
+type callResult struct {
+	mcp.ResultBase
+	ResultType        string        `json:"resultType"`
+	Content           []mcp.Content `json:"content"`
+	StructuredContent any           `json:"structuredContent,omitempty"`
+	IsError           bool          `json:"isError,omitempty"`
+}
+
 type taskParams struct {
 	mcp.ParamsBase
 	TaskID         string                     `json:"taskId"`
@@ -200,7 +209,13 @@ func (ts *toolSet) callForTask(ctx context.Context, req *mcp.CallToolRequest, h 
 	if a.task != nil {
 		return &taskResult{ResultType: "task", taskState: *a.task}, nil
 	}
-	return a.result()
+	r, err := a.result()
+	if err != nil {
+		return nil, err
+	}
+	return &callResult{
+		ResultType: "complete", Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError,
+	}, nil
 }
 
 // canElicitKey carries whether the client of a request of the extension can be asked: the SDK passes only

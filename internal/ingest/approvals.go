@@ -8,10 +8,11 @@ import (
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// getApprovals lists the tool calls of the tenant's tasks that wait for somebody's word.
+// getApprovals lists the tool calls of the tenant's tasks that wait for approval.
 func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
@@ -23,13 +24,13 @@ func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// answerIn is what somebody says of calls: approve has to be said, either way.
+// answerIn is an answer in which approve is required.
 type answerIn struct {
 	schemas.Answer
 	Approve *bool `json:"approve"`
 }
 
-// postApproval takes an answer and answers with the task's record. Who gave it is the token's name.
+// postApproval approves or denies tool calls, in the name of the token, and responds with the task's record.
 func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	if ct := r.Header.Get("Content-Type"); !isJSON(ct) {
 		e := badMediaType(ct, "an answer is JSON")
@@ -45,17 +46,17 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		return badJSON(body, err)
 	}
 	if in.Approve == nil {
-		e := apierror.New(errcode.BadData, "the answer does not say whether the call is approved")
+		e := apierror.New(errcode.BadData, "the field approve is missing")
 		e.Path, e.Hint = "/approve", `{"call": "…", "approve": true}`
 		return e
 	}
 	if len(in.Reason) > schemas.MaxReason {
-		e := apierror.New(errcode.BadData, "a reason of %d bytes, at most %d are taken", len(in.Reason), schemas.MaxReason)
+		e := apierror.New(errcode.BadData, "the reason has %d bytes, more than %d", len(in.Reason), schemas.MaxReason)
 		e.Path = "/reason"
 		return e
 	}
 	in.Answer.Approve = *in.Approve
-	if !taskID(r.PathValue("id")) {
+	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)

@@ -14,28 +14,34 @@ import (
 
 // Scopes of tokens.
 const (
-	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces, as tasks do
-	ScopeRead     = "read"     // see the tasks of one's tenant, their results, artifacts and dead letters, and its workspaces
-	ScopeApprove  = "approve"  // say yes or no to tool calls of one's tenant that wait for it
-	ScopeOperator = "operator" // see workers, pools, backlog and metrics
+	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces
+	ScopeRead     = "read"     // read the tenant's tasks, results, artifacts, dead letters and workspaces
+	ScopeApprove  = "approve"  // approve or deny the tenant's pending tool calls
+	ScopeOperator = "operator" // read workers, backlog and metrics of the fleet
 )
 
-// Token is one bearer token, known by its hash. Tenant is empty for an operator who is no tenant.
+// Scopes of routes, besides those of tokens.
+const (
+	anyScope = "any"    // any valid token
+	public   = "public" // no token, or the handler checks it itself
+)
+
+// Token is a bearer token, known by its hash.
 type Token struct {
 	Name   string   // in logs
 	SHA256 [32]byte // of the token
-	Tenant string
+	Tenant string   // empty for an operator without a tenant
 	Scopes []string
 }
 
-// identity is who asks.
+// identity is the caller of a request.
 type identity struct {
 	name, tenant string
 	scopes       []string
 }
 
-// everyone is who asks when authentication is off.
-var everyone = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator}}
+// anonymous is the caller of every request while authentication is off.
+var anonymous = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator}}
 
 type identityKey struct{}
 
@@ -44,17 +50,17 @@ func identityOf(ctx context.Context) identity {
 	return id
 }
 
-// authenticate finds out who asks. It compares the hashes of all tokens, each in constant time, so
-// that the time it takes tells nothing about them.
+// authenticate returns the caller of a request. It compares the hashes of all tokens, each in constant time,
+// so that the duration reveals nothing about them.
 func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	if len(s.o.Access.Tokens) == 0 {
-		return everyone, nil
+		return anonymous, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		e := apierror.New(errcode.Unauthorized, "the request carries no bearer token")
-		e.Hint = "send the header Authorization: Bearer TOKEN; a token in the address is not read"
+		e := apierror.New(errcode.Unauthorized, "the request has no bearer token")
+		e.Hint = "send the header Authorization: Bearer TOKEN; a token in the URL is ignored"
 		return identity{}, e
 	}
 	sum := sha256.Sum256([]byte(secret))
@@ -65,22 +71,25 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 		}
 	}
 	if found < 0 {
-		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is not known")
+		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is unknown")
 	}
 	t := s.o.Access.Tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
 }
 
-// permit says whether id may do what scope is for.
+// permit returns an error unless the caller has the scope.
 func permit(id identity, scope string) *apierror.Error {
+	if scope == anyScope {
+		return nil
+	}
 	if !slices.Contains(id.scopes, scope) {
-		e := apierror.New(errcode.Forbidden, "this token may not do that")
-		e.Cause = "it does not have the scope " + scope
+		e := apierror.New(errcode.Forbidden, "this token does not permit the request")
+		e.Cause = "it lacks the scope " + scope
 		return e
 	}
 	if scope != ScopeOperator && id.tenant == "" {
-		e := apierror.New(errcode.Forbidden, "this token belongs to no tenant")
-		e.Hint = "use a token of the tenant whose task it is"
+		e := apierror.New(errcode.Forbidden, "this token does not belong to a tenant")
+		e.Hint = "use a token of the tenant"
 		return e
 	}
 	return nil

@@ -18,36 +18,35 @@ import (
 // readBody returns the whole body of a request, within the limits of size and time.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, apierror.New(errcode.BadMediaType, "compressed bodies are not taken")
+		return nil, apierror.New(errcode.BadMediaType, "compressed bodies are not supported")
 	}
 	if r.ContentLength > s.o.Limits.Body {
 		return nil, s.bodyTooLarge()
 	}
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		// The deadline was for the body alone: it would end a request that waits for a task, too.
+		// The deadline is for the body only: it would also end a request that waits for a task.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, nil
 	}
-	w.Header().Set("Connection", "close") // the rest of the body is not waited for
+	w.Header().Set("Connection", "close") // do not wait for the rest of the body
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, s.bodyTooLarge()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, apierror.New(errcode.BodyTimeout, "the body did not arrive in %s", s.o.Limits.BodyTime)
+		return nil, apierror.New(errcode.BodyTimeout, "the body did not arrive within %s", s.o.Limits.BodyTime)
 	}
-	return nil, apierror.New(errcode.BadBody, "the body did not arrive whole")
+	return nil, apierror.New(errcode.BadBody, "the connection ended before the whole body arrived")
 }
 
 func (s *Server) bodyTooLarge() error {
 	e := apierror.New(errcode.TooLarge, "the body is larger than %d bytes", s.o.Limits.Body)
-	e.Hint = "hand large files over through the workspace"
+	e.Hint = "put large files into the workspace"
 	return e
 }
 
-// waitOf reads ?wait= as a duration ("30s") or a number of seconds, cut to the longest that is served;
-// and ?until=approval, which ends the wait also when a tool call of the task waits for somebody's word
-// that is not among ?known=.
+// waitOf reads ?wait= as a duration ("30s") or a number of seconds, up to the limit. With ?until=approval the
+// wait also ends when a tool call of the task waits for approval, unless ?known= lists it.
 func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.Record) bool, err error) {
 	q := r.URL.Query()
 	done = func(schemas.Record) bool { return false }
@@ -56,10 +55,12 @@ func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.
 	case "approval":
 		known := strings.Split(q.Get("known"), ",")
 		done = func(rec schemas.Record) bool {
-			return slices.ContainsFunc(rec.Pending(time.Now()), func(a schemas.Approval) bool { return !slices.Contains(known, a.Call) })
+			return slices.ContainsFunc(rec.Pending(time.Now()), func(a schemas.Approval) bool {
+				return !slices.Contains(known, a.Call)
+			})
 		}
 	default:
-		return 0, nil, badParameter("until", "it is end or approval")
+		return 0, nil, badParameter("until", "it must be end or approval")
 	}
 	v := q.Get("wait")
 	if v == "" {
@@ -70,7 +71,7 @@ func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.
 		d, err = time.Duration(secs*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 {
-		return 0, nil, badParameter("wait", "it is a duration, as in wait=30s")
+		return 0, nil, badParameter("wait", "it must be a duration, as in wait=30s")
 	}
 	return min(d, s.o.Limits.Wait), done, nil
 }
@@ -83,13 +84,13 @@ func limitOf(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > 1000 {
-		return 0, badParameter("limit", "it is a number from 1 to 1000")
+		return 0, badParameter("limit", "it must be a number from 1 to 1000")
 	}
 	return n, nil
 }
 
 func badParameter(name, why string) error {
-	e := apierror.New(errcode.BadParameter, "the parameter %s cannot be understood", name)
+	e := apierror.New(errcode.BadParameter, "the parameter %s is invalid", name)
 	e.Cause, e.Path = why, name
 	return e
 }

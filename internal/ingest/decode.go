@@ -21,14 +21,14 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// CloudEvents 1.0 over HTTP, decoded here and not by the SDK: that one compares batch media types as
-// whole strings, leaves binary attributes percent-encoded, does not check members of a batch, and
-// its JSON decoder panics on some input and ends silently at an empty key. The SDK's event type and
-// its checks are used.
+// This file decodes CloudEvents 1.0 over HTTP. The SDK's own decoder compares batch media types as whole
+// strings, leaves binary attributes percent-encoded, does not check the events of a batch, panics on some
+// JSON and silently stops at an empty key. Only the SDK's event type and its checks are used.
 
-// mode is how a request carries CloudEvents (HTTP protocol binding, section 3).
+// mode is how a request contains CloudEvents (HTTP protocol binding, section 3).
 type mode int
 
 const (
@@ -45,8 +45,7 @@ const (
 	maxAttributes = 64
 )
 
-// contentMode tells by the media type, and by nothing else where it names CloudEvents, how the
-// request carries events.
+// contentMode returns how the request contains events. If the media type names CloudEvents, it alone decides.
 func contentMode(h http.Header) (mode, *apierror.Error) {
 	ct := h.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
@@ -54,7 +53,7 @@ func contentMode(h http.Header) (mode, *apierror.Error) {
 		return noEvent, badMediaType(ct, "it is not a media type")
 	}
 	if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") {
-		return noEvent, badMediaType(ct, "the character set has to be UTF-8")
+		return noEvent, badMediaType(ct, "the character set must be UTF-8")
 	}
 	switch {
 	case media == "application/cloudevents+json":
@@ -62,14 +61,14 @@ func contentMode(h http.Header) (mode, *apierror.Error) {
 	case media == "application/cloudevents-batch+json":
 		return batchMode, nil
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return noEvent, badMediaType(ct, "of the structured formats, only JSON is spoken here")
+		return noEvent, badMediaType(ct, "of the structured formats, only JSON is supported")
 	case h.Get("Ce-Specversion") == "":
-		return noEvent, badMediaType(ct, "neither the media type nor a ce-specversion header says that this is a CloudEvent")
+		return noEvent, badMediaType(ct, "neither the media type nor a header ce-specversion marks this as a CloudEvent")
 	}
 	return binaryMode, nil
 }
 
-// decodeOne makes an event of a request in binary or structured mode.
+// decodeOne decodes a request in binary or structured mode.
 func decodeOne(m mode, h http.Header, body []byte) (event.Event, *apierror.Error) {
 	if m == binaryMode {
 		return decodeBinary(h, body)
@@ -77,7 +76,7 @@ func decodeOne(m mode, h http.Header, body []byte) (event.Event, *apierror.Error
 	return decodeStructured(body)
 }
 
-// decodeBinary makes an event of ce- headers and a body.
+// decodeBinary decodes ce- headers and a body.
 func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	attrs := make(map[string]any)
 	for key, values := range h {
@@ -86,7 +85,7 @@ func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 			continue
 		}
 		if len(values) != 1 {
-			return event.Event{}, badEvent("", "the header ce-%s is there %d times", name, len(values))
+			return event.Event{}, badEvent("", "the header ce-%s occurs %d times", name, len(values))
 		}
 		v, err := headerValue(values[0])
 		if err != nil {
@@ -100,8 +99,8 @@ func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	return build(attrs, body)
 }
 
-// headerValue undoes what the HTTP binding does to an attribute (section 3.1.3.2): optional quotes,
-// then percent-encoding.
+// headerValue decodes an attribute of the HTTP binding (section 3.1.3.2): optional quotes, then
+// percent-encoding.
 func headerValue(s string) (string, error) {
 	s = strings.TrimSpace(s)
 	if n := len(s); n >= 2 && s[0] == '"' && s[n-1] == '"' {
@@ -117,7 +116,7 @@ func headerValue(s string) (string, error) {
 	return url.PathUnescape(s)
 }
 
-// decodeStructured makes an event of one JSON object.
+// decodeStructured decodes an event in JSON.
 func decodeStructured(body []byte) (event.Event, *apierror.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
@@ -139,7 +138,7 @@ func decodeStructured(body []byte) (event.Event, *apierror.Error) {
 		if err != nil {
 			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
 		}
-		if v != nil { // null is the same as not there
+		if v != nil { // null means absent
 			attrs[name] = v
 		}
 	}
@@ -147,12 +146,12 @@ func decodeStructured(body []byte) (event.Event, *apierror.Error) {
 }
 
 func structuredData(fields map[string]json.RawMessage) ([]byte, *apierror.Error) {
-	data, plain := fields["data"]
-	encoded, coded := fields["data_base64"]
+	data, hasData := fields["data"]
+	encoded, hasBase64 := fields["data_base64"]
 	switch {
-	case plain && coded:
-		return nil, badEvent("/data_base64", "data and data_base64 are both there")
-	case !coded:
+	case hasData && hasBase64:
+		return nil, badEvent("/data_base64", "data and data_base64 exclude each other")
+	case !hasBase64:
 		return data, nil
 	}
 	var s string
@@ -166,7 +165,7 @@ func structuredData(fields map[string]json.RawMessage) ([]byte, *apierror.Error)
 	return b, nil
 }
 
-// scalar is the value of a context attribute in JSON: a string, a boolean or an integer.
+// scalar decodes a context attribute in JSON: a string, a boolean or an integer.
 func scalar(raw json.RawMessage) (any, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -180,15 +179,15 @@ func scalar(raw json.RawMessage) (any, error) {
 	case json.Number:
 		n, err := strconv.ParseInt(v.String(), 10, 32)
 		if err != nil {
-			return nil, errors.New("a number here is an integer of 32 bits")
+			return nil, errors.New("a number must be an integer of 32 bits")
 		}
 		return int32(n), nil
 	}
-	return nil, errors.New("an attribute is a string, a boolean or an integer")
+	return nil, errors.New("an attribute must be a string, a boolean or an integer")
 }
 
-// decodeBatch splits a batch. Members are decoded one by one, so that a bad one spoils only itself.
-func decodeBatch(body []byte, most int) ([]json.RawMessage, *apierror.Error) {
+// decodeBatch splits a batch of at most limit events. The caller decodes each, so that only invalid ones fail.
+func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
 	var members []json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, badJSON(body, err)
@@ -196,19 +195,19 @@ func decodeBatch(body []byte, most int) ([]json.RawMessage, *apierror.Error) {
 	if members == nil {
 		return nil, badEvent("", "the batch is null, not an array")
 	}
-	if len(members) > most {
-		return nil, apierror.New(errcode.TooLarge, "the batch has %d events, the most is %d", len(members), most)
+	if len(members) > limit {
+		return nil, apierror.New(errcode.TooLarge, "the batch has %d events, more than %d", len(members), limit)
 	}
 	return members, nil
 }
 
-// build makes an event of attributes by name and checks it as the specification demands.
+// build returns the event with the given attributes, checked as the specification requires.
 func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	if len(attrs) > maxAttributes {
-		return event.Event{}, badEvent("", "the event has %d attributes, the most is %d", len(attrs), maxAttributes)
+		return event.Event{}, badEvent("", "the event has %d attributes, more than %d", len(attrs), maxAttributes)
 	}
 	if v := attrs["specversion"]; v != event.CloudEventsVersionV1 {
-		return event.Event{}, badEvent("/specversion", "it has to be %q", event.CloudEventsVersionV1)
+		return event.Event{}, badEvent("/specversion", "it must be %q", event.CloudEventsVersionV1)
 	}
 	ev := event.Event{Context: &event.EventContextV1{}}
 	for _, name := range slices.Sorted(maps.Keys(attrs)) {
@@ -220,7 +219,7 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 		return event.Event{}, invalidEvent(err)
 	}
 	if ct := ev.DataContentType(); ct != "" && !isJSON(ct) {
-		return event.Event{}, badMediaType(ct, "the data of a task is JSON")
+		return event.Event{}, badMediaType(ct, "the data of a task must be JSON")
 	}
 	ev.DataEncoded = data
 	return ev, nil
@@ -228,7 +227,7 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 
 func set(ev *event.Event, name string, value any) error {
 	if !attributeName(name) {
-		return errors.New("the name of an attribute is lower-case letters and digits")
+		return errors.New("the name of an attribute must consist of lower-case letters and digits")
 	}
 	s, isString := value.(string)
 	if isString {
@@ -257,7 +256,7 @@ func set(ev *event.Event, name string, value any) error {
 		return ev.Context.SetExtension(name, value)
 	}
 	if err == nil && !isString {
-		err = errors.New("it has to be a string")
+		err = errors.New("it must be a string")
 	}
 	return err
 }
@@ -265,7 +264,7 @@ func set(ev *event.Event, name string, value any) error {
 func setTime(ev *event.Event, s string) error {
 	t, err := types.ParseTime(s)
 	if err != nil {
-		return errors.New("a time is as in 2006-01-02T15:04:05Z")
+		return errors.New("it must be a time as in 2006-01-02T15:04:05Z")
 	}
 	return ev.Context.SetTime(t)
 }
@@ -274,16 +273,15 @@ func attributeName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// checkText refuses what the type system of CloudEvents does (section 3.1): control characters and
-// what is not a character at all. It also bounds the length.
+// checkText checks a string attribute (section 3.1): valid UTF-8 without control characters, and not too long.
 func checkText(s string) error {
 	switch {
 	case len(s) > maxAttribute:
 		return fmt.Errorf("it is longer than %d bytes", maxAttribute)
 	case !utf8.ValidString(s):
-		return errors.New("it is not UTF-8")
+		return errors.New("it is not valid UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return errors.New("it has a control character")
+		return errors.New("it contains a control character")
 	}
 	return nil
 }
@@ -306,7 +304,7 @@ func badEvent(path, format string, args ...any) *apierror.Error {
 	return e
 }
 
-// invalidEvent reports the first attribute, by name, that breaks the specification.
+// invalidEvent reports the first attribute, by name, that violates the specification.
 func invalidEvent(err error) *apierror.Error {
 	broken, ok := errors.AsType[event.ValidationError](err)
 	if !ok {
@@ -316,9 +314,9 @@ func invalidEvent(err error) *apierror.Error {
 	return badEvent("/"+first, "%v", broken[first])
 }
 
-// badJSON says where JSON breaks, without quoting it.
+// badJSON reports where JSON is invalid, without quoting it.
 func badJSON(body []byte, err error) *apierror.Error {
-	e := apierror.New(errcode.BadJSON, "the body is not the JSON that was expected")
+	e := apierror.New(errcode.BadJSON, "the body is not the expected JSON")
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
@@ -328,7 +326,7 @@ func badJSON(body []byte, err error) *apierror.Error {
 		line, column := position(body, syntax.Offset)
 		e.Cause = fmt.Sprintf("line %d, column %d: %v", line, column, syntax)
 	case errors.As(err, &kind):
-		e.Cause = "it is of the JSON type " + kind.Value
+		e.Cause = "it has the JSON type " + kind.Value
 	default:
 		e.Cause = err.Error()
 	}
@@ -341,10 +339,7 @@ func position(body []byte, offset int64) (line, column int) {
 }
 
 func badMediaType(ct, why string) *apierror.Error {
-	if len(ct) > 100 {
-		ct = ct[:100] + "…"
-	}
-	e := apierror.New(errcode.BadMediaType, "the media type %q cannot be used here", ct)
+	e := apierror.New(errcode.BadMediaType, "the media type %q is not supported here", text.Truncate(ct, 100))
 	e.Cause = why
 	return e
 }

@@ -205,12 +205,12 @@ func FuzzPlain(f *testing.F) {
 	f.Add("key", `{"code":"print(1)","session":"s","expirytime":"2030-01-01T00:00:00Z"}`)
 	f.Add(`"`, `null`)
 	f.Fuzz(func(t *testing.T, key, body string) {
-		ev, e := plainEvent(key, []byte(body))
+		ev, e := eventOfTask(key, []byte(body))
 		if e != nil {
 			return
 		}
 		if err := ev.Validate(); err != nil || ev.ID() == "" || !json.Valid(ev.Data()) {
-			t.Errorf("plainEvent(%q, %q) = %v: %v", key, body, ev, err)
+			t.Errorf("eventOfTask(%q, %q) = %v: %v", key, body, ev, err)
 		}
 	})
 }

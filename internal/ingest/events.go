@@ -13,12 +13,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// postEvents takes CloudEvents in any of the three modes of the HTTP binding.
+// postEvents accepts CloudEvents in any of the three modes of the HTTP binding.
 func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	m, e := contentMode(r.Header)
 	if e != nil {
 		if isJSON(r.Header.Get("Content-Type")) {
-			e.Hint = "plain JSON goes to /v1/tasks"
+			e.Hint = "send a task in JSON to /v1/tasks"
 		}
 		return e
 	}
@@ -39,20 +39,19 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	rec, err := s.submit(r.Context(), ev)
 	if err != nil {
-		return within(err, m)
+		return inBody(err, m)
 	}
 	if wait > 0 && !rec.Status.Terminal() {
 		if rec, err = s.await(r.Context(), rec.TaskID, wait, done); err != nil {
 			return err
 		}
 	}
-	accepted(w, rec)
+	writeAccepted(w, rec)
 	return nil
 }
 
-// within puts the place in the data that an error names below the place that the data have in the
-// body.
-func within(err error, m mode) error {
+// inBody makes the path of an error, which points into the data, one that points into the body.
+func inBody(err error, m mode) error {
 	e := apierror.Of(err)
 	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
 		return err
@@ -62,35 +61,35 @@ func within(err error, m mode) error {
 	return &moved
 }
 
-// batchItem is the answer to one member of a batch: a record, or an error.
+// batchItem is the response to one event of a batch: a record, or an error.
 type batchItem struct {
-	Status int             `json:"status"` // as the answer to this event alone would have had
+	Status int             `json:"status"` // HTTP status of the response that this event alone would have had
 	Record *schemas.Record `json:"record,omitempty"`
 	Error  *apierror.Error `json:"error,omitempty"`
 }
 
-// postBatch answers for each member in its place: 202 when all were taken, else 207. Once the queue
-// is away, the rest is not tried.
+// postBatch responds with one item for each event, in order: 202 if all were accepted, else 207. After an
+// event that the queue did not respond to, the rest is refused.
 func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) error {
 	members, e := decodeBatch(body, s.o.Limits.Batch)
 	if e != nil {
 		return e
 	}
-	answers := make([]batchItem, len(members))
+	items := make([]batchItem, len(members))
 	status := http.StatusAccepted
 	var down *apierror.Error
 	for i, m := range members {
-		answers[i] = s.member(r.Context(), m, &down)
-		if answers[i].Error != nil {
+		items[i] = s.postMember(r.Context(), m, &down)
+		if items[i].Error != nil {
 			status = http.StatusMultiStatus
 		}
 	}
-	writeJSON(w, status, answers)
+	writeJSON(w, status, items)
 	return nil
 }
 
-// member takes one event of a batch, unless the queue was down for one before it.
-func (s *Server) member(ctx context.Context, body []byte, down **apierror.Error) batchItem {
+// postMember accepts one event of a batch, unless the queue did not respond to an earlier one.
+func (s *Server) postMember(ctx context.Context, body []byte, down **apierror.Error) batchItem {
 	if *down != nil {
 		return batchItem{Status: (*down).Status, Error: *down}
 	}
@@ -102,25 +101,25 @@ func (s *Server) member(ctx context.Context, body []byte, down **apierror.Error)
 	if err == nil {
 		return batchItem{Status: http.StatusAccepted, Record: &rec}
 	}
-	e = apierror.Of(within(err, structuredMode))
+	e = apierror.Of(inBody(err, structuredMode))
 	if e.Status >= 500 {
-		s.o.Log.WarnContext(ctx, "batch not taken whole", "error", err.Error())
+		s.o.Log.WarnContext(ctx, "batch accepted in part", "error", err.Error())
 		*down = e
 	}
 	return batchItem{Status: e.Status, Error: e}
 }
 
-// submit queues an event. An event without a trace gets the request's; of a request without one, the
-// trace goes on that the event brings.
+// submit queues an event. An event without a trace gets that of the request. The trace of an event continues
+// if the request has none.
 func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
 	carrier := propagation.MapCarrier{}
-	brought, _ := ev.Extensions()["traceparent"].(string)
-	if v := visitOf(ctx); brought != "" && (v == nil || !v.traced) {
-		carrier["traceparent"] = brought
+	parent, _ := ev.Extensions()["traceparent"].(string)
+	if traced, _ := ctx.Value(tracedKey{}).(bool); parent != "" && !traced {
+		carrier["traceparent"] = parent
 		carrier["tracestate"], _ = ev.Extensions()["tracestate"].(string)
 		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
 	}
-	if brought == "" {
+	if parent == "" {
 		propagation.TraceContext{}.Inject(ctx, carrier)
 		for name, value := range carrier {
 			ev.SetExtension(name, value)
@@ -131,8 +130,8 @@ func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, er
 	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
 }
 
-// optionsEvents is the handshake of the CloudEvents web hook specification: who has a token that may
-// submit may name the origin from which its events will come. The rate is bounded by the backlog.
+// optionsEvents is the handshake of the CloudEvents web hook specification: a caller that may submit names
+// the origin from which it will send events. Only the backlog limits their rate.
 func (s *Server) optionsEvents(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := r.Header.Get("WebHook-Request-Origin"); origin != "" {

@@ -86,9 +86,10 @@ func (l Limits) withDefaults() Limits {
 type Server struct {
 	o             Options
 	handler       http.Handler
-	uploads       chan struct{}   // one element for each upload in progress
-	tenantUploads sync.Map        // of chan struct{} by tenant: the same for that tenant
-	stopping      context.Context //nolint:containedctx // of the server itself. Once it ends, waiting requests return with what they have
+	uploads       chan struct{}          // one element for each upload in progress
+	tenantUploads sync.Map               // of chan struct{} by tenant: the same for that tenant
+	document      func() ([]byte, error) // the OpenAPI document, built on first use
+	stopping      context.Context        //nolint:containedctx // of the server itself. Once it ends, waiting requests return with what they have
 	stop          context.CancelFunc
 }
 
@@ -101,6 +102,7 @@ func New(o Options) *Server {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	s := &Server{o: o, uploads: make(chan struct{}, maxUploads)}
+	s.document = sync.OnceValues(s.openAPI)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.handler = s.observe(s.guard(s.dispatch(s.newMux())))
 	return s

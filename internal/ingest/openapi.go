@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
-	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // operation describes a route for the OpenAPI document. Its methods return a changed copy.
@@ -20,8 +19,9 @@ type operation struct {
 	parameters               []string // names in the table of parameters; those of the path are implied
 	bodies                   []content
 	responses                []response
-	errors                   codes
-	only                     []string // the methods to describe, of a pattern without a method
+	errors                   codeList
+	statuses                 map[string]int // of errors whose status is not that of their code
+	only                     []string       // the methods to describe, of a pattern without a method
 }
 
 type content struct{ media, schema string }
@@ -75,8 +75,14 @@ func (o operation) returnsNothing(status int) operation {
 	return o
 }
 
-func (o operation) fails(lists ...codes) operation {
+func (o operation) fails(lists ...codeList) operation {
 	o.errors = slices.Concat(lists...)
+	return o
+}
+
+// failsWith adds an error whose status is not that of its code.
+func (o operation) failsWith(status int, code string) operation {
+	o.errors, o.statuses = append(slices.Clone(o.errors), code), map[string]int{code: status}
 	return o
 }
 
@@ -90,22 +96,25 @@ type object = map[string]any
 
 // errorCodes returns all codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
-	list := slices.Concat(r.errors, codes{"host_refused", "origin_refused", "internal"})
-	if r.scope != "" {
-		list = append(list, "unauthorized", "forbidden")
+	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
+	if r.scope != public {
+		list = append(list, errcode.Unauthorized)
+	}
+	if r.scope != public && r.scope != anyScope {
+		list = append(list, errcode.Forbidden)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// openAPI returns the document of all routes, those without a handler in this process included.
-var openAPI = sync.OnceValues(func() ([]byte, error) {
+// openAPI returns the document. It contains all routes, also those that this process does not serve.
+func (s *Server) openAPI() ([]byte, error) {
 	components, err := schemaComponents()
 	if err != nil {
 		return nil, err
 	}
 	paths := object{}
-	for _, r := range (&Server{}).routes() {
+	for _, r := range s.routes() {
 		r.describe(paths)
 	}
 	return json.Marshal(object{
@@ -113,7 +122,7 @@ var openAPI = sync.OnceValues(func() ([]byte, error) {
 		"info": object{
 			"title": "codefleet", "version": "v1",
 			"description": "The HTTP interface of a codefleet fleet. Every error response is an Error with a stable code.",
-			"license":     object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+			"license":     object{"name": "MIT", "identifier": "MIT"},
 		},
 		"servers": []object{{"url": "/"}},
 		"paths":   paths,
@@ -125,10 +134,10 @@ var openAPI = sync.OnceValues(func() ([]byte, error) {
 			}},
 		},
 	})
-})
+}
 
 func (s *Server) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
-	text, err := openAPI()
+	text, err := s.document()
 	if err != nil {
 		return err
 	}
@@ -172,7 +181,11 @@ func (r route) describe(paths object) {
 		if len(parameters) > 0 {
 			o["parameters"] = parameters
 		}
-		if r.scope != "" {
+		switch r.scope {
+		case public:
+		case anyScope:
+			o["security"] = []object{{"token": []string{}}}
+		default:
 			o["security"] = []object{{"token": []string{r.scope}}}
 		}
 		if len(r.bodies) > 0 {
@@ -197,7 +210,7 @@ func (r route) describeResponses() object {
 	}
 	failures := map[int][]string{}
 	for _, code := range r.errorCodes() {
-		status := apierror.Status(code)
+		status := cmp.Or(r.statuses[code], errcode.HTTPStatus(code))
 		failures[status] = append(failures[status], code)
 	}
 	for status, list := range failures {
@@ -210,9 +223,9 @@ func (r route) describeResponses() object {
 }
 
 // errorWith is the schema of an Error with one of the codes.
-func errorWith(codes []string) object {
+func errorWith(list []string) object {
 	return object{
-		"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": codes}},
+		"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": list}},
 	}
 }
 

@@ -18,40 +18,40 @@ import (
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
-// stateOf is the state file that a request names: ?workspace=, by default main, and the path, by
-// default the fleet's.
-func (s *Server) stateOf(r *http.Request) (state.Ref, string, error) {
+// stateDoc returns the state document that a request names: ?workspace=, by default main, and the file of the
+// path, by default the fleet's.
+func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
 	if err != nil {
 		return ref, "", err
 	}
 	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
 	if err := statedoc.CheckName(name); err != nil {
-		e := apierror.New(errcode.BadStateFile, "this cannot be a state file")
+		e := apierror.New(errcode.BadStateFile, "this cannot be the name of a state document")
 		e.Cause, e.Path = err.Error(), "state_file"
-		e.Hint = "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/"
+		e.Hint = "use NAME.json or NAME.yaml, at the top of the workspace or below state/"
 		return ref, name, e
 	}
 	return ref, name, nil
 }
 
-// getState sends a state file as it is; a YAML file as JSON to those who ask for JSON.
+// getState sends a state document; a YAML document as JSON if the request accepts JSON.
 func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
-	ref, name, err := s.stateOf(r)
+	ref, name, err := s.stateDoc(r)
 	if err != nil {
 		return err
 	}
 	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, 0, name)
 	if errors.Is(err, state.ErrNotFound) {
-		e := apierror.New(errcode.UnknownState, "the workspace %s has no state file %s", ref.Workspace, name)
-		e.Hint = "codefleet state set writes one"
+		e := apierror.New(errcode.UnknownState, "the workspace %s has no state document %s", ref.Workspace, name)
+		e.Hint = "write it with codefleet state set"
 		return e
 	}
 	if err != nil {
 		return err
 	}
 	if info.Bytes > statedoc.MaxSize {
-		return tooLargeState(info.Bytes)
+		return stateTooLarge(info.Bytes)
 	}
 	content, err := io.ReadAll(f)
 	if err != nil {
@@ -70,32 +70,32 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if statedoc.IsYAML(name) && !strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/yaml")
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
-		e := apierror.New(errcode.BadState, "the state file %s is damaged", name)
+		e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
 		e.Status = http.StatusConflict
-		e.Cause, e.Hint = err.Error(), "a task may have written it: codefleet workspace log shows which; state set replaces it"
+		e.Cause, e.Hint = err.Error(), "a task may have written it (codefleet workspace log lists the commits); codefleet state set replaces it"
 		return e
 	}
 	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff
 	return nil
 }
 
-func tooLargeState(size int64) error {
-	e := apierror.New(errcode.TooLarge, "a state file of %d bytes, the limit is %d", size, statedoc.MaxSize)
-	e.Hint = "keep large data in files of the workspace, and their names in the state"
+func stateTooLarge(size int64) error {
+	e := apierror.New(errcode.TooLarge, "the state document has %d bytes, more than %d", size, statedoc.MaxSize)
+	e.Hint = "put large data into files of the workspace, and their names into the document"
 	return e
 }
 
-// saved is what PUT /v1/state answers.
-type saved struct {
+// savedState is the response to PUT /v1/state.
+type savedState struct {
 	File       string `json:"file"`
 	Workspace  string `json:"workspace"`
 	Generation int64  `json:"generation"`
 	ETag       string `json:"etag"`
 }
 
-// putState replaces a state file. The body is an object, as JSON, or as YAML for a YAML file.
+// putState replaces a state document. The body is an object in JSON, or in YAML for a YAML document.
 func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
-	ref, name, err := s.stateOf(r)
+	ref, name, err := s.stateDoc(r)
 	if err != nil {
 		return err
 	}
@@ -108,27 +108,27 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(data) > statedoc.MaxSize {
-		return tooLargeState(int64(len(data)))
+		return stateTooLarge(int64(len(data)))
 	}
-	if data, err = stateContent(r.Header.Get("Content-Type"), name, data); err != nil {
+	if data, err = decodeState(r.Header.Get("Content-Type"), name, data); err != nil {
 		return err
 	}
-	if len(data) > statedoc.MaxSize { // indented it may be longer
-		return tooLargeState(int64(len(data)))
+	if len(data) > statedoc.MaxSize { // indenting it made it longer
+		return stateTooLarge(int64(len(data)))
 	}
 	e.Content = bytes.NewReader(data)
 	o := state.EditOptions{Base: state.Newest, Message: "state " + name}
 	var done state.Commit
 	if done, err = s.o.Workspaces.Edit(r.Context(), ref, o, one(e)); err != nil {
-		return unmet(err, e)
+		return conditionError(err, e)
 	}
-	sum := objects.Sum(data).String() // of one part: state files are small
+	sum := objects.Sum(data).String() // as for a file of one part: documents are small
 	w.Header().Set("ETag", strconv.Quote(sum))
-	writeJSON(w, http.StatusOK, saved{name, ref.Workspace, done.Generation, sum})
+	writeJSON(w, http.StatusOK, savedState{name, ref.Workspace, done.Generation, sum})
 	return nil
 }
 
-func stateContent(contentType, name string, data []byte) ([]byte, error) {
+func decodeState(contentType, name string, data []byte) ([]byte, error) {
 	var err error
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
@@ -137,7 +137,7 @@ func stateContent(contentType, name string, data []byte) ([]byte, error) {
 	case statedoc.IsYAML(name) && strings.Contains(media, "yaml"):
 		err = statedoc.CheckYAML(data)
 	default:
-		return nil, badMediaType(contentType, "state is JSON here, or YAML where the file is YAML")
+		return nil, badMediaType(contentType, "a state document is JSON, or YAML if its name ends in .yaml or .yml")
 	}
 	if err != nil {
 		e := apierror.New(errcode.BadState, "this cannot be the content of %s", name)

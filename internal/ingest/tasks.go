@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -15,26 +14,27 @@ import (
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// postTask takes a task as plain JSON: its fields, and beside them those of the envelope under the
-// names that they have as attributes of a CloudEvent.
+// postTask accepts a task as JSON: its fields, and beside them those of the envelope, which have the names of
+// the CloudEvents attributes.
 func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {
 		return err
 	}
 	if ct := r.Header.Get("Content-Type"); !isJSON(ct) {
-		e := badMediaType(ct, "a task is JSON here")
-		e.Hint = "send the header Content-Type: application/json; CloudEvents go to /v1/events"
+		e := badMediaType(ct, "a task is JSON")
+		e.Hint = "send the header Content-Type: application/json, or CloudEvents to /v1/events"
 		return e
 	}
 	body, err := s.readBody(w, r)
 	if err != nil {
 		return err
 	}
-	ev, e := plainEvent(r.Header.Get("Idempotency-Key"), body)
+	ev, e := eventOfTask(r.Header.Get("Idempotency-Key"), body)
 	if e != nil {
 		return e
 	}
@@ -47,12 +47,12 @@ func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	accepted(w, rec)
+	writeAccepted(w, rec)
 	return nil
 }
 
-// accepted answers with a record: 200 when there is nothing left to wait for, else 202.
-func accepted(w http.ResponseWriter, rec schemas.Record) {
+// writeAccepted responds with a record: 200 if the task has ended, else 202.
+func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 	w.Header().Set("Location", "/v1/tasks/"+rec.TaskID)
 	status := http.StatusAccepted
 	if rec.Status.Terminal() {
@@ -61,11 +61,11 @@ func accepted(w http.ResponseWriter, rec schemas.Record) {
 	writeJSON(w, status, rec)
 }
 
-// envelope are the fields of a plain task that are not the task's own.
+// envelope lists the fields of a submitted task that belong to its CloudEvent.
 var envelope = []string{"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant"}
 
-// plainEvent makes an event of a plain task. key is the header's idempotency key, or empty.
-func plainEvent(key string, body []byte) (event.Event, *apierror.Error) {
+// eventOfTask returns the event of a task in JSON. key is the idempotency key of the header, or empty.
+func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return event.Event{}, badJSON(body, err)
@@ -85,13 +85,13 @@ func plainEvent(key string, body []byte) (event.Event, *apierror.Error) {
 		}
 		var v string
 		if err := json.Unmarshal(raw, &v); err != nil {
-			return event.Event{}, badEvent("/"+name, "it has to be a string")
+			return event.Event{}, badEvent("/"+name, "it must be a string")
 		}
 		if v != "" {
 			attrs[name] = v
 		}
 	}
-	if err := identify(attrs, key); err != nil {
+	if err := setID(attrs, key); err != nil {
 		return event.Event{}, err
 	}
 	data, err := json.Marshal(fields)
@@ -101,22 +101,22 @@ func plainEvent(key string, body []byte) (event.Event, *apierror.Error) {
 	return build(attrs, data)
 }
 
-// identify gives the event its id: the idempotency key of the header (which the standard-to-be
-// writes in quotes) or of the body, or one that is used once.
-func identify(attrs map[string]any, key string) *apierror.Error {
+// setID gives the event its id: the idempotency key of the header or of the body, or a random one. In the
+// header it may be in quotes (draft-ietf-httpapi-idempotency-key-header).
+func setID(attrs map[string]any, key string) *apierror.Error {
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
 	}
 	inBody, _ := attrs["idempotencykey"].(string)
 	if key != "" && inBody != "" && key != inBody {
-		return badEvent("/idempotencykey", "it is not the one in the header Idempotency-Key")
+		return badEvent("/idempotencykey", "it differs from the header Idempotency-Key")
 	}
 	delete(attrs, "idempotencykey")
 	attrs["id"] = cmp.Or(key, inBody, rand.Text())
 	return nil
 }
 
-// getTask answers with the record, after ?wait= at the latest.
+// getTask responds with the record, after ?wait= at the latest.
 func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {
@@ -130,11 +130,11 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await returns the record once it is terminal, or done says so; or as it is after wait, or when the
-// server drains.
+// await returns the record once the task has ended or done reports true, after wait, or when the server
+// drains.
 func (s *Server) await(ctx context.Context, id string, wait time.Duration, done func(schemas.Record) bool) (schemas.Record, error) {
 	tenant := identityOf(ctx).tenant
-	if !taskID(id) {
+	if !names.IsTaskID(id) {
 		return schemas.Record{}, jobs.ErrUnknownTask
 	}
 	if wait == 0 {
@@ -148,7 +148,7 @@ func (s *Server) await(ctx context.Context, id string, wait time.Duration, done 
 		if rec.TaskID != "" {
 			return rec, nil
 		}
-		return s.record(ctx, id) // the wait was too short for even one look
+		return s.record(ctx, id) // the wait was too short for one read
 	}
 	return rec, err
 }
@@ -159,14 +159,8 @@ func (s *Server) record(ctx context.Context, id string) (schemas.Record, error) 
 	return s.o.Jobs.Record(ctx, identityOf(ctx).tenant, id)
 }
 
-// taskID reports whether s can be the id of a task. What cannot never reaches the queue, where it
-// would be a part of a subject.
-func taskID(s string) bool {
-	return len(s) == 26 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz234567") == ""
-}
-
 func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
-	if !taskID(r.PathValue("id")) {
+	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
@@ -175,7 +169,7 @@ func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	accepted(w, rec)
+	writeAccepted(w, rec)
 	return nil
 }
 
@@ -188,8 +182,8 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 	for _, v := range r.URL.Query()["status"] {
 		for name := range strings.SplitSeq(v, ",") {
 			st := schemas.Status(name)
-			if !known(st) {
-				return badParameter("status", "it is one of queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, expired, dead")
+			if !isStatus(st) {
+				return badParameter("status", "it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, expired or dead")
 			}
 			o.Status = append(o.Status, st)
 		}
@@ -204,46 +198,6 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getAudit lists the tool calls of the tenant's tasks.
-func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	task := r.URL.Query().Get("task")
-	if task != "" && !taskID(task) {
-		return badParameter("task", "it is the id of a task, 26 letters and digits")
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	list, err := s.o.Jobs.AuditTrail(ctx, identityOf(ctx).tenant, jobs.AuditOptions{Task: task, Limit: limit})
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
-}
-
-func known(s schemas.Status) bool {
+func isStatus(s schemas.Status) bool {
 	return s.Terminal() || s == schemas.Queued || s == schemas.Running || s == schemas.RetryWait
-}
-
-// writeList writes an array item by item, so that a long one is never in memory twice.
-func writeList[T any](w http.ResponseWriter, items []T) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	sep := "["
-	for _, item := range items {
-		_, err := w.Write([]byte(sep))
-		if errors.Join(err, enc.Encode(item)) != nil {
-			return // the caller is gone
-		}
-		sep = ","
-	}
-	if len(items) == 0 {
-		_, _ = w.Write([]byte("["))
-	}
-	_, _ = w.Write([]byte("]\n"))
 }

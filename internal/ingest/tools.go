@@ -15,20 +15,19 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Tools is the catalogue as a tenant sees it: the fleet's tools, and those that the tenant's own
-// processes have registered.
+// Tools is the catalogue of each tenant: the fleet's tools, and those that the tenant's processes register.
 type Tools interface {
 	Read(ctx context.Context, tenant string) (*tools.Listing, error)
 	Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error)
 }
 
-// maxToolQueries bounds the work that one search may ask for.
+// maxToolQueries is how many queries a search may have.
 const maxToolQueries = 20
 
 func (s *Server) readTools(r *http.Request) (*tools.Listing, error) {
 	if s.o.Tools == nil {
-		e := apierror.New(errcode.NoTools, "this door has no catalogue of tools")
-		e.Hint = "give its process the settings of the object store, or of a servers directory"
+		e := apierror.New(errcode.NoTools, "this process has no catalogue of tools")
+		e.Hint = "set s3.endpoint, or execution.servers_dir"
 		return nil, e
 	}
 	return s.o.Tools.Read(r.Context(), identityOf(r.Context()).tenant)
@@ -40,20 +39,20 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	snap, err := s.readTools(r)
+	listing, err := s.readTools(r)
 	if err != nil {
 		return err
 	}
 	server := r.URL.Query().Get("server")
 	if server != "" {
-		if err := snap.CheckServer(server); err != nil {
+		if err := listing.CheckServer(server); err != nil {
 			return unknownTool(err)
 		}
 	}
-	list := ListTools(snap, server, detail)
+	list := ListTools(listing, server, detail)
 	if r.URL.Query().Get("exposed") == "true" {
 		list = schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
-		for _, t := range snap.Tools {
+		for _, t := range listing.Tools {
 			if t.Exposed && (server == "" || server == t.Server) {
 				list.Tools = append(list.Tools, DescribeTool(t, detail))
 			}
@@ -63,19 +62,19 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ListTools is the catalogue, or one server of it, as GET /v1/tools lists it.
-func ListTools(snap *tools.Listing, server string, detail selection.Detail) schemas.ToolList {
+// ListTools returns the catalogue, or one server of it, in the form of GET /v1/tools.
+func ListTools(listing *tools.Listing, server string, detail selection.Detail) schemas.ToolList {
 	out := schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
-	for _, t := range snap.Tools {
+	for _, t := range listing.Tools {
 		if server == "" || server == t.Server {
 			out.Tools = append(out.Tools, DescribeTool(t, detail))
 			out.Servers = describeServer(out.Servers, t, detail)
 		}
 	}
-	for _, b := range snap.Broken {
+	for _, b := range listing.Broken {
 		out.Broken = append(out.Broken, schemas.BrokenTool(b))
 	}
-	for _, f := range snap.Warnings {
+	for _, f := range listing.Warnings {
 		if server == "" || strings.HasPrefix(f.Tool, server+"/") {
 			out.Warnings = append(out.Warnings, schemas.ToolWarning(f))
 		}
@@ -83,7 +82,7 @@ func ListTools(snap *tools.Listing, server string, detail selection.Detail) sche
 	return out
 }
 
-// DescribeTool is one tool as the API shows it.
+// DescribeTool returns a tool in the form of the HTTP interface.
 func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	out := schemas.Tool{ID: t.ID(), Server: t.Server, Name: t.Name, State: string(t.State)}
 	if detail == selection.DetailName {
@@ -104,23 +103,25 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	return out
 }
 
-// describeServer adds the server of a tool to those of the tools before it.
+// describeServer appends the server of a tool, unless the list ends with it or it describes nothing.
 func describeServer(list []schemas.ToolServer, t tools.Tool, detail selection.Detail) []schemas.ToolServer {
 	n := len(list)
 	if detail != selection.DetailFull || t.About == (tools.About{}) || n > 0 && list[n-1].Server == t.Server {
 		return list
 	}
 	a := t.About
-	return append(list, schemas.ToolServer{Server: t.Server, Version: a.Version, Title: a.Title, Description: a.Description, Instructions: a.Instructions})
+	return append(list, schemas.ToolServer{
+		Server: t.Server, Version: a.Version, Title: a.Title, Description: a.Description, Instructions: a.Instructions,
+	})
 }
 
-// getTool answers with all that is known of one tool.
+// getTool responds with the whole definition of one tool.
 func (s *Server) getTool(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.readTools(r)
+	listing, err := s.readTools(r)
 	if err != nil {
 		return err
 	}
-	t, err := snap.Lookup(r.PathValue("server"), r.PathValue("tool"))
+	t, err := listing.Lookup(r.PathValue("server"), r.PathValue("tool"))
 	if err != nil {
 		return unknownTool(err)
 	}
@@ -130,11 +131,11 @@ func (s *Server) getTool(w http.ResponseWriter, r *http.Request) error {
 
 func unknownTool(err error) error {
 	e := apierror.New(errcode.UnknownTool, "%v", err)
-	e.Hint = "GET /v1/tools lists them"
+	e.Hint = "GET /v1/tools lists the tools"
 	return e
 }
 
-// searchTools finds the tools for one or several queries, as the description of a task does.
+// searchTools finds the tools for one or several queries, with the selection that tasks use.
 func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	detail, err := detailOf(r)
 	if err != nil {
@@ -147,22 +148,23 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	explain, err := strconv.ParseBool(cmp.Or(q.Get("explain"), "false"))
 	if err != nil {
-		return badParameter("explain", "it is true or false")
+		return badParameter("explain", "it must be true or false")
 	}
-	ask := selection.Request{Queries: q["q"], Detail: detail, Explain: explain}
+	search := selection.Request{Queries: q["q"], Detail: detail, Explain: explain}
 	if q.Has("limit") {
-		ask.Limit = limit
+		search.Limit = limit
 	}
-	if n := len(ask.Queries); n == 0 || n > maxToolQueries || strings.TrimSpace(strings.Join(ask.Queries, "")) == "" {
-		return badParameter("q", "it says what is looked for, and may be given up to 20 times")
+	if n := len(search.Queries); n == 0 || n > maxToolQueries || strings.TrimSpace(strings.Join(search.Queries, "")) == "" {
+		return badParameter("q", "it must describe what the tools should do, and may be repeated up to 20 times")
 	}
-	if n := len(strings.Join(ask.Queries, "")); n > schemas.MaxToolQueryBytes {
-		return badParameter("q", fmt.Sprintf("it has %d bytes in all, more than %d: a sentence for each step is enough", n, schemas.MaxToolQueryBytes))
+	if n := len(strings.Join(search.Queries, "")); n > schemas.MaxToolQueryBytes {
+		return badParameter("q", fmt.Sprintf("the queries have %d bytes, more than %d: a sentence for each step is enough",
+			n, schemas.MaxToolQueryBytes))
 	}
 	if _, err := s.readTools(r); err != nil {
 		return err
 	}
-	found, err := s.o.Tools.Search(r.Context(), identityOf(r.Context()).tenant, ask)
+	found, err := s.o.Tools.Search(r.Context(), identityOf(r.Context()).tenant, search)
 	if err != nil {
 		return err
 	}
@@ -170,7 +172,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// FoundTools is what a search found, as the API shows it.
+// FoundTools returns the outcome of a search in the form of the HTTP interface.
 func FoundTools(r selection.Response) schemas.ToolSearch {
 	out := schemas.ToolSearch{
 		Servers: []schemas.ToolGroup{}, Available: r.Available, Share: r.Share, Queries: []schemas.ToolQuery{}, Degraded: r.Degraded,
@@ -199,11 +201,11 @@ func FoundTools(r selection.Response) schemas.ToolSearch {
 	return out
 }
 
-// detailOf reads ?detail=; without one it is a line a tool.
+// detailOf reads ?detail=, by default one line for each tool.
 func detailOf(r *http.Request) (selection.Detail, error) {
 	switch d := selection.Detail(cmp.Or(r.URL.Query().Get("detail"), string(selection.DetailDescription))); d {
 	case selection.DetailName, selection.DetailDescription, selection.DetailFull:
 		return d, nil
 	}
-	return "", badParameter("detail", "there are name, description and full")
+	return "", badParameter("detail", "it must be name, description or full")
 }

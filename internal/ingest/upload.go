@@ -23,8 +23,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-// mostUploads is how many uploads one process reads at a time; each has some 30 MiB in memory.
-const mostUploads = 8
+// maxUploads is how many uploads one process reads at once. Each takes some 30 MiB of memory.
+const maxUploads = 8
 
 // Headers of an upload's file.
 const (
@@ -32,96 +32,100 @@ const (
 	timeHeader = "Codefleet-Time" // of modification, RFC 3339
 )
 
-// isUpload reports whether a request's body is files of a workspace, which may be large and slow.
+// isUpload reports whether the body contains files of a workspace, and so may be large and slow.
 func isUpload(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v1/workspaces/")
 	_, rest, _ = strings.Cut(rest, "/")
-	return ok && (r.Method == http.MethodPost && rest == "files" || r.Method == http.MethodPut && strings.HasPrefix(rest, "files/"))
+	return ok && (r.Method == http.MethodPost && rest == "files" ||
+		r.Method == http.MethodPut && strings.HasPrefix(rest, "files/"))
 }
 
-// upload makes changes that come with the request's body a commit.
-func (s *Server) upload(w http.ResponseWriter, r *http.Request, ref state.Ref, o state.EditOptions, edits func(io.Reader) iter.Seq2[state.Edit, error]) (state.Commit, error) {
-	leave, err := s.uploadPlace(r.Context(), ref.Tenant)
+// upload commits the changes that edits reads from the body.
+func (s *Server) upload(
+	w http.ResponseWriter, r *http.Request, ref state.Ref, o state.EditOptions,
+	edits func(io.Reader) iter.Seq2[state.Edit, error],
+) (state.Commit, error) {
+	release, err := s.acquireUpload(r.Context(), ref.Tenant)
 	if err != nil {
 		return state.Commit{}, err
 	}
-	defer leave()
+	defer release()
 	rc := http.NewResponseController(w)
-	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&slowReader{r.Body, rc, s.o.Limits.BodyTime}))
+	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&deadlineReader{r.Body, rc, s.o.Limits.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
-	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the upload may have taken its time
+	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the upload may have outlasted the first deadline
 	return done, s.bodyError(w, err)
 }
 
-// uploadPlace waits for a place for an upload, and returns what gives it back. A tenant has half of
-// them: its slow senders leave the others some.
-func (s *Server) uploadPlace(ctx context.Context, tenant string) (leave func(), err error) {
-	kept, _ := s.uploadsOf.LoadOrStore(tenant, make(chan struct{}, mostUploads/2)) // as many as there are tenants
-	own, _ := kept.(chan struct{})
+// acquireUpload waits until another upload may begin. release ends it. A tenant may have half of all uploads,
+// so that its slow senders do not block other tenants.
+func (s *Server) acquireUpload(ctx context.Context, tenant string) (release func(), err error) {
+	stored, _ := s.tenantUploads.LoadOrStore(tenant, make(chan struct{}, maxUploads/2)) // one for each tenant
+	ofTenant, _ := stored.(chan struct{})
 	wait := time.NewTimer(s.o.Limits.QueueTime)
 	defer wait.Stop()
-	var taken []chan struct{}
-	leave = func() {
-		for _, places := range taken {
-			<-places
+	var acquired []chan struct{}
+	release = func() {
+		for _, slots := range acquired {
+			<-slots
 		}
 	}
-	for _, places := range []chan struct{}{own, s.uploads} {
+	for _, slots := range []chan struct{}{ofTenant, s.uploads} {
 		select {
-		case places <- struct{}{}:
-			taken = append(taken, places)
+		case slots <- struct{}{}:
+			acquired = append(acquired, slots)
 			continue
 		case <-wait.C:
-			e := apierror.New(errcode.Busy, "too many uploads are under way")
+			e := apierror.New(errcode.Busy, "too many uploads are in progress")
 			e.RetryAfter, e.Hint = 1, "try again"
 			err = e
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		leave()
+		release()
 		return nil, err
 	}
-	return leave, nil
+	return release, nil
 }
 
-// bodyError explains an error of reading the body, and leaves others as they are.
+// bodyError translates an error of reading the body. It returns other errors unchanged.
 func (s *Server) bodyError(w http.ResponseWriter, err error) error {
 	if err == nil {
 		return nil
 	}
-	w.Header().Set("Connection", "close") // the rest of the body is not waited for
+	w.Header().Set("Connection", "close") // do not wait for the rest of the body
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return apierror.New(errcode.TooLarge, "the body is larger than %d bytes", e.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return apierror.New(errcode.BodyTimeout, "nothing of the body arrived for %s", s.o.Limits.BodyTime)
+		return apierror.New(errcode.BodyTimeout, "no data of the body arrived for %s", s.o.Limits.BodyTime)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return apierror.New(errcode.BadBody, "the body did not arrive whole")
+		return apierror.New(errcode.BadBody, "the connection ended before the whole body arrived")
 	}
 	return err
 }
 
-// slowReader gives a sender time per piece, not per file.
-type slowReader struct {
-	r       io.Reader
+// deadlineReader sets a deadline for each read instead of one for the whole body.
+type deadlineReader struct {
+	io.Reader
 	rc      *http.ResponseController
-	patient time.Duration
+	timeout time.Duration
 }
 
-func (s *slowReader) Read(b []byte) (int, error) {
-	_ = s.rc.SetReadDeadline(time.Now().Add(s.patient))
-	return s.r.Read(b)
+func (r *deadlineReader) Read(b []byte) (int, error) {
+	_ = r.rc.SetReadDeadline(time.Now().Add(r.timeout))
+	return r.Reader.Read(b)
 }
 
-// putFile writes one file. The answer's ETag is the new one.
+// putFile writes one file. The ETag of the response is that of the new content.
 func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 	ref, err := refOf(r, r.PathValue("workspace"))
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("path")
-	if err := checkName(name); err != nil {
+	if err := checkPath(name); err != nil {
 		return err
 	}
 	e := state.Edit{Path: name, Kind: state.File}
@@ -140,13 +144,15 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 		return one(e)
 	})
 	if err != nil {
-		return unmet(err, e)
+		return conditionError(err, e)
 	}
-	return s.answerEdit(w, r, ref, name, done)
+	return s.writeEdit(w, r, ref, name, done)
 }
 
-// answerEdit shows a commit of one file and the file's ETag.
-func (s *Server) answerEdit(w http.ResponseWriter, r *http.Request, ref state.Ref, name string, done state.Commit) error {
+// writeEdit responds with the commit of one file and the file's ETag.
+func (s *Server) writeEdit(
+	w http.ResponseWriter, r *http.Request, ref state.Ref, name string, done state.Commit,
+) error {
 	if _, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, done.Generation, name); err == nil {
 		w.Header().Set("ETag", strconv.Quote(info.ETag))
 	}
@@ -165,7 +171,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e := state.Edit{Path: r.PathValue("path")}
-	if err := checkName(e.Path); err != nil {
+	if err := checkPath(e.Path); err != nil {
 		return err
 	}
 	if err := conditions(r, &e); err != nil {
@@ -173,7 +179,7 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	done, err := s.o.Workspaces.Edit(r.Context(), ref, state.EditOptions{Base: state.Newest, Message: "remove " + e.Path}, one(e))
 	if err != nil {
-		return unmet(err, e)
+		return conditionError(err, e)
 	}
 	if done.NoChange {
 		return unknownFile(ref, e.Path)
@@ -186,54 +192,54 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
 func conditions(r *http.Request, e *state.Edit) error {
 	e.IfMatch, e.IfNoneMatch = r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	if e.IfNoneMatch != "" && e.IfNoneMatch != "*" {
-		return badParameter("If-None-Match", "a change takes If-None-Match: * only, for what must not be there yet")
+		return badParameter("If-None-Match", "for a change it must be *, which means that the path must not exist")
 	}
 	if e.IfMatch == "" || e.IfMatch == "*" {
 		return nil
 	}
 	n := len(e.IfMatch)
 	if n < 3 || e.IfMatch[0] != '"' || e.IfMatch[n-1] != '"' || strings.ContainsAny(e.IfMatch[1:n-1], `",`) {
-		return badParameter("If-Match", `it is one ETag in quotes, as GET gave it, or *`)
+		return badParameter("If-Match", `it must be one ETag in quotes, as GET returned it, or *`)
 	}
 	e.IfMatch = e.IfMatch[1 : n-1]
 	return nil
 }
 
-// unmet is the answer to a condition that did not hold.
-func unmet(err error, e state.Edit) error {
+// conditionError translates a conflict of a conditional request.
+func conditionError(err error, e state.Edit) error {
 	if !errors.Is(err, state.ErrConflict) || e.IfMatch == "" && e.IfNoneMatch == "" {
 		return err
 	}
-	r := apierror.New(errcode.PreconditionFailed, "%s is not what the request expects it to be", e.Path)
-	r.Cause, r.Paths = "somebody else has changed it", []string{e.Path}
-	r.Hint = "read it again, and send the change of what is there now with its ETag"
+	r := apierror.New(errcode.PreconditionFailed, "%s does not meet the condition of the request", e.Path)
+	r.Cause, r.Paths = "it has changed since", []string{e.Path}
+	r.Hint = "read it again, and repeat the change with its new ETag"
 	if e.IfNoneMatch != "" {
-		r.Cause = "it is there already"
+		r.Cause = "it already exists"
 	}
 	return r
 }
 
-// attributes reads what goes with a file's content.
+// attributes reads permission bits and modification time of a file.
 func attributes(header func(string) string) (mode fs.FileMode, at time.Time, err error) {
 	if v := header(modeHeader); v != "" {
 		n, err := strconv.ParseUint(v, 8, 32)
 		if err != nil || n > 0o777 || n == 0 {
-			return 0, at, badParameter(modeHeader, "it is permission bits in octal, as in 0644")
+			return 0, at, badParameter(modeHeader, "it must be permission bits in octal, as in 0644")
 		}
 		mode = fs.FileMode(n)
 	}
 	if v := header(timeHeader); v != "" {
 		if at, err = time.Parse(time.RFC3339Nano, v); err != nil || at.Year() < 1970 || at.Year() > 2200 {
-			return 0, at, badParameter(timeHeader, "it is a time as in 2026-01-31T12:00:00Z")
+			return 0, at, badParameter(timeHeader, "it must be a time as in 2026-01-31T12:00:00Z")
 		}
 	}
 	return mode, at, nil
 }
 
-// postFiles makes many changes in one commit. The body is multipart/form-data: each part with a file
-// name is a file, the part's name its path in the workspace; a part without one, called edits, is a
-// JSON array of what is no file. With ?base=N the changes are to generation N, and what others
-// changed since is merged; without, they replace what is there.
+// postFiles commits many changes at once. The body is multipart/form-data: each part with a file name is a
+// file, and the part's name is its path; the part edits, without a file name, is a JSON array of other changes.
+// With ?base=N the changes are based on generation N, and later commits are merged. Without, the changes
+// replace what is there.
 //
 //	curl -F data/in.csv=@in.csv -F 'edits=[{"path": "old.csv"}]' …/v1/workspaces/main/files
 func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
@@ -245,7 +251,7 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(q.Get("message"), "upload")}
 	if v := q.Get("base"); v != "" {
 		if o.Base, err = strconv.ParseInt(v, 10, 64); err != nil || o.Base < 0 {
-			return badParameter("base", "it is the number of a generation")
+			return badParameter("base", "it must be the number of a generation")
 		}
 	}
 	if err := checkMessage(o.Message); err != nil {
@@ -253,10 +259,10 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
-		return badMediaType(r.Header.Get("Content-Type"), "many files are multipart/form-data; one is put to its own address")
+		return badMediaType(r.Header.Get("Content-Type"), "many files are multipart/form-data; put a single file to its own address")
 	}
 	done, err := s.upload(w, r, ref, o, func(body io.Reader) iter.Seq2[state.Edit, error] {
-		return parts(multipart.NewReader(body, params["boundary"]))
+		return formEdits(multipart.NewReader(body, params["boundary"]))
 	})
 	if err != nil {
 		return err
@@ -266,10 +272,10 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// otherEdit is a change that is not the content of a file.
+// otherEdit is a change other than the content of a file.
 type otherEdit struct {
 	Path   string `json:"path"`
-	Kind   string `json:"kind"` // dir or link; empty: the path is removed with all below it
+	Kind   string `json:"kind"` // dir or link; empty: remove the path with its content
 	Mode   string `json:"mode"` // of a directory, in octal
 	Target string `json:"target"`
 }
@@ -279,8 +285,8 @@ const (
 	editsPart = "edits"
 )
 
-// parts are the changes of a form, in its order.
-func parts(form *multipart.Reader) iter.Seq2[state.Edit, error] {
+// formEdits yields the changes of a form, in order.
+func formEdits(form *multipart.Reader) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) {
 		for {
 			p, err := form.NextRawPart()
@@ -292,7 +298,7 @@ func parts(form *multipart.Reader) iter.Seq2[state.Edit, error] {
 				return
 			}
 			if p.FileName() == "" && p.FormName() == editsPart {
-				if !others(p, yield) {
+				if !yieldOthers(p, yield) {
 					return
 				}
 				continue
@@ -306,16 +312,16 @@ func parts(form *multipart.Reader) iter.Seq2[state.Edit, error] {
 
 func filePart(p *multipart.Part) (state.Edit, error) {
 	e := state.Edit{Path: p.FormName(), Kind: state.File, Content: p}
-	if err := checkName(e.Path); err != nil {
-		return e, named(err, e.Path)
+	if err := checkPath(e.Path); err != nil {
+		return e, withPath(err, e.Path)
 	}
 	var err error
 	e.Mode, e.Time, err = attributes(p.Header.Get)
 	return e, err
 }
 
-// others yields the changes of the part edits, and reports whether more are wanted.
-func others(p io.Reader, yield func(state.Edit, error) bool) bool {
+// yieldOthers yields the changes of the part edits. It reports whether to continue with the next part.
+func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 	var list []otherEdit
 	data, err := io.ReadAll(io.LimitReader(p, maxEdits+1))
 	if err == nil && len(data) > maxEdits {
@@ -332,12 +338,12 @@ func others(p io.Reader, yield func(state.Edit, error) bool) bool {
 	}
 	for _, o := range list {
 		e := state.Edit{Path: o.Path, Kind: o.Kind, Target: o.Target}
-		err := checkName(o.Path)
+		err := checkPath(o.Path)
 		switch {
 		case err != nil:
-			err = named(err, o.Path)
+			err = withPath(err, o.Path)
 		case o.Kind == state.File:
-			err = badForm(fmt.Errorf("%q: the content of a file is a part of its own", o.Path))
+			err = badForm(fmt.Errorf("%q: the content of a file must be a part", o.Path))
 		default:
 			e.Mode, _, err = attributes(func(h string) string {
 				if h == modeHeader {
@@ -353,21 +359,18 @@ func others(p io.Reader, yield func(state.Edit, error) bool) bool {
 	return true
 }
 
-func named(err error, path string) error {
+func withPath(err error, path string) error {
 	if e, ok := errors.AsType[*apierror.Error](err); ok {
 		e.Paths = []string{strings.ToValidUTF8(path, "\ufffd")}
 	}
 	return err
 }
 
+// badForm returns the error of a form that cannot be parsed.
 func badForm(err error) error {
-	for _, own := range []error{io.ErrUnexpectedEOF, os.ErrDeadlineExceeded} {
-		if errors.Is(err, own) {
-			return err
-		}
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return err
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	if tooLarge || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err // bodyError translates it
 	}
 	e := apierror.New(errcode.BadForm, "the form cannot be read")
 	e.Cause = err.Error()

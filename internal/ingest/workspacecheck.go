@@ -7,8 +7,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
-// checked is what POST …/check answers.
-type checked struct {
+// checkOptions is the body of POST …/check.
+type checkOptions struct {
+	ReadData bool `json:"read_data,omitempty"` // verify contents as well, not only the index
+	Part     int  `json:"part,omitempty"`      // with read_data: only the part-th of `of` equal parts
+	Of       int  `json:"of,omitempty"`
+}
+
+// checkReport is the response to POST …/check.
+type checkReport struct {
 	Versions int      `json:"versions"`
 	Packs    int      `json:"packs"`
 	Read     int      `json:"read"` // packs whose content was verified
@@ -21,33 +28,37 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o, err := body[struct {
-		ReadData bool `json:"read_data"`
-		Part     int  `json:"part"`
-		Of       int  `json:"of"`
-	}](s, w, r)
+	o, err := readJSON[checkOptions](s, w, r)
 	if err != nil {
 		return err
 	}
 	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
-		return badParameter("part", "it is from 1 to `of`, which is at most 256")
+		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; the caller may leave
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; a caller that disconnects ends it
 	found, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, checked{found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...), append([]string{}, found.Lost...)})
+	writeJSON(w, http.StatusOK, checkReport{
+		found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...), append([]string{}, found.Lost...),
+	})
 	return nil
 }
 
-// repaired is what POST …/repair answers.
-type repaired struct {
+// repairOptions is the body of POST …/repair.
+type repairOptions struct {
+	ReadData bool `json:"read_data,omitempty"` // verify all contents, not only presence and size
+	DryRun   bool `json:"dry_run,omitempty"`   // report only
+}
+
+// repairReport is the response to POST …/repair.
+type repairReport struct {
 	Commit    commit                 `json:"commit"`
 	Problems  []string               `json:"problems"`
 	Lost      []maintenance.LostPath `json:"lost"`
-	Unknown   []int64                `json:"unknown"`   // generations that are lost, and with them what only they changed
-	Recovered []string               `json:"recovered"` // files of content that no name is known for
+	Unknown   []int64                `json:"unknown"`   // lost generations, whose changes are lost too
+	Recovered []string               `json:"recovered"` // files with recovered content whose names are lost
 }
 
 func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
@@ -55,19 +66,16 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o, err := body[struct {
-		ReadData bool `json:"read_data"`
-		DryRun   bool `json:"dry_run"`
-	}](s, w, r)
+	o, err := readJSON[repairOptions](s, w, r)
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; the caller may leave
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; a caller that disconnects ends it
 	done, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, repaired{
+	writeJSON(w, http.StatusOK, repairReport{
 		commitOf(done.Commit), append([]string{}, done.Problems...), append([]maintenance.LostPath{}, done.Lost...),
 		append([]int64{}, done.Unknown...), append([]string{}, done.Recovered...),
 	})
@@ -79,7 +87,7 @@ func (s *Server) postMirror(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may write gigabytes; the caller may leave
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may write gigabytes; a caller that disconnects ends it
 	done, err := s.o.Mirror.Update(r.Context(), ref)
 	if err != nil {
 		return err

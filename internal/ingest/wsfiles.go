@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,12 +24,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-// generationHeader says which version an answer is about.
+// generationHeader is the version of the response.
 const generationHeader = "Codefleet-Generation"
 
-// getFiles lists the paths of a version. Its ETag is the version's.
+// getFiles lists the paths of a version. The ETag is the version's.
 func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.at(r)
+	ref, generation, err := s.refAndVersion(r)
 	if err != nil {
 		return err
 	}
@@ -59,14 +58,14 @@ func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getFile sends one file for keeping, never for showing: it is whatever a program wrote.
+// getFile sends a file as a download, because a program wrote it: a browser must not display it.
 func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.at(r)
+	ref, generation, err := s.refAndVersion(r)
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("path")
-	if err := checkName(name); err != nil {
+	if err := checkPath(name); err != nil {
 		return err
 	}
 	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, generation, name)
@@ -79,35 +78,26 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	asDownload(h, cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream"), path.Base(name))
 	h.Set("ETag", strconv.Quote(info.ETag))
-	if strings.Count(r.Header.Get("Range"), ",") >= mostRanges {
+	if strings.Count(r.Header.Get("Range"), ",") >= maxRanges {
 		r.Header.Del("Range")
 	}
-	http.ServeContent(patiently(w, s.o.Limits.BodyTime), r, "", info.Time, f)
+	http.ServeContent(s.deadlineWriter(w), r, "", info.Time, f)
 	return nil
 }
 
-// mostRanges is how many parts of a file one request may ask for; for more it gets the whole file.
-// Each may mean a request of some MiB to the object store.
-const mostRanges = 8
-
-// asDownload marks an answer that is content of a stranger: to be saved, and to be taken for nothing
-// else than it says.
-func asDownload(h http.Header, mediaType, name string) {
-	h.Set("Content-Type", safeType(mediaType))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	h.Set("Cache-Control", "private, no-cache")
-}
+// maxRanges is how many ranges of a file one request may ask for. With more, it gets the whole file. Each may
+// cost a request of some MiB to the object store.
+const maxRanges = 8
 
 func unknownFile(ref state.Ref, name string) error {
 	e := apierror.New(errcode.UnknownFile, "the workspace %s has no file %q", ref.Workspace, name)
-	e.Hint = "codefleet workspace ls shows what it has"
+	e.Hint = "codefleet workspace ls lists its files"
 	return e
 }
 
-// checkName refuses what is no name of a file, before anything is asked of the store.
-func checkName(name string) error {
-	if why := badName(name); why != "" {
+// checkPath returns an error unless the path may name a file of a workspace.
+func checkPath(name string) error {
+	if why := pathProblem(name); why != "" {
 		e := apierror.New(errcode.BadPath, "this path cannot be a file of a workspace")
 		e.Cause, e.Hint, e.Path = why, "a path is relative, as in data/in.csv", "path"
 		return e
@@ -115,52 +105,37 @@ func checkName(name string) error {
 	return nil
 }
 
-func badName(name string) string {
-	const mostName = 255
+func pathProblem(name string) string {
+	const maxName = 255
 	switch {
 	case !utf8.ValidString(name):
-		return "it is not UTF-8"
+		return "it is not valid UTF-8"
 	case !fs.ValidPath(name) || name == ".":
-		return "it is empty, absolute, or has . or .. or an empty name in it"
+		return "it is empty or absolute, or contains ., .. or an empty name"
 	case strings.IndexFunc(name, hidden) >= 0:
-		return "it has a control character, or one that hides what it looks like"
-	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > mostName }):
-		return "a name in it is longer than 255 bytes"
+		return "it contains a control character or an invisible one"
+	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxName }):
+		return "it contains a name of more than 255 bytes"
 	}
 	return ""
 }
 
-// hidden are characters that make one name look like another: control characters and those that
-// turn the direction of text or take no room.
+// hidden reports whether a character makes one name look like another: control characters, and those that
+// change the direction of text or have no width.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
 }
 
-// patientWriter gives a reader time per piece, not per answer.
-type patientWriter struct {
-	http.ResponseWriter
-	slow slowWriter
-}
-
-func patiently(w http.ResponseWriter, patience time.Duration) *patientWriter {
-	return &patientWriter{w, slowWriter{w, http.NewResponseController(w), patience}}
-}
-
-func (p *patientWriter) Write(b []byte) (int, error) { return p.slow.Write(b) }
-
-// Unwrap lets http.ResponseController reach the server's own writer.
-func (p *patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
 // getArchive sends a version, or a directory of it, as one file.
 func (s *Server) getArchive(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.at(r)
+	ref, generation, err := s.refAndVersion(r)
 	if err != nil {
 		return err
 	}
 	q := r.URL.Query()
 	format := cmp.Or(q.Get("format"), "zip")
 	if format != "zip" && format != "tar" {
-		return badParameter("format", "it is zip or tar")
+		return badParameter("format", "it must be zip or tar")
 	}
 	dir := strings.Trim(q.Get("dir"), "/")
 	return s.sendArchive(w, r, ref, generation, format, func(f state.FileInfo) bool {
@@ -168,16 +143,19 @@ func (s *Server) getArchive(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// postArchive sends the files that the body names, as tar.
+// archiveOptions is the body of POST …/archive.
+type archiveOptions struct {
+	Generation generation `json:"generation,omitempty"`
+	Paths      []string   `json:"paths,omitempty"`
+}
+
+// postArchive sends the files that the body lists, as tar.
 func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
 	ref, err := refOf(r, r.PathValue("workspace"))
 	if err != nil {
 		return err
 	}
-	b, err := body[struct {
-		Generation generation `json:"generation"`
-		Paths      []string   `json:"paths"`
-	}](s, w, r)
+	b, err := readJSON[archiveOptions](s, w, r)
 	if err != nil {
 		return err
 	}
@@ -192,7 +170,9 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
 	return s.sendArchive(w, r, ref, g, "tar", func(f state.FileInfo) bool { return want[f.Path] })
 }
 
-func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string, want func(state.FileInfo) bool) error {
+func (s *Server) sendArchive(
+	w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string, want func(state.FileInfo) bool,
+) error {
 	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
 		return err
@@ -203,32 +183,35 @@ func (s *Server) sendArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	if info.Files == 0 && generation == info.Generation {
 		want = func(state.FileInfo) bool { return false }
 		generation = 0
-	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil { // while there can be a status
+	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil { // while the response can still have a status
 		return err
 	}
 	h := w.Header()
-	asDownload(h, "application/"+map[string]string{"zip": "zip", "tar": "x-tar"}[format], fmt.Sprintf("%s-%d.%s", ref.Workspace, generation, format))
+	mediaType := map[string]string{"zip": "application/zip", "tar": "application/x-tar"}[format]
+	asDownload(h, mediaType, fmt.Sprintf("%s-%d.%s", ref.Workspace, generation, format))
 	h.Set(generationHeader, strconv.FormatInt(generation, 10))
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := patiently(w, s.o.Limits.BodyTime)
+	out := s.deadlineWriter(w)
 	write := s.writeTar
 	if format == "zip" {
 		write = s.writeZip
 	}
 	if err := write(r.Context(), out, ref, generation, want); err != nil {
-		s.o.Log.WarnContext(r.Context(), "archive not sent whole", "workspace", ref.String(), "error", err.Error())
-		panic(http.ErrAbortHandler) // half an archive must not look like a whole one
+		s.o.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(), "error", err.Error())
+		panic(http.ErrAbortHandler) // a partial archive must not look complete
 	}
 	return nil
 }
 
-// zipName is a path as zip files have it. A backslash is written %5C: to programs of one system it is what
-// / is to those of the others, and `..\x` would lead out of the directory.
+// zipName returns a path for a zip file. It writes a backslash as %5C, because Windows takes it for a
+// separator: `..\x` would lead out of the directory.
 func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
 
-func (s *Server) writeZip(ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool) error {
+func (s *Server) writeZip(
+	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
+) error {
 	z := zip.NewWriter(out)
 	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
 		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
@@ -254,10 +237,14 @@ func (s *Server) writeZip(ctx context.Context, out io.Writer, ref state.Ref, gen
 	return z.Close()
 }
 
-func (s *Server) writeTar(ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool) error {
+func (s *Server) writeTar(
+	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
+) error {
 	t := tar.NewWriter(out)
 	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
-		h := &tar.Header{Format: tar.FormatPAX, Name: f.Path, Mode: int64(f.Mode), ModTime: f.Time, Typeflag: tar.TypeReg, Size: f.Bytes}
+		h := &tar.Header{
+			Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: f.Path, Mode: int64(f.Mode), ModTime: f.Time, Size: f.Bytes,
+		}
 		switch f.Kind {
 		case state.Dir:
 			h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
@@ -276,5 +263,5 @@ func (s *Server) writeTar(ctx context.Context, out io.Writer, ref state.Ref, gen
 	if err != nil {
 		return err
 	}
-	return t.Close() // which ends it: only a whole archive has an end
+	return t.Close() // writes the end, which only a complete archive has
 }

@@ -42,7 +42,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	if q.Get("from") == "" {
-		return badParameter("from", "it is missing")
+		return badParameter("from", "it is required")
 	}
 	from, err1 := s.version(r.Context(), ref, "from", q.Get("from"))
 	to, err2 := s.version(r.Context(), ref, "to", q.Get("to"))
@@ -57,7 +57,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// generation is a version in a body: a number, or a string that is a number or a pin.
+// generation is a version in a request body: a number, or a string with a number or a pin.
 type generation string
 
 func (g *generation) UnmarshalJSON(data []byte) error {
@@ -69,11 +69,11 @@ func (g *generation) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(g))
 }
 
-// change is what a request says that makes one version out of another.
+// change is the body of requests about a version: restore, fork and pin.
 type change struct {
-	Generation generation `json:"generation"`
-	To         string     `json:"to"`
-	Message    string     `json:"message"`
+	Generation generation `json:"generation,omitempty"`
+	To         string     `json:"to,omitempty"`      // of a fork: the new workspace
+	Message    string     `json:"message,omitempty"` // of the commit
 }
 
 const maxMessage = 1000
@@ -85,12 +85,12 @@ func checkMessage(m string) error {
 	return nil
 }
 
-func (s *Server) changeOf(w http.ResponseWriter, r *http.Request) (state.Ref, change, int64, error) {
+func (s *Server) readChange(w http.ResponseWriter, r *http.Request) (state.Ref, change, int64, error) {
 	ref, err := refOf(r, r.PathValue("workspace"))
 	if err != nil {
 		return ref, change{}, 0, err
 	}
-	c, err := body[change](s, w, r)
+	c, err := readJSON[change](s, w, r)
 	if err != nil {
 		return ref, c, 0, err
 	}
@@ -102,12 +102,12 @@ func (s *Server) changeOf(w http.ResponseWriter, r *http.Request) (state.Ref, ch
 }
 
 func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.changeOf(w, r)
+	ref, c, g, err := s.readChange(w, r)
 	if err != nil {
 		return err
 	}
 	if g == 0 {
-		return badParameter("generation", "it is missing")
+		return badParameter("generation", "it is required")
 	}
 	done, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g, cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.changeOf(w, r)
+	ref, c, g, err := s.readChange(w, r)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 	}
 	done, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To, cmp.Or(c.Message, "fork of "+ref.Workspace))
 	if errors.Is(err, state.ErrConflict) {
-		e := apierror.New(errcode.WorkspaceExists, "there is a workspace %s already", c.To)
-		e.Hint = "choose another name, or remove that one"
+		e := apierror.New(errcode.WorkspaceExists, "the workspace %s already exists", c.To)
+		e.Hint = "choose another name, or delete that workspace"
 		return e
 	}
 	if err != nil {
@@ -151,21 +151,21 @@ func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) pinOf(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
+func (s *Server) readPin(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
 	name := r.PathValue("pin")
 	if _, err := strconv.Atoi(name); err == nil || !names.IsSlug(name) {
-		return state.Ref{}, "", 0, badParameter("pin", "a pin's name has lower-case letters, digits and -, and is no number")
+		return state.Ref{}, "", 0, badParameter("pin", "the name of a pin has lower-case letters, digits and -, and is not a number")
 	}
-	ref, _, g, err := s.changeOf(w, r)
+	ref, _, g, err := s.readChange(w, r)
 	return ref, name, g, err
 }
 
 func (s *Server) putPin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, g, err := s.pinOf(w, r)
+	ref, name, g, err := s.readPin(w, r)
 	if err != nil {
 		return err
 	}
-	if g == 0 { // named, so that the answer is true
+	if g == 0 { // resolve it, because the newest version may change before Pin
 		info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 		if err != nil {
 			return err
@@ -180,7 +180,7 @@ func (s *Server) putPin(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) deletePin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, _, err := s.pinOf(w, r)
+	ref, name, _, err := s.readPin(w, r)
 	if err != nil {
 		return err
 	}

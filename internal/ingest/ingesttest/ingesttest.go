@@ -103,7 +103,7 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	}
 	options.Jobs = f.Jobs
 	f.Ingest = ingest.New(options)
-	f.HTTP = httptest.NewServer(f.Ingest.Handler())
+	f.HTTP = httptest.NewServer(documented(tb, f.Ingest.Handler()))
 	tb.Cleanup(f.HTTP.Close)
 	tb.Cleanup(f.Ingest.Drain)
 	f.URL = f.HTTP.URL

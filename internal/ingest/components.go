@@ -1,0 +1,188 @@
+package ingest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/mirror"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// schemaFiles are the components that are files of schemas/.
+var schemaFiles = map[string]string{
+	"Task": schemas.TaskV1, "Record": schemas.RecordV1, "Result": schemas.ResultV1, "Progress": schemas.ProgressV1,
+}
+
+// fixedSchemas are the components that are neither files nor Go types.
+var fixedSchemas = map[string]string{
+	"Text":   `{"type":"string"}`,
+	"Bytes":  `{}`,
+	"Object": `{"type":"object"}`,
+	"Health": `{"type":"object","properties":{"status":{"type":"string"}}}`,
+	"Form":   `{"type":"object","additionalProperties":true}`,
+	"CloudEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
+		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
+		"type":{"const":"codefleet.task.v1"},"data":{"$ref":"#/components/schemas/Task"}}}`,
+	"CloudEventBatch": `{"type":"array","items":{"$ref":"#/components/schemas/CloudEvent"}}`,
+	"BatchItems":      `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
+}
+
+// typeSchemas returns the components that are Go types.
+func typeSchemas() (map[string]*jsonschema.Schema, error) {
+	b := &schemaBuilder{all: map[string]*jsonschema.Schema{}}
+	addSchema[apierror.Error](b, "Error")
+	addSchema[schemas.PendingApproval](b, "PendingApproval")
+	addSchema[schemas.Answer](b, "Answer")
+	addSchema[schemas.AuditEntry](b, "AuditEntry")
+	addSchema[schemas.DeadTask](b, "DeadTask")
+	addSchema[schemas.Fleet](b, "Fleet")
+	addSchema[schemas.Tool](b, "Tool")
+	addSchema[schemas.ToolList](b, "ToolList")
+	addSchema[schemas.ToolSearch](b, "ToolSearch")
+	addSchema[whoAmI](b, "Identity")
+	addSchema[batchItem](b, "BatchItem")
+	addSchema[commit](b, "Commit")
+	addSchema[change](b, "Change")
+	addSchema[archiveOptions](b, "ArchiveOptions")
+	addSchema[checkOptions](b, "CheckOptions")
+	addSchema[checkReport](b, "CheckReport")
+	addSchema[repairOptions](b, "RepairOptions")
+	addSchema[repairReport](b, "RepairReport")
+	addSchema[savedState](b, "SavedState")
+	addSchema[history.Info](b, "Workspace")
+	addSchema[state.FileInfo](b, "File")
+	addSchema[history.PathChange](b, "PathChange")
+	addSchema[history.Pinned](b, "Pin")
+	addSchema[mirror.Result](b, "MirrorReport")
+	return b.all, b.err
+}
+
+type schemaBuilder struct {
+	all map[string]*jsonschema.Schema
+	err error // the first one
+}
+
+func addSchema[T any](b *schemaBuilder, name string) {
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage](): {},
+		reflect.TypeFor[generation]():      {Types: []string{"integer", "string"}},
+		reflect.TypeFor[schemas.Record]():  {Ref: "#/components/schemas/Record"},
+	}})
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("schema %s: %w", name, err)
+	}
+	b.all[name] = s
+}
+
+// schemaComponents returns all components of the document.
+func schemaComponents() (object, error) {
+	out := object{}
+	for name, file := range schemaFiles {
+		s, err := fileSchema(file)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = s
+	}
+	types, err := typeSchemas()
+	if err != nil {
+		return nil, err
+	}
+	for name, s := range types {
+		if out[name], err = openSchema(s); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range fixedSchemas {
+		out[name] = json.RawMessage(text)
+	}
+	out["Submission"], err = submissionSchema()
+	return out, err
+}
+
+// fileSchema returns a file of schemas/ as a component: references to files become those to components.
+func fileSchema(file string) (object, error) {
+	data, err := schemas.Text(file)
+	if err != nil {
+		return nil, err
+	}
+	var doc object
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("schema %s: %w", file, err)
+	}
+	delete(doc, "$schema")
+	delete(doc, "$id")
+	walk(doc, func(o object) {
+		ref, ok := o["$ref"].(string)
+		if !ok {
+			return
+		}
+		target, fragment, _ := strings.Cut(ref, "#")
+		for name, f := range schemaFiles {
+			if f == target || target == "" && f == file {
+				o["$ref"] = "#/components/schemas/" + name + fragment
+			}
+		}
+	})
+	return doc, nil
+}
+
+// openSchema returns the schema of a Go type as JSON that allows additional fields: types may gain some.
+func openSchema(s *jsonschema.Schema) (object, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var doc object
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	walk(doc, func(o object) {
+		if o["additionalProperties"] == false {
+			delete(o, "additionalProperties")
+		}
+	})
+	return doc, nil
+}
+
+// submissionSchema returns a task with the fields of its envelope beside it.
+func submissionSchema() (object, error) {
+	doc, err := fileSchema(schemas.TaskV1)
+	if err != nil {
+		return nil, err
+	}
+	doc["title"] = "A task and its envelope"
+	fields, ok := doc["properties"].(object)
+	if !ok {
+		return nil, fmt.Errorf("schema %s has no properties", schemas.TaskV1)
+	}
+	for _, name := range envelope {
+		fields[name] = object{"type": "string"}
+	}
+	fields["expirytime"] = object{"type": "string", "format": "date-time"}
+	fields["priority"] = object{"enum": []string{"high", "normal", "low"}}
+	doc["properties"] = fields
+	return doc, nil
+}
+
+// walk calls fn for each object of a JSON document.
+func walk(v any, fn func(object)) {
+	switch v := v.(type) {
+	case object:
+		fn(v)
+		for _, child := range v {
+			walk(child, fn)
+		}
+	case []any:
+		for _, child := range v {
+			walk(child, fn)
+		}
+	}
+}
