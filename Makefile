@@ -44,7 +44,7 @@ test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers fro
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
 		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly
 	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
-		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./cmd/codefleet ./cmd/mcp-bridge
+		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./internal/bridge ./cmd/codefleet
 
 # The last MinIO there is (AGPL): a program to test against, never linked.
 .cache/minio: tools/build-at.sh Makefile

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,9 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
-	"github.com/codefleet/codefleet/internal/jobs"
 )
 
 // asBridge makes this test's own program be mcp-bridge.
@@ -186,50 +183,5 @@ func TestUsage(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
-	}
-}
-
-// TestIntegrationConformance runs the protocol's own suite: every scenario for servers of both
-// generations, and those of the tasks extension, through the doors of the real program. The suite
-// cannot send a token, so the fleet is one that asks for none, on loopback.
-func TestIntegrationConformance(t *testing.T) {
-	npm := os.Getenv("CODEFLEET_TEST_NPM")
-	if npm == "" {
-		if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
-			t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the suite: make test-integration")
-		}
-		t.Skip("it needs the conformance suite from npm: make test-integration")
-	}
-	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tokens = nil })
-	url, _ := start(t, f.URL, "--conformance-fixtures")
-	bin := filepath.Join(npm, "node_modules/.bin")
-	suite := func(args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"),
-			append([]string{filepath.Join(bin, "conformance"), "server", "--url", url}, args...)...)
-		cmd.Dir = t.TempDir()
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("conformance %v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	for revision, least := range map[string]string{
-		"2025-11-25": "84 passed, 0 failed",
-		"2026-07-28": "153 passed, 0 failed",
-	} {
-		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, least) {
-			t.Errorf("%s: want %s:\n%s", revision, least, out)
-		}
-	}
-	for scenario, want := range map[string]string{
-		"lifecycle": "9/9", "capability-negotiation": "5/5", "wire-fields": "4/4",
-		"request-state-removal": "3/3", "mrtr-input": "4/4",
-		"request-headers": "5/5", "dispatch-and-envelope": "9/9", "status-notifications": "0/0",
-		"required-task-error": "3/3", "mrtr-composition": "2/2",
-	} {
-		if out := suite("--scenario", "tasks-"+scenario); !strings.Contains(out, "Passed: "+want+", 0 failed") {
-			t.Errorf("tasks-%s: want %s:\n%s", scenario, want, out)
-		}
 	}
 }
