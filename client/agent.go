@@ -11,43 +11,42 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// ExecuteTask describes a task in words, has it done and returns what came of it: the whole result,
-// the program's output, and an error unless the task succeeded. An *TaskError says that the program
-// ended otherwise, any other error that the fleet could not be asked. The fleet is found as Locate
-// finds it.
+// ExecuteTask runs a task that is described in words, on the fleet that Locate finds. It returns the result,
+// the program's output, and an error unless the task succeeded: a *TaskError if the task ended with another
+// status, any other error if the fleet refused it or could not be reached.
 func ExecuteTask(ctx context.Context, description string) (Result, string, error) {
 	a, err := NewAgent(ctx, AgentOptions{})
 	if err != nil {
 		return Result{}, "", err
 	}
-	defer func() { _ = a.Close() }() // says nothing about the task
+	defer func() { _ = a.Close() }() // the task has ended
 	return a.ExecuteTask(ctx, description)
 }
 
-// AgentOptions says how the tasks of an agent are to be run. The zero value is useful.
+// AgentOptions are the settings of an agent's tasks. The zero value is useful.
 type AgentOptions struct {
-	Options // the fleet; with an empty URL it is found as Locate finds it
+	Options // of the client; without a URL, those that Locate finds
 
-	Workspace string // whose files the tasks see and change; empty is the tenant's main one
+	Workspace string // whose files the tasks read and change; default the tenant's main workspace
 	Session   string // the session they belong to
 	Priority  string // high, normal or low
 
 	Model  string   // a model profile of the fleet
-	Tools  []string // the only tools they may use, as "server/tool" or "server/*"; empty allows all
+	Tools  []string // the only tools that they may call, as "server/tool" or "server/*"; empty allows all
 	Limits Limits
 	Labels map[string]string
 
-	// Verbose receives the steps and the output of each task as they happen.
+	// Verbose receives the stages and the output of each task while it runs.
 	Verbose io.Writer
 }
 
-// Agent runs tasks, all in the same way. It is safe for concurrent use; Close it after use.
+// Agent runs tasks with the same settings. It is safe for concurrent use. Close it after use.
 type Agent struct {
 	client *Client
 	o      AgentOptions
 }
 
-// NewAgent returns an agent with a client of its own.
+// NewAgent returns an agent with a new client.
 func NewAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if o.URL == "" {
 		found, err := Locate("")
@@ -69,13 +68,13 @@ func (a *Agent) Client() *Client { return a.client }
 // Close ends the agent's connections.
 func (a *Agent) Close() error { return a.client.Close() }
 
-// ExecuteTask has a task done that is described in words; see the function of the same name.
+// ExecuteTask runs a task that is described in words; see the function of the same name.
 func (a *Agent) ExecuteTask(ctx context.Context, description string) (Result, string, error) {
 	return a.Execute(ctx, Task{Description: description})
 }
 
-// Execute has a task done; what the task leaves open is as the agent's options say. It returns what
-// ExecuteTask returns. When ctx ends first the task goes on; Cancel it by its id in the result.
+// Execute runs a task, with the agent's settings for what the task does not set, and returns what ExecuteTask
+// returns. If ctx ends first, the task continues; cancel it by the id in the result.
 func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 	s := a.submission(t)
 	var r Record
@@ -83,7 +82,7 @@ func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 	if a.o.Verbose == nil {
 		r, err = a.client.Run(ctx, s)
 	} else if r, err = a.client.Submit(ctx, s); err == nil {
-		r, err = a.client.Watch(ctx, r.TaskID, 0, a.show)
+		r, err = a.client.Watch(ctx, r.TaskID, 0, a.print)
 	}
 	if err != nil {
 		return Result{TaskID: r.TaskID, Status: r.Status}, "", err
@@ -98,7 +97,8 @@ func outcome(r Record) (Result, string, error) {
 	if r.Status == Succeeded {
 		return *r.Result, r.Result.Output, nil
 	}
-	e := &TaskError{TaskID: r.TaskID, Status: r.Status, Detail: schemas.Error{Code: string(r.Status), Message: "the task ended without a reason"}}
+	e := &TaskError{TaskID: r.TaskID, Status: r.Status}
+	e.Detail = schemas.Error{Code: string(r.Status), Message: "the task ended without an error message"}
 	if r.Result.Error != nil {
 		e.Detail = *r.Result.Error
 	}
@@ -120,7 +120,7 @@ func (a *Agent) submission(t Task) Submission {
 	return Submission{Task: t, Workspace: a.o.Workspace, Session: a.o.Session, Priority: a.o.Priority}
 }
 
-func (a *Agent) show(e Event) error {
+func (a *Agent) print(e Event) error {
 	text := e.Text
 	if e.Stage != "" {
 		text = fmt.Sprintf("[%s] %s\n", e.Time.Local().Format(time.TimeOnly), e.Stage)

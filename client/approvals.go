@@ -12,43 +12,42 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The shapes of tool calls that wait for somebody's word; package schemas documents their fields.
+// Types of the approval of tool calls; package schemas documents their fields.
 type (
-	// Approval is a tool call that waits for somebody's word, or had it, as a task's record has it.
+	// Approval is a tool call that needs approval, as recorded in its task.
 	Approval = schemas.Approval
-	// PendingApproval is an Approval that is pending, and whose it is.
+	// PendingApproval is an Approval that is pending, with its task.
 	PendingApproval = schemas.PendingApproval
-	// Answer is what somebody says of calls that wait.
+	// Answer approves or denies pending calls.
 	Answer = schemas.Answer
 )
 
-// Approvals returns the tool calls of the tenant's tasks that wait for somebody's word (the policy
-// approve of the fleet's settings), the oldest first.
+// Approvals returns the tool calls of the tenant's tasks that wait for approval, the oldest first.
 func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
-	return c.door.approvals(ctx)
+	return c.conn.approvals(ctx)
 }
 
-// Answer says yes or no to a tool call of a task that waits, or to all that wait, and returns the task's
-// record after. The first answer counts: a later one is an *APIError with the code "already_answered";
-// one that comes too late, "approval_over"; for a call that nobody asked about, "unknown_approval". The
-// same answer may be sent again. Over HTTP it needs a token with the scope approve.
+// Answer approves or denies a pending tool call of a task, or all of them, and returns the task's record. The
+// first answer counts: for a different later one, the error is an *APIError with the code "already_answered";
+// after the call has expired, "approval_over"; for a call that does not need approval, "unknown_approval".
+// The same answer may be sent again. Over HTTP it needs a token with the scope approve.
 func (c *Client) Answer(ctx context.Context, id string, a Answer) (Record, error) {
-	return c.door.answer(ctx, id, a)
+	return c.conn.answer(ctx, id, a)
 }
 
-// SubmitForApproval is SubmitFor that also returns as soon as a tool call of the task waits for
-// somebody's word: see Record.Pending.
+// SubmitForApproval is SubmitFor that also returns once a tool call of the task waits for approval: see
+// Record.Pending.
 func (c *Client) SubmitForApproval(ctx context.Context, s Submission, d time.Duration) (Record, error) {
-	return c.door.submit(ctx, c.from(s), wait{time: d, approval: true})
+	return c.conn.submit(ctx, c.from(s), wait{time: d, approval: true})
 }
 
-// WaitForApproval is WaitFor that also returns as soon as a tool call of the task waits for somebody's
-// word, other than the known ones.
+// WaitForApproval is WaitFor that also returns once a tool call of the task, other than the known ones, waits
+// for approval.
 func (c *Client) WaitForApproval(ctx context.Context, id string, d time.Duration, known ...string) (Record, error) {
-	return c.door.record(ctx, id, wait{time: d, approval: true, known: known})
+	return c.conn.record(ctx, id, wait{time: d, approval: true, known: known})
 }
 
-// query is the wait as HTTP has it, but for its time.
+// query returns the wait as query parameters, without its duration.
 func (w wait) query() url.Values {
 	q := url.Values{}
 	if w.approval {
@@ -58,28 +57,28 @@ func (w wait) query() url.Values {
 	return q
 }
 
-func (d *httpDoor) approvals(ctx context.Context) ([]PendingApproval, error) {
+func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	var list []PendingApproval
 	return list, d.json(ctx, &list, call{path: []string{"v1", "approvals"}})
 }
 
-func (d *httpDoor) answer(ctx context.Context, id string, a Answer) (Record, error) {
+func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
 	body, err := json.Marshal(a)
 	if err != nil {
 		return Record{}, fmt.Errorf("encode answer: %w", err)
 	}
 	var r Record
 	return r, d.json(ctx, &r, call{
-		method: http.MethodPost, path: []string{"v1", "tasks", id, "approvals"}, header: http.Header{"Content-Type": {"application/json"}}, body: body,
+		method: http.MethodPost, path: []string{"v1", "tasks", id, "approvals"}, header: jsonHeader(), body: body,
 	})
 }
 
-func (d *natsDoor) approvals(ctx context.Context) ([]PendingApproval, error) {
+func (d *natsConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	list, err := d.jobs.PendingApprovals(ctx, d.tenant)
-	return list, final(answer(err))
+	return list, unmarked(queueError(err))
 }
 
-func (d *natsDoor) answer(ctx context.Context, id string, a Answer) (Record, error) {
+func (d *natsConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
 	r, err := d.jobs.AnswerApproval(ctx, d.tenant, id, d.user, a)
-	return r, final(answer(err))
+	return r, unmarked(queueError(err))
 }

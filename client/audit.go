@@ -9,22 +9,21 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// AuditEntry is one line of the tenant's audit of tool calls; package schemas documents its fields.
+// AuditEntry is an audit record of a tool call; package schemas documents its fields.
 type AuditEntry = schemas.AuditEntry
 
-// AuditOptions narrow Audit.
+// AuditOptions filter Audit.
 type AuditOptions struct {
 	Task  string // the id of a task; empty: all tasks
 	Limit int    // default 100
 }
 
-// Audit returns what is on record of the tool calls of the tenant's tasks, the latest first. Entries are
-// kept for 90 days.
+// Audit returns the audit records of the tenant's tool calls, the latest first. They are kept for 90 days.
 func (c *Client) Audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
-	return c.door.audit(ctx, o)
+	return c.conn.audit(ctx, o)
 }
 
-func (d *httpDoor) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
+func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
 	q := url.Values{}
 	set(q, "task", o.Task)
 	if o.Limit > 0 {
@@ -34,10 +33,10 @@ func (d *httpDoor) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, err
 	return list, d.json(ctx, &list, call{path: []string{"v1", "audit"}, query: q})
 }
 
-func (d *natsDoor) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
+func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
 	if !d.all {
 		return nil, httpOnly()
 	}
 	list, err := d.jobs.AuditTrail(ctx, d.tenant, jobs.AuditOptions(o))
-	return list, final(answer(err))
+	return list, unmarked(queueError(err))
 }

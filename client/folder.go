@@ -19,32 +19,31 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// What Pull and Push do with paths that were changed both here and in the workspace.
+// Policies for paths that have changed both in the directory and in the workspace.
 const (
-	Refuse   = dirsync.Refuse   // a *ConflictError, and nothing is changed
-	KeepBoth = dirsync.KeepBoth // of Pull: ours keeps the name, theirs is NAME.conflict-gN beside it
-	Theirs   = dirsync.Theirs   // of Pull: what the workspace has replaces what is here
-	Ours     = dirsync.Ours     // of Push: what is here replaces what the workspace has
+	Refuse   = dirsync.Refuse   // return a *ConflictError and change nothing
+	KeepBoth = dirsync.KeepBoth // of Pull: keep the local version, and write the other beside it as NAME.conflict-gN
+	Theirs   = dirsync.Theirs   // of Pull: the version of the workspace replaces the local one
+	Ours     = dirsync.Ours     // of Push: the local version replaces that of the workspace
 )
 
 type (
-	// ConflictPolicy says what becomes of paths that both sides changed.
+	// ConflictPolicy says what happens to paths that have changed on both sides.
 	ConflictPolicy = dirsync.Policy
-	// ConflictError names the paths that both sides changed. Nothing was done.
+	// ConflictError lists the paths that have changed on both sides. Nothing was changed.
 	ConflictError = dirsync.ConflictError
-	// SyncReport is what Pull or Push did.
+	// SyncReport lists what Pull or Push changed.
 	SyncReport = dirsync.Report
-	// WorkspaceFile is one path of a version. Its ETag changes with its content: the SHA-256 of that,
-	// or of the parts' of a file above 4 MiB, one after the other.
+	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content, or of a file above 4 MiB
+	// the SHA-256 of the concatenated SHA-256 of its parts.
 	WorkspaceFile = dirsync.Entry
 	// FilePart is a piece of a large file's content.
 	FilePart = dirsync.Part
 )
 
-// Pull brings the newest version into a directory that exists: what changed in the workspace since
-// directory and workspace last met, and nothing else. What changed in the directory only stays. The
-// directory remembers what it met in .codefleet-workspace.json. Names that could do harm here (links
-// that lead out, .git, control characters) are left out and reported as skipped.
+// Pull writes what has changed in the workspace since the last Pull or Push into an existing directory. Files
+// that have changed only in the directory stay. The file .codefleet-workspace.json records the last version.
+// Paths that could do harm (symbolic links that lead out, .git, control characters) are skipped and reported.
 func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -54,9 +53,9 @@ func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy)
 	return r, errors.Join(err, f.Close())
 }
 
-// Push makes what changed in a directory, since directory and workspace last met, a commit: all of it
-// or nothing. What changed in the workspace only stays. policy is Refuse or Ours. Excluded are what
-// .workspaceignore names, __pycache__, .venv, node_modules and .git.
+// Push commits what has changed in a directory since the last Pull or Push: all of it or nothing. Files that
+// have changed only in the workspace stay. policy is Refuse or Ours. Paths that .workspaceignore names,
+// __pycache__, .venv, node_modules and .git are excluded.
 func (w *Workspace) Push(ctx context.Context, dir, message string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -74,7 +73,7 @@ func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 	return dirsync.Open(dir, remote{w}, dirsync.Options{Workspace: d.base.Hostname() + "/" + w.name})
 }
 
-// remote is a workspace as package folder wants it.
+// remote is a workspace as package dirsync requires it.
 type remote struct{ *Workspace }
 
 func (r remote) Newest(ctx context.Context) (int64, error) {
@@ -90,7 +89,7 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, e
 	return list, err
 }
 
-// Read asks for many files at a time.
+// Read reads many files with one request.
 func (r remote) Read(ctx context.Context, generation int64, paths []string, fn func(string, io.Reader) error) error {
 	body, err := json.Marshal(map[string]any{"generation": generation, "paths": paths})
 	if err != nil {
@@ -112,7 +111,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read answer of %s: %w", d.base.Host, err)
+			return fmt.Errorf("read response of %s: %w", d.base.Host, err)
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue
@@ -123,7 +122,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 	}
 }
 
-// Write streams the edits as one form. It may be repeated, but is not: the next push finds out.
+// Write streams the edits as one form. It is not retried; the next push repeats what was not committed.
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
 	boundary := multipart.NewWriter(io.Discard).Boundary()
 	q := url.Values{"base": {strconv.FormatInt(base, 10)}}
@@ -146,7 +145,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 	return done.Generation, err
 }
 
-// otherEdit is an edit that is not the content of a file, as the HTTP interface takes it.
+// otherEdit is an edit other than the content of a file, in the form of the HTTP interface.
 type otherEdit struct {
 	Path   string `json:"path"`
 	Kind   string `json:"kind,omitempty"`
@@ -154,7 +153,7 @@ type otherEdit struct {
 	Target string `json:"target,omitempty"`
 }
 
-// writeForm writes what is no file first: a directory may have to make room for a file.
+// writeForm writes the other edits first, because a directory may have to be removed for a file.
 func writeForm(to io.Writer, boundary string, edits []dirsync.Edit) error {
 	form := multipart.NewWriter(to)
 	if err := form.SetBoundary(boundary); err != nil {

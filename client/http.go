@@ -22,8 +22,8 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// httpDoor speaks to cmd/ingest.
-type httpDoor struct {
+// httpConn uses the HTTP interface.
+type httpConn struct {
 	base     *url.URL
 	token    string
 	http     *http.Client
@@ -31,13 +31,13 @@ type httpDoor struct {
 }
 
 const (
-	// answerTime is what one request may take beyond the wait that it asks for.
-	answerTime = 30 * time.Second
-	// silence is how long a stream may be silent before it counts as broken; heartbeats come more often.
-	silence = 60 * time.Second
+	// responseTimeout bounds one request, in addition to the wait that it asks for.
+	responseTimeout = 30 * time.Second
+	// idleTimeout is after how long a silent stream counts as broken. Heartbeats are more frequent.
+	idleTimeout = 60 * time.Second
 )
 
-func newHTTPDoor(u *url.URL, o Options) (*httpDoor, error) {
+func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
 	}
@@ -48,9 +48,9 @@ func newHTTPDoor(u *url.URL, o Options) (*httpDoor, error) {
 		}
 		o.HTTPClient = &http.Client{Transport: t}
 	}
-	h := *o.HTTPClient // a fleet does not redirect, and a token must not travel
+	h := *o.HTTPClient // a fleet does not redirect, and the token must not go elsewhere
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &httpDoor{
+	return &httpConn{
 		base:     u,
 		token:    o.Token,
 		http:     &h,
@@ -58,24 +58,24 @@ func newHTTPDoor(u *url.URL, o Options) (*httpDoor, error) {
 	}, nil
 }
 
-func (d *httpDoor) close() error {
+func (d *httpConn) close() error {
 	d.http.CloseIdleConnections()
 	return nil
 }
 
-// call is one request, which may be sent more than once.
+// call is one request, which may be sent several times.
 type call struct {
 	method string
 	path   []string // segments below the base, not yet escaped
 	query  url.Values
 	header http.Header
 	body   []byte
-	stream func() io.Reader // instead of body, made anew for each time it is sent
+	stream func() io.Reader // instead of body; called each time the request is sent
 	wait   time.Duration
-	once   bool // done twice it would not be what it is done once: only repeated when it surely was not done
+	once   bool // repeating it would have another effect: retry only if it certainly had none
 }
 
-func (d *httpDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
+func (d *httpConn) submit(ctx context.Context, s Submission, w wait) (Record, error) {
 	body, err := json.Marshal(s.keyed())
 	if err != nil {
 		return Record{}, fmt.Errorf("encode task: %w", err)
@@ -84,24 +84,24 @@ func (d *httpDoor) submit(ctx context.Context, s Submission, w wait) (Record, er
 	return r, d.json(ctx, &r, call{
 		method: http.MethodPost,
 		path:   []string{"v1", "tasks"},
-		header: http.Header{"Content-Type": {"application/json"}},
+		header: jsonHeader(),
 		body:   body,
 		query:  w.query(),
 		wait:   w.time,
 	})
 }
 
-func (d *httpDoor) record(ctx context.Context, id string, w wait) (Record, error) {
+func (d *httpConn) record(ctx context.Context, id string, w wait) (Record, error) {
 	var r Record
 	return r, d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
 }
 
-func (d *httpDoor) cancel(ctx context.Context, id string) (Record, error) {
+func (d *httpConn) cancel(ctx context.Context, id string) (Record, error) {
 	var r Record
 	return r, d.json(ctx, &r, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
 }
 
-func (d *httpDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
+func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	q := url.Values{}
 	for _, s := range o.Status {
 		q.Add("status", string(s))
@@ -113,7 +113,7 @@ func (d *httpDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	return rs, d.json(ctx, &rs, call{path: []string{"v1", "tasks"}, query: q})
 }
 
-func (d *httpDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	q := url.Values{}
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
@@ -122,12 +122,12 @@ func (d *httpDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	return ds, d.json(ctx, &ds, call{path: []string{"v1", "dead"}, query: q})
 }
 
-func (d *httpDoor) fleet(ctx context.Context) (Fleet, error) {
+func (d *httpConn) fleet(ctx context.Context) (Fleet, error) {
 	var f Fleet
 	return f, d.json(ctx, &f, call{path: []string{"v1", "fleet"}})
 }
 
-func (d *httpDoor) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
+func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	c := call{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)}
 	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
 	if err != nil {
@@ -136,18 +136,18 @@ func (d *httpDoor) artifact(ctx context.Context, id, path string) (io.ReadCloser
 	return resp.Body, nil
 }
 
-func (d *httpDoor) get(ctx context.Context, v any, query url.Values, path ...string) error {
+func (d *httpConn) get(ctx context.Context, v any, query url.Values, path ...string) error {
 	return d.json(ctx, v, call{path: path, query: query})
 }
 
-// json sends c until it is answered and decodes the answer into v.
-func (d *httpDoor) json(ctx context.Context, v any, c call) error {
+// json sends c, with retries, and decodes the response into v.
+func (d *httpConn) json(ctx context.Context, v any, c call) error {
 	limit := d.retryFor
 	if limit > 0 {
 		limit += c.wait
 	}
 	_, err := retry(ctx, limit, func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerTime+c.wait)
+		ctx, cancel := context.WithTimeout(ctx, responseTimeout+c.wait)
 		defer cancel()
 		resp, err := d.send(ctx, c)
 		if err != nil {
@@ -155,16 +155,16 @@ func (d *httpDoor) json(ctx context.Context, v any, c call) error {
 		}
 		defer resp.Body.Close()
 		if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
-			return struct{}{}, fmt.Errorf("read answer of %s: %w", d.base.Host, err)
+			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base.Host, err)
 		}
 		return struct{}{}, nil
 	})
 	return err
 }
 
-// send makes one request and returns a response that is a success, or an error.
-func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
-	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty or dots: joining would make another address of it
+// send sends c once. It returns a successful response or an error.
+func (d *httpConn) send(ctx context.Context, c call) (*http.Response, error) {
+	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty names or dots would lead to another address
 		return nil, backoff.Permanent(&APIError{
 			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "there is no task or artifact of this name",
 		})
@@ -193,7 +193,7 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := d.http.Do(req)
 	if err != nil {
-		err = fmt.Errorf("ask fleet at %s: %w", d.base.Host, unwrapURL(err))
+		err = fmt.Errorf("request to %s: %w", d.base.Host, unwrapURL(err))
 		if c.once {
 			err = backoff.Permanent(err)
 		}
@@ -205,7 +205,7 @@ func (d *httpDoor) send(ctx context.Context, c call) (*http.Response, error) {
 	defer resp.Body.Close()
 	err = refused(resp)
 	if c.once && resp.StatusCode != http.StatusTooManyRequests {
-		err = backoff.Permanent(final(err))
+		err = backoff.Permanent(unmarked(err))
 	}
 	return nil, err
 }
@@ -218,8 +218,7 @@ func escape(segments []string) []string {
 	return out
 }
 
-// unwrapURL drops the method and address that package http puts before each error: the query may say
-// more than a log should.
+// unwrapURL removes method and address from an error of package http: the query may not belong in a log.
 func unwrapURL(err error) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		return ue.Err
@@ -227,23 +226,23 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// refused makes an error of an answer that is not a success, and says whether to try again.
+// refused returns the error of an unsuccessful response, marked for retry.
 func refused(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
 		e = &APIError{
-			Code: errcode.UnexpectedAnswer, Message: "the address answered " + resp.Status + ", not as a fleet does",
+			Code: errcode.UnexpectedAnswer, Message: "the response is " + resp.Status + ", which is not from a fleet",
 			Hint: "check the address of the fleet",
 		}
 	}
 	e.Status = resp.StatusCode
 	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
-	return passing(e)
+	return retryable(e)
 }
 
-// passing says of a refusal whether, and when, to try again.
-func passing(e *APIError) error {
+// retryable marks an error for retry: permanent, or when to try again.
+func retryable(e *APIError) error {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
@@ -255,7 +254,7 @@ func passing(e *APIError) error {
 	return e
 }
 
-// retry repeats op while its error may pass, for at most limit; a limit below zero means once.
+// retry repeats op while its error is not permanent, for at most limit. A negative limit means once.
 func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation[T]) (T, error) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
@@ -264,11 +263,11 @@ func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation
 		options = append(options, backoff.WithMaxTries(1))
 	}
 	v, err := backoff.Retry(ctx, op, options...)
-	return v, final(err)
+	return v, unmarked(err)
 }
 
-// final is err without the marks that retry reads.
-func final(err error) error {
+// unmarked returns err without the marks that retry reads.
+func unmarked(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e
 	}

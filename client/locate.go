@@ -10,21 +10,21 @@ import (
 	"path/filepath"
 )
 
-// ErrNoFleet is returned by Locate when nothing says where a fleet is.
+// ErrNoFleet is returned by Locate if neither a file nor the environment names a fleet.
 var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
 
 // FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file, readable
 // by its owner only.
 type FleetFile struct {
-	URL   string `json:"url"` // of the HTTP API
+	URL   string `json:"url"` // of the HTTP interface
 	Token string `json:"token"`
 }
 
 // Locate finds a fleet as the command line does: the fleet.json at path, or named by CODEFLEET_FLEET;
 // else CODEFLEET_URL and CODEFLEET_TOKEN; else the fleet.json in CODEFLEET_DATA or in the default
-// data directory. It does not ask whether the fleet is there.
+// data directory. It does not connect to the fleet.
 func Locate(path string) (Options, error) {
-	return locate(path, os.Getenv) //nolint:forbidigo // to look there is what Locate is for
+	return locate(path, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }
 
 func locate(path string, env func(string) string) (Options, error) {
@@ -59,17 +59,17 @@ func ReadFleetFile(path string) (Options, error) {
 		return Options{}, fmt.Errorf("read fleet file %s: %w", path, err)
 	}
 	if f.URL == "" {
-		return Options{}, fmt.Errorf("read fleet file %s: it has no url", path)
+		return Options{}, fmt.Errorf("read fleet file %s: url is missing", path)
 	}
 	return Options{URL: f.URL, Token: f.Token}, nil
 }
 
-// LocateNATS finds the queue of a fleet for a program that registers tools or submits over NATS: by the
-// fleet.json at path, or named by CODEFLEET_FLEET; else CODEFLEET_NATS_URL and CODEFLEET_NATS_CREDS;
-// else the fleet.json that Locate would read. tenant is whose credentials to take from a fleet.json,
-// and empty for that of the fleet's own token.
+// LocateNATS finds the queue of a fleet, for a program that registers tools or submits over NATS: the
+// fleet.json at path, or named by CODEFLEET_FLEET; else CODEFLEET_NATS_URL and CODEFLEET_NATS_CREDS; else the
+// fleet.json that Locate would read. tenant selects the credentials in a fleet.json; empty selects the tenant
+// of its token.
 func LocateNATS(path, tenant string) (Options, error) {
-	return locateNATS(path, tenant, os.Getenv) //nolint:forbidigo // to look there is what LocateNATS is for
+	return locateNATS(path, tenant, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }
 
 func locateNATS(path, tenant string, env func(string) string) (Options, error) {
@@ -86,7 +86,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Options{}, fmt.Errorf("%w (%s is not there)", ErrNoFleet, path)
+		return Options{}, fmt.Errorf("%w (%s does not exist)", ErrNoFleet, path)
 	}
 	var f struct {
 		Tenant string `json:"tenant"`
@@ -107,7 +107,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	tenant = cmp.Or(tenant, f.Tenant)
 	u, ok := f.NATS.Tenants[tenant]
 	if !ok || f.NATS.URL == "" {
-		return Options{}, fmt.Errorf("read fleet file %s: it has no credentials of the tenant %q for the queue", path, tenant)
+		return Options{}, fmt.Errorf("read fleet file %s: it has no queue credentials for the tenant %q", path, tenant)
 	}
 	return Options{URL: f.NATS.URL, Tenant: tenant, NATSUser: u.User, NATSPassword: u.Password}, nil
 }

@@ -20,16 +20,16 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// natsDoor speaks to the queue itself.
-type natsDoor struct {
+// natsConn uses the queue itself.
+type natsConn struct {
 	jobs     *jobs.Client
-	user     string // who answers for calls, in its own words
+	user     string // recorded with answers to approvals
 	tenant   string
 	all      bool // the credentials are the fleet's
 	retryFor time.Duration
 }
 
-func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
+func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	tenant := cmp.Or(o.Tenant, "default")
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
@@ -45,15 +45,15 @@ func newNATSDoor(ctx context.Context, o Options) (*natsDoor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &natsDoor{jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
+	return &natsConn{jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
 }
 
-func (d *natsDoor) close() error {
+func (d *natsConn) close() error {
 	d.jobs.Close()
 	return nil
 }
 
-func (d *natsDoor) submit(ctx context.Context, s Submission, w wait) (Record, error) {
+func (d *natsConn) submit(ctx context.Context, s Submission, w wait) (Record, error) {
 	submit := d.jobs.Submit
 	if s.IdempotencyKey == "" {
 		submit = d.jobs.SubmitNew
@@ -64,8 +64,8 @@ func (d *natsDoor) submit(ctx context.Context, s Submission, w wait) (Record, er
 	}
 	r, err := retry(ctx, d.retryFor, func() (Record, error) {
 		r, err := submit(ctx, d.tenant, ev)
-		submit = d.jobs.Submit // after an error it may be there
-		return r, answer(err)
+		submit = d.jobs.Submit // after an error the task may exist
+		return r, queueError(err)
 	})
 	if err != nil || w.time == 0 || r.Status.Terminal() {
 		return r, err
@@ -73,7 +73,7 @@ func (d *natsDoor) submit(ctx context.Context, s Submission, w wait) (Record, er
 	return d.record(ctx, r.TaskID, w)
 }
 
-// event is the submission as the event that HTTP would make of it.
+// event returns the event that the HTTP interface would submit.
 func (s Submission) event(ctx context.Context) (event.Event, error) {
 	data, err := json.Marshal(s.Task)
 	if err != nil {
@@ -105,11 +105,11 @@ func (s Submission) event(ctx context.Context) (event.Event, error) {
 	return ev, nil
 }
 
-func (d *natsDoor) record(ctx context.Context, id string, w wait) (Record, error) {
+func (d *natsConn) record(ctx context.Context, id string, w wait) (Record, error) {
 	if w.time == 0 {
 		return retry(ctx, d.retryFor, func() (Record, error) {
 			r, err := d.jobs.Record(ctx, d.tenant, id)
-			return r, answer(err)
+			return r, queueError(err)
 		})
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.time)
@@ -119,90 +119,90 @@ func (d *natsDoor) record(ctx context.Context, id string, w wait) (Record, error
 		return r, context.Cause(ctx)
 	}
 	if r.TaskID != "" && waiting.Err() != nil {
-		return r, nil // as it is after wait
+		return r, nil // the wait is over
 	}
-	return r, final(answer(err))
+	return r, unmarked(queueError(err))
 }
 
-func (d *natsDoor) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
 	if !d.all {
 		return Record{TaskID: id}, httpOnly()
 	}
-	var own error
+	var fnErr error
 	err := d.jobs.Watch(ctx, d.tenant, id, after, func(seq uint64, p Progress) error {
-		own = fn(Event{Seq: seq, Progress: p})
-		return own
+		fnErr = fn(Event{Seq: seq, Progress: p})
+		return fnErr
 	})
 	switch {
-	case own != nil:
-		return Record{TaskID: id}, own
+	case fnErr != nil:
+		return Record{TaskID: id}, fnErr
 	case err != nil:
-		return Record{TaskID: id}, final(answer(err))
+		return Record{TaskID: id}, unmarked(queueError(err))
 	}
 	return d.record(ctx, id, wait{time: waitStep})
 }
 
-func (d *natsDoor) cancel(ctx context.Context, id string) (Record, error) {
+func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
 	if !d.all {
 		return Record{}, httpOnly()
 	}
 	r, err := d.jobs.Cancel(ctx, d.tenant, id)
-	return r, final(answer(err))
+	return r, unmarked(queueError(err))
 }
 
-func (d *natsDoor) list(ctx context.Context, o ListOptions) ([]Record, error) {
+func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	if !d.all {
 		return nil, httpOnly()
 	}
 	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
-	return rs, final(answer(err))
+	return rs, unmarked(queueError(err))
 }
 
-func (d *natsDoor) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	if !d.all {
 		return nil, httpOnly()
 	}
 	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
-	return found, final(answer(err))
+	return found, unmarked(queueError(err))
 }
 
-func (d *natsDoor) fleet(ctx context.Context) (Fleet, error) {
+func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {
 	if !d.all {
 		return Fleet{}, httpOnly()
 	}
 	workers, err := d.jobs.Workers(ctx)
 	if err != nil {
-		return Fleet{}, final(answer(err))
+		return Fleet{}, unmarked(queueError(err))
 	}
 	backlog, err := d.jobs.Backlog(ctx)
 	if err != nil {
-		return Fleet{}, final(answer(err))
+		return Fleet{}, unmarked(queueError(err))
 	}
 	return Fleet{Workers: workers, Backlog: backlog}, nil
 }
 
-func (d *natsDoor) artifact(context.Context, string, string) (io.ReadCloser, error) {
+func (d *natsConn) artifact(context.Context, string, string) (io.ReadCloser, error) {
 	return nil, httpOnly()
 }
 
-func (d *natsDoor) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
+func (d *natsConn) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
 
 func httpOnly() error {
 	return &APIError{
-		Code: errcode.HTTPOnly, Message: "this is not to be had over NATS with these credentials",
-		Hint: "give the client the http:// address of the fleet", Status: http.StatusNotImplemented,
+		Code: errcode.HTTPOnly, Message: "this request needs the HTTP interface, or NATS credentials of the fleet",
+		Hint: "create the client with the http:// address of the fleet", Status: http.StatusNotImplemented,
 	}
 }
 
-// answer makes of an error of the queue what HTTP would have answered, permanent unless it may pass.
-// An error of the caller's own context stays what it is.
-func answer(err error) error {
+// queueError returns the error that HTTP would have had for an error of the queue, marked for retry. Errors of
+// the caller's context are returned unchanged.
+func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	e := APIError(*apierror.Of(err))
 	if e.Code == errcode.Unavailable {
-		return fmt.Errorf("ask fleet over NATS: %w", err)
+		return fmt.Errorf("request over NATS: %w", err)
 	}
-	return passing(&e)
+	return retryable(&e)
 }

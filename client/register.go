@@ -22,26 +22,24 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// ToolInfo says what a tool is, for the programs that call it and for whoever writes them.
+// ToolInfo describes a tool to the programs that call it and to the models that write them.
 type ToolInfo struct {
 	// Name of the tool: a letter, then letters, digits, - and _, 64 at most.
 	Name string
-	// Description says what it does, in a sentence, and what else a caller has to know. The search
-	// for tools reads it too.
+	// Description says what the tool does, in a sentence, and what else a caller has to know. Selection
+	// searches it.
 	Description string
 	Title       string
-	// Annotations are the tool's claims about its effects. A tool that does not say that it only
-	// reads, or does not destroy, is taken for one that may: tools.destructive of the fleet decides
-	// about such calls.
+	// Annotations are the tool's claims about its effects. Unless they say otherwise, the tool is treated as
+	// destructive: the fleet's setting tools.destructive decides about its calls.
 	Annotations ToolAnnotations
-	// Timeout of a call, at most ten minutes; zero is one minute.
+	// Timeout bounds a call, up to ten minutes; default one minute.
 	Timeout time.Duration
-	// Expose makes the function a tool of the fleet's MCP bridge as well, SERVER__NAME, for clients of
-	// the tenant.
+	// Expose offers the tool to the tenant's clients of the MCP bridge as well, as SERVER__NAME.
 	Expose bool
 }
 
-// ToolFunc is a Go function as a tool; NewTool makes it.
+// ToolFunc is a Go function as a tool. NewTool returns one.
 type ToolFunc struct {
 	def  tools.OfferedTool
 	hash string
@@ -49,16 +47,15 @@ type ToolFunc struct {
 	err  error
 }
 
-// NewTool makes a tool of a function. In is a struct, whose fields are the parameters, in their order;
-// Out is whatever encodes as JSON. Their JSON Schemas are made from the types, with the names and
-// options of the tags `json`, and the tag `jsonschema` as the description of a field. An error of fn is
-// the tool's: the program gets it as an exception with its text. So is a panic, without its text.
+// NewTool returns a function as a tool. In is a struct, whose fields are the parameters, in order; Out is any
+// type that encodes as JSON. Their JSON Schemas are derived from the types: the tag `json` gives names and
+// options, the tag `jsonschema` the description of a field. If fn returns an error, the program gets an
+// exception with its text; if it panics, one without.
 //
-// fn is called by several goroutines at once. Its context ends when nobody waits for the answer any
-// more. A call that was lost on its way is not made again unless the annotations say that it may be
-// (ReadOnly, Idempotent).
+// fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was
+// lost in transit is retried only if the annotations allow it (ReadOnly, Idempotent).
 //
-// A mistake in the types or the name is reported by RegisterTools.
+// RegisterTools reports errors in the types and the name.
 func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Out, error)) ToolFunc {
 	in, err1 := schemaOf[In]()
 	out, err2 := schemaOf[Out]()
@@ -72,7 +69,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 		t.err = fmt.Errorf("tool %q: %w", info.Name, t.err)
 		return t
 	}
-	wrapped := out.Type != "object" && !anything(out)
+	wrapped := out.Type != "object" && !anyValue(out)
 	if wrapped {
 		out = &jsonschema.Schema{
 			Type: "object", Properties: map[string]*jsonschema.Schema{"result": out}, Required: []string{"result"},
@@ -80,7 +77,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 		}
 	}
 	t.def.InputSchema, err1 = json.Marshal(in)
-	if !anything(out) {
+	if !anyValue(out) {
 		t.def.OutputSchema, err2 = json.Marshal(out)
 	}
 	t.err = errors.Join(err1, err2, t.def.Check())
@@ -88,7 +85,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 	t.call = func(ctx context.Context, args json.RawMessage) (any, error) {
 		var v In
 		if err := json.Unmarshal(args, &v); err != nil {
-			return nil, fmt.Errorf("read the arguments: %w", err)
+			return nil, fmt.Errorf("decode arguments: %w", err)
 		}
 		answer, err := fn(ctx, v)
 		if wrapped && err == nil {
@@ -99,8 +96,7 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 	return t
 }
 
-// schemaOf is the schema of a Go type. What the type cannot say, as the shape of a json.RawMessage, is
-// left open.
+// schemaOf returns the schema of a Go type. A json.RawMessage may be any value.
 func schemaOf[T any]() (*jsonschema.Schema, error) {
 	return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {},
@@ -108,27 +104,28 @@ func schemaOf[T any]() (*jsonschema.Schema, error) {
 	}})
 }
 
-func anything(s *jsonschema.Schema) bool {
+// anyValue reports whether a schema permits every value.
+func anyValue(s *jsonschema.Schema) bool {
 	data, err := json.Marshal(s)
 	return err == nil && (string(data) == "true" || string(data) == "{}")
 }
 
-// RegisterOptions say how registered tools are served. The zero value is usable.
+// RegisterOptions configure the serving of registered tools. The zero value is useful.
 type RegisterOptions struct {
-	// Title and Description say what the server is, and what for. People see them, and the search finds its tools
-	// by them, too. Of several processes with the same server that was started last counts which says something.
+	// Title and Description describe the server to people, and selection searches them. If several processes
+	// register the same server, those of the process that started last are used, unless it has none.
 	Title, Description string
-	// Concurrency is how many calls are carried out at once; further ones wait. Zero is 16.
+	// Concurrency is how many calls run at once; further ones wait. Default 16.
 	Concurrency int
-	// Log hears of calls that panic, and of answers that could not be sent. Nil is slog.Default.
+	// Log receives panics of tools. Default slog.Default.
 	Log *slog.Logger
 }
 
-// Registration is tools that this process serves.
+// Registration is a set of tools that this process serves.
 type Registration struct{ stop func() }
 
-// Close takes the tools out of the catalogue and returns when the calls under way are answered, or
-// ten seconds later.
+// Close removes the tools from the catalogue. It returns when the calls in progress have finished, at the latest
+// after ten seconds.
 func (r *Registration) Close() { r.stop() }
 
 // RegisterTool registers one Go function as a tool; see RegisterTools.
@@ -136,28 +133,28 @@ func RegisterTool[In, Out any](ctx context.Context, c *Client, server string, in
 	return c.RegisterTools(ctx, RegisterOptions{}, server, NewTool(info, fn))
 }
 
-// RegisterTools makes functions of this process tools of the caller's tenant, under the name of a
-// server: a lower-case letter, then lower-case letters, digits and _. From the next task on, and
-// without a restart, a program of the tenant imports them as any other tool,
+// RegisterTools serves functions of this process as tools of the caller's tenant, under the name of a server: a
+// lower-case letter, then lower-case letters, digits and _. From the next task on, programs of the tenant import
+// them like any other tool,
 //
 //	from servers.crm import find_customer
 //
-// and calls them through the fleet, which checks, counts and records as it does for every tool. They
-// are there until Close, the end of the client or of the process, which is noticed after ten seconds.
-// Several processes may register the same tools, and then share the calls; of two that define a tool
-// differently the one that was started last counts, and the other refuses calls that rely on it.
+// and the fleet checks, counts and records their calls like any other. The tools exist until Close, or until the
+// client or the process ends, which the fleet notices within ten seconds. Several processes may register the same
+// tools and share the calls. If two processes define a tool differently, the definition of the one that started
+// last is used, and the other refuses calls of it.
 //
-// A server's name that the fleet has itself is not taken: the tools are then listed as broken. An
-// answer is at most one MiB of JSON. A tenant has at most 500 registered tools, in 64 registrations.
+// If the fleet itself has a server of that name, the tools are listed as broken. A response is at most one MiB of
+// JSON. A tenant has at most 500 registered tools in 64 registrations.
 //
-// Registering needs the queue: a client with a nats:// or tls:// address, and a tenant's (or the
-// fleet's) credentials. ctx bounds the registering only.
+// It needs a client with a nats:// or tls:// address and credentials of the tenant or the fleet; over HTTP the
+// error has the code "nats_only". ctx bounds only the registration itself.
 func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server string, list ...ToolFunc) (*Registration, error) {
-	d, ok := c.door.(*natsDoor)
+	d, ok := c.conn.(*natsConn)
 	if !ok {
 		return nil, &APIError{
 			Code: errcode.NATSOnly, Message: "tools are registered over NATS", Status: http.StatusNotImplemented,
-			Hint: "give the client the nats:// address of the fleet and the tenant's credentials, as LocateNATS does",
+			Hint: "create the client with the nats:// address of the fleet and the tenant's credentials, as from LocateNATS",
 		}
 	}
 	if err := checkTools(server, list); err != nil {
@@ -176,13 +173,13 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 		offer.Tools = append(offer.Tools, t.def)
 		names[i] = jobs.ToolName{Server: server, Tool: t.def.Name}
 	}
-	said, err := json.Marshal(offer)
+	offered, err := json.Marshal(offer)
 	if err != nil {
 		return nil, fmt.Errorf("register tools of %s: %w", server, err)
 	}
 	s := served{list: list, log: o.Log}
 	stop, err := d.jobs.ServeTools(jobs.ToolService{
-		Tenant: d.tenant, Instance: strings.ToLower(rand.Text()), Tools: names, Offer: said, Concurrency: o.Concurrency, Handle: s.handle,
+		Tenant: d.tenant, Instance: strings.ToLower(rand.Text()), Tools: names, Offer: offered, Concurrency: o.Concurrency, Handle: s.handle,
 	})
 	if err != nil {
 		return nil, err
@@ -193,7 +190,7 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 func checkTools(server string, list []ToolFunc) error {
 	errs := []error{tools.CheckOfferedServer(server)}
 	if len(list) == 0 {
-		errs = append(errs, errors.New("there is none"))
+		errs = append(errs, errors.New("no tools are given"))
 	}
 	seen := map[string]bool{}
 	for _, t := range list {
@@ -206,7 +203,7 @@ func checkTools(server string, list []ToolFunc) error {
 	return errors.Join(errs...)
 }
 
-// served answers calls.
+// served serves calls of registered tools.
 type served struct {
 	list []ToolFunc
 	log  *slog.Logger
@@ -218,13 +215,13 @@ func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []b
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	a = tools.OfferResponse{Code: tools.OfferLarge, Error: fmt.Sprintf("the answer has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
+	a = tools.OfferResponse{Code: tools.OfferLarge, Error: fmt.Sprintf("the response has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
 	if err != nil {
-		a = tools.OfferResponse{Code: tools.OfferFailed, Error: "the answer is no JSON: " + err.Error()}
+		a = tools.OfferResponse{Code: tools.OfferFailed, Error: "the response is not JSON: " + err.Error()}
 	}
 	out, err = encode(a)
 	if err != nil {
-		panic("client: an answer of ours does not encode: " + err.Error())
+		panic("client: encode response: " + err.Error()) // strings only
 	}
 	return out
 }
@@ -236,7 +233,7 @@ func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) too
 	i := slices.IndexFunc(s.list, func(t ToolFunc) bool { return t.def.Name == name.Tool })
 	var q tools.OfferRequest
 	if err := json.Unmarshal(data, &q); err != nil {
-		return failed(fmt.Errorf("read the call: %w", err))
+		return failed(fmt.Errorf("decode call: %w", err))
 	}
 	if q.Hash != "" && q.Hash != s.list[i].hash {
 		return tools.OfferResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
@@ -247,17 +244,17 @@ func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) too
 	}
 	value, err := encode(v)
 	if err != nil {
-		return failed(fmt.Errorf("the answer is no JSON: %w", err))
+		return failed(fmt.Errorf("the response is not JSON: %w", err))
 	}
 	return tools.OfferResponse{Value: value}
 }
 
-// call keeps a panic of one tool from ending the process.
+// call calls a tool. It turns a panic into an error.
 func (s served) call(ctx context.Context, t ToolFunc, args json.RawMessage) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.ErrorContext(ctx, "tool panicked", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			v, err = nil, errors.New("the tool has a bug: it panicked; the log of its process says where")
+			v, err = nil, errors.New("the tool panicked; the log of its process has the stack trace")
 		}
 	}()
 	return t.call(ctx, args)

@@ -102,11 +102,11 @@ func TestRegisterToolsRefuses(t *testing.T) {
 		list   []client.ToolFunc
 		want   string
 	}{
-		"no tools":     {"crm", nil, "there is none"},
+		"no tools":     {"crm", nil, "no tools are given"},
 		"server":       {"Crm", []client.ToolFunc{tool("f")}, "lower-case letter"},
-		"name":         {"crm", []client.ToolFunc{tool("a.b")}, "begins with a letter"},
+		"name":         {"crm", []client.ToolFunc{tool("a.b")}, "its name must be a letter"},
 		"twice":        {"crm", []client.ToolFunc{tool("f"), tool("f")}, "given twice"},
-		"no struct":    {"crm", []client.ToolFunc{text}, "its input is no object"},
+		"no struct":    {"crm", []client.ToolFunc{text}, "the type of its input schema must be object"},
 		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
 	} {
 		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil || !strings.Contains(err.Error(), c.want) {

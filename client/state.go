@@ -14,25 +14,24 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// NoState is the ETag of a state file that is not there.
+// NoState is the ETag of a state document that does not exist.
 const NoState = "none"
 
-// State is a state file of a workspace: an object that tasks find at /workspace/<File>, and that
-// whoever may read the workspace can read and write without a task.
+// State is a state document of a workspace: a JSON object that programs find at /workspace/<File>.
 type State struct {
 	Workspace string          `json:"workspace"` // empty: main
-	File      string          `json:"file"`      // NAME.json or NAME.yaml, at the top or below state/; empty: the fleet's, state.json
+	File      string          `json:"file"`      // NAME.json or NAME.yaml, at the top or below state/; empty: the fleet's default
 	Exists    bool            `json:"exists"`
-	Data      json.RawMessage `json:"data"` // an object; {} when there is none
-	// ETag is the version of the content. SaveState with one replaces that version and no other;
-	// with NoState it makes a file that is not there, and with none it replaces whatever there is.
+	Data      json.RawMessage `json:"data"` // an object; {} if the document does not exist
+	// ETag is the version of the content. SaveState with an ETag replaces only that version, with NoState it
+	// only creates the document, and with an empty one it replaces any version.
 	ETag       string `json:"etag"`
 	Generation int64  `json:"generation,omitempty"` // of the workspace; after SaveState
 }
 
-// GetState returns a state file; workspace and file may be empty. One that is not there is no error:
-// Exists is false, Data {} and ETag NoState. A name that leads out of the workspace is an *APIError
-// with the code "bad_state_file". State is served over HTTP only.
+// GetState returns a state document; workspace and file may be empty. A document that does not exist is not
+// an error: Exists is false, Data {} and ETag NoState. For an invalid name the error has the code
+// "bad_state_file", over NATS "http_only".
 func (c *Client) GetState(ctx context.Context, workspace, file string) (State, error) {
 	s := State{Workspace: cmp.Or(workspace, mainWorkspace), File: file, Data: json.RawMessage("{}"), ETag: NoState}
 	d, err := c.overHTTP()
@@ -45,7 +44,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 	}
 	request.header = http.Header{"Accept": {"application/json"}}
 	found, err := retry(ctx, d.retryFor, func() (State, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 		defer cancel()
 		resp, err := d.send(ctx, request)
 		if err != nil {
@@ -54,7 +53,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 		defer resp.Body.Close()
 		data, err := io.ReadAll(resp.Body)
 		if err != nil {
-			return s, fmt.Errorf("read answer of %s: %w", d.base.Host, err)
+			return s, fmt.Errorf("read response of %s: %w", d.base.Host, err)
 		}
 		s.Exists, s.Data, s.ETag = true, data, strings.Trim(resp.Header.Get("ETag"), `"`)
 		s.File = cmp.Or(resp.Header.Get("Codefleet-State-File"), s.File)
@@ -66,10 +65,10 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 	return found, err
 }
 
-// SaveState writes a state file and returns it with its new ETag. s.Data is a JSON object. An ETag
-// that is not the one of what is there is an *APIError with the code "precondition_failed": get the
-// state again, make the change to that, save it. A call with an ETag that was cut off may or may not
-// have been done, and is not repeated; get the state to see.
+// SaveState writes a state document, whose Data is a JSON object, and returns it with its new ETag. If the
+// document has another version than s.ETag, the error has the code "precondition_failed": get it again and
+// repeat the change. With an ETag the request is not retried: after any other error, get the document to see
+// whether it was saved.
 func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	s.Workspace = cmp.Or(s.Workspace, mainWorkspace)
 	d, err := c.overHTTP()
@@ -80,7 +79,7 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	request.header, request.body = http.Header{"Content-Type": {"application/json"}}, s.Data
+	request.header, request.body = jsonHeader(), s.Data
 	switch s.ETag {
 	case "":
 	case NoState:
@@ -104,9 +103,9 @@ func stateCall(method string, s State) (call, error) {
 	}
 	if badPath(s.File) {
 		return c, &APIError{
-			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Message: "this cannot be a state file",
-			Cause: fmt.Sprintf("%q leads elsewhere", s.File), Path: "state_file",
-			Hint: "state.json, or NAME.json or NAME.yaml at the top of the workspace or below state/",
+			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Message: "this cannot be the name of a state document",
+			Cause: fmt.Sprintf("%q leads out of the workspace", s.File), Path: "state_file",
+			Hint: "use NAME.json or NAME.yaml, at the top of the workspace or below state/",
 		}
 	}
 	c.path = append(c.path, strings.Split(s.File, "/")...)

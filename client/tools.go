@@ -13,27 +13,27 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The shapes of the catalogue of tools; package schemas documents their fields.
+// Types of the catalogue of tools; package schemas documents their fields.
 type (
 	// Tool is one tool of the catalogue.
 	Tool = schemas.Tool
-	// ToolAnnotations are a tool's own claims about its effects.
+	// ToolAnnotations are a tool's claims about its effects.
 	ToolAnnotations = schemas.ToolAnnotations
 	// ToolList is the catalogue, or one server of it.
 	ToolList = schemas.ToolList
-	// ToolServer is what an MCP server says of itself.
+	// ToolServer is the description of an MCP server by itself.
 	ToolServer = schemas.ToolServer
-	// ToolSearch is what a search found.
+	// ToolSearch is the outcome of a search.
 	ToolSearch = schemas.ToolSearch
-	// ToolGroup is the found tools of one server.
+	// ToolGroup is the matching tools of one server.
 	ToolGroup = schemas.ToolGroup
-	// ToolQuery says how well one query was understood.
+	// ToolQuery is one query of a search, with its confidence.
 	ToolQuery = schemas.ToolQuery
-	// ToolMatch is one found tool.
+	// ToolMatch is a tool that matches a query.
 	ToolMatch = schemas.ToolMatch
 )
 
-// Detail says how much of each tool an answer carries.
+// Detail is how much of each tool a response has.
 type Detail string
 
 // The levels of detail. Empty is DetailDescription.
@@ -43,23 +43,23 @@ const (
 	DetailFull        Detail = "full"        // the whole definition
 )
 
-// ToolsOptions narrows a list of tools.
+// ToolsOptions filter a list of tools.
 type ToolsOptions struct {
 	Server  string // of this server only
-	Exposed bool   // those only that registered with ToolInfo.Expose
+	Exposed bool   // only tools that were registered with ToolInfo.Expose
 	Detail  Detail
 }
 
-// SearchToolsOptions says how a search is made.
+// SearchToolsOptions configure a search.
 type SearchToolsOptions struct {
 	Detail  Detail
 	Limit   int  // tools at most; 0 is 20 for each query
-	Explain bool // say what each tool's place is made of
+	Explain bool // add what the rank of each tool is made of
 }
 
-// Tools returns the catalogue as the caller's tenant sees it: the tools of the fleet and those that
-// the tenant's own processes have registered, as far as the tenant may call them. An unknown server is an *APIError with the code
-// "unknown_tool". It and the other methods for the catalogue are served over HTTP only.
+// Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's
+// processes have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error
+// of this and of the other methods of the catalogue has the code "http_only".
 func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
 	set(q, "server", o.Server)
@@ -68,17 +68,17 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 		q.Set("exposed", "true")
 	}
 	var list ToolList
-	return list, c.door.get(ctx, &list, q, "v1", "tools")
+	return list, c.conn.get(ctx, &list, q, "v1", "tools")
 }
 
-// SearchTools finds the few tools for the given queries (20 at most, of 20,000 bytes together) as a task's description
-// does. A caller that knows its steps does better with one query a step. The order depends on the queries, the
-// catalogue, the embeddings of the fleet, and on what the tenant's tasks used before.
+// SearchTools returns the few tools that fit the queries: at most 20 queries, of 20,000 bytes together. It uses
+// the selection of tasks. One query for each step finds more than one query for all. The order depends on the
+// queries, the catalogue, the fleet's embeddings, and the tools that the tenant's tasks have used.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
-			Code: errcode.BadParameter, Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes), Status: http.StatusBadRequest,
-			Hint: "a sentence for each step is enough",
+			Code: errcode.BadParameter, Status: http.StatusBadRequest, Hint: "a sentence for each step is enough",
+			Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes),
 		}
 	}
 	q := url.Values{"q": queries}
@@ -90,17 +90,19 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 		q.Set("explain", "true")
 	}
 	var found ToolSearch
-	return found, c.door.get(ctx, &found, q, "v1", "tools", "search")
+	return found, c.conn.get(ctx, &found, q, "v1", "tools", "search")
 }
 
-// ReadTool returns all that is known of one tool. An unknown one is an *APIError with the code
-// "unknown_tool", whose message names the nearest.
+// ReadTool returns the definition of one tool. For an unknown one the error has the code "unknown_tool", and its
+// message names the nearest tool.
 func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
 	if !fs.ValidPath(server + "/" + name) {
-		return Tool{}, &APIError{Code: errcode.UnknownTool, Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound}
+		return Tool{}, &APIError{
+			Code: errcode.UnknownTool, Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound,
+		}
 	}
 	var t Tool
-	return t, c.door.get(ctx, &t, nil, "v1", "tools", server, name)
+	return t, c.conn.get(ctx, &t, nil, "v1", "tools", server, name)
 }
 
 func set(q url.Values, name, value string) {

@@ -6,29 +6,29 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The shapes that the fleet speaks; package schemas documents their fields.
+// Types of tasks and their results; package schemas documents their fields.
 type (
-	// Task says what to do: exactly one of Description, Code, Skill and Workflow, and what goes with it.
+	// Task is what to do: exactly one of Description, Code, Skill and Workflow, and its settings.
 	Task = schemas.Task
 	// File is a file placed in the workspace before the program runs.
 	File = schemas.File
-	// ToolChoice narrows the tools a task may use.
+	// ToolChoice restricts the tools that a task may call.
 	ToolChoice = schemas.ToolChoice
-	// Limits bound one run of a program. Zero means the fleet's default.
+	// Limits bound one execution of a program. Zero is the fleet's default.
 	Limits = schemas.Limits
-	// Network asks for outgoing connections to the named hosts.
+	// Network requests egress to the named hosts.
 	Network = schemas.Network
-	// EgressAttempt is one host that the program tried to reach, and what became of it.
+	// EgressAttempt is a connection that the program attempted, and its outcome.
 	EgressAttempt = schemas.EgressAttempt
-	// Retry says how often, after what, and with which pause a task is run again.
+	// Retry says how often, after which outcomes, and with which delay a task is retried.
 	Retry = schemas.Retry
-	// Record is the single truth about a task: where it stands, and its result once it has ended.
+	// Record says where a task stands, with its result once it has ended.
 	Record = schemas.Record
 	// Result is how a task ended.
 	Result = schemas.Result
-	// Progress is one step or one piece of output of a running task.
+	// Progress is a stage or a piece of output of a running task.
 	Progress = schemas.Progress
-	// Artifact is one file that a task hands back.
+	// Artifact is a file that a task returns.
 	Artifact = schemas.Artifact
 	// Status is where a task stands.
 	Status = schemas.Status
@@ -48,13 +48,13 @@ const (
 	Dead      = schemas.Dead
 )
 
-// Submission is a task and what is written on its envelope. Its JSON is the body of POST /v1/tasks:
-// the fields of the task and those of the envelope side by side.
+// Submission is a task and its envelope. Its JSON is the body of POST /v1/tasks: the fields of both side by
+// side.
 type Submission struct {
 	Task
 
-	// Workspace and Session are where the task runs; empty are the tenant's main workspace and no
-	// session.
+	// Workspace is whose files the program finds at /workspace; default the tenant's main workspace. Session is
+	// the session that the task belongs to; default none.
 	Workspace string `json:"workspace,omitempty"`
 	Session   string `json:"session,omitempty"`
 	// Priority is high, normal (the default) or low.
@@ -62,38 +62,37 @@ type Submission struct {
 	// ReplyTo is a NATS subject to which the result is published as a CloudEvent:
 	// notify.<tenant>.reply.> or _INBOX.<tenant>.>
 	ReplyTo string `json:"replyto,omitempty"`
-	// ExpiresAt is when the task is no longer worth running. Zero is never.
+	// ExpiresAt is after when the task is not started any more. Zero is never.
 	ExpiresAt time.Time `json:"expirytime,omitzero"`
 	// Source is the CloudEvents source; empty is the client's.
 	Source string `json:"source,omitempty"`
-	// IdempotencyKey makes the submission repeatable: the same tenant, source and key are one task.
-	// Empty is a key that is used once.
+	// IdempotencyKey makes the submission repeatable: submissions with the same tenant, source and key are one
+	// task. Default a random key.
 	IdempotencyKey string `json:"idempotencykey,omitempty"`
 }
 
-// Event is one step or one piece of output of a task, with its place in the stream. Sequence numbers
-// grow, with gaps.
+// Event is a stage or a piece of output of a task. Sequence numbers increase, with gaps.
 type Event struct {
 	Seq uint64
 	Progress
 }
 
-// ListOptions narrows a list of tasks.
+// ListOptions filter a list of tasks.
 type ListOptions struct {
 	Status []Status // any of these; empty is all
-	Limit  int      // at most this many; 0 is 100, the most is 1000
+	Limit  int      // from 1 to 1000; 0 is 100
 }
 
-// What a fleet tells an operator; package schemas documents the fields.
+// Types for operators; package schemas documents the fields.
 type (
-	// Fleet is what an operator, or an autoscaler, wants to know.
+	// Fleet is the workers and the backlog of each pool.
 	Fleet = schemas.Fleet
-	// Worker is one worker as it last reported itself.
+	// Worker is the presence of a worker.
 	Worker = schemas.Worker
 	// Environment is what programs of a worker's pools can import.
 	Environment = schemas.Environment
 	// Backlog is the load of one pool.
 	Backlog = schemas.Backlog
-	// DeadTask is a task that the fleet gave up, or an event that could not become one, and why.
+	// DeadTask is a task or an event in the dead-letter queue, with the reason.
 	DeadTask = schemas.DeadTask
 )

@@ -15,21 +15,21 @@ import (
 	"github.com/codefleet/codefleet/internal/sse"
 )
 
-// maxEvent bounds an event of a stream: a record with its result and output fits.
+// maxEvent is the limit of an event of a stream in bytes: enough for a record with its result and output.
 const maxEvent = 64 << 20
 
-// errEnded stops the reading of a stream whose task has ended.
+// errEnded ends the reading of a stream whose task has ended.
 var errEnded = errors.New("ended")
 
-// watch follows the event stream of a task, over as many connections as it takes.
-func (d *httpDoor) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
-	w := watcher{door: d, id: id, after: after, fn: fn}
+// watch reads the event stream of a task, over as many connections as necessary.
+func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
+	w := watcher{conn: d, id: id, after: after, fn: fn}
 	for {
 		before := w.after
 		_, err := retry(ctx, d.retryFor, func() (struct{}, error) {
 			err := w.stream(ctx)
 			if _, final := errors.AsType[*backoff.PermanentError](err); !final && w.after != before {
-				return struct{}{}, nil // it moved on: begin the count of failures again
+				return struct{}{}, nil // there was progress: start a new series of retries
 			}
 			return struct{}{}, err
 		})
@@ -44,15 +44,15 @@ func (d *httpDoor) watch(ctx context.Context, id string, after uint64, fn func(E
 
 // watcher is one watch of one task.
 type watcher struct {
-	door   *httpDoor
+	conn   *httpConn
 	id     string
-	after  uint64 // the last event that fn has seen
+	after  uint64 // the last event that fn received
 	fn     func(Event) error
-	record Record // the final one, once the stream has brought it
+	record Record // the final one, once it has been received
 }
 
-// stream reads one connection's worth of events. It returns errEnded (permanently) when the task has
-// ended, a permanent error when fn returns one, and any other error when the connection broke.
+// stream reads the events of one connection. It returns errEnded (as a permanent error) once the task has
+// ended, the error of fn as a permanent error, and any other error if the connection was lost.
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -60,14 +60,14 @@ func (w *watcher) stream(ctx context.Context) error {
 	if w.after > 0 {
 		header.Set("Last-Event-ID", strconv.FormatUint(w.after, 10))
 	}
-	resp, err := w.door.send(ctx, call{path: []string{"v1", "tasks", w.id, "events"}, header: header})
+	resp, err := w.conn.send(ctx, call{path: []string{"v1", "tasks", w.id, "events"}, header: header})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	quiet := time.AfterFunc(silence, func() { cancel(errors.New("the stream fell silent")) })
+	quiet := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
 	defer quiet.Stop()
-	for e, err := range sse.Read(&patient{resp.Body, quiet}, maxEvent) {
+	for e, err := range sse.Read(&activityReader{resp.Body, quiet}, maxEvent) {
 		if err == nil {
 			err = w.dispatch(e)
 		}
@@ -78,7 +78,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	return fmt.Errorf("watch task %s: %w", w.id, io.EOF)
 }
 
-// dispatch hands one event on and remembers its place.
+// dispatch passes an event to fn and records its sequence number.
 func (w *watcher) dispatch(m sse.Event) error {
 	switch m.Type {
 	case "record":
@@ -88,14 +88,14 @@ func (w *watcher) dispatch(m sse.Event) error {
 		return backoff.Permanent(errEnded)
 	case "progress":
 	default:
-		return nil // of a newer fleet
+		return nil // an event type of a newer fleet
 	}
 	seq, err := strconv.ParseUint(m.ID, 10, 64)
 	if err != nil {
 		return fmt.Errorf("id of an event: %w", err)
 	}
 	if seq <= w.after {
-		return nil // seen before a connection broke
+		return nil // received before the connection was lost
 	}
 	e := Event{Seq: seq}
 	if err := json.Unmarshal(m.Data, &e.Progress); err != nil {
@@ -108,16 +108,16 @@ func (w *watcher) dispatch(m sse.Event) error {
 	return nil
 }
 
-// patient puts off a timer with every byte that arrives.
-type patient struct {
+// activityReader restarts a timer with all data that arrives.
+type activityReader struct {
 	io.Reader
 	timer *time.Timer
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *activityReader) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	if n > 0 {
-		p.timer.Reset(silence)
+		p.timer.Reset(idleTimeout)
 	}
 	return n, err
 }

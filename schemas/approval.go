@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// Approval is a tool call of a task that waits for somebody's word, or had it. It is a part of the
-// task's record, so that the answer is there for whichever run of the task makes the call.
+// Approval is a tool call that needs a person's approval, with the answer once there is one. It is part of the
+// task's record, so that a later run of the task finds the answer.
 type Approval struct {
-	Call       string          `json:"call"` // names the call within its task, the same in every run
+	Call       string          `json:"call"` // identifies the call within its task, the same in every run
 	Server     string          `json:"server"`
 	Tool       string          `json:"tool"`
 	Signature  string          `json:"signature,omitempty"` // of the tool, in Python
-	Arguments  json.RawMessage `json:"arguments,omitempty"` // while pending, to be read by a person: without secrets, long values cut
-	ArgsHash   string          `json:"args_hash"`           // SHA-256 of the arguments as the program gave them
+	Arguments  json.RawMessage `json:"arguments,omitempty"` // only while pending, for people: secrets redacted, long values truncated
+	ArgsHash   string          `json:"args_hash"`           // SHA-256 of the arguments, as the program passed them
 	ArgsBytes  int             `json:"args_bytes"`
 	State      string          `json:"state"` // one of the constants below
 	AskedAt    time.Time       `json:"asked_at"`
 	ExpiresAt  time.Time       `json:"expires_at"`
 	AnsweredAt time.Time       `json:"answered_at,omitzero"`
-	By         string          `json:"by,omitempty"` // who answered: the name of a token, or nats/NAME
+	By         string          `json:"by,omitempty"` // the name of the token that answered, or nats/NAME
 	Reason     string          `json:"reason,omitempty"`
-	AllOfTool  bool            `json:"all_of_tool,omitempty"` // approved, with every further call of the tool in this task
+	AllOfTool  bool            `json:"all_of_tool,omitempty"` // the answer also applies to every further call of the tool in this task
 }
 
-// The states of an approval. All but pending are final for the answer; a call that is asked for again
-// after it expired, or after another run withdrew it, is pending again.
+// The states of an approval. An approval that is not pending cannot be answered. If a later run makes an
+// expired or withdrawn call again, it is pending again.
 const (
 	ApprovalPending   = "pending"
 	ApprovalApproved  = "approved"
 	ApprovalDenied    = "denied"
-	ApprovalExpired   = "expired"   // nobody answered in time
+	ApprovalExpired   = "expired"   // not answered in time
 	ApprovalWithdrawn = "withdrawn" // the task ended first
 )
 
-// Pending are the calls of the task that wait for somebody's word at the given time.
+// Pending returns the calls of the task that wait for approval at the given time.
 func (r Record) Pending(now time.Time) (list []Approval) {
 	if r.Status.Terminal() {
 		return nil
@@ -47,7 +47,7 @@ func (r Record) Pending(now time.Time) (list []Approval) {
 	return list
 }
 
-// PendingApproval is a call that waits for somebody's word, and whose it is.
+// PendingApproval is a call that waits for approval, with its task.
 type PendingApproval struct {
 	TaskID    string `json:"task_id"`
 	Workspace string `json:"workspace"`
@@ -55,13 +55,13 @@ type PendingApproval struct {
 	Approval
 }
 
-// Answer is what somebody says of calls that wait.
+// Answer approves or denies pending calls of a task.
 type Answer struct {
-	Call      string `json:"call,omitempty"`        // empty: every call of the task that waits now
-	Approve   bool   `json:"approve"`               // false: the program gets an error instead of the tool's answer
-	AllOfTool bool   `json:"all_of_tool,omitempty"` // with Approve: every further call of the same tool in this task, too
-	Reason    string `json:"reason,omitempty"`      // for the program and the record; 500 bytes at most
+	Call      string `json:"call,omitempty"`        // empty: every pending call of the task
+	Approve   bool   `json:"approve"`               // false: the program gets an error instead of the tool's result
+	AllOfTool bool   `json:"all_of_tool,omitempty"` // with Approve: also every further call of the same tool in this task
+	Reason    string `json:"reason,omitempty"`      // for the program and the record; at most 500 bytes
 }
 
-// MaxReason bounds an Answer's reason, in bytes.
+// MaxReason is the limit of an Answer's reason in bytes.
 const MaxReason = 500

@@ -2,13 +2,13 @@ package schemas
 
 import "time"
 
-// Fleet is what an operator, or an autoscaler, wants to know.
+// Fleet is the workers and the backlog of each pool, for operators and autoscalers.
 type Fleet struct {
 	Workers []Worker  `json:"workers"`
 	Backlog []Backlog `json:"backlog"`
 }
 
-// Worker is what a worker says about itself, every few seconds.
+// Worker is the presence of a worker, which it publishes every few seconds.
 type Worker struct {
 	Name    string         `json:"name"`
 	Host    string         `json:"host"`
@@ -26,34 +26,34 @@ type Worker struct {
 	Environments []Environment `json:"environments,omitempty"`
 }
 
-// Environment is what programs of a worker's pools can import: each pool has the one of its name, or
-// the worker's first.
+// Environment is what programs of a worker's pools can import. A pool uses the environment of its name, or else
+// the worker's first one.
 type Environment struct {
 	Name     string         `json:"name"`
-	What     string         `json:"what,omitempty"`     // empty until it was prepared
-	Packages []string       `json:"packages,omitempty"` // with versions, beside Python's own modules
-	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, acquired, waiting, waiting_memory (those of them for which there is no memory)
-	MadeMS   float64        `json:"made_ms,omitempty"`  // what it took to make the last box
-	Restored bool           `json:"restored,omitempty"` // that box was restored from the state of an earlier one, not booted
+	What     string         `json:"what,omitempty"`     // empty until it is prepared
+	Packages []string       `json:"packages,omitempty"` // with versions; Python's own modules are not listed
+	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, acquired, waiting, waiting_memory (those of waiting that lack memory)
+	MadeMS   float64        `json:"made_ms,omitempty"`  // creation of the last box, in milliseconds
+	Restored bool           `json:"restored,omitempty"` // that box was restored from a snapshot
 	Error    string         `json:"error,omitempty"`    // why it has no boxes
-	Reason   string         `json:"reason,omitempty"`   // the same in a word
+	Reason   string         `json:"reason,omitempty"`   // the same as a code
 }
 
 // Backlog is the load of one pool.
 type Backlog struct {
 	Pool       string  `json:"pool"`
-	Queued     int     `json:"queued"`       // waiting for a slot; delayed ones are not among them
-	Running    int     `json:"running"`      // handed to a worker; short retries are among them
-	OldestAgeS float64 `json:"oldest_age_s"` // of the oldest queued task; 0 when none is queued
+	Queued     int     `json:"queued"`       // waiting for a slot, without delayed tasks
+	Running    int     `json:"running"`      // delivered to a worker, including those in a short retry
+	OldestAgeS float64 `json:"oldest_age_s"` // age in seconds of the oldest queued task; 0 without one
 }
 
-// DeadTask is a task that the fleet gave up, or an event that could not become one, and why.
+// DeadTask is a dead-lettered task, or an event that could not be accepted, with the reason.
 type DeadTask struct {
-	Seq     uint64            `json:"seq"` // its place in the dead letter queue
+	Seq     uint64            `json:"seq"` // sequence number in the dead-letter queue
 	Time    time.Time         `json:"time"`
 	Tenant  string            `json:"tenant"`
-	TaskID  string            `json:"task_id,omitempty"` // empty when the event told none
-	Subject string            `json:"subject"`           // on which it came
+	TaskID  string            `json:"task_id,omitempty"` // empty if the event had none
+	Subject string            `json:"subject"`           // on which it arrived
 	Error   Error             `json:"error"`
 	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
 }

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every value of the Go types that the fleet can make is valid by the schema, and comes back from
-// JSON as it was: the two contracts are one.
+// These tests check that schemas and Go types agree: every value of the Go types is valid, and survives a round
+// trip through JSON.
 
 func TestEveryTaskIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { roundTrip(t, TaskV1, task.Draw(t, "task")) })

@@ -1,7 +1,6 @@
-// Package schemas is the contract of the fleet with the world: the JSON Schemas of its events,
-// records and results, the Go types beside them, and Validate, which the program itself uses on
-// everything that comes in and goes out. The version is part of a schema's name; a schema may gain
-// optional fields and never changes the meaning of one it has.
+// Package schemas is the public contract of a fleet: the JSON Schemas of its events, records and results, the Go
+// types for them, and Validate, which the fleet applies to all that it receives and sends. The version is part of
+// a schema's name. A schema may gain optional fields; the meaning of a field never changes.
 package schemas
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/names"
 )
 
-// Types of the CloudEvents that the fleet takes and emits.
+// Types of the CloudEvents that the fleet accepts and emits.
 const (
 	TypeTask     = "codefleet.task.v1"
 	TypeProgress = "codefleet.task.progress.v1"
@@ -57,10 +56,10 @@ const (
 	Dead      Status = "dead"
 )
 
-// What a running task waits for, as Record.WaitsFor says it.
+// Values of Record.WaitsFor.
 const (
-	WaitsForSandbox = "sandbox" // all that there may be serve others, or the next one is being made
-	WaitsForMemory  = "memory"  // other tasks have what there is for tasks
+	WaitsForSandbox = "sandbox" // all boxes are in use, or a new one is being created
+	WaitsForMemory  = "memory"  // other tasks use all memory that tasks may use
 )
 
 // Terminal reports whether a task in this state has ended.
@@ -73,8 +72,8 @@ func (s Status) Terminal() bool {
 	return false
 }
 
-// Task is the data of a codefleet.task.v1 event: exactly one of Description, Code, Skill and
-// Workflow, and what goes with it.
+// Task is the data of a codefleet.task.v1 event: exactly one of Description, Code, Skill and Workflow, and its
+// settings.
 type Task struct {
 	Description    string            `json:"description,omitempty"`
 	Code           string            `json:"code,omitempty"`
@@ -103,13 +102,13 @@ type File struct {
 	Base64 *string `json:"base64,omitempty"`
 }
 
-// ToolChoice narrows the tools a task may use.
+// ToolChoice restricts the tools that a task may call.
 type ToolChoice struct {
 	Allow []string `json:"allow,omitempty"` // "server/tool" or "server/*"
 	Max   int      `json:"max,omitempty"`
 }
 
-// Limits bound one run of a program. Zero means the fleet's default.
+// Limits bound one execution of a program. Zero is the fleet's default.
 type Limits struct {
 	TimeoutS    float64 `json:"timeout_s,omitempty"`
 	MemoryMB    int     `json:"memory_mb,omitempty"`
@@ -117,21 +116,21 @@ type Limits struct {
 	OutputBytes int64   `json:"output_bytes,omitempty"`
 }
 
-// Network asks for outgoing connections to the named hosts.
+// Network requests egress to the named hosts.
 type Network struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Retry says how often, after what, and with which pause a task is run again. Attempts counts all
-// runs; lost workers and errors of the fleet are always retried, ends of the program only when On
-// names them ("failed", "timeout").
+// Retry says how often, after which outcomes, and with which delay a task is retried. Attempts includes the first.
+// Lost workers and errors of the fleet are always retried, outcomes of the program only if On names them
+// ("failed", "timeout").
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty"`
 	BackoffS float64  `json:"backoff_s,omitempty"`
 	On       []string `json:"on,omitempty"`
 }
 
-// Attempt is one run of a task, as its record remembers it.
+// Attempt is one run of a task.
 type Attempt struct {
 	Run       int       `json:"run"`
 	Worker    string    `json:"worker"`
@@ -141,7 +140,7 @@ type Attempt struct {
 	Error     string    `json:"error,omitempty"`
 }
 
-// Record is the single truth about a task. Every transition replaces it by compare-and-swap.
+// Record says where a task stands. Every transition replaces it by compare-and-swap.
 type Record struct {
 	TaskID          string     `json:"task_id"`
 	Tenant          string     `json:"tenant"`
@@ -153,44 +152,44 @@ type Record struct {
 	Run             int        `json:"run"`              // runs begun so far
 	Worker          string     `json:"worker,omitempty"` // of the latest run
 	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
-	WaitsFor        string     `json:"waits_for,omitempty"` // what a running task has been waiting for: WaitsForSandbox or WaitsForMemory; empty: nothing
-	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the entry of TASKS that owns the record
+	WaitsFor        string     `json:"waits_for,omitempty"` // of a running task: WaitsForSandbox, WaitsForMemory, or empty
+	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the message of TASKS that carries the task
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`
 	SubmittedAt     time.Time  `json:"submitted_at"`
 	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
-	Description     string     `json:"description,omitempty"` // the beginning of the sentence that the task was given as
-	Code            string     `json:"code,omitempty"`        // the program, once written, so that a retry runs the same
+	Description     string     `json:"description,omitempty"` // the beginning of the task's description
+	Code            string     `json:"code,omitempty"`        // the program, once generated; a retry runs the same
 	GeneratedBy     string     `json:"generated_by,omitempty"`
-	Catalogue       string     `json:"catalogue,omitempty"` // the version of the tools, so that a retry has the same
+	Catalogue       string     `json:"catalogue,omitempty"` // the catalogue version; a retry uses the same
 	Source          string     `json:"source"`
 	EventID         string     `json:"event_id"`
 	TraceID         string     `json:"trace_id,omitempty"`
 	Attempts        []Attempt  `json:"attempts,omitempty"`
-	Approvals       []Approval `json:"approvals,omitempty"` // tool calls that somebody was asked about
+	Approvals       []Approval `json:"approvals,omitempty"` // tool calls that needed approval
 	Result          *Result    `json:"result,omitempty"`
 }
 
-// Result is the one shape in which HTTP, NATS, the clients and `-o json` show how a task ended.
-// Status says what happened to the program; an error of the fleet is never dressed as one of it.
+// Result is the outcome of a task, the same at HTTP, NATS, the clients and `-o json`. Status is the outcome of the
+// program; an error of the fleet is never reported as one of the program.
 type Result struct {
 	TaskID    string            `json:"task_id"`
 	Tenant    string            `json:"tenant"`
 	Session   string            `json:"session,omitempty"`
 	Status    Status            `json:"status"`
-	Attempt   int               `json:"attempt"` // the run that ended it; 0 when it never ran
+	Attempt   int               `json:"attempt"` // the run that ended it; 0 if it never ran
 	Source    string            `json:"source"`
 	EventID   string            `json:"event_id"`
 	TraceID   string            `json:"trace_id,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
-	Result    json.RawMessage   `json:"result"` // any JSON value; null when the program left none
+	Result    json.RawMessage   `json:"result"` // any JSON value; null if the program has none
 	Output    string            `json:"output"`
 	Stderr    string            `json:"stderr"`
 	Truncated bool              `json:"output_truncated"`
 	Error     *Error            `json:"error"` // null on success
 	Artifacts []Artifact        `json:"artifacts"`
-	ResultRef string            `json:"result_ref,omitempty"` // where the whole result is, when it was too large for the record
+	ResultRef string            `json:"result_ref,omitempty"` // location of the whole result, if it is too large for the record
 
 	Code        string          `json:"code,omitempty"`
 	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill
@@ -209,15 +208,15 @@ type Result struct {
 	EndedAt     time.Time       `json:"ended_at"`
 }
 
-// MarshalJSON writes lists that nobody filled as empty ones: readers never meet a null list.
+// MarshalJSON writes nil lists as empty ones, so that no list is null.
 func (r Result) MarshalJSON() ([]byte, error) {
-	type plain Result
+	type fields Result
 	orEmpty(&r.Artifacts)
 	orEmpty(&r.Tools.Selected)
 	orEmpty(&r.Tools.Calls)
 	orEmpty(&r.Workspace.Changed)
 	orEmpty(&r.Workspace.Conflicts)
-	return json.Marshal(plain(r))
+	return json.Marshal(fields(r))
 }
 
 func orEmpty[T any](s *[]T) {
@@ -226,8 +225,8 @@ func orEmpty[T any](s *[]T) {
 	}
 }
 
-// Error says what happened, why, and what to do next. Code is stable and for programs; Line is the
-// line of the caller's program where that is known, counted from 1.
+// Error says what happened, why, and what to do next. Code is stable, for programs (docs/errors.md). Line is the
+// line of the program, counted from 1; 0 if unknown.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -238,7 +237,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Artifact is one file that a task hands back.
+// Artifact is a file that a task returns.
 type Artifact struct {
 	Path      string `json:"path"` // relative to the workspace
 	Bytes     int64  `json:"bytes"`
@@ -246,7 +245,7 @@ type Artifact struct {
 	URL       string `json:"url,omitempty"`
 }
 
-// Finding is what one guardrail had to say about the program.
+// Finding is the finding of one guardrail about the program.
 type Finding struct {
 	Rule    string `json:"rule"`
 	Line    int    `json:"line,omitempty"`
@@ -254,13 +253,13 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// ToolsUsed is the share of the catalogue that the task saw, and the calls that it made.
+// ToolsUsed is the tools that were selected for the task, and its tool calls.
 type ToolsUsed struct {
 	Available int        `json:"available"`
 	Selected  []string   `json:"selected"` // "server/tool"
-	Share     float64    `json:"share"`    // selected ÷ available, 0 when nothing is available
+	Share     float64    `json:"share"`    // selected ÷ available; 0 without tools
 	Calls     []ToolCall `json:"calls"`
-	Degraded  string     `json:"degraded,omitempty"` // why embeddings had no part in the selection, when they should have
+	Degraded  string     `json:"degraded,omitempty"` // why the selection did without the configured embeddings
 }
 
 // ToolCall is one call of a tool.
@@ -272,7 +271,7 @@ type ToolCall struct {
 	Replayed bool    `json:"replayed"`
 }
 
-// Usage counts model tokens: what the task cost, and what handing every tool to the model would have.
+// Usage counts model tokens: those of the task, and those that a prompt with every tool would have had.
 type Usage struct {
 	Model            string `json:"model,omitempty"`
 	PromptTokens     int    `json:"prompt_tokens"`
@@ -280,7 +279,7 @@ type Usage struct {
 	DirectToolTokens int    `json:"direct_tool_tokens"`
 }
 
-// WorkspaceChange is what the task's commit did. Generation is 0 for a workspace nobody wrote to.
+// WorkspaceChange is the task's commit. Generation is 0 if the workspace has no commits.
 type WorkspaceChange struct {
 	Name       string   `json:"name"`
 	Generation int64    `json:"generation"`
@@ -288,7 +287,7 @@ type WorkspaceChange struct {
 	Conflicts  []string `json:"conflicts"`
 }
 
-// Sandbox says what ran the program.
+// Sandbox describes the box that ran the program.
 type Sandbox struct {
 	Driver        string `json:"driver,omitempty"`
 	EngineVersion string `json:"engine_version,omitempty"`
@@ -304,15 +303,15 @@ type Resources struct {
 	PeakMemoryMB float64 `json:"peak_memory_mb"`
 }
 
-// EgressAttempt is one connection the program tried to make.
+// EgressAttempt is a connection that the program attempted.
 type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
-	Verdict string `json:"verdict"` // allowed, or why not: docs/network.md
+	Verdict string `json:"verdict"` // allowed, or the reason for the refusal: docs/network.md
 	Bytes   int64  `json:"bytes"`
 }
 
-// Timing is where the milliseconds of a task went. Total runs from submission to the end.
+// Timing is the duration of each stage in milliseconds. Total is from submission to the end.
 type Timing struct {
 	Queued      float64 `json:"queued"`
 	Select      float64 `json:"select"`
@@ -325,7 +324,7 @@ type Timing struct {
 	Total       float64 `json:"total"`
 }
 
-// Progress is one step or one piece of output of a running task.
+// Progress is a stage or a piece of output of a running task.
 type Progress struct {
 	TaskID string    `json:"task_id"`
 	Run    int       `json:"run"`

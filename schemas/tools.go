@@ -2,8 +2,8 @@ package schemas
 
 import "encoding/json"
 
-// Tool is one tool of the catalogue as a tenant sees it. How much of it is there depends on the level
-// of detail that was asked for: name has the first block, description the second too, full all.
+// Tool is a tool of the catalogue of a tenant. The level of detail determines the fields: name has the first
+// block, description also the second, full all.
 type Tool struct {
 	ID     string `json:"id"` // server/name, as allow-lists and results write it
 	Server string `json:"server"`
@@ -12,7 +12,7 @@ type Tool struct {
 
 	Import      string `json:"import,omitempty"`      // from servers.calculator import add
 	Signature   string `json:"signature,omitempty"`   // add(a: float, b: float) -> float
-	Description string `json:"description,omitempty"` // one line, but for the level full
+	Description string `json:"description,omitempty"` // one line, except at the level full
 
 	Module       string           `json:"module,omitempty"`   // servers.calculator.add
 	Function     string           `json:"function,omitempty"` // add
@@ -21,29 +21,29 @@ type Tool struct {
 	InputSchema  json.RawMessage  `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Annotations  *ToolAnnotations `json:"annotations,omitempty"`
-	Exposed      bool             `json:"exposed,omitempty"` // a registered tool that is one of the MCP bridge, too
-	Hash         string           `json:"hash,omitempty"`    // of the definition; none for a hand-written module
+	Exposed      bool             `json:"exposed,omitempty"` // a registered tool that the MCP bridge offers as its own
+	Hash         string           `json:"hash,omitempty"`    // of the definition; empty for a hand-written module
 }
 
-// ToolAnnotations are a tool's own claims about its effects, under the names of MCP.
+// ToolAnnotations are a tool's claims about its effects, with the names of MCP.
 type ToolAnnotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    bool   `json:"readOnlyHint,omitempty"`
 	Idempotent  bool   `json:"idempotentHint,omitempty"`
-	Destructive *bool  `json:"destructiveHint,omitempty"` // nil: not said, which counts as yes
-	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil: not said, which counts as yes
+	Destructive *bool  `json:"destructiveHint,omitempty"` // nil counts as true
+	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil counts as true
 }
 
-// ToolList is what GET /v1/tools answers.
+// ToolList is the response to GET /v1/tools.
 type ToolList struct {
 	Tools    []Tool        `json:"tools"`             // by server, then name
-	Broken   []BrokenTool  `json:"broken"`            // files, and registered tools, that are none
-	Warnings []ToolWarning `json:"warnings"`          // what a person should see before approving
-	Servers  []ToolServer  `json:"servers,omitempty"` // of the level full: the MCP servers that say something of themselves
+	Broken   []BrokenTool  `json:"broken"`            // files and registered tools that are invalid
+	Warnings []ToolWarning `json:"warnings"`          // for a person to read before approving
+	Servers  []ToolServer  `json:"servers,omitempty"` // at the level full: MCP servers that describe themselves
 }
 
-// ToolServer is what an MCP server says of itself. Nobody has approved it: it helps to find the server's tools, and
-// is for people to read, not for models.
+// ToolServer is the description of an MCP server by itself. It is not approved: selection searches it and people
+// read it, but models do not get it.
 type ToolServer struct {
 	Server       string `json:"server"`
 	Version      string `json:"version,omitempty"` // name and version of its program
@@ -52,62 +52,62 @@ type ToolServer struct {
 	Instructions string `json:"instructions,omitempty"`
 }
 
-// BrokenTool is something in the catalogue that is no tool, and why.
+// BrokenTool is an invalid tool of the catalogue, with the reason.
 type BrokenTool struct {
 	Path    string `json:"path"` // below servers/
-	Line    int    `json:"line"` // from 1; 0 when it is the whole
+	Line    int    `json:"line"` // from 1; 0 for the whole file
 	Message string `json:"message"`
 }
 
-// ToolWarning is something in a tool's texts that shows one thing to a person and another to a model.
+// ToolWarning is a place in a tool's texts that looks different to people than to models.
 type ToolWarning struct {
 	Tool    string `json:"tool"`  // server/name
 	Field   string `json:"field"` // name | title | description | schema
 	Message string `json:"message"`
 }
 
-// ToolSearch is what GET /v1/tools/search answers.
+// ToolSearch is the response to GET /v1/tools/search.
 type ToolSearch struct {
-	Servers   []ToolGroup `json:"servers"`   // by their best tool
-	Available int         `json:"available"` // tools that were searched
-	Share     float64     `json:"share"`     // found ÷ available
+	Servers   []ToolGroup `json:"servers"`   // ordered by their best tool
+	Available int         `json:"available"` // number of tools that were searched
+	Share     float64     `json:"share"`     // matches ÷ available
 	Queries   []ToolQuery `json:"queries"`
-	Degraded  string      `json:"degraded,omitempty"` // why embeddings had no part in it, when they should have
+	Degraded  string      `json:"degraded,omitempty"` // why the search did without the configured embeddings
 }
 
-// MaxToolQueryBytes bounds the queries of a search, all together.
+// MaxToolQueryBytes is the limit of all queries of a search together, in bytes.
 const MaxToolQueryBytes = 20_000
 
-// ToolGroup is the found tools of one server, best first.
+// ToolGroup is the matching tools of one server, best first.
 type ToolGroup struct {
 	Server string      `json:"server"`
 	Tools  []ToolMatch `json:"tools"`
-	More   int         `json:"more"` // other tools of this server
+	More   int         `json:"more"` // number of other tools of this server
 }
 
-// ToolMatch is one found tool.
+// ToolMatch is a tool that matches a query.
 type ToolMatch struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
-	Score       float64      `json:"score"` // next to the best tool of its query, which has 1
+	Score       float64      `json:"score"` // relative to the best tool of its query, which has 1
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
-	Params      []ToolParam  `json:"params,omitempty"` // of the level full
-	Why         *ToolReasons `json:"why,omitempty"`    // when it was asked for
+	Params      []ToolParam  `json:"params,omitempty"` // at the level full
+	Why         *ToolReasons `json:"why,omitempty"`    // with explain
 }
 
 // ToolParam is one parameter of a tool, under its Python name.
 type ToolParam struct {
 	Name        string   `json:"name"`
-	Type        string   `json:"type,omitempty"` // as the signature says it
+	Type        string   `json:"type,omitempty"` // as in the signature
 	Description string   `json:"description,omitempty"`
 	Enum        []string `json:"enum,omitempty"`
 	Required    bool     `json:"required,omitempty"`
 }
 
-// ToolReasons is what a found tool's place is made of.
+// ToolReasons is what the rank of a tool is made of.
 type ToolReasons struct {
-	Terms   []string `json:"terms"` // matched words, the weightiest first
+	Terms   []string `json:"terms"` // matched words, by weight
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
@@ -116,10 +116,10 @@ type ToolReasons struct {
 	Dense   float64  `json:"dense,omitempty"`
 }
 
-// ToolQuery says how well one query was understood.
+// ToolQuery is one query of a search, with its confidence.
 type ToolQuery struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
-	Confidence     float64  `json:"confidence"`      // 0 … 1; low means that perhaps no tool fits
-	UnmatchedTerms []string `json:"unmatched_terms"` // stems that no tool knows
+	Confidence     float64  `json:"confidence"`      // 0 to 1; low: perhaps no tool fits
+	UnmatchedTerms []string `json:"unmatched_terms"` // stems that occur in no tool
 }

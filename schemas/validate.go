@@ -18,14 +18,14 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Invalid is one place where a document breaks its schema.
+// Invalid is a place where a document violates its schema.
 type Invalid struct {
-	Path    string // JSON Pointer (RFC 6901) into the document; "" is the whole of it
+	Path    string // JSON Pointer (RFC 6901) into the document; "" is the whole document
 	Message string
 }
 
-// InvalidError lists every place where a document breaks its schema, by path. The messages do not
-// quote the document: it may hold what must not reach a log.
+// InvalidError lists all places where a document violates its schema, by path. The messages do not quote the
+// document, which may contain secrets.
 type InvalidError struct {
 	Schema string
 	At     []Invalid
@@ -85,7 +85,7 @@ func Validate(schema string, data []byte) error {
 	if !ok {
 		return fmt.Errorf("schema %q: %w", schema, fs.ErrNotExist)
 	}
-	if !utf8.Valid(data) { // Go's decoder would replace what it cannot read
+	if !utf8.Valid(data) { // Go's decoder would replace invalid characters
 		return errors.New("not valid JSON: it is not UTF-8")
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
@@ -131,7 +131,7 @@ func asInvalid(schema string, err error) error {
 	return out
 }
 
-// exactlyOne words the rule at the top of a task, which a list of missing properties would hide.
+// exactlyOne returns the message for the rule about a task's kind, clearer than a list of missing properties.
 func exactlyOne(k *kind.OneOf) string {
 	const rule = "a task has exactly one of description, code, skill and workflow"
 	if len(k.Subschemas) == 0 {

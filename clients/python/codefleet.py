@@ -12,8 +12,8 @@
     agent.write_file("data/in.csv", "1,2\n")
     print(agent.read_file("data/in.csv").decode())
 
-The fleet is the one at `url` (with `token`), or else found as the command line finds it: the file
-named by CODEFLEET_FLEET; CODEFLEET_URL and CODEFLEET_TOKEN; the fleet.json in the data directory.
+The fleet is at `url` (with `token`), or else found as the command line finds it: by the file that
+CODEFLEET_FLEET names, by CODEFLEET_URL and CODEFLEET_TOKEN, or by the fleet.json in the data directory.
 """
 
 import enum
@@ -32,12 +32,12 @@ import warnings
 __all__ = ["Agent", "ExecutionResult", "FleetError", "create_agent", "execute_task"]
 
 _WAIT = 30  # seconds that one request waits for a task
-_RETRY_FOR = 15  # seconds for which a request is repeated while the fleet is away or busy
+_RETRY_FOR = 15  # seconds for which a request is retried while the fleet is unreachable or busy
 _TERMINAL = {"succeeded", "failed", "blocked", "timeout", "cancelled", "expired", "dead"}
 
 
 class ExecutionResult(enum.Enum):
-    """How a task ended. `Agent.last_record` has the fleet's own status and everything else."""
+    """How a task ended. `Agent.last_record` has the exact status and all details."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -56,8 +56,8 @@ _RESULTS = {
 
 
 class FleetError(Exception):
-    """The fleet refused a request (status, code, hint and path say more), or was not reached
-    (status 0)."""
+    """The fleet refused a request, with an HTTP status, a code (docs/errors.md), a hint and a path; or it could
+    not be reached (status 0)."""
 
     def __init__(self, message, status=0, code="unreachable", hint="", path=""):
         super().__init__(message)
@@ -71,25 +71,24 @@ class FleetError(Exception):
 
 
 def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=None, **options):
-    """Return an agent, which runs tasks one like the other.
+    """Return an agent, whose tasks share their settings.
 
     Options: url, token, fleet (path of a fleet.json), workspace, session, pool, priority, model, tools
     (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a
-    task). Settings that belong to the fleet (directories, llm_*, state_*) are accepted, with a
-    warning that they change nothing here.
+    task). Settings that belong to the fleet (directories, llm_*, state_*) are ignored with a warning.
     """
-    ours = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
-    theirs = [k for k in options if k not in ours]
+    known = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
+    ignored = [k for k in options if k not in known]
     for name, value in (("workspace_dir", workspace_dir), ("servers_dir", servers_dir), ("skills_dir", skills_dir), ("config", config)):
         if value is not None:
-            theirs.append(name)
-    if theirs:
-        warnings.warn(f"{', '.join(sorted(theirs))}: set in the configuration of the fleet; ignored here", stacklevel=2)
-    return Agent(**ours)
+            ignored.append(name)
+    if ignored:
+        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; these belong in the configuration of the fleet", stacklevel=2)
+    return Agent(**known)
 
 
 def execute_task(task_description, verbose=False, required_tools=None, **options):
-    """Have a task done and return (ExecutionResult, output, error); error is None on success.
+    """Run a task and return (ExecutionResult, output, error); error is None on success.
 
     Options are those of create_agent.
     """
@@ -114,57 +113,58 @@ class Agent:
 
     def execute_task(self, task_description, verbose=False, required_tools=None, task_specific_calls=None,
                      header_comment=None, context=None):
-        """Have a task done that is described in words; see the function of the same name.
+        """Run a task that is described in words; see the function of the same name.
 
-        required_tools is {server: [tool, …]}, the only tools the task may use.
+        required_tools is {server: [tool, …]}: the only tools that the task may call.
         """
         given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
         ignored = sorted(k for k, v in given.items() if v is not None)
         if ignored:
-            warnings.warn(f"{', '.join(ignored)}: the fleet writes the program by itself; ignored here", stacklevel=2)
+            warnings.warn(f"{', '.join(ignored)}: ignored; the fleet generates the program", stacklevel=2)
         task = {"description": task_description}
         if required_tools:
             task["tools"] = {"allow": [f"{server}/{tool}" for server, names in required_tools.items() for tool in names]}
         return self._execute(task, verbose)
 
     def execute_code(self, code, inputs=None, verbose=False):
-        """Run a program; `inputs` is its variable of that name. Return what execute_task returns."""
+        """Run a program, with `inputs` as its variable of that name. Return what execute_task returns."""
         task = {"code": code}
         if inputs is not None:
             task["inputs"] = inputs
         return self._execute(task, verbose)
 
     def submit(self, task, idempotency_key=None):
-        """Queue a task (a dictionary as in task.v1.json) and return its record."""
+        """Submit a task (a dictionary as in task.v1.json) and return its record. Submissions with the same
+        idempotency_key are one task; the default is a random key."""
         body = {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
         return self._request("POST", "/v1/tasks", body, {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
 
     def get(self, task_id, wait=0):
-        """Return the record of a task once it has ended, or as it is after `wait` seconds."""
+        """Return the record of a task once it has ended, or after `wait` seconds."""
         path = _path("tasks", task_id)
         return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
 
     def cancel(self, task_id):
-        """Ask for the end of a task and return its record."""
+        """Cancel a task and return its record. A running task ends soon, not at once."""
         return self._request("DELETE", _path("tasks", task_id))
 
     def wait(self, task_id, timeout=None):
-        """Return the record of a task when it has ended. Raises TimeoutError after `timeout` seconds."""
+        """Return the record of a task once it has ended. Raise TimeoutError after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _WAIT if end is None else end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"the task has not ended yet; it goes on as {task_id}")
+                raise TimeoutError(f"the task has not ended yet; it continues as {task_id}")
             record = self.get(task_id, wait=min(_WAIT, max(left, 0.001)))
             if record["status"] in _TERMINAL:
                 return record
 
     def artifact(self, task_id, path):
-        """Return the content of a file that a task handed back, as bytes."""
+        """Return the content of an artifact, as bytes."""
         return self._request("GET", _path("tasks", task_id, "artifacts", path), raw=True)
 
     def list_files(self, directory=""):
-        """Return what the workspace holds below a directory: [{"path", "kind", "bytes", …}, …]."""
+        """Return the paths of the workspace below a directory: [{"path", "kind", "bytes", …}, …]."""
         return self._request("GET", self._in_workspace("files") + "?" + urllib.parse.urlencode({"dir": _utf8(str(directory), "the path")}))
 
     def read_file(self, path):
@@ -177,11 +177,11 @@ class Agent:
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
     def delete_file(self, path):
-        """Remove a file of the workspace, or a directory with all below it, and return the commit."""
+        """Remove a file of the workspace, or a directory with its content, and return the commit."""
         return self._request("DELETE", self._in_workspace("files", path))
 
     def get_state(self, state_file=None):
-        """Return the workspace's state, a dictionary; None when there is none yet."""
+        """Return a state document of the workspace, a dictionary, or None if it does not exist."""
         try:
             return self._request("GET", self._state(state_file), headers={"Accept": "application/json"})
         except FleetError as e:
@@ -190,7 +190,7 @@ class Agent:
             raise
 
     def save_state(self, data, state_file=None):
-        """Replace the workspace's state with a dictionary. The last writer wins."""
+        """Replace a state document of the workspace with a dictionary. The last writer wins."""
         return self._request("PUT", self._state(state_file), data)
 
     def _in_workspace(self, *parts):
@@ -232,29 +232,29 @@ class Agent:
                     content = response.read()
                     return content if raw else json.loads(content)
             except urllib.error.HTTPError as e:
-                error, again = _refusal(e), e.code in (429, 502, 503, 504)
+                error, retry = _refusal(e), e.code in (429, 502, 503, 504)
                 pause = max(pause, _seconds(e.headers.get("Retry-After")))
             except (OSError, ValueError, http.client.HTTPException) as e:
-                error, again = FleetError(f"fleet at {self._url} not reached: {getattr(e, 'reason', e)}"), True
-            if not again or time.monotonic() + pause > end:
+                error, retry = FleetError(f"fleet at {self._url} cannot be reached: {getattr(e, 'reason', e)}"), True
+            if not retry or time.monotonic() + pause > end:
                 raise error
             time.sleep(pause)
             pause = min(pause * 2, 2)
 
 
 def _utf8(text, what):
-    """The bytes of a text. Half a surrogate pair has none: the fleet would keep another character."""
+    """Return a text in UTF-8. Half a surrogate pair cannot be encoded; replacing it would change the text."""
     try:
         return text.encode()
     except UnicodeEncodeError as e:
-        raise FleetError(f"{what} is not text: it has half a surrogate pair, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
-                         "Python reads bytes that are not UTF-8 so; write_file takes the bytes themselves, too") from None
+        raise FleetError(f"{what} cannot be encoded: it has half a surrogate pair, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
+                         "Python decodes bytes that are not UTF-8 to these; write_file also accepts bytes") from None
 
 
 def _path(*parts):
-    """The path of a request; the last part may have slashes. One that leads elsewhere is refused here."""
+    """Return the path of a request. The last part may have slashes; parts that lead elsewhere are refused."""
     if any(name in ("", ".", "..") for part in parts for name in part.split("/")):
-        raise FleetError(f"{'/'.join(parts)!r} leads elsewhere", 400, "bad_path", "no name is empty, . or .., and none begins with /", "path")
+        raise FleetError(f"{'/'.join(parts)!r} cannot be a path", 400, "bad_path", "no name may be empty, . or .., and the path must not begin with /", "path")
     _utf8("".join(parts), "the path")
     *names, last = parts
     return "/v1/" + "/".join([urllib.parse.quote(name, safe="") for name in names] + [urllib.parse.quote(last)])
@@ -282,11 +282,11 @@ def _show(record, result, output, error):
 
 def _refusal(e):
     try:
-        said = json.loads(e.read())
-        text = ": ".join(filter(None, (said["message"], said.get("cause"))))
-        return FleetError(text, e.code, said["code"], said.get("hint", ""), said.get("path", ""))
+        body = json.loads(e.read())
+        text = ": ".join(filter(None, (body["message"], body.get("cause"))))
+        return FleetError(text, e.code, body["code"], body.get("hint", ""), body.get("path", ""))
     except (ValueError, KeyError, TypeError, OSError):
-        return FleetError(f"the address answered {e.code}, not as a fleet does", e.code, "unexpected_answer", "check the address of the fleet")
+        return FleetError(f"the response is {e.code}, which is not from a fleet", e.code, "unexpected_answer", "check the address of the fleet")
 
 
 def _seconds(text):
@@ -298,7 +298,7 @@ def _seconds(text):
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args):
-        return None  # a fleet does not redirect, and a token must not travel
+        return None  # a fleet does not redirect, and the token must not go elsewhere
 
 
 def _opener(url):

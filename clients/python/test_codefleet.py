@@ -120,7 +120,7 @@ class Files(unittest.TestCase):
             with self.assertRaises(FleetError) as caught:
                 call()
             self.assertEqual((caught.exception.status, caught.exception.code), (400, "bad_text"))
-            self.assertRegex(str(caught.exception), what + r" is not text: .* '\\ud(cff|800)', at character \d+ \(.*bytes")
+            self.assertRegex(str(caught.exception), what + r" cannot be encoded: .* '\\ud(cff|800)', at character \d+ \(.*bytes")
         result, output, error = agent.execute_code("print('\udcff')")
         self.assertEqual((result, output), (ExecutionResult.FAILURE, ""))
         self.assertIn("'\\udcff', at character", error)
@@ -150,7 +150,7 @@ class Seeds(unittest.TestCase):
             warnings.simplefilter("always")
             create_agent(url="http://127.0.0.1:1", workspace_dir="./w", llm_enabled=True, llm_api_key="secret", state_file="s.json")
         text = str(caught[0].message)
-        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: set in the configuration of the fleet; ignored here")
+        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; these belong in the configuration of the fleet")
 
     def test_unknown_option(self):
         with self.assertRaises(TypeError):
@@ -197,14 +197,14 @@ class AgainstBadWeather(unittest.TestCase):
 
     def test_redirect_is_not_followed(self):
         _, agent = self.answer((307, {"Location": "http://127.0.0.1:9/"}, b""))
-        self.assertEqual(agent.execute_task("x"), (ExecutionResult.FAILURE, "", "the address answered 307, not as a fleet does (check the address of the fleet)"))
+        self.assertEqual(agent.execute_task("x"), (ExecutionResult.FAILURE, "", "the response is 307, which is not from a fleet (check the address of the fleet)"))
 
     def test_nobody_there(self):
         agent = create_agent(url="http://127.0.0.1:1")
         with unittest.mock.patch.object(codefleet, "_RETRY_FOR", 0.01):
             result, _, error = agent.execute_task("x")
         self.assertEqual(result, ExecutionResult.FAILURE)
-        self.assertIn("not reached", error)
+        self.assertIn("cannot be reached", error)
 
 
 class Locate(unittest.TestCase):

@@ -1,5 +1,5 @@
-// Package statedoc is what the fleet knows of the state files of a workspace: which names they may
-// have, and how JSON and YAML turn into one another. It reads and writes no file itself.
+// Package statedoc checks names and content of the state documents of workspaces, and converts them between JSON
+// and YAML. It does not read or write files.
 package statedoc
 
 import (
@@ -19,27 +19,28 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// MaxSize is the most bytes of a state file.
+// MaxSize is the limit of a state document in bytes.
 const MaxSize = 4 << 20
 
-// maxName is the most bytes of a name.
+// maxName is the limit of a name in bytes.
 const maxName = 255
 
 // ErrName is wrapped by errors of CheckName.
-var ErrName = errors.New("not the name of a state file")
+var ErrName = errors.New("not the name of a state document")
 
-// CheckName accepts the names that state files have: NAME.json, NAME.yaml or NAME.yml at the top of a
-// workspace, or anywhere below state/, in plain letters: what looks like another name is none.
+// CheckName returns an error that wraps ErrName unless name may be the name of a state document: NAME.json,
+// NAME.yaml or NAME.yml, at the top of a workspace or below state/. It permits ASCII only, so that no name looks
+// like another.
 func CheckName(name string) error {
 	switch base, below := strings.CutPrefix(name, "state/"); {
 	case len(name) > maxName:
-		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrName, len(name), maxName)
+		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrName, len(name), maxName)
 	case name != path.Clean(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".."):
-		return fmt.Errorf("%w: %q leads elsewhere", ErrName, name)
-	case strings.IndexFunc(name, func(r rune) bool { return !plain(r) }) >= 0:
-		return fmt.Errorf("%w: %q: letters, digits, and . _ - / only", ErrName, name)
+		return fmt.Errorf("%w: %q leads out of the workspace", ErrName, name)
+	case strings.IndexFunc(name, func(r rune) bool { return !allowed(r) }) >= 0:
+		return fmt.Errorf("%w: %q: only letters, digits, and . _ - / are allowed", ErrName, name)
 	case !below && strings.Contains(base, "/"):
-		return fmt.Errorf("%w: %q: state files are at the top or below state/", ErrName, name)
+		return fmt.Errorf("%w: %q: it must be at the top of the workspace or below state/", ErrName, name)
 	case strings.HasPrefix(path.Base(name), "."):
 		return fmt.Errorf("%w: %q begins with a dot", ErrName, name)
 	}
@@ -49,17 +50,17 @@ func CheckName(name string) error {
 	return nil
 }
 
-func plain(r rune) bool {
+func allowed(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r)
 }
 
-// IsYAML reports whether a state file of this name is YAML; otherwise it is JSON.
+// IsYAML reports whether a state document of this name is YAML. Otherwise it is JSON.
 func IsYAML(name string) bool {
 	ext := path.Ext(name)
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// ToJSON returns the content of a state file as JSON.
+// ToJSON returns the content of a state document as JSON.
 func ToJSON(name string, content []byte) (json.RawMessage, error) {
 	if !IsYAML(name) {
 		if !json.Valid(content) {
@@ -72,7 +73,7 @@ func ToJSON(name string, content []byte) (json.RawMessage, error) {
 		return nil, fmt.Errorf("it is not YAML: %w", err)
 	}
 	if !fits(v, new(maxJSON)) {
-		return nil, fmt.Errorf("it is YAML that repeats itself: as JSON it has more than %d bytes", maxJSON)
+		return nil, fmt.Errorf("its YAML aliases expand to more than %d bytes of JSON", maxJSON)
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -107,7 +108,7 @@ func fits(v any, room *int) bool {
 	return *room >= 0
 }
 
-// FromJSON returns JSON as the content of a state file: an object, indented or as YAML.
+// FromJSON returns a JSON object as the content of a state document: indented JSON, or YAML.
 func FromJSON(name string, data []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -116,33 +117,33 @@ func FromJSON(name string, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it is not JSON: something comes after it")
+		return nil, errors.New("it is not JSON: there is text after the object")
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("state is a JSON object, as in {\"step\": 2}")
+		return nil, errors.New("it must be a JSON object, as in {\"step\": 2}")
 	}
 	if !IsYAML(name) {
 		return append(text.IndentJSON(bytes.TrimSpace(data), "  ", MaxSize), '\n'), nil
 	}
 	if text.IndentedSize(data, yamlIndent) > MaxSize {
-		return nil, errors.New("it is nested too deep for YAML: keep it in a .json file")
+		return nil, errors.New("it is nested too deeply for YAML: use a .json document")
 	}
 	return yaml.Marshal(node(object))
 }
 
 const yamlIndent = 4 // of package yaml
 
-// CheckYAML accepts YAML that is an object and that JSON can say too.
+// CheckYAML returns an error unless content is a YAML mapping that can be converted to JSON.
 func CheckYAML(content []byte) error {
 	data, err := ToJSON("x.yaml", content)
 	if err == nil && (len(data) == 0 || data[0] != '{') {
-		err = errors.New("state is a mapping, as in step: 2")
+		err = errors.New("it must be a mapping, as in step: 2")
 	}
 	return err
 }
 
-// node is a JSON value as YAML that keeps numbers as they are written.
+// node returns a JSON value as YAML, with numbers as they are written.
 func node(v any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode}
 	switch v := v.(type) {

@@ -23,11 +23,11 @@ func code(err error) string {
 	return ""
 }
 
-// TestClientAnswersOverBothDoors: what waits is listed, waited for and answered alike, also with the
+// TestClientAnswersOverBothInterfaces: what waits is listed, waited for and answered alike, also with the
 // credentials of a tenant over NATS.
-func TestClientAnswersOverBothDoors(t *testing.T) {
+func TestClientAnswersOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	tenant, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package ingesttest starts the part of a fleet that the tests of its doors need: an embedded queue,
-// the HTTP interface in front of it and a worker behind it, whose programs are not Python but the
-// few words that Run knows. Everything else is the real thing.
+// Package ingesttest starts a fleet for the tests of its interfaces: an embedded queue, the HTTP interface and a
+// worker. The programs of the worker are not Python but the commands of Run; all else is real.
 package ingesttest
 
 import (
@@ -38,7 +37,7 @@ const (
 	Operator = "token-of-operator" // no tenant, operator
 )
 
-// The user of the tenant default at the queue itself.
+// The NATS user of the tenant default.
 const (
 	NATSUser     = "default"
 	NATSPassword = "password-of-default"
@@ -52,13 +51,13 @@ type Fleet struct {
 	HTTP *httptest.Server
 	Log  *logtest.Log
 
-	Objects *mem.Objects // with the workspaces
+	Objects *mem.Objects // of the workspaces
 
 	Ingest *ingest.Server
 }
 
-// Start starts a fleet. change, if not nil, may change the options of the HTTP interface and of the
-// queue before that. Workers is how many tasks run at once; 0: nothing is run.
+// Start starts a fleet. change, if not nil, changes the options of the HTTP interface and of the queue before that.
+// workers is how many tasks run at once; 0 runs none.
 func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
 	tb.Helper()
 	f := &Fleet{Log: &logtest.Log{}}
@@ -127,9 +126,9 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 	tb.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// Run is the handler of the worker. Of a task's code it knows the first word: "print" prints the
-// rest, "files" also hands back out/a.csv, "fail" fails, "block" runs until it is cancelled,
-// "ask" asks for approval of a call for each further word and prints the answers; anything else, and a description, is printed as it is.
+// Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
+// returns artifacts, "fail" fails, "block" runs until it is cancelled, "ask" asks for the approval of a call for each
+// further word and prints the answers. Any other code, and a description, is printed.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller"}
 	r.Tools.Selected, r.Tools.Calls = []string{}, []schemas.ToolCall{}
@@ -169,7 +168,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	return r, nil
 }
 
-// Question is a call of crm/drop with an argument, to be approved within a minute.
+// Question returns a call of crm/drop with an argument, which expires in a minute.
 func Question(arg string) schemas.Approval {
 	sum := sha256.Sum256([]byte(arg))
 	return schemas.Approval{
@@ -184,7 +183,7 @@ type Files map[string]string
 // Artifact implements ingest.Artifacts.
 func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.ReadCloser, error) {
 	if path == "short.html" {
-		return io.NopCloser(strings.NewReader("<script>")), nil // less than was promised
+		return io.NopCloser(strings.NewReader("<script>")), nil // less than the result says
 	}
 	text, ok := f[path]
 	if !ok {
@@ -193,5 +192,5 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// Patience is how long tests wait for what is sure to come.
+// Patience bounds how long tests wait for what must happen.
 const Patience = 20 * time.Second

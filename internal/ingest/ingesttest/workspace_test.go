@@ -22,7 +22,7 @@ func refusal(err error) string {
 
 func TestClientState(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	c := both["http"]
 	s, err := c.GetState(t.Context(), "", "")
 	if err != nil || s.Exists || string(s.Data) != "{}" || s.ETag != client.NoState {
@@ -74,7 +74,7 @@ func TestClientState(t *testing.T) {
 
 func TestClientWorkspace(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	c := doors(t, f)["http"]
+	c := interfaces(t, f)["http"]
 	w := c.Workspace("")
 	read := func(version, path string, offset int64) string {
 		t.Helper()

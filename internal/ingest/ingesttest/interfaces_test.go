@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// doors are the two ways to a fleet; they must not differ in what they answer.
-func doors(t *testing.T, f *ingesttest.Fleet) map[string]*client.Client {
+// interfaces returns a client over HTTP and one over NATS. Both must return the same.
+func interfaces(t *testing.T, f *ingesttest.Fleet) map[string]*client.Client {
 	t.Helper()
 	user := f.NATS.Fleet()
 	all := map[string]*client.Client{}
@@ -33,9 +33,9 @@ func doors(t *testing.T, f *ingesttest.Fleet) map[string]*client.Client {
 	return all
 }
 
-func TestClientOverBothDoors(t *testing.T) {
+func TestClientOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	for name, c := range both {
 		t.Run(name, func(t *testing.T) {
 			s := client.Submission{Task: client.Task{Code: "print " + name}, Session: "s", Priority: "low", IdempotencyKey: "k-" + name, ExpiresAt: time.Now().Add(time.Hour)}
@@ -61,9 +61,9 @@ func TestClientOverBothDoors(t *testing.T) {
 	}
 }
 
-func TestClientWatchesOverBothDoors(t *testing.T) {
+func TestClientWatchesOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	r, err := both["http"].Run(t.Context(), client.Submission{Task: client.Task{Code: "print x"}})
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +83,9 @@ func TestClientWatchesOverBothDoors(t *testing.T) {
 	}
 }
 
-func TestClientRefusalsOverBothDoors(t *testing.T) {
+func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	if _, err := both["http"].Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +111,16 @@ func TestClientRefusalsOverBothDoors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			said := map[string]*client.APIError{}
-			for door, c := range both {
+			refusals := map[string]*client.APIError{}
+			for name, c := range both {
 				err := try(c)
 				e, ok := errors.AsType[*client.APIError](err)
 				if !ok {
-					t.Fatalf("over %s: %v, want an APIError", door, err)
+					t.Fatalf("over %s: %v, want an APIError", name, err)
 				}
-				said[door] = e
+				refusals[name] = e
 			}
-			if diff := cmp.Diff(said["http"], said["nats"]); diff != "" {
+			if diff := cmp.Diff(refusals["http"], refusals["nats"]); diff != "" {
 				t.Errorf("refusal over HTTP and NATS (-http +nats):\n%s", diff)
 			}
 		})
@@ -129,7 +129,7 @@ func TestClientRefusalsOverBothDoors(t *testing.T) {
 
 func TestClientListsFleetAndArtifacts(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	both := doors(t, f)
+	both := interfaces(t, f)
 	r, err := both["nats"].Run(t.Context(), client.Submission{Task: client.Task{Code: "files"}})
 	if err != nil {
 		t.Fatal(err)
