@@ -295,18 +295,18 @@ func (k *checker) profile(key, name string, p LLMProfile) {
 }
 
 func (k *checker) servers() {
-	seen := map[string]bool{}
+	defined := map[string]bool{}
 	for i, s := range k.c.MCPServers {
 		key := fmt.Sprintf("mcp_servers[%d]", i)
 		switch {
 		case !names.IsSlug(s.Name):
 			k.bad(key+".name", nameText, s.Name)
-		case seen[s.Name]:
+		case defined[s.Name]:
 			k.bad(key+".name", "%q is listed twice", s.Name)
 		case (s.Command == "") == (s.URL == ""):
 			k.bad(key+".name", "%q needs either command or url", s.Name)
 		}
-		seen[s.Name] = true
+		defined[s.Name] = true
 		k.url(key+".url", s.URL, "https", "http")
 		if s.User != "" && s.Command == "" {
 			k.bad(key+".user", "%q has no command that could run as this user", s.Name)

@@ -235,19 +235,19 @@ func TestSecrets(t *testing.T) {
 	if got := c.Origin("llm.openai_api_key").String(); got != "environment OPENAI_API_KEY_FILE" {
 		t.Errorf("origin = %q", got)
 	}
-	shown, err := json.Marshal(c.Values())
+	printed, err := json.Marshal(c.Values())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s3", c.S3, "key", c.S3.SecretKey)
-	for _, text := range []string{string(shown), fmt.Sprintf("%v %+v %#v", c.S3, c.S3, c.S3), log.String()} {
+	for _, text := range []string{string(printed), fmt.Sprintf("%v %+v %#v", c.S3, c.S3, c.S3), log.String()} {
 		if strings.Contains(text, "s3cr3t") {
-			t.Errorf("a secret is shown: %s", text)
+			t.Errorf("a secret is printed: %s", text)
 		}
 	}
-	if !strings.Contains(string(shown), "nats://(hidden)@h:4222") {
-		t.Errorf("nats.url is not shown without its password: %s", shown)
+	if !strings.Contains(string(printed), "nats://(hidden)@h:4222") {
+		t.Errorf("nats.url is not printed without its password: %s", printed)
 	}
 
 	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n"+

@@ -180,18 +180,18 @@ func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node)
 			f.problem(f.where(n), path, "`name: value` lines are expected")
 			return
 		}
-		seen := map[string]int{}
+		lines := map[string]int{}
 		for i := 0; i < len(n.Content); i += 2 {
 			k := n.Content[i]
 			if k.Tag == "!!merge" || k.Kind != yaml.ScalarNode {
 				f.problem(f.where(k), path, "keys must be plain names (merge keys are not supported)")
 				continue
 			}
-			if line := seen[k.Value]; line > 0 {
+			if line := lines[k.Value]; line > 0 {
 				f.problem(f.where(k), join(path, k.Value), "given twice; first in line %d", line)
 				continue
 			}
-			seen[k.Value] = k.Line
+			lines[k.Value] = k.Line
 			if !yield(k, n.Content[i+1]) {
 				return
 			}

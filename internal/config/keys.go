@@ -58,7 +58,7 @@ func envNames(path string, f reflect.StructField) []string {
 	return names
 }
 
-// didYouMean ends a message about an unknown name with the most similar known name.
+// didYouMean ends a message about an unknown name with a similar known name.
 func didYouMean(name string, known []string) string {
 	if best := text.Nearest(name, known, max(2, len(name)/3)); best != "" {
 		return fmt.Sprintf("; did you mean %s?", best)

@@ -137,8 +137,8 @@ func fieldComments(t *testing.T) map[string]string {
 	return comments
 }
 
-const exampleHead = `# Settings of codefleet. Copy to config.yaml and uncomment what you change; what is shown is the
-# default. The environment, .env and flags outrank this file. docs/configuration.md has the
+const exampleHead = `# Settings of codefleet. Copy to config.yaml and uncomment what you change; the values shown are the
+# defaults. The environment, .env and flags take precedence over this file. docs/configuration.md has the
 # variables. Written from the code: go test ./internal/config -update
 `
 

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// explainFailure returns why a program did not succeed, with a hint for what the fleet can be asked for:
-// a missing module, or network access. It is nil for a program that succeeded.
+// explainFailure returns why a program did not succeed, with a hint when the fleet can help:
+// with a missing module, or network access. It is nil for a program that succeeded.
 func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.Error {
 	if f == nil {
 		return nil

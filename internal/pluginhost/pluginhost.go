@@ -27,12 +27,12 @@ type Set struct {
 // a hook and another signature, is an error: it would be ignored silently.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for _, p := range list {
-		if p == nil || p.Name() == "" || seen[p.Name()] {
+		if p == nil || p.Name() == "" || names[p.Name()] {
 			return nil, fmt.Errorf("plugin %T: it needs a name that no other plugin has", p)
 		}
-		seen[p.Name()] = true
+		names[p.Name()] = true
 		if _, err := hooks(p); err != nil {
 			return nil, fmt.Errorf("plugin %s: %w", p.Name(), err)
 		}

@@ -128,8 +128,8 @@ func (p *Process) settings() error {
 	return nil
 }
 
-// Exit prints the error with which a program ended and returns its exit code: 0 when it was asked to
-// end or to help, 2 for usage and configuration, 1 for the rest.
+// Exit prints the error with which a program ended and returns its exit code: 0 after a signal or -h, 2 for
+// usage and configuration, 1 for other errors.
 func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0

@@ -81,22 +81,22 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := ""
+		hit := ""
 		for _, g := range found.Servers {
 			for _, h := range g.Tools {
 				if h.ID == "weather/get_forecast" {
-					seen = h.ID
+					hit = h.ID
 				}
 				if !slices.Contains(c.servers, g.Server) {
 					t.Errorf("%s: a search shows %s", name, h.ID)
 				}
 			}
 			if g.Server == "weather" && name == "some" && g.More != 0 {
-				t.Errorf("%s: a search tells of %d more tools of weather, want none", name, g.More)
+				t.Errorf("%s: a search reports %d more tools of weather, want none", name, g.More)
 			}
 		}
-		if seen != c.query || found.Available != c.tools {
-			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, seen, c.query,
+		if hit != c.query || found.Available != c.tools {
+			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, hit, c.query,
 				c.tools)
 		}
 		_, err = c.client.ReadTool(ctx, "database", "query")
@@ -111,18 +111,18 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 func TestTenantsShareWhatTheySee(t *testing.T) {
 	some, others := []string{"calculator/*"}, []string{"weather/*"}
 	box := open(t, map[string][]string{"a": some, "b": some, "c": others, "d": {"*"}})
-	seen := map[string]*tools.Listing{}
+	listing := map[string]*tools.Listing{}
 	for _, tenant := range []string{"a", "b", "c", "d", "unknown"} {
 		var err error
-		if seen[tenant], err = box.Read(t.Context(), tenant); err != nil {
+		if listing[tenant], err = box.Read(t.Context(), tenant); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if seen["a"] != seen["b"] || len(seen["a"].Tools) != 3 || len(seen["c"].Tools) != 2 ||
-		len(seen["d"].Tools) != 11 || len(seen["unknown"].Tools) != 0 {
+	if listing["a"] != listing["b"] || len(listing["a"].Tools) != 3 || len(listing["c"].Tools) != 2 ||
+		len(listing["d"].Tools) != 11 || len(listing["unknown"].Tools) != 0 {
 		t.Errorf("a and b share: %v; a, c, d and an unknown tenant see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
-			seen["a"] == seen["b"], len(seen["a"].Tools), len(seen["c"].Tools),
-			len(seen["d"].Tools), len(seen["unknown"].Tools))
+			listing["a"] == listing["b"], len(listing["a"].Tools), len(listing["c"].Tools),
+			len(listing["d"].Tools), len(listing["unknown"].Tools))
 	}
 }
 

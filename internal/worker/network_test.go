@@ -126,8 +126,8 @@ func TestNetwork(t *testing.T) {
 		}
 		fmt.Fprint(w, r.Host)
 	})
-	plain, secret := httptest.NewServer(page), httptest.NewTLSServer(page)
-	t.Cleanup(func() { plain.Close(); secret.Close() })
+	insecure, secret := httptest.NewServer(page), httptest.NewTLSServer(page)
+	t.Cleanup(func() { insecure.Close(); secret.Close() })
 	secret.TLS.MinVersion = tls.VersionTLS12
 	f := newFleet(t, egress.Options{
 		Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
@@ -140,7 +140,7 @@ func TestNetwork(t *testing.T) {
 			return nil, errors.New("no such host")
 		},
 		Dial: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-			server := plain
+			server := insecure
 			if to.Port() == 443 {
 				server = secret
 			}

@@ -55,8 +55,8 @@ func startFleet(t *testing.T) fleet {
 
 // trial does in each hook what the label of that name asks for.
 type trial struct {
-	mu   sync.Mutex
-	seen map[string]int // results by task
+	mu      sync.Mutex
+	results map[string]int // results by task
 }
 
 func (*trial) Name() string { return "trial" }
@@ -111,9 +111,9 @@ func (*trial) Call(_ context.Context, t plugin.Task, c plugin.Call) (json.RawMes
 func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen[t.ID]++
+	p.results[t.ID]++
 	switch how := t.Data.Labels["result"]; {
-	case how == "panic", how == "once" && p.seen[t.ID] == 1:
+	case how == "panic", how == "once" && p.results[t.ID] == 1:
 		panic("result")
 	case how == "redact":
 		r.Output = strings.ReplaceAll(r.Output, "4711", "****")
@@ -134,7 +134,7 @@ func TestHooks(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var log bytes.Buffer
 	ended := make(chan error, 1)
-	p := &trial{seen: map[string]int{}}
+	p := &trial{results: map[string]int{}}
 	go func() {
 		ended <- workermain.Run(ctx, workermain.Config{Args: []string{"--fleet", f.file}, Env: f.env, Stderr: &log}, p)
 	}()

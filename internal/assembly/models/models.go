@@ -15,9 +15,9 @@ import (
 
 // Writers returns the models that write programs: the fleet's own (nil: there is none, and the rules write),
 // and the profiles by name.
-func Writers(c *config.Config) (own *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
+func Writers(c *config.Config) (fleet *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
 	if c.LLM.Enabled {
-		if own, err = writer(c, modelOf(c)); err != nil {
+		if fleet, err = writer(c, modelOf(c)); err != nil {
 			return nil, nil, fmt.Errorf("llm: %w", err)
 		}
 	}
@@ -27,7 +27,7 @@ func Writers(c *config.Config) (own *codegen.Writer, profiles map[string]*codege
 			return nil, nil, fmt.Errorf("llm.profiles.%s: %w", name, err)
 		}
 	}
-	return own, profiles, nil
+	return fleet, profiles, nil
 }
 
 func writer(c *config.Config, m chatModel) (*codegen.Writer, error) {
@@ -77,14 +77,14 @@ func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 
 // endpoint returns the address and key of a provider in the section llm. llm.api_key belongs to llm.provider.
 func endpoint(l config.LLM, provider string) (address, key string) {
-	own := ""
+	generic := ""
 	if provider == l.Provider {
-		own = string(l.APIKey)
+		generic = string(l.APIKey)
 	}
 	if provider == azure {
-		return l.AzureEndpoint, cmp.Or(own, string(l.AzureAPIKey))
+		return l.AzureEndpoint, cmp.Or(generic, string(l.AzureAPIKey))
 	}
-	return l.BaseURL, cmp.Or(own, string(l.OpenAIAPIKey))
+	return l.BaseURL, cmp.Or(generic, string(l.OpenAIAPIKey))
 }
 
 // Embeddings returns the embeddings of the settings; nil when they name no model.
