@@ -1,4 +1,4 @@
-"""The tools of the fleet: one package a server, one module and one function a tool.
+"""The tools of the fleet: one package per server, one module with one function per tool.
 
     from servers.calculator import add
     total = add(2, 3)
@@ -15,27 +15,27 @@ from typing import Any, Callable, Dict, TypeVar
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
-"""The value of an optional argument that was not given; it is not sent."""
+"""The default of an optional argument, which is not sent."""
 
 
 def tool(function: _F) -> _F:
-    """Makes a wrong argument's error name the arguments that there are."""
+    """Wraps a tool's function so that the error of a wrong argument has the signature."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside of the function
+                raise  # raised in the function
             raise TypeError(_explain(function, str(error), kwargs)) from None
 
     call.__remote__ = True  # type: ignore[attr-defined]
-    return _dressed(call, function)  # type: ignore[no-any-return]
+    return _with_metadata(call, function)  # type: ignore[no-any-return]
 
 
 def _counted(server: str, name: str, function: Any) -> Any:
-    """Makes a tool that runs in here one that the task's result lists, and whose wrong argument's
-    error names the arguments that there are."""
+    """Wraps a local tool's function so that the task's result lists its calls, and the error of a wrong
+    argument has the signature."""
     if not isinstance(function, FunctionType) or getattr(function, "__remote__", False):
         return function
     checked = tool(function)
@@ -49,7 +49,7 @@ def _counted(server: str, name: str, function: Any) -> Any:
         finally:
             _report(server, name, (_monotonic() - began) * 1000, ok)
 
-    return _dressed(call, function)
+    return _with_metadata(call, function)
 
 
 def _report(server: str, name: str, ms: float, ok: bool) -> None:
@@ -60,7 +60,7 @@ def _report(server: str, name: str, ms: float, ok: bool) -> None:
     report_call(server, name, ms, ok)
 
 
-def _dressed(call: Any, function: Any) -> Any:
+def _with_metadata(call: Any, function: Any) -> Any:
     call.__name__ = function.__name__
     call.__qualname__ = function.__qualname__
     call.__module__ = function.__module__
@@ -83,7 +83,7 @@ class _Written(str):
 
 
 def _as_written(signature: Any) -> Any:
-    """The signature, its types as its module has them: they are texts, and shown in quotes otherwise."""
+    """Returns the signature with types as in the source: they are strings, and would be quoted."""
 
     def bare(kind: Any) -> Any:
         return _Written(kind) if isinstance(kind, str) else kind
@@ -100,7 +100,7 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 class Package(ModuleType):
-    """A server: imports a tool's module when its function is first asked for.
+    """A server. It imports the module of a tool on first use of its function.
 
     Python binds an imported submodule in its package; here that binds the function, so that
     `from servers.calculator import add` is the function whatever was imported before.
@@ -120,7 +120,7 @@ class Package(ModuleType):
         if name.startswith("_"):
             raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
         hint = _nearest(name, list(tools)) or "; it has " + ", ".join(sorted(tools)[:20])
-        # An AttributeError's text is lost in `from … import …`, an ImportError's is not.
+        # `from … import …` drops the text of an AttributeError, but not of an ImportError.
         raise ImportError("%s has no tool %r%s" % (self.__name__, name, hint), name=self.__name__)
 
     def __dir__(self) -> list[str]:
@@ -128,7 +128,7 @@ class Package(ModuleType):
 
 
 def package(name: str, tools: Dict[str, str]) -> None:
-    """Makes the module `name` a Package of these tools: module to function."""
+    """Makes the module `name` a Package of these tools, given as module: function."""
     module = sys.modules[name]
     module.__dict__["_tools"] = tools
     module.__class__ = Package

@@ -14,7 +14,7 @@ def path() -> str:
 
 
 def connect(write: bool) -> sqlite3.Connection:
-    """Opens the database. For reading nothing is created: one that does not exist yet is empty."""
+    """Opens the database. To read, a missing database is empty and is not created."""
     if not write and not os.path.exists(path()):
         return sqlite3.connect(":memory:")
     connection = sqlite3.connect(path(), timeout=30)
@@ -32,7 +32,7 @@ def tables(connection: sqlite3.Connection) -> List[str]:
 
 
 def explained(error: sqlite3.Error, connection: sqlite3.Connection) -> sqlite3.Error:
-    """The same error, which names the tables where the statement asked for one that is not there."""
+    """Returns the error, with the names of the tables if the statement uses a missing one."""
     text = str(error)
     if text.startswith("no such table"):
         text += "; there are: " + (", ".join(tables(connection)) or "none yet")

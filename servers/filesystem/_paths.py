@@ -1,4 +1,4 @@
-"""Where the tools of this server look for files."""
+"""The paths that the tools of this server accept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 
 
 def workspace() -> str:
-    """The directory that relative paths start from."""
+    """Returns the directory of relative paths."""
     return os.environ.get("CODEFLEET_WORKSPACE", "/workspace")
 
 
 def resolve(path: str) -> str:
-    """Returns the absolute path, links followed. Outside of the workspace and /tmp nothing is kept,
-    so that such a path is a mistake: it raises PermissionError."""
+    """Returns the absolute path, with symbolic links resolved. A path outside of the workspace and /tmp,
+    where nothing is kept, raises PermissionError."""
     if not isinstance(path, str):
-        raise TypeError("path is a text, not %s" % type(path).__name__)
+        raise TypeError("path must be a str, not %s" % type(path).__name__)
     full = os.path.realpath(os.path.join(workspace(), path))
     for root in (workspace(), "/tmp"):
         root = os.path.realpath(root)
@@ -23,7 +23,7 @@ def resolve(path: str) -> str:
     raise PermissionError("%s is outside of the workspace (%s)" % (path, workspace()))
 
 
-def shown(full: str) -> str:
-    """The path as a caller would give it: relative where it is in the workspace."""
+def relative(full: str) -> str:
+    """Returns the path relative to the workspace, if it is in the workspace."""
     root = os.path.realpath(workspace())
     return os.path.relpath(full, root) if (full + "/").startswith(root + "/") else full

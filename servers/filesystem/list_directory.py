@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import List, Optional, TypedDict
 
-from ._paths import resolve, shown
+from ._paths import relative, resolve
 
 
 class _ItemRequired(TypedDict):
-    name: str  # relative to the directory that was asked for
+    name: str  # relative to the listed directory
     type: str  # file | directory | other
 
 
@@ -42,7 +42,7 @@ def list_directory(path: str, recursive: Optional[bool] = None) -> ListDirectory
     items: List[Item] = []
     _collect(full, "", bool(recursive), items)
     items.sort(key=lambda item: item["name"])
-    return {"path": shown(full), "items": items, "recursive": bool(recursive)}
+    return {"path": relative(full), "items": items, "recursive": bool(recursive)}
 
 
 def _collect(directory: str, prefix: str, recursive: bool, items: List[Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Optional, TypedDict
 
-from ._paths import resolve, shown
+from ._paths import relative, resolve
 
 
 class WriteFileResult(TypedDict):
@@ -35,4 +35,4 @@ def write_file(path: str, content: str, encoding: Optional[str] = None) -> Write
     os.makedirs(os.path.dirname(full), exist_ok=True)
     with open(full, "wb") as file:
         file.write(data)
-    return {"path": shown(full), "bytes_written": len(data), "success": True}
+    return {"path": relative(full), "bytes_written": len(data), "success": True}

@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Version is what the servers say of themselves.
+// version is the version that the servers report.
 const version = "1.0.0"
 
 // Options configures the built-in servers.

@@ -30,8 +30,8 @@ type messageReader struct {
 	unread    []byte // not yet read
 }
 
-func newMessageReader(source io.ReadCloser, most int, odd func(string)) *messageReader {
-	return &messageReader{source: source, in: bufio.NewReaderSize(source, 64<<10), limit: most, onInvalid: odd}
+func newMessageReader(source io.ReadCloser, limit int, onInvalid func(string)) *messageReader {
+	return &messageReader{source: source, in: bufio.NewReaderSize(source, 64<<10), limit: limit, onInvalid: onInvalid}
 }
 
 func (l *messageReader) Close() error { return l.source.Close() }

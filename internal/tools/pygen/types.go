@@ -345,10 +345,11 @@ func pascal(s string) string {
 	return b.String()
 }
 
-func oneLine(s string, most int) string {
+// oneLine returns s printable, on one line and truncated to limit characters.
+func oneLine(s string, limit int) string {
 	s = strings.Join(strings.Fields(text.Printable(strings.ToValidUTF8(s, "?"))), " ")
-	if runes := []rune(s); len(runes) > most {
-		s = strings.TrimRight(string(runes[:most-1]), " ") + "…"
+	if runes := []rune(s); len(runes) > limit {
+		s = strings.TrimRight(string(runes[:limit-1]), " ") + "…"
 	}
 	return s
 }
