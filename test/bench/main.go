@@ -81,11 +81,7 @@ func measure(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.Settings = func(data string) (*config.Config, error) {
-		return config.Load(config.Source{File: o.config, Env: os.Environ(), Flags: []config.Flag{
-			{Key: "data", Value: data, Name: "data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},
-		}})
-	}
+	o.Settings = o.settings
 	if o.config != "" {
 		o.Args = []string{"--config", o.config}
 	}
@@ -98,6 +94,17 @@ func measure(ctx context.Context, args []string) error {
 		return bench.WriteJSON(os.Stdout, reports, o.Scenario != "")
 	}
 	return bench.WriteText(os.Stdout, reports)
+}
+
+// settings returns the user's settings; the engine is by default the one beside codefleet.
+func (o flags) settings(data string) (*config.Config, error) {
+	c, err := config.Load(config.Source{File: o.config, Env: os.Environ(), Flags: []config.Flag{
+		{Key: "data", Value: data, Name: "data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},
+	}})
+	if err == nil && c.Execution.Runsc == "" {
+		c.Execution.Runsc = filepath.Join(filepath.Dir(o.Program), "runsc")
+	}
+	return c, err
 }
 
 func parse(args []string) (flags, error) {
