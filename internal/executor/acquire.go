@@ -73,7 +73,9 @@ func (p *Pool) wait(
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r := &request{env: env, key: key, memoryMB: limits.MemoryMB, since: time.Now(), result: make(chan acquireResult, 1)}
+	r := &acquireRequest{
+		env: env, key: key, memoryMB: limits.MemoryMB, since: time.Now(), result: make(chan acquireResult, 1),
+	}
 	p.update(func() {
 		if p.sched.closed != nil {
 			r.fail(p.sched.closed)
@@ -99,7 +101,7 @@ func (p *Pool) wait(
 	}
 }
 
-func (p *Pool) waitOf(r *request) Wait {
+func (p *Pool) waitOf(r *acquireRequest) Wait {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.lacksMemory {
@@ -110,7 +112,7 @@ func (p *Pool) waitOf(r *request) Wait {
 
 // abandon removes a request whose context has ended, and returns the cause. A box that the scheduler
 // assigned in the same moment is returned to the pool.
-func (p *Pool) abandon(ctx context.Context, r *request) error {
+func (p *Pool) abandon(ctx context.Context, r *acquireRequest) error {
 	cause := context.Cause(ctx)
 	p.update(func() {
 		if !p.sched.removeRequest(r) {

@@ -12,15 +12,15 @@ type scheduler struct {
 	envs      []*environment     // at least one
 	boxes     map[int]*pooledBox // by slot; a box that is being destroyed keeps its slot
 	discarded []*pooledBox       // not yet handed to Pool.Run, which destroys them
-	waiting   []*request         // in order of arrival
+	waiting   []*acquireRequest  // in order of arrival
 	memoryMB  int                // of all acquired boxes
 	closed    error              // why requests are refused: ErrPoolClosed, with the reason if there is one
 	stats     PoolStats
 	refills   refillPace
 }
 
-// A request waits for a box. It gets exactly one result.
-type request struct {
+// A acquireRequest waits for a box. It gets exactly one result.
+type acquireRequest struct {
 	env         *environment
 	key         Key
 	memoryMB    int
@@ -34,7 +34,7 @@ type acquireResult struct {
 	err error
 }
 
-func (r *request) fail(err error) { r.result <- acquireResult{err: err} }
+func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 
 // schedule assigns boxes to waiting requests, in order of arrival. It returns the environments of the
 // boxes to create now, and when to call it again (0: after the next change). It may be called at any time.
@@ -87,7 +87,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	return s.refill(now, create, arriving, free)
 }
 
-func (s *scheduler) exceedsMemory(r *request) bool {
+func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 	return s.opts.MemoryMBTotal > 0 && s.memoryMB+r.memoryMB > s.opts.MemoryMBTotal
 }
 
@@ -100,7 +100,7 @@ func (s *scheduler) unavailable(e *environment, create []*environment, now time.
 }
 
 // removeRequest removes a request from the queue. It returns false if the request has its result.
-func (s *scheduler) removeRequest(r *request) bool {
+func (s *scheduler) removeRequest(r *acquireRequest) bool {
 	i := slices.Index(s.waiting, r)
 	if i < 0 {
 		return false
@@ -111,7 +111,7 @@ func (s *scheduler) removeRequest(r *request) bool {
 
 // idleBoxFor returns a live idle box for a request: the most recently used one that is bound to its key,
 // else the oldest unbound one. It discards dead boxes that it finds.
-func (s *scheduler) idleBoxFor(r *request) *pooledBox {
+func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	for {
 		var best *pooledBox
 		for _, b := range s.boxes {
@@ -130,7 +130,7 @@ func (s *scheduler) idleBoxFor(r *request) *pooledBox {
 	}
 }
 
-func (s *scheduler) assign(b *pooledBox, r *request, now time.Time) {
+func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {
 	b.cold = b.used.After(r.since) && b.state == ready
 	b.state, b.key, b.used = acquired, r.key, now
 	b.memoryMB, b.inUse = r.memoryMB, true
