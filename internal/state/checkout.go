@@ -59,7 +59,7 @@ func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Ver
 		t.inUse = true
 		return v, nil
 	}
-	if err := t.materialise(ctx, v.Snapshot); err != nil {
+	if err := t.materialise(ctx, v.Set); err != nil {
 		return nil, err
 	}
 	t.base, t.inUse = v, true
@@ -89,7 +89,7 @@ func (s *Store) Revert(ctx context.Context, t *Tree) error {
 		return fmt.Errorf("revert %s: nothing is checked out", t.ref)
 	}
 	t.inUse = true
-	if err := t.materialise(ctx, t.base.Snapshot); err != nil {
+	if err := t.materialise(ctx, t.base.Set); err != nil {
 		return fmt.Errorf("revert %s: %w", t.ref, err)
 	}
 	return nil

@@ -55,7 +55,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if len(c.Result) > inlineResult {
 		large = c.Result
 	}
-	up, err := t.dir.Diff(ctx, t.base.Snapshot, time.Since(t.base.ReadAt) < dedupAge, large)
+	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < dedupAge, large)
 	if err != nil {
 		return Commit{}, err
 	}
@@ -80,7 +80,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if err == nil && v != nil && !p.Merged {
 		t.base = v
 		if p.Relocation != nil {
-			t.dir.Adopt(v.Snapshot)
+			t.dir.Adopt(v.Set)
 		}
 	}
 	return out, err

@@ -76,7 +76,7 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	if err != nil {
 		return Commit{}, err
 	}
-	list, err := s.readEdits(ctx, ref.Tenant, on.Snapshot, edits)
+	list, err := s.readEdits(ctx, ref.Tenant, on.Set, edits)
 	if err != nil {
 		return Commit{}, err
 	}
@@ -112,7 +112,7 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	case Newest, on.Head.Generation:
 		return on, nil
 	case 0:
-		return &repo.Version{Head: on.Head, Snapshot: format.EmptySnapshot, ReadAt: on.ReadAt}, nil
+		return &repo.Version{Head: on.Head, Set: format.EmptySet, ReadAt: on.ReadAt}, nil
 	}
 	if on.Head.Deleted || on.Head.Born > generation+1 || on.Head.Generation < generation {
 		return nil, ErrDeleted
@@ -123,7 +123,7 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	}
 	return &repo.Version{
 		Head:     format.Head{Generation: generation, Commit: l.Manifest.Header.Commit},
-		Manifest: l.Manifest, Snapshot: l.Snapshot, ReadAt: on.ReadAt,
+		Manifest: l.Manifest, Set: l.Set, ReadAt: on.ReadAt,
 	}, nil
 }
 
@@ -131,9 +131,9 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 func (s *Store) tryEdits(
 	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited,
 ) (Commit, error) {
-	changes, err := s.editChanges(ref, base.Snapshot, on.Snapshot, list)
+	changes, err := s.editChanges(ref, base.Set, on.Set, list)
 	if err == nil {
-		err = s.checkExcluded(ctx, ref.Tenant, on.Snapshot, changes)
+		err = s.checkExcluded(ctx, ref.Tenant, on.Set, changes)
 	}
 	if err != nil {
 		return Commit{}, err
@@ -156,7 +156,7 @@ func (s *Store) tryEdits(
 }
 
 // editChanges returns the changes of base that edits make, without those that on has already.
-func (s *Store) editChanges(ref Ref, base, on *format.Snapshot, list []edited) ([]format.Change, error) {
+func (s *Store) editChanges(ref Ref, base, on *format.EntrySet, list []edited) ([]format.Change, error) {
 	over := map[string]*format.Entry{} // edited paths of base; nil: removed
 	at := func(path string) *format.Entry {
 		if e, ok := over[path]; ok {
@@ -231,7 +231,7 @@ func (d *edited) condition(ref Ref, is *format.Entry) error {
 }
 
 // checkExcluded returns an error for excluded paths: the next commit of a task would remove them.
-func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.Snapshot, changes []format.Change) error {
+func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.EntrySet, changes []format.Change) error {
 	own := on.Find(ignore.FileName)
 	for _, c := range changes {
 		if c.Path == ignore.FileName {

@@ -22,7 +22,7 @@ type edited struct {
 
 // readEdits stores the content of edits.
 func (s *Store) readEdits(
-	ctx context.Context, tenant string, known *format.Snapshot, edits iter.Seq2[Edit, error],
+	ctx context.Context, tenant string, known *format.EntrySet, edits iter.Seq2[Edit, error],
 ) ([]edited, error) {
 	const many = 64 // edits for which an index of known content is worth building
 	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(many))

@@ -54,7 +54,7 @@ func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) { return t.dir
 func (t *Tree) Size(path string) (int64, bool) { return t.dir.Size(path) }
 
 // materialise makes the directory hold target. Until it succeeds the tree holds no version.
-func (t *Tree) materialise(ctx context.Context, target *format.Snapshot) error {
+func (t *Tree) materialise(ctx context.Context, target *format.EntrySet) error {
 	base := t.base
 	t.base = nil
 	if err := t.dir.Materialise(ctx, target, t.inUse); err != nil {

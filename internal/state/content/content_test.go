@@ -30,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bucket := mem.New()
 			large := strings.Repeat("large and compressible ", 500_000)
-			p := open(t, bucket, secrets).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+			p := open(t, bucket, secrets).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))
 			blobs, size, err := p.AddStream(strings.NewReader(large), 1<<30, new([]byte), new([]byte))
 			if err != nil || size != int64(len(large)) || len(blobs) < 2 {
 				t.Fatalf("AddStream() = %d blobs of %d bytes, %v, want several of %d", len(blobs), size, err,
@@ -66,7 +66,7 @@ func TestRoundTrip(t *testing.T) {
 // TestDamagedPack: content that does not match its digest is never returned.
 func TestDamagedPack(t *testing.T) {
 	bucket := mem.New()
-	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))
 	b, err := p.Add([]byte("content"), nil)
 	if err = errors.Join(err, p.Finish()); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestDamagedPack(t *testing.T) {
 
 func TestStreamLimit(t *testing.T) {
 	for _, size := range []int{1000, 10 << 20} {
-		p := open(t, mem.New(), nil).NewPacker(t.Context(), tenant, format.EmptySnapshot.BlobFinder(0))
+		p := open(t, mem.New(), nil).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))
 		_, _, err := p.AddStream(strings.NewReader(strings.Repeat("x", size)), int64(size-1), new([]byte), new([]byte))
 		if !errors.Is(err, content.ErrTooLarge) {
 			t.Errorf("AddStream() of %d bytes with a limit of %d = %v, want %v", size, size-1, err, content.ErrTooLarge)

@@ -133,10 +133,10 @@ func (m *Manifest) ChangedPaths() []string {
 
 // Extend makes m the successor of prev, which is nil for the first version of a workspace, or the first after its
 // deletion. m becomes a delta of prev unless the chain of deltas is long and large, or full is set: then it lists all
-// entries of snap. prevBytes is the stored size of prev.
-func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64, snap *Snapshot, full bool) {
+// entries of set. prevBytes is the stored size of prev.
+func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64, set *EntrySet, full bool) {
 	if prev == nil {
-		m.Changes = AllEntries(snap)
+		m.Changes = AllEntries(set)
 		return
 	}
 	parent := *prevRef
@@ -153,7 +153,7 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64,
 			m.Header.Changed = ChangedPaths(m.Changes)
 		}
 		m.Header.Moved = 0
-		m.Changes = AllEntries(snap)
+		m.Changes = AllEntries(set)
 		return
 	}
 	m.Header.Chain, m.Header.FullBytes, m.Header.ChainBytes = chain, fullBytes, deltas

@@ -43,8 +43,8 @@ func (e *QuotaError) Error() string {
 // Unwrap returns ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
-// CheckSnapshot applies the quota to a merged version.
-func (q Quota) CheckSnapshot(s *Snapshot) error {
+// CheckSet applies the quota to a merged version.
+func (q Quota) CheckSet(s *EntrySet) error {
 	switch {
 	case s.Bytes > q.Bytes:
 		return &QuotaError{"total in bytes, merged with other tasks", s.Bytes, q.Bytes, nil}

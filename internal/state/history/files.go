@@ -56,7 +56,7 @@ func OpenRetained(
 func openIn(
 	ctx context.Context, r *repo.Repo, ref format.Ref, v *repo.Loaded, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
-	e := v.Snapshot.Find(path)
+	e := v.Set.Find(path)
 	if e == nil || e.Kind != format.KindFile {
 		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, objects.ErrNotFound)
 	}
@@ -86,7 +86,7 @@ func Read(
 		batch, size = batch[:0], 0
 		return nil
 	}
-	for _, e := range v.Snapshot.Entries {
+	for _, e := range v.Set.Entries {
 		if !want(repo.DescribeEntry(e)) {
 			continue
 		}

@@ -50,8 +50,8 @@ func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]
 		return nil, fmt.Errorf("diff: %w", err)
 	}
 	var out []PathChange
-	for _, c := range a.Snapshot.Diff(b.Snapshot) {
-		old := a.Snapshot.Find(c.Path)
+	for _, c := range a.Set.Diff(b.Set) {
+		old := a.Set.Find(c.Path)
 		switch {
 		case c.Entry == nil:
 			out = append(out, PathChange{c.Path, "removed", old.Size})
@@ -70,7 +70,7 @@ func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 	if err != nil {
 		return repo.Commit{}, fmt.Errorf("restore: %w", err)
 	}
-	return r.Replace(ctx, ref, old.Snapshot, message)
+	return r.Replace(ctx, ref, old.Set, message)
 }
 
 // Fork starts a workspace of the same tenant from a generation of ref; 0 is the newest. It returns
@@ -93,7 +93,7 @@ func Fork(
 	if h.Manifest != nil {
 		return repo.Commit{}, fmt.Errorf("fork: workspace %s exists: %w", target, objects.ErrConflict)
 	}
-	return r.Replace(ctx, target, old.Snapshot, message)
+	return r.Replace(ctx, target, old.Set, message)
 }
 
 // Delete deletes a workspace. Commits of versions before that fail with repo.ErrDeleted; a task that checks out

@@ -51,7 +51,7 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	}
 	wants := map[objects.Digest][]*format.Blob{}
 	seen := map[location]bool{}
-	var newest *format.Snapshot
+	var newest *format.EntrySet
 	for i, l := range refs {
 		out.Versions++
 		v, err := r.Load(ctx, ref, l)
@@ -62,9 +62,9 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 			continue
 		}
 		if i == 0 {
-			newest = v.Snapshot
+			newest = v.Set
 		}
-		for _, e := range v.Snapshot.Entries {
+		for _, e := range v.Set.Entries {
 			for j := range e.Blobs {
 				b := &e.Blobs[j]
 				if at := (location{b.Pack.ID, b.ID}); !seen[at] {

@@ -18,7 +18,7 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil
 	}
-	var snaps []*format.Snapshot
+	var sets []*format.EntrySet
 	var refs []format.Ref
 	from := map[objects.Digest]bool{}
 	var waste, total, rekeyed int64
@@ -29,7 +29,7 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 			return err
 		}
 		before := len(from)
-		for _, u := range v.Snapshot.PackUses() {
+		for _, u := range v.Set.PackUses() {
 			p := c.packs[u.Pack.ID]
 			switch {
 			case p == nil || from[u.Pack.ID]:
@@ -45,18 +45,18 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 		}
 		old := c.hasOtherKey(format.Ref{Tenant: c.tenant, Workspace: ws}, v)
 		rekey = rekey || old
-		if old || before < len(from) || usesAny(v.Snapshot, from) {
-			snaps, refs = append(snaps, v.Snapshot), append(refs, format.Ref{Tenant: c.tenant, Workspace: ws})
+		if old || before < len(from) || usesAny(v.Set, from) {
+			sets, refs = append(sets, v.Set), append(refs, format.Ref{Tenant: c.tenant, Workspace: ws})
 		}
 	}
 	if waste < c.repo.Options.Compaction.Waste && !rekey {
 		return nil
 	}
-	return c.compactPacks(ctx, from, refs, snaps)
+	return c.compactPacks(ctx, from, refs, sets)
 }
 
 // usesAny reports whether a version needs any of the packs.
-func usesAny(s *format.Snapshot, packs map[objects.Digest]bool) bool {
+func usesAny(s *format.EntrySet, packs map[objects.Digest]bool) bool {
 	for _, u := range s.PackUses() {
 		if packs[u.Pack.ID] {
 			return true
@@ -65,11 +65,11 @@ func usesAny(s *format.Snapshot, packs map[objects.Digest]bool) bool {
 	return false
 }
 
-// compactPacks moves what snaps need of packs, and commits that to their workspaces.
+// compactPacks moves what sets need of packs, and commits that to their workspaces.
 func (c *collector) compactPacks(
-	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, snaps []*format.Snapshot,
+	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, sets []*format.EntrySet,
 ) error {
-	f, err := c.repo.Relocate(ctx, c.tenant, from, snaps...)
+	f, err := c.repo.Relocate(ctx, c.tenant, from, sets...)
 	if err != nil {
 		return fmt.Errorf("compact %d packs: %w", len(from), err)
 	}
@@ -118,7 +118,7 @@ const compactMessage = "garbage collection: content moved out of packs that are 
 // commitRelocation commits that content has moved.
 func (c *collector) commitRelocation(ctx context.Context, ref format.Ref, f *repo.Relocation) error {
 	v, err := c.repo.Current(ctx, ref, nil)
-	if err != nil || !usesAny(v.Snapshot, f.From) && !c.hasOtherKey(ref, v) {
+	if err != nil || !usesAny(v.Set, f.From) && !c.hasOtherKey(ref, v) {
 		return err
 	}
 	p := &repo.Proposal{

@@ -36,7 +36,7 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 	if err != nil {
 		return err
 	}
-	c.use(v.Snapshot)
+	c.use(v.Set)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (c *collector) pack(at *format.Pack) *liveBlobs {
 }
 
 // use records what a kept version needs of packs.
-func (c *collector) use(s *format.Snapshot) {
+func (c *collector) use(s *format.EntrySet) {
 	for _, e := range s.Entries {
 		for _, b := range e.Blobs {
 			p := c.pack(b.Pack)

@@ -13,19 +13,19 @@ import (
 
 // commit commits what was found, unless the newest version is that already.
 func (r *repairer) commit(ctx context.Context) error {
-	on := &repo.Version{Head: r.head, ETag: r.etag, Snapshot: format.EmptySnapshot, ReadAt: time.Now()}
+	on := &repo.Version{Head: r.head, ETag: r.etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if r.base != nil {
-		on.Snapshot, on.Manifest, on.ManifestBytes = r.base.Snapshot, r.base.Manifest, r.base.ManifestBytes
+		on.Set, on.Manifest, on.ManifestBytes = r.base.Set, r.base.Manifest, r.base.ManifestBytes
 		on.Head.Manifest = &r.line[r.at].Ref
 	}
 	if r.headBad {
 		r.restoreHead(&on.Head)
 	}
-	target, err := r.snapshot(ctx)
+	target, err := r.rebuilt(ctx)
 	if err != nil {
 		return err
 	}
-	changes := on.Snapshot.Diff(target)
+	changes := on.Set.Diff(target)
 	if !r.headBad && r.at == 0 && r.base != nil && len(changes) == 0 && len(r.relocation.To) == 0 {
 		r.out.Commit = repo.Commit{Generation: r.head.Generation, ID: r.head.Commit, Time: r.head.Time, NoChange: true}
 		return nil

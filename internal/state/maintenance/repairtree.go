@@ -29,7 +29,7 @@ func (r *repairer) readTree(ctx context.Context) error {
 			return err
 		}
 		r.base, r.at = v, i
-		for _, e := range v.Snapshot.Entries {
+		for _, e := range v.Set.Entries {
 			r.tree[e.Path] = e
 		}
 		break
@@ -51,8 +51,8 @@ func (r *repairer) readTree(ctx context.Context) error {
 	return nil
 }
 
-// snapshot returns the rebuilt version. It adds directories that only a lost manifest had.
-func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
+// rebuilt returns the rebuilt version. It adds directories that only a lost manifest had.
+func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		for dir := format.ParentDir(path); dir != "" && !r.tree[dir].IsDir(); dir = format.ParentDir(dir) {
 			if e := r.tree[dir]; e != nil { // it became a directory in a lost generation
@@ -65,7 +65,7 @@ func (r *repairer) snapshot(ctx context.Context) (*format.Snapshot, error) {
 	}
 	entries := slices.SortedFunc(maps.Values(r.tree),
 		func(a, b *format.Entry) int { return cmp.Compare(a.Path, b.Path) })
-	return format.NewSnapshot(entries)
+	return format.NewEntrySet(entries)
 }
 
 // readContent verifies the content of the version, looks for damaged content in other packs, and drops files without
@@ -149,7 +149,7 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 func (r *repairer) salvage(
 	ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool,
 ) error {
-	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySnapshot.BlobFinder(0))
+	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySet.BlobFinder(0))
 	r.relocation.Wait = sync.OnceValue(p.Finish)
 	var found []objects.Digest
 	for _, id := range slices.SortedFunc(maps.Keys(r.relocation.From), objects.Digest.Compare) {
@@ -205,7 +205,7 @@ func (r *repairer) older(ctx context.Context, path string) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		e := v.Snapshot.Find(path)
+		e := v.Set.Find(path)
 		if e != nil && !slices.ContainsFunc(e.Blobs, func(b format.Blob) bool {
 			return r.packs.listed[b.Pack.ID].Size != b.Pack.Size || r.packs.bad[b.Pack.ID] != ""
 		}) {

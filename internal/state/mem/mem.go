@@ -160,7 +160,7 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[obje
 			yield(objects.ObjectInfo{}, err)
 			return
 		}
-		for _, info := range o.snapshot(prefix, after) {
+		for _, info := range o.infos(prefix, after) {
 			if !yield(info, nil) {
 				return
 			}
@@ -171,7 +171,7 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[obje
 	}
 }
 
-func (o *Objects) snapshot(prefix, after string) []objects.ObjectInfo {
+func (o *Objects) infos(prefix, after string) []objects.ObjectInfo {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var infos []objects.ObjectInfo

@@ -26,7 +26,7 @@ func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	done := mark{Generation: h.Generation, Commit: h.Commit, Time: h.Time}
 	wanted := map[string]bool{} // names of objects of v
 	var put []*format.Entry
-	for _, e := range v.Snapshot.Entries {
+	for _, e := range v.Set.Entries {
 		if e.Kind != format.KindFile {
 			continue
 		}
@@ -68,12 +68,12 @@ func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 		return nil, err
 	}
 	paths := map[string]bool{}
-	note := func(other *format.Snapshot) {
-		for _, c := range base.Snapshot.Diff(other) {
+	note := func(other *format.EntrySet) {
+		for _, c := range base.Set.Diff(other) {
 			paths[c.Path] = true
 		}
 	}
-	note(v.Snapshot)
+	note(v.Set)
 	for _, g := range before.Touched {
 		if g == 0 {
 			return nil, nil
@@ -85,7 +85,7 @@ func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 		if err != nil {
 			return nil, err
 		}
-		note(t.Snapshot)
+		note(t.Set)
 	}
 	return paths, nil
 }

@@ -35,7 +35,7 @@ type Proposal struct {
 	id        string
 	changes   []format.Change // to make to On
 	conflicts []string
-	snap      *format.Snapshot // of the version that build made last
+	set       *format.EntrySet // of the version that build made last
 }
 
 // Run commits: it merges and tries again when it loses a race, and finds out whether a swap whose answer was lost was
@@ -46,7 +46,7 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 		p.changes = p.Changes
 	}
 	if p.Relocation == nil {
-		p.Relocation = p.Repo.compact(ctx, p.Ref.Tenant, p.On.Snapshot)
+		p.Relocation = p.Repo.compact(ctx, p.Ref.Tenant, p.On.Set)
 	}
 	defer func() { _ = p.Relocation.Stored() }()
 	for backoff := p.Repo.Options.Retry.NewBackoff(); ; {
@@ -160,7 +160,7 @@ func (p *Proposal) committed(
 		"task_id", p.Options.TaskID, "changed", len(p.Changes), "conflicts", len(p.conflicts), "merged", p.Merged)
 	p.Repo.Notify(p.Ref)
 	v := &Version{
-		Head: *h, ETag: etag, Manifest: man, Snapshot: p.snap, ManifestBytes: int64(len(data)), ReadAt: time.Now(),
+		Head: *h, ETag: etag, Manifest: man, Set: p.set, ManifestBytes: int64(len(data)), ReadAt: time.Now(),
 	}
 	return p.commit(h), v, nil
 }
@@ -215,13 +215,13 @@ func (p *Proposal) confirm(
 
 // build returns the HEAD, the manifest and its stored bytes of the next generation.
 func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
-	changes, moved := p.Relocation.onto(p.On.Snapshot, p.changes)
-	snap, err := p.On.Snapshot.Apply(changes)
+	changes, moved := p.Relocation.onto(p.On.Set, p.changes)
+	set, err := p.On.Set.Apply(changes)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if p.Merged || p.CheckQuota {
-		if err := p.Repo.Options.Quota.CheckSnapshot(snap); err != nil {
+		if err := p.Repo.Options.Quota.CheckSet(set); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -229,7 +229,7 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	man := &format.Manifest{Changes: changes, Result: p.Result, Header: format.Header{
 		Generation: p.On.Head.Generation + 1, Commit: p.id, Time: now,
 		TaskID: p.Options.TaskID, Attempt: p.Options.Attempt, Message: p.Options.Message,
-		Conflicts: p.conflicts, Files: snap.Files, Bytes: snap.Bytes,
+		Conflicts: p.conflicts, Files: set.Files, Bytes: set.Bytes,
 	}}
 	if len(p.Result) == 0 {
 		man.Header.Result = p.Options.Result
@@ -237,28 +237,28 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	if moved > 0 {
 		man.Header.Moved, man.Header.Changed = moved, format.ChangedPaths(p.changes)
 	}
-	man.Extend(p.On.Manifest, p.On.Head.Manifest, p.On.ManifestBytes, snap, p.Full)
+	man.Extend(p.On.Manifest, p.On.Head.Manifest, p.On.ManifestBytes, set, p.Full)
 	data, err := p.Repo.Codec.EncodeManifest(p.Ref, p.Repo.Keys(p.Ref.Tenant), man)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	digest := objects.Sum(data)
 	name := format.ManifestName(man.Header.Generation, format.ManifestDigits(digest))
-	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, snap, int64(len(data))})
-	p.snap = snap
+	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, set, int64(len(data))})
+	p.set = set
 	next := p.On.Head.Next(man.Header, format.ManifestRef{Name: name, Digest: digest})
-	next.Files, next.Bytes = snap.Files, snap.Bytes
+	next.Files, next.Bytes = set.Files, set.Bytes
 	return next, man, data, nil
 }
 
 // Replace commits target, whose content is in the tenant's packs, as the next version.
-func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.Snapshot, message string) (Commit, error) {
+func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.EntrySet, message string) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)
 		if err != nil {
 			return Commit{}, err
 		}
-		changes := v.Snapshot.Diff(target)
+		changes := v.Set.Diff(target)
 		if len(changes) == 0 {
 			return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}, nil
 		}

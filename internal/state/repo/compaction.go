@@ -80,14 +80,14 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 	return from
 }
 
-// compact moves content of snap together if it is spread over too many packs. Errors are logged only: the commit does
+// compact moves content of set together if it is spread over too many packs. Errors are logged only: the commit does
 // not depend on it.
-func (r *Repo) compact(ctx context.Context, tenant string, snap *format.Snapshot) *Relocation {
-	from := r.Options.Compaction.choose(snap.PackUses(), r.IsCached)
+func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet) *Relocation {
+	from := r.Options.Compaction.choose(set.PackUses(), r.IsCached)
 	if from == nil {
 		return nil
 	}
-	f, err := r.Relocate(ctx, tenant, from, snap)
+	f, err := r.Relocate(ctx, tenant, from, set)
 	if err != nil {
 		r.Options.Log.WarnContext(ctx, "compaction failed", "tenant", tenant, "packs", len(from), "error", err)
 		return nil
@@ -95,14 +95,14 @@ func (r *Repo) compact(ctx context.Context, tenant string, snap *format.Snapshot
 	return f
 }
 
-// Relocate copies what snaps need of packs into new packs, whose upload may still run when it returns.
+// Relocate copies what sets need of packs into new packs, whose upload may still run when it returns.
 func (r *Repo) Relocate(
-	ctx context.Context, tenant string, from map[objects.Digest]bool, snaps ...*format.Snapshot,
+	ctx context.Context, tenant string, from map[objects.Digest]bool, sets ...*format.EntrySet,
 ) (*Relocation, error) {
 	var wants []content.Want
 	to := map[objects.Digest]format.Blob{}
-	for _, snap := range snaps {
-		for _, e := range snap.Entries {
+	for _, set := range sets {
+		for _, e := range set.Entries {
 			for i := range e.Blobs {
 				b := &e.Blobs[i]
 				if _, ok := to[b.ID]; !ok && from[b.Pack.ID] {
@@ -112,7 +112,7 @@ func (r *Repo) Relocate(
 			}
 		}
 	}
-	p := r.NewPacker(ctx, tenant, format.EmptySnapshot.BlobFinder(0))
+	p := r.NewPacker(ctx, tenant, format.EmptySet.BlobFinder(0))
 	err := r.Fetch(ctx, tenant, wants, func(_ int, _ content.Want, data []byte) error {
 		scratch := r.Buffer()
 		defer func() { r.PutBuffer(&scratch) }()
@@ -154,7 +154,7 @@ func (f *Relocation) entry(e *format.Entry) *format.Entry {
 }
 
 // onto adds to sorted changes of on the paths whose content has moved, and returns how many those are.
-func (f *Relocation) onto(on *format.Snapshot, changes []format.Change) (all []format.Change, moved int) {
+func (f *Relocation) onto(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
 	if f == nil {
 		return changes, 0
 	}

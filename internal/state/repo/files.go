@@ -66,7 +66,7 @@ func (r *Repo) List(ctx context.Context, ref format.Ref, generation int64, dir s
 		prefix += "/"
 	}
 	var out []FileInfo
-	for _, e := range v.Snapshot.Entries {
+	for _, e := range v.Set.Entries {
 		if strings.HasPrefix(e.Path, prefix) {
 			out = append(out, DescribeEntry(e))
 		}

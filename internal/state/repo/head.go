@@ -14,7 +14,7 @@ import (
 type Version struct {
 	Head          format.Head
 	ETag          string // empty: there is no HEAD yet
-	Snapshot      *format.Snapshot
+	Set           *format.EntrySet
 	Manifest      *format.Manifest // of Head.Manifest; nil: there is none
 	ManifestBytes int64            // stored size of that manifest
 	ReadAt        time.Time        // when HEAD was read
@@ -70,7 +70,7 @@ func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Vers
 
 // VersionOf returns the version of a HEAD.
 func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, etag string) (*Version, error) {
-	v := &Version{Head: h, ETag: etag, Snapshot: format.EmptySnapshot, ReadAt: time.Now()}
+	v := &Version{Head: h, ETag: etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if h.Manifest == nil {
 		return v, nil
 	}
@@ -78,7 +78,7 @@ func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, eta
 	if err != nil {
 		return nil, err
 	}
-	v.Snapshot, v.Manifest, v.ManifestBytes = l.Snapshot, l.Manifest, l.ManifestBytes
+	v.Set, v.Manifest, v.ManifestBytes = l.Set, l.Manifest, l.ManifestBytes
 	return v, nil
 }
 

@@ -20,10 +20,10 @@ const (
 	maxEntries    = 500_000 // of all versions in memory
 )
 
-// Loaded is a manifest with the snapshot that it describes.
+// Loaded is a manifest with the entries of its version.
 type Loaded struct {
 	Manifest      *format.Manifest
-	Snapshot      *format.Snapshot
+	Set           *format.EntrySet
 	ManifestBytes int64 // stored size of the manifest
 }
 
@@ -52,10 +52,10 @@ func (c *versionCache) put(key string, v *Loaded) {
 	c.items[key] = v
 	entries := 0
 	for _, item := range c.items {
-		entries += len(item.Snapshot.Entries)
+		entries += len(item.Set.Entries)
 	}
 	for len(c.keys) > 1 && (len(c.keys) > maxVersions || entries > maxEntries) {
-		entries -= len(c.items[c.keys[0]].Snapshot.Entries)
+		entries -= len(c.items[c.keys[0]].Set.Entries)
 		delete(c.items, c.keys[0])
 		c.keys = c.keys[1:]
 	}
@@ -105,26 +105,26 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	if err != nil {
 		return nil, err
 	}
-	snap, err := base.Apply(format.Squash(append(deltas, m)))
-	if err == nil && (snap.Files != m.Header.Files || snap.Bytes != m.Header.Bytes) {
+	set, err := base.Apply(format.Squash(append(deltas, m)))
+	if err == nil && (set.Files != m.Header.Files || set.Bytes != m.Header.Bytes) {
 		err = fmt.Errorf("%d files, %d bytes; the header says %d and %d",
-			snap.Files, snap.Bytes, m.Header.Files, m.Header.Bytes)
+			set.Files, set.Bytes, m.Header.Files, m.Header.Bytes)
 	}
 	if err == nil {
-		err = r.checkReserved(snap)
+		err = r.checkReserved(set)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
 	}
-	v := &Loaded{m, snap, size}
+	v := &Loaded{m, set, size}
 	r.versions.put(key, v)
 	return v, nil
 }
 
 // checkReserved returns an error if a version has paths that would be written into mount points.
-func (r *Repo) checkReserved(snap *format.Snapshot) error {
+func (r *Repo) checkReserved(set *format.EntrySet) error {
 	for _, name := range r.Options.Reserved {
-		if snap.Find(name) != nil {
+		if set.Find(name) != nil {
 			return fmt.Errorf("path %q is reserved", name)
 		}
 	}
@@ -135,11 +135,11 @@ func (r *Repo) checkReserved(snap *format.Snapshot) error {
 // and the manifests to apply to that.
 func (r *Repo) loadChain(
 	ctx context.Context, ref format.Ref, m *format.Manifest,
-) (*format.Snapshot, []*format.Manifest, error) {
-	base, chain := format.EmptySnapshot, m.Header.Chain
+) (*format.EntrySet, []*format.Manifest, error) {
+	base, chain := format.EmptySet, m.Header.Chain
 	for i, l := range slices.Backward(chain) {
 		if v := r.versions.get(ref.ManifestKey(l.Name)); v != nil {
-			base, chain = v.Snapshot, chain[i+1:]
+			base, chain = v.Set, chain[i+1:]
 			break
 		}
 	}
@@ -155,7 +155,7 @@ func (r *Repo) loadChain(
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	if base == format.EmptySnapshot && len(deltas) > 0 && !deltas[0].IsFull() {
+	if base == format.EmptySet && len(deltas) > 0 && !deltas[0].IsFull() {
 		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest",
 			ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
 	}

@@ -10,7 +10,7 @@ import (
 
 // merger is a three-way merge, path by path: it applies our changes of base to theirs.
 type merger struct {
-	base, theirs *format.Snapshot
+	base, theirs *format.EntrySet
 	read         func(*format.Entry) ([]byte, error)                // content of a small file
 	write        func(*format.Entry, []byte) (*format.Entry, error) // like the entry, with other content
 	suffix       string                                             // for the copy of a conflicting path
@@ -56,7 +56,7 @@ func (m *merger) path(c format.Change) error {
 		}
 		m.out[c.Path] = c.Entry
 	case c.Entry.IsDir() && theirs.IsDir(): // only modes differ
-	case c.Entry == nil && theirs == nil && base.IsDir(): // what was in it is compared path by path
+	case c.Entry == nil && theirs == nil && base.IsDir(): // the paths below are merged one by one
 	default:
 		merged, err := m.byKey(base, theirs, c.Entry)
 		if err != nil {
@@ -71,8 +71,8 @@ func (m *merger) path(c format.Change) error {
 	return nil
 }
 
-// conflict keeps both: an edit wins over a removal, theirs keeps the name,
-// directories keep theirs, and files step aside unless they are the same.
+// conflict keeps both versions of a path: an edit wins over a removal, directories keep their name, and of two files
+// that differ ours is renamed.
 func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	m.conflicts = append(m.conflicts, c.Path)
 	switch {
@@ -81,15 +81,15 @@ func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	case theirs == nil: // they removed what we edited
 		m.out[c.Path] = c.Entry
 	case c.Entry.Kind == format.KindDir: // they made a file of the same name
-		m.out[m.aside(c.Path)] = renamed(theirs, m.aside(c.Path))
+		m.out[m.copyName(c.Path)] = renamed(theirs, m.copyName(c.Path))
 		m.out[c.Path] = c.Entry
 	default:
-		m.out[m.aside(c.Path)] = renamed(c.Entry, m.aside(c.Path))
+		m.out[m.copyName(c.Path)] = renamed(c.Entry, m.copyName(c.Path))
 	}
 }
 
-// aside returns the first free name for a copy.
-func (m *merger) aside(path string) string {
+// copyName returns the first free name for our version of a conflicting path.
+func (m *merger) copyName(path string) string {
 	suffix := ".conflict-" + m.suffix
 	if room := format.MaxComponent - len(suffix) - 4; len(path)-len(format.ParentDir(path))-1 > room {
 		path = path[:max(len(format.ParentDir(path))+1, 0)+room]
@@ -101,14 +101,15 @@ func (m *merger) aside(path string) string {
 	return name
 }
 
+// renamed returns a copy of e with another path.
 func renamed(e *format.Entry, path string) *format.Entry {
 	moved := *e
 	moved.Path = path
 	return &moved
 }
 
-// keepParents restores directories that one side removed and the other put
-// something into, and turns what cannot be placed into a conflict.
+// keepParents restores directories that one side removed while the other added paths to them. A path whose directory
+// became a file is a conflict.
 func (m *merger) keepParents() {
 	for _, path := range slices.Sorted(maps.Keys(m.out)) {
 		e := m.out[path]
@@ -126,7 +127,7 @@ func (m *merger) keepParents() {
 			}
 			if now.Kind != format.KindDir { // they made a file of our directory
 				m.conflicts = append(m.conflicts, path)
-				m.out[m.aside(dir)] = renamed(now, m.aside(dir))
+				m.out[m.copyName(dir)] = renamed(now, m.copyName(dir))
 				m.out[dir] = m.anyDir(dir)
 			}
 		}
@@ -141,11 +142,12 @@ func (m *merger) keepParents() {
 		}
 		if t := m.theirs.Find(path); t != nil && t.Kind == format.KindDir &&
 			(m.theirs.HasBelow(path, except) || m.placedBelow(path)) {
-			m.out[path] = t // they put something into the directory that we removed
+			m.out[path] = t // they added paths to the directory that we removed
 		}
 	}
 }
 
+// placedBelow reports whether the merge writes paths below dir.
 func (m *merger) placedBelow(dir string) bool {
 	prefix := dir + "/"
 	for path, e := range m.out {
@@ -156,6 +158,7 @@ func (m *merger) placedBelow(dir string) bool {
 	return false
 }
 
+// anyDir returns the entry of a directory as we or the base have it, or a new one.
 func (m *merger) anyDir(dir string) *format.Entry {
 	for _, e := range []*format.Entry{m.ours[dir], m.base.Find(dir)} {
 		if e != nil && e.Kind == format.KindDir {

@@ -13,9 +13,9 @@ func (p *Proposal) Rebase(ctx context.Context) error {
 	if err := p.waitStored(); err != nil { // merges read content
 		return err
 	}
-	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Snapshot.BlobFinder(0))
+	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Set.BlobFinder(0))
 	m := &merger{
-		base: p.Base.Snapshot, theirs: p.On.Snapshot, suffix: p.Options.TaskID,
+		base: p.Base.Set, theirs: p.On.Set, suffix: p.Options.TaskID,
 		read: func(e *format.Entry) ([]byte, error) { return p.Repo.ReadFile(ctx, p.Ref.Tenant, e) },
 		write: func(e *format.Entry, data []byte) (*format.Entry, error) {
 			blobs, err := merged.AddFile(bytes.NewReader(data), int64(len(data)), make([]byte, len(data)), nil)

@@ -50,7 +50,7 @@ func TestProposals(t *testing.T) {
 		t.Fatalf("Run() on an older version = %+v, %v, want generation 2", c, err)
 	}
 	v := newest(t, a)
-	if diff := cmp.Diff([]string{"a", "b"}, format.ChangedPaths(format.AllEntries(v.Snapshot))); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, format.ChangedPaths(format.AllEntries(v.Set))); diff != "" {
 		t.Errorf("merged paths (-want +got):\n%s", diff)
 	}
 	file := format.Change{Path: "a", Entry: &format.Entry{Path: "a", Kind: format.KindFile, Mode: 0o644}}

@@ -78,7 +78,7 @@ func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loa
 	}
 	if at == nil {
 		if generation == 0 {
-			return &Loaded{&format.Manifest{}, format.EmptySnapshot, 0}, nil
+			return &Loaded{&format.Manifest{}, format.EmptySet, 0}, nil
 		}
 		return nil, fmt.Errorf("generation %d of %s: %w", generation, ref, objects.ErrNotFound)
 	}

@@ -29,7 +29,7 @@ func (u *Upload) Wait() error {
 // Diff finds what changed since base was materialised, checks the quota, and then uploads new content; Wait waits for
 // the end of the uploads. With dedup, content of base is not uploaded again. If there are changes, extra is uploaded
 // too.
-func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra []byte) (*Upload, error) {
+func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra []byte) (*Upload, error) {
 	if err := t.rescan(t.ignoreRules()); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra
 		return &Upload{}, nil
 	}
 	slices.Sort(unread)
-	known := format.EmptySnapshot.BlobFinder(0)
+	known := format.EmptySet.BlobFinder(0)
 	if dedup {
 		known = base.BlobFinder(len(unread))
 	}
@@ -86,7 +86,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.Snapshot, dedup bool, extra
 }
 
 // untouched reports whether all nodes hold the entries of base.
-func (t *Dir) untouched(base *format.Snapshot) bool {
+func (t *Dir) untouched(base *format.EntrySet) bool {
 	for _, e := range base.Entries {
 		if n := t.nodes[e.Path]; n == nil || n.entry != e {
 			return false
@@ -96,7 +96,7 @@ func (t *Dir) untouched(base *format.Snapshot) bool {
 }
 
 // willChange reports whether the directory differs from base.
-func (t *Dir) willChange(base *format.Snapshot, unread []string, entries []*format.Entry) bool {
+func (t *Dir) willChange(base *format.EntrySet, unread []string, entries []*format.Entry) bool {
 	if len(t.nodes) != len(base.Entries) {
 		return true
 	}
@@ -114,7 +114,7 @@ func (t *Dir) willChange(base *format.Snapshot, unread []string, entries []*form
 }
 
 // changes compares the nodes with base.
-func (t *Dir) changes(base *format.Snapshot) []format.Change {
+func (t *Dir) changes(base *format.EntrySet) []format.Change {
 	var changes []format.Change
 	matched := 0
 	for _, e := range base.Entries {
@@ -139,9 +139,9 @@ func (t *Dir) changes(base *format.Snapshot) []format.Change {
 	return changes
 }
 
-// Adopt replaces the entries of the nodes by the same ones of snap, so that later comparisons are quick.
-func (t *Dir) Adopt(snap *format.Snapshot) {
-	for _, e := range snap.Entries {
+// Adopt replaces the entries of the nodes by the same ones of set, so that later comparisons are quick.
+func (t *Dir) Adopt(set *format.EntrySet) {
+	for _, e := range set.Entries {
 		if n := t.nodes[e.Path]; n != nil && n.entry != nil && n.entry.Same(e) {
 			n.entry = e
 		}

@@ -19,7 +19,7 @@ import (
 
 // Materialise makes the directory hold target. With rescan, or when the Dir does not know what the directory holds,
 // it scans it first, and removes excluded files.
-func (t *Dir) Materialise(ctx context.Context, target *format.Snapshot, rescan bool) error {
+func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan bool) error {
 	if !t.known || rescan {
 		if err := t.rescan(t.ignoreRules()); err != nil {
 			return err
@@ -37,7 +37,7 @@ func (t *Dir) Materialise(ctx context.Context, target *format.Snapshot, rescan b
 
 // reconcile makes the directory equal to target. nodes must be valid. Until it
 // succeeds the content of the directory counts as unknown.
-func (t *Dir) reconcile(ctx context.Context, target *format.Snapshot) error {
+func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 	t.known = false
 	create, touch, err := t.removeOthers(target)
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *Dir) reconcile(ctx context.Context, target *format.Snapshot) error {
 
 // removeOthers removes what target does not have, and returns the entries to write
 // and those whose permissions and owner must be set.
-func (t *Dir) removeOthers(target *format.Snapshot) (create, touch []*format.Entry, err error) {
+func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Entry, err error) {
 	kept := 0
 	for _, e := range target.Entries {
 		n := t.nodes[e.Path]
@@ -96,7 +96,7 @@ func (t *Dir) removeOthers(target *format.Snapshot) (create, touch []*format.Ent
 }
 
 // removeBut removes the paths that target does not have.
-func (t *Dir) removeBut(target *format.Snapshot) error {
+func (t *Dir) removeBut(target *format.EntrySet) error {
 	gone := "\x00"
 	for _, path := range slices.Sorted(maps.Keys(t.nodes)) {
 		switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// stat is what tells that a path was not touched. The change time cannot be set
-// back by programs, unlike the modification time.
+// stat identifies the state of a path. Programs cannot set back the change time, unlike
+// the modification time.
 type stat struct {
 	Kind  format.Kind
 	Mode  uint32
@@ -27,12 +27,13 @@ type stat struct {
 	UID   uint32
 }
 
-// racyMargin is how coarse a file system's clock may be: a file that changed
-// less than this before it was looked at may change again and show the same times.
+// racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may
+// change again without its times changing.
 const racyMargin = 20 * time.Millisecond
 
-func (s stat) racy(looked time.Time) bool {
-	limit := looked.Add(-racyMargin).UnixNano()
+// racy reports whether a file that was scanned at a time may change without changing s.
+func (s stat) racy(scanned time.Time) bool {
+	limit := scanned.Add(-racyMargin).UnixNano()
 	return s.Kind == format.KindFile && (s.CTime >= limit || s.MTime >= limit)
 }
 
@@ -44,7 +45,7 @@ type found struct {
 
 // scanned is the outcome of a scan.
 type scanned struct {
-	found    []found // in no order
+	found    []found // not sorted
 	excluded []string
 }
 
@@ -53,7 +54,7 @@ const (
 	scanLimit   = 4_000_000 // paths; far beyond any quota
 )
 
-// scanner walks a tree with several goroutines and never follows a link.
+// scanner walks a tree with several goroutines. It never follows symbolic links.
 type scanner struct {
 	root *os.Root
 	skip func(path string, dir bool) bool
@@ -66,7 +67,7 @@ type scanner struct {
 	err    error
 }
 
-// scan returns all paths below root but those that skip names.
+// scan returns all paths below root for which skip is false.
 func scan(root *os.Root, skip func(path string, dir bool) bool) (scanned, error) {
 	sc := &scanner{root: root, skip: skip, queue: []string{"."}}
 	sc.wake.L = &sc.mu
@@ -148,7 +149,7 @@ func (sc *scanner) readDir(dir string) (out scanned, dirs []string, err error) {
 	}
 }
 
-// statAt looks at a direct child of an open directory, without following it.
+// statAt returns the stat of a child of an open directory, without following it.
 func statAt(dir *os.File, name string) (stat, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -47,14 +47,14 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestRoundTrip(t *testing.T) {
 	bucket := mem.New()
 	dir, d := open(t, bucket)
-	if err := d.Materialise(t.Context(), format.EmptySnapshot, false); err != nil {
+	if err := d.Materialise(t.Context(), format.EmptySet, false); err != nil {
 		t.Fatal(err)
 	}
 	write(t, dir, map[string]string{"a": "1", "deep/b": "2", "servers/x": "mounted", "c.tmp": "excluded"})
 	if err := os.Symlink("../../etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	up, err := d.Diff(t.Context(), format.EmptySnapshot, false, nil)
+	up, err := d.Diff(t.Context(), format.EmptySet, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,14 @@ func TestRoundTrip(t *testing.T) {
 	if err := up.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	snap, err := format.EmptySnapshot.Apply(up.Changes)
+	set, err := format.EmptySet.Apply(up.Changes)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	other, o := open(t, bucket)
 	write(t, other, map[string]string{"a": "another", "old": "removed", "servers/x": "stays"})
-	if err := o.Materialise(t.Context(), snap, true); err != nil {
+	if err := o.Materialise(t.Context(), set, true); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"a": "1", "deep/b": "2", "servers/x": "stays"} {
@@ -85,7 +85,7 @@ func TestRoundTrip(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(other, "old")); !os.IsNotExist(err) {
 		t.Errorf("old is still there: %v", err)
 	}
-	again, err := o.Diff(t.Context(), snap, true, nil)
+	again, err := o.Diff(t.Context(), set, true, nil)
 	if err != nil || len(again.Changes) > 0 {
 		t.Errorf("Diff() of what was materialised = %v, %v, want no changes", again, err)
 	}

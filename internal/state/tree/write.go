@@ -11,8 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// dirHandle keeps the last used directory open: entries come in the order of
-// their paths.
+// dirHandle keeps the last directory open, because entries are sorted by path.
 type dirHandle struct {
 	tree *Dir
 	path string
@@ -26,7 +25,7 @@ func (d *dirHandle) close() {
 	d.root = nil
 }
 
-// at returns the directory of path, and the name of path in it.
+// at returns the directory of path, opened, and the name of path in it.
 func (d *dirHandle) at(path string) (*os.Root, string, error) {
 	dir := format.ParentDir(path)
 	name := strings.TrimPrefix(path[len(dir):], "/")
@@ -62,7 +61,7 @@ func (d *dirHandle) writeFile(e *format.Entry, data []byte) (stat, error) {
 	return d.finish(f, dir, name, e)
 }
 
-// finish sets what a file has beside content.
+// finish sets the owner, times and permissions of a file.
 func (d *dirHandle) finish(f *os.File, dir *os.Root, name string, e *format.Entry) (stat, error) {
 	if o := d.tree.opts.Owner; o != nil {
 		if err := f.Chown(o.UID, o.GID); err != nil {
@@ -82,7 +81,7 @@ func (d *dirHandle) finish(f *os.File, dir *os.Root, name string, e *format.Entr
 	return st, err
 }
 
-// reserve creates a file that is written in parts, as a hole of its size.
+// reserve creates a file that is written in parts, as a hole of its full size.
 func (d *dirHandle) reserve(e *format.Entry) error {
 	dir, name, err := d.at(e.Path)
 	if err != nil {
@@ -154,7 +153,7 @@ func (d *dirHandle) symlink(e *format.Entry) (stat, error) {
 	return d.stat(e.Path)
 }
 
-// stat looks at a path without following it.
+// stat returns the stat of a path, without following it.
 func (d *dirHandle) stat(path string) (stat, error) {
 	dir, name, err := d.at(path)
 	if err != nil {

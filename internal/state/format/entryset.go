@@ -12,8 +12,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Snapshot is the entries of one version, sorted by the bytes of their paths. It is immutable.
-type Snapshot struct {
+// EntrySet is the entries of one version, sorted by the bytes of their paths. It is immutable.
+type EntrySet struct {
 	Entries []*Entry
 	Files   int   // number of entries
 	Bytes   int64 // of all files
@@ -22,12 +22,12 @@ type Snapshot struct {
 	index map[objects.Digest]*Blob // by content; built on first use
 }
 
-// EmptySnapshot is the version of a workspace without commits.
-var EmptySnapshot = &Snapshot{}
+// EmptySet is the version of a workspace without commits.
+var EmptySet = &EntrySet{}
 
-// NewSnapshot returns a snapshot of sorted entries, or an error if they do not form a tree.
-func NewSnapshot(entries []*Entry) (*Snapshot, error) {
-	s := &Snapshot{Entries: entries, Files: len(entries)}
+// NewEntrySet returns an entry set of sorted entries, or an error if they do not form a tree.
+func NewEntrySet(entries []*Entry) (*EntrySet, error) {
+	s := &EntrySet{Entries: entries, Files: len(entries)}
 	dirs := map[string]bool{"": true}
 	last := ""
 	for _, e := range entries {
@@ -47,7 +47,7 @@ func NewSnapshot(entries []*Entry) (*Snapshot, error) {
 }
 
 // Find returns the entry of a path, or nil.
-func (s *Snapshot) Find(path string) *Entry {
+func (s *EntrySet) Find(path string) *Entry {
 	i, ok := sort.Find(len(s.Entries), func(i int) int { return cmp.Compare(path, s.Entries[i].Path) })
 	if !ok {
 		return nil
@@ -56,12 +56,12 @@ func (s *Snapshot) Find(path string) *Entry {
 }
 
 // search returns the index of the first entry whose path is not less than path.
-func (s *Snapshot) search(path string) int {
+func (s *EntrySet) search(path string) int {
 	return sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= path })
 }
 
 // Below returns the entry of path, if there is one, and the entries below it.
-func (s *Snapshot) Below(path string) []*Entry {
+func (s *EntrySet) Below(path string) []*Entry {
 	var out []*Entry
 	if e := s.Find(path); e != nil {
 		out = append(out, e)
@@ -74,7 +74,7 @@ func (s *Snapshot) Below(path string) []*Entry {
 }
 
 // HasBelow reports whether s has paths below dir, other than those in except.
-func (s *Snapshot) HasBelow(dir string, except map[string]bool) bool {
+func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
 	prefix := dir + "/"
 	for i := s.search(prefix); i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, prefix); i++ {
 		if !except[s.Entries[i].Path] {
@@ -84,8 +84,8 @@ func (s *Snapshot) HasBelow(dir string, except map[string]bool) bool {
 	return false
 }
 
-// Apply returns a snapshot of s with sorted changes made.
-func (s *Snapshot) Apply(changes []Change) (*Snapshot, error) {
+// Apply returns an entry set of s with sorted changes made.
+func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
 	entries := make([]*Entry, 0, len(s.Entries)+len(changes))
 	old := s.Entries
 	for _, c := range changes {
@@ -100,11 +100,11 @@ func (s *Snapshot) Apply(changes []Change) (*Snapshot, error) {
 			entries = append(entries, c.Entry)
 		}
 	}
-	return NewSnapshot(append(entries, old...))
+	return NewEntrySet(append(entries, old...))
 }
 
 // Diff returns the changes that turn s into other.
-func (s *Snapshot) Diff(other *Snapshot) []Change {
+func (s *EntrySet) Diff(other *EntrySet) []Change {
 	var changes []Change
 	a, b := s.Entries, other.Entries
 	for len(a) > 0 || len(b) > 0 {
@@ -127,7 +127,7 @@ func (s *Snapshot) Diff(other *Snapshot) []Change {
 
 // BlobFinder returns a function that finds content in s by its digest. n is about how often it will be called: for few
 // calls no index is built.
-func (s *Snapshot) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
+func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	const few = 16
 	if n > few {
 		s.once.Do(func() {
@@ -164,7 +164,7 @@ type PackUse struct {
 }
 
 // PackUses returns the packs that s needs, by the bytes that it needs of them, ascending.
-func (s *Snapshot) PackUses() []PackUse {
+func (s *EntrySet) PackUses() []PackUse {
 	index := map[objects.Digest]int{}
 	var uses []PackUse
 	var last *Pack
@@ -213,10 +213,10 @@ func ChangedPaths(changes []Change) []string {
 	return paths
 }
 
-// AllEntries returns the changes that turn the empty version into snap.
-func AllEntries(snap *Snapshot) []Change {
-	changes := make([]Change, len(snap.Entries))
-	for i, e := range snap.Entries {
+// AllEntries returns the changes that turn the empty version into set.
+func AllEntries(set *EntrySet) []Change {
+	changes := make([]Change, len(set.Entries))
+	for i, e := range set.Entries {
 		changes[i] = Change{e.Path, e}
 	}
 	return changes
