@@ -60,7 +60,8 @@ func TestExecuteTaskReportsHowATaskEnded(t *testing.T) {
 	if !ok || e.Status != client.Failed || e.Detail.Line != 3 || e.TaskID != taskID {
 		t.Fatalf("ExecuteTask = %v, want a TaskError", err)
 	}
-	if want := "task failed: ZeroDivisionError: division by zero"; err.Error() != want || output != "42\n" || result.Status != client.Failed {
+	if want := "task failed: ZeroDivisionError: division by zero"; err.Error() != want || output != "42\n" ||
+		result.Status != client.Failed {
 		t.Errorf("ExecuteTask = %+v, %q, %q; want output kept and %q", result, output, err, want)
 	}
 }
@@ -81,7 +82,11 @@ func TestVerboseAgentShowsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if _, output, err := a.ExecuteTask(t.Context(), "answer"); err != nil || output != "42\n" || shown.String() != "42\n" {
+	if _, output, err := a.ExecuteTask(
+		t.Context(),
+		"answer",
+	); err != nil || output != "42\n" ||
+		shown.String() != "42\n" {
 		t.Errorf("ExecuteTask = %q, %v, and showed %q; want 42 twice", output, err, shown.String())
 	}
 }

@@ -135,7 +135,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 		header: http.Header{"Content-Type": {"multipart/form-data; boundary=" + boundary}},
 		stream: func() io.Reader {
 			out, in := io.Pipe()
-			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends with the request, which closes its body
+			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends with the request
 			return out
 		},
 	}, 0, decoder(&done))

@@ -166,7 +166,9 @@ func (d *httpConn) json(ctx context.Context, v any, c call) error {
 func (d *httpConn) send(ctx context.Context, c call) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty names or dots would lead to another address
 		return nil, backoff.Permanent(&APIError{
-			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "there is no task or artifact of this name",
+			Status:  http.StatusNotFound,
+			Code:    errcode.UnknownTask,
+			Message: "there is no task or artifact of this name",
 		})
 	}
 	u := d.base.JoinPath(escape(c.path)...)

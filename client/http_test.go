@@ -71,7 +71,8 @@ func TestSubmitRepeats(t *testing.T) {
 			if got := r.Header.Get("Authorization"); got != "Bearer secret" {
 				t.Errorf("Authorization = %q, want Bearer secret", got)
 			}
-			if r.Method+" "+r.URL.Path != "POST /base/v1/tasks" || s.Code != "print(1)" || s.Session != "s" || s.Source != "codefleet/client" {
+			if r.Method+" "+r.URL.Path != "POST /base/v1/tasks" || s.Code != "print(1)" || s.Session != "s" ||
+				s.Source != "codefleet/client" {
 				t.Errorf("got %s %s %+v", r.Method, r.URL.Path, s)
 			}
 			switch len(keys) {
@@ -209,7 +210,18 @@ func TestWatchResumes(t *testing.T) {
 				w.WriteHeader(599)
 			case 3: // repeats one, and sends something new to this client
 				rec, _ := json.Marshal(record(client.Succeeded))
-				_, _ = io.WriteString(w, event(5, "b")+"event: news\ndata: 1\n\n"+event(9, "c")+"id: end\nevent: record\ndata: "+string(rec)+"\n\n")
+				_, _ = io.WriteString(
+					w,
+					event(
+						5,
+						"b",
+					)+"event: news\ndata: 1\n\n"+event(
+						9,
+						"c",
+					)+"id: end\nevent: record\ndata: "+string(
+						rec,
+					)+"\n\n",
+				)
 			}
 		})
 		var got []string
@@ -230,7 +242,10 @@ func TestWatchResumes(t *testing.T) {
 }
 
 func TestWatchEndsWithItsFunction(t *testing.T) {
-	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) })
+	c := newClient(
+		t,
+		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) },
+	)
 	enough := errors.New("enough")
 	n := 0
 	_, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { n++; return enough })
@@ -260,7 +275,14 @@ func (s *silentWire) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestWatchLeavesSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := client.New(t.Context(), client.Options{URL: "http://fleet.test", HTTPClient: &http.Client{Transport: &silentWire{}}, RetryFor: 2 * time.Minute})
+		c, err := client.New(
+			t.Context(),
+			client.Options{
+				URL:        "http://fleet.test",
+				HTTPClient: &http.Client{Transport: &silentWire{}},
+				RetryFor:   2 * time.Minute,
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

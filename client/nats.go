@@ -45,7 +45,13 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &natsConn{jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, all: o.NATSFleet, retryFor: cmp.Or(o.RetryFor, 15*time.Second)}, nil
+	return &natsConn{
+		jobs:     c,
+		user:     cmp.Or(o.NATSUser, o.Source),
+		tenant:   tenant,
+		all:      o.NATSFleet,
+		retryFor: cmp.Or(o.RetryFor, 15*time.Second),
+	}, nil
 }
 
 func (d *natsConn) close() error {

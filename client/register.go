@@ -61,7 +61,10 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 	out, err2 := schemaOf[Out]()
 	t := ToolFunc{
 		def: tools.OfferedTool{TimeoutS: info.Timeout.Seconds(), Expose: info.Expose, Definition: tools.Definition{
-			Name: info.Name, Title: info.Title, Description: info.Description, Annotations: tools.Annotations(info.Annotations),
+			Name:        info.Name,
+			Title:       info.Title,
+			Description: info.Description,
+			Annotations: tools.Annotations(info.Annotations),
 		}},
 	}
 	t.err = errors.Join(err1, err2)
@@ -129,7 +132,13 @@ type Registration struct{ stop func() }
 func (r *Registration) Close() { r.stop() }
 
 // RegisterTool registers one Go function as a tool; see RegisterTools.
-func RegisterTool[In, Out any](ctx context.Context, c *Client, server string, info ToolInfo, fn func(context.Context, In) (Out, error)) (*Registration, error) {
+func RegisterTool[In, Out any](
+	ctx context.Context,
+	c *Client,
+	server string,
+	info ToolInfo,
+	fn func(context.Context, In) (Out, error),
+) (*Registration, error) {
 	return c.RegisterTools(ctx, RegisterOptions{}, server, NewTool(info, fn))
 }
 
@@ -149,12 +158,19 @@ func RegisterTool[In, Out any](ctx context.Context, c *Client, server string, in
 //
 // It needs a client with a nats:// or tls:// address and credentials of the tenant or the fleet; over HTTP the
 // error has the code "nats_only". ctx bounds only the registration itself.
-func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server string, list ...ToolFunc) (*Registration, error) {
+func (c *Client) RegisterTools(
+	ctx context.Context,
+	o RegisterOptions,
+	server string,
+	list ...ToolFunc,
+) (*Registration, error) {
 	d, ok := c.conn.(*natsConn)
 	if !ok {
 		return nil, &APIError{
-			Code: errcode.NATSOnly, Message: "tools are registered over NATS", Status: http.StatusNotImplemented,
-			Hint: "create the client with the nats:// address of the fleet and the tenant's credentials, as from LocateNATS",
+			Code:    errcode.NATSOnly,
+			Message: "tools are registered over NATS",
+			Status:  http.StatusNotImplemented,
+			Hint:    "create the client with the nats:// address of the fleet and the tenant's credentials, as from LocateNATS",
 		}
 	}
 	if err := checkTools(server, list); err != nil {
@@ -179,7 +195,12 @@ func (c *Client) RegisterTools(ctx context.Context, o RegisterOptions, server st
 	}
 	s := served{list: list, log: o.Log}
 	stop, err := d.jobs.ServeTools(jobs.ToolService{
-		Tenant: d.tenant, Instance: strings.ToLower(rand.Text()), Tools: names, Offer: offered, Concurrency: o.Concurrency, Handle: s.handle,
+		Tenant:      d.tenant,
+		Instance:    strings.ToLower(rand.Text()),
+		Tools:       names,
+		Offer:       offered,
+		Concurrency: o.Concurrency,
+		Handle:      s.handle,
 	})
 	if err != nil {
 		return nil, err
@@ -215,7 +236,10 @@ func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []b
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	a = tools.OfferResponse{Code: tools.OfferLarge, Error: fmt.Sprintf("the response has %d bytes, more than %d", len(out), jobs.MaxToolResponse)}
+	a = tools.OfferResponse{
+		Code:  tools.OfferLarge,
+		Error: fmt.Sprintf("the response has %d bytes, more than %d", len(out), jobs.MaxToolResponse),
+	}
 	if err != nil {
 		a = tools.OfferResponse{Code: tools.OfferFailed, Error: "the response is not JSON: " + err.Error()}
 	}
@@ -253,7 +277,16 @@ func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) too
 func (s served) call(ctx context.Context, t ToolFunc, args json.RawMessage) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.ErrorContext(ctx, "tool panicked", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.log.ErrorContext(
+				ctx,
+				"tool panicked",
+				"tool",
+				t.def.Name,
+				"panic",
+				fmt.Sprint(p),
+				"stack",
+				string(debug.Stack()),
+			)
 			v, err = nil, errors.New("the tool panicked; the log of its process has the stack trace")
 		}
 	}()

@@ -27,25 +27,37 @@ type found struct {
 
 func TestRegisterTools(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	c, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	c, err := client.New(
+		t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	offers := make(chan []byte, 10)
-	stop, err := f.Jobs.WatchOffers(func(tenant, _ string, data []byte) { offers <- append([]byte(tenant+" "), data...) })
+	stop, err := f.Jobs.WatchOffers(
+		func(tenant, _ string, data []byte) { offers <- append([]byte(tenant+" "), data...) },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	find := client.NewTool(client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
+	find := client.NewTool(
+		client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
 		func(_ context.Context, q question) (found, error) {
 			if q.Max < 0 {
 				return found{}, errors.New("less than none")
 			}
 			return found{Emails: []string{q.Name + "@example.org"}}, nil
-		})
-	r, err := c.RegisterTools(t.Context(), client.RegisterOptions{Title: "Customers", Description: "Who buys\u202e what."}, "crm", find)
+		},
+	)
+	r, err := c.RegisterTools(
+		t.Context(),
+		client.RegisterOptions{Title: "Customers", Description: "Who buys\u202e what."},
+		"crm",
+		find,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +74,14 @@ func TestRegisterTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"type": "object", "required": []any{"name"}, "additionalProperties": false,
-		"properties": map[string]any{"name": map[string]any{"type": "string", "description": "of the customer"}, "max": map[string]any{"type": "integer"}, "more": true},
+		"type":                 "object",
+		"required":             []any{"name"},
+		"additionalProperties": false,
+		"properties": map[string]any{
+			"name": map[string]any{"type": "string", "description": "of the customer"},
+			"max":  map[string]any{"type": "integer"},
+			"more": true,
+		},
 	}
 	if diff := cmp.Diff(want, schema); diff != "" {
 		t.Errorf("input schema (-want +got):\n%s", diff)
@@ -87,16 +105,28 @@ func TestRegisterTools(t *testing.T) {
 
 func TestRegisterToolsRefuses(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	over, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	over, err := client.New(
+		t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer over.Close()
 	tool := func(name string) client.ToolFunc {
-		return client.NewTool(client.ToolInfo{Name: name}, func(context.Context, struct{}) (string, error) { return "", nil })
+		return client.NewTool(
+			client.ToolInfo{Name: name},
+			func(context.Context, struct{}) (string, error) { return "", nil },
+		)
 	}
-	text := client.NewTool(client.ToolInfo{Name: "text"}, func(context.Context, string) (string, error) { return "", nil })
-	channel := client.NewTool(client.ToolInfo{Name: "channel"}, func(context.Context, struct{ C chan int }) (string, error) { return "", nil })
+	text := client.NewTool(
+		client.ToolInfo{Name: "text"},
+		func(context.Context, string) (string, error) { return "", nil },
+	)
+	channel := client.NewTool(
+		client.ToolInfo{Name: "channel"},
+		func(context.Context, struct{ C chan int }) (string, error) { return "", nil },
+	)
 	for name, c := range map[string]struct {
 		server string
 		list   []client.ToolFunc
@@ -109,7 +139,12 @@ func TestRegisterToolsRefuses(t *testing.T) {
 		"no struct":    {"crm", []client.ToolFunc{text}, "the type of its input schema must be object"},
 		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
 	} {
-		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := over.RegisterTools(
+			t.Context(),
+			client.RegisterOptions{},
+			c.server,
+			c.list...); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want it to say %q", name, err, c.want)
 		}
 	}

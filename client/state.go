@@ -20,7 +20,7 @@ const NoState = "none"
 // State is a state document of a workspace: a JSON object that programs find at /workspace/<File>.
 type State struct {
 	Workspace string          `json:"workspace"` // empty: main
-	File      string          `json:"file"`      // NAME.json or NAME.yaml, at the top or below state/; empty: the fleet's default
+	File      string          `json:"file"`      // as for GetState; empty: the fleet's default
 	Exists    bool            `json:"exists"`
 	Data      json.RawMessage `json:"data"` // an object; {} if the document does not exist
 	// ETag is the version of the content. SaveState with an ETag replaces only that version, with NoState it
@@ -103,9 +103,12 @@ func stateCall(method string, s State) (call, error) {
 	}
 	if badPath(s.File) {
 		return c, &APIError{
-			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Message: "this cannot be the name of a state document",
-			Cause: fmt.Sprintf("%q leads out of the workspace", s.File), Path: "state_file",
-			Hint: "use NAME.json or NAME.yaml, at the top of the workspace or below state/",
+			Status:  http.StatusBadRequest,
+			Code:    errcode.BadStateFile,
+			Message: "this cannot be the name of a state document",
+			Cause:   fmt.Sprintf("%q leads out of the workspace", s.File),
+			Path:    "state_file",
+			Hint:    "use NAME.json or NAME.yaml, at the top of the workspace or below state/",
 		}
 	}
 	c.path = append(c.path, strings.Split(s.File, "/")...)

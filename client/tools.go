@@ -98,7 +98,9 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
 	if !fs.ValidPath(server + "/" + name) {
 		return Tool{}, &APIError{
-			Code: errcode.UnknownTool, Message: "no tool " + strconv.Quote(server+"/"+name), Status: http.StatusNotFound,
+			Code:    errcode.UnknownTool,
+			Message: "no tool " + strconv.Quote(server+"/"+name),
+			Status:  http.StatusNotFound,
 		}
 	}
 	var t Tool

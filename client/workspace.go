@@ -210,7 +210,11 @@ func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) 
 		return Pin{}, err
 	}
 	var p Pin
-	return p, w.json(ctx, &p, call{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body})
+	return p, w.json(
+		ctx,
+		&p,
+		call{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body},
+	)
 }
 
 // Unpin removes a pin.
@@ -228,12 +232,17 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 	}
 	var list []WorkspaceFile
 	var generation int64
-	err := w.do(ctx, call{path: []string{"files"}, query: q}, responseTimeout, func(h http.Header, body io.Reader) (err error) {
-		if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
-			return fmt.Errorf("generation of the answer: %w", err)
-		}
-		return json.NewDecoder(body).Decode(&list)
-	})
+	err := w.do(
+		ctx,
+		call{path: []string{"files"}, query: q},
+		responseTimeout,
+		func(h http.Header, body io.Reader) (err error) {
+			if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
+				return fmt.Errorf("generation of the answer: %w", err)
+			}
+			return json.NewDecoder(body).Decode(&list)
+		},
+	)
 	return list, generation, err
 }
 
@@ -294,7 +303,9 @@ func (w *Workspace) Archive(ctx context.Context, version, dir, format string) (i
 	if err != nil {
 		return nil, err
 	}
-	c := w.at(call{path: []string{"archive"}, query: url.Values{"generation": {version}, "dir": {dir}, "format": {format}}})
+	c := w.at(
+		call{path: []string{"archive"}, query: url.Values{"generation": {version}, "dir": {dir}, "format": {format}}},
+	)
 	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
 	if err != nil {
 		return nil, err
@@ -322,9 +333,15 @@ func (w *Workspace) fileCall(method, path string) (call, error) {
 	path = strings.TrimSuffix(path, "/")
 	if badPath(path) {
 		return call{}, &APIError{
-			Status: http.StatusBadRequest, Code: errcode.BadPath, Path: "path",
+			Status:  http.StatusBadRequest,
+			Code:    errcode.BadPath,
+			Path:    "path",
 			Message: "this path cannot be a file of a workspace",
-			Cause:   fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", path), Hint: "a path is relative, as in data/in.csv",
+			Cause: fmt.Sprintf(
+				"%q is empty or absolute, or contains ., .. or an empty name",
+				path,
+			),
+			Hint: "a path is relative, as in data/in.csv",
 		}
 	}
 	return call{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
@@ -361,7 +378,12 @@ func decoder(v any) func(http.Header, io.Reader) error {
 }
 
 // do sends c, with retries, and passes the response to read. limit bounds each attempt; 0: only ctx does.
-func (w *Workspace) do(ctx context.Context, c call, limit time.Duration, read func(http.Header, io.Reader) error) error {
+func (w *Workspace) do(
+	ctx context.Context,
+	c call,
+	limit time.Duration,
+	read func(http.Header, io.Reader) error,
+) error {
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ type Approval struct {
 	Server     string          `json:"server"`
 	Tool       string          `json:"tool"`
 	Signature  string          `json:"signature,omitempty"` // of the tool, in Python
-	Arguments  json.RawMessage `json:"arguments,omitempty"` // only while pending, for people: secrets redacted, long values truncated
+	Arguments  json.RawMessage `json:"arguments,omitempty"` // while pending; redacted and truncated
 	ArgsHash   string          `json:"args_hash"`           // SHA-256 of the arguments, as the program passed them
 	ArgsBytes  int             `json:"args_bytes"`
 	State      string          `json:"state"` // one of the constants below
@@ -21,7 +21,7 @@ type Approval struct {
 	AnsweredAt time.Time       `json:"answered_at,omitzero"`
 	By         string          `json:"by,omitempty"` // the name of the token that answered, or nats/NAME
 	Reason     string          `json:"reason,omitempty"`
-	AllOfTool  bool            `json:"all_of_tool,omitempty"` // the answer also applies to every further call of the tool in this task
+	AllOfTool  bool            `json:"all_of_tool,omitempty"` // also for later calls of the tool in this task
 }
 
 // The states of an approval. An approval that is not pending cannot be answered. If a later run makes an
@@ -59,7 +59,7 @@ type PendingApproval struct {
 type Answer struct {
 	Call      string `json:"call,omitempty"`        // empty: every pending call of the task
 	Approve   bool   `json:"approve"`               // false: the program gets an error instead of the tool's result
-	AllOfTool bool   `json:"all_of_tool,omitempty"` // with Approve: also every further call of the same tool in this task
+	AllOfTool bool   `json:"all_of_tool,omitempty"` // with Approve: also later calls of the tool in this task
 	Reason    string `json:"reason,omitempty"`      // for the program and the record; at most 500 bytes
 }
 

@@ -32,7 +32,7 @@ type Environment struct {
 	Name     string         `json:"name"`
 	What     string         `json:"what,omitempty"`     // empty until it is prepared
 	Packages []string       `json:"packages,omitempty"` // with versions; Python's own modules are not listed
-	Boxes    map[string]int `json:"boxes,omitempty"`    // warming, ready, bound, acquired, waiting, waiting_memory (those of waiting that lack memory)
+	Boxes    map[string]int `json:"boxes,omitempty"`    // by state; waiting_memory is a part of waiting
 	MadeMS   float64        `json:"made_ms,omitempty"`  // creation of the last box, in milliseconds
 	Restored bool           `json:"restored,omitempty"` // that box was restored from a snapshot
 	Error    string         `json:"error,omitempty"`    // why it has no boxes

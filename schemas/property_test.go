@@ -119,9 +119,10 @@ var (
 
 	result = rapid.Custom(func(t *rapid.T) Result {
 		v := Result{
-			TaskID:    taskID.Draw(t, "id"),
-			Tenant:    slug.Draw(t, "tenant"),
-			Status:    rapid.SampledFrom([]Status{Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead}).Draw(t, "status"),
+			TaskID: taskID.Draw(t, "id"),
+			Tenant: slug.Draw(t, "tenant"),
+			Status: rapid.SampledFrom([]Status{Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead}).
+				Draw(t, "status"),
 			Attempt:   rapid.IntRange(0, 5).Draw(t, "attempt"),
 			Source:    "/test",
 			EventID:   rapid.StringN(1, 20, 60).Draw(t, "event"),
@@ -135,17 +136,35 @@ var (
 			EndedAt:   instant.Draw(t, "ended"),
 		}
 		if v.Status != Succeeded {
-			v.Error = &Error{Code: "exception", Message: rapid.String().Draw(t, "message"), Line: rapid.IntRange(0, 99).Draw(t, "line")}
+			v.Error = &Error{
+				Code:    "exception",
+				Message: rapid.String().Draw(t, "message"),
+				Line:    rapid.IntRange(0, 99).Draw(t, "line"),
+			}
 		}
 		return v
 	})
 
 	approval = rapid.Custom(func(t *rapid.T) Approval {
 		v := Approval{
-			Call: rapid.StringMatching(`[a-z2-7]{10}`).Draw(t, "call"), Server: "git", Tool: rapid.String().Draw(t, "tool"),
-			Arguments: jsonValue.Draw(t, "arguments"), ArgsHash: "00", ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
-			State:   rapid.SampledFrom([]string{ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn}).Draw(t, "state"),
-			AskedAt: instant.Draw(t, "asked"), ExpiresAt: instant.Draw(t, "expires"), AllOfTool: rapid.Bool().Draw(t, "all"),
+			Call: rapid.StringMatching(`[a-z2-7]{10}`).
+				Draw(t, "call"),
+			Server: "git",
+			Tool:   rapid.String().Draw(t, "tool"),
+			Arguments: jsonValue.Draw(
+				t,
+				"arguments",
+			),
+			ArgsHash:  "00",
+			ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
+			State: rapid.SampledFrom([]string{ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn}).
+				Draw(t, "state"),
+			AskedAt: instant.Draw(
+				t,
+				"asked",
+			),
+			ExpiresAt: instant.Draw(t, "expires"),
+			AllOfTool: rapid.Bool().Draw(t, "all"),
 		}
 		if rapid.Bool().Draw(t, "answered") {
 			v.AnsweredAt, v.By, v.Reason = instant.Draw(t, "at"), "alice", rapid.String().Draw(t, "reason")

@@ -152,7 +152,7 @@ type Record struct {
 	Run             int        `json:"run"`              // runs begun so far
 	Worker          string     `json:"worker,omitempty"` // of the latest run
 	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
-	WaitsFor        string     `json:"waits_for,omitempty"` // of a running task: WaitsForSandbox, WaitsForMemory, or empty
+	WaitsFor        string     `json:"waits_for,omitempty"` // WaitsForSandbox, WaitsForMemory or empty
 	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the message of TASKS that carries the task
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`
@@ -189,7 +189,7 @@ type Result struct {
 	Truncated bool              `json:"output_truncated"`
 	Error     *Error            `json:"error"` // null on success
 	Artifacts []Artifact        `json:"artifacts"`
-	ResultRef string            `json:"result_ref,omitempty"` // location of the whole result, if it is too large for the record
+	ResultRef string            `json:"result_ref,omitempty"` // of a result that is too large for the record
 
 	Code        string          `json:"code,omitempty"`
 	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill

@@ -64,18 +64,26 @@ func Of(err error) *Error {
 		}
 	case errors.Is(err, jobs.ErrKeyReused):
 		return &Error{
-			Status: http.StatusConflict, Code: errcode.OtherData, Message: "this source and idempotency key belong to a task with other content",
-			Hint: "use a new event id or idempotency key for a new task",
+			Status:  http.StatusConflict,
+			Code:    errcode.OtherData,
+			Message: "this source and idempotency key belong to a task with other content",
+			Hint:    "use a new event id or idempotency key for a new task",
 		}
 	case errors.Is(err, jobs.ErrBacklogFull):
 		return &Error{
-			Status: http.StatusTooManyRequests, Code: errcode.BacklogFull, Message: "the tenant has too many queued tasks",
-			Hint: "try again later, or ask the operator for more workers", RetryAfter: 5,
+			Status:     http.StatusTooManyRequests,
+			Code:       errcode.BacklogFull,
+			Message:    "the tenant has too many queued tasks",
+			Hint:       "try again later, or ask the operator for more workers",
+			RetryAfter: 5,
 		}
 	case errors.Is(err, context.Canceled):
 		return &Error{
-			Status: http.StatusServiceUnavailable, Code: errcode.Stopping, Message: "the process stopped before the request was complete",
-			Hint: "send the request again", RetryAfter: 1,
+			Status:     http.StatusServiceUnavailable,
+			Code:       errcode.Stopping,
+			Message:    "the process stopped before the request was complete",
+			Hint:       "send the request again",
+			RetryAfter: 1,
 		}
 	}
 	return &Error{

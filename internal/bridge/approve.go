@@ -126,8 +126,13 @@ const (
 func question(q client.Approval) *mcp.ElicitParams {
 	return &mcp.ElicitParams{
 		Mode: "form",
-		Message: fmt.Sprintf("A program that runs in codefleet wants to call %s/%s, which may delete or overwrite.\n%s\narguments: %s",
-			q.Server, q.Tool, q.Signature, q.Arguments),
+		Message: fmt.Sprintf(
+			"A program that runs in codefleet wants to call %s/%s, which may delete or overwrite.\n%s\narguments: %s",
+			q.Server,
+			q.Tool,
+			q.Signature,
+			q.Arguments,
+		),
 		RequestedSchema: &jsonschema.Schema{
 			Type: "object", Required: []string{"decision"},
 			Properties: map[string]*jsonschema.Schema{"decision": {
@@ -158,7 +163,10 @@ func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitRe
 		return false, nil
 	}
 	_, err := p.fleet.Answer(ctx, id, a)
-	if e, ok := errors.AsType[*client.APIError](err); ok && (e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
+	if e, ok := errors.AsType[*client.APIError](
+		err,
+	); ok &&
+		(e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
 		return true, nil
 	}
 	return err == nil, err

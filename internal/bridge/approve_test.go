@@ -24,27 +24,29 @@ type user struct {
 }
 
 func (u *user) options() *mcp.ClientOptions {
-	return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-		u.mu.Lock()
-		u.seen = append(u.seen, req.Params.Message)
-		word := "cancel"
-		if len(u.words) > 0 {
-			word, u.words = u.words[0], u.words[1:]
-		}
-		u.mu.Unlock()
-		switch word {
-		case "decline", "cancel":
-			return &mcp.ElicitResult{Action: word}, nil
-		case "hang":
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-u.free:
-				return &mcp.ElicitResult{Action: "cancel"}, nil
+	return &mcp.ClientOptions{
+		ElicitationHandler: func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			u.mu.Lock()
+			u.seen = append(u.seen, req.Params.Message)
+			word := "cancel"
+			if len(u.words) > 0 {
+				word, u.words = u.words[0], u.words[1:]
 			}
-		}
-		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": word}}, nil
-	}}
+			u.mu.Unlock()
+			switch word {
+			case "decline", "cancel":
+				return &mcp.ElicitResult{Action: word}, nil
+			case "hang":
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-u.free:
+					return &mcp.ElicitResult{Action: "cancel"}, nil
+				}
+			}
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": word}}, nil
+		},
+	}
 }
 
 func (u *user) asked() int {
@@ -86,7 +88,15 @@ func TestApproval(t *testing.T) {
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
 			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": c.code})
 			if failed || got["output"] != c.output || u.asked() != c.asked {
-				t.Errorf("%s: %v: %v after %d questions, want %q after %d", version, c.words, got, u.asked(), c.output, c.asked)
+				t.Errorf(
+					"%s: %v: %v after %d questions, want %q after %d",
+					version,
+					c.words,
+					got,
+					u.asked(),
+					c.output,
+					c.asked,
+				)
 			}
 			if !strings.Contains(u.seen[0], `crm/drop`) || !strings.Contains(u.seen[0], `arguments: "a"`) {
 				t.Errorf("the user was asked %q", u.seen[0])
@@ -100,7 +110,13 @@ func TestApproval(t *testing.T) {
 		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
 			t.Fatalf("%s: after a closed form: %v, asked %d times", version, got, u.asked())
 		}
-		if got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"]}); got["output"] != "approved default\n" || u.asked() != 2 {
+		if got, _ = invoke(
+			t,
+			cs,
+			"get_task",
+			map[string]any{"task_id": got["task_id"]},
+		); got["output"] != "approved default\n" ||
+			u.asked() != 2 {
 			t.Errorf("%s: get_task: %v, asked %d times", version, got, u.asked())
 		}
 	}
@@ -124,7 +140,12 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			}
 			cs := dialAs(t, url, token, version, o)
 			began := time.Now()
-			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version + token, "wait_ms": 20000})
+			got, failed := invoke(
+				t,
+				cs,
+				"execute_task",
+				map[string]any{"code": "ask " + version + token, "wait_ms": 20000},
+			)
 			open, _ := got["approval"].([]any)
 			if failed || len(open) != 1 || time.Since(began) > 15*time.Second {
 				t.Fatalf("%s, %s: %v, want what waits, at once", version, token, got)
@@ -132,7 +153,8 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			id := got["task_id"].(string)
 			one := open[0].(map[string]any)
 			if want := "codefleet approve " + id + " " + one["call"].(string); one["approve"] != want || one["deny"] != want+" --deny" || one["tool"] != "crm/drop" ||
-				!strings.Contains(got["hint"].(string), want) || got["success"] != true {
+				!strings.Contains(got["hint"].(string), want) ||
+				got["success"] != true {
 				t.Errorf("what waits: %v", got)
 			}
 			var wg sync.WaitGroup
@@ -141,7 +163,13 @@ func TestApprovalWithoutAsking(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": id}); got["output"] != "approved default\n" || got["approval"] != nil {
+			if got, _ = invoke(
+				t,
+				cs,
+				"get_task",
+				map[string]any{"task_id": id},
+			); got["output"] != "approved default\n" ||
+				got["approval"] != nil {
 				t.Errorf("%s, %s: get_task: %v", version, token, got)
 			}
 			wg.Wait()
@@ -161,7 +189,10 @@ func TestApprovalOfVanishedClient(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = cs.CallTool(context.WithoutCancel(t.Context()), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "ask a"}})
+		_, _ = cs.CallTool(
+			context.WithoutCancel(t.Context()),
+			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "ask a"}},
+		)
 	}()
 	eventually(t, "a question", func() bool { return u.asked() == 1 })
 	hangUp()
@@ -170,7 +201,13 @@ func TestApprovalOfVanishedClient(t *testing.T) {
 	cs, _ = stdio(t, options(f, ingesttest.Token), again.options())
 	listed, _ := invoke(t, cs, "list_tasks", map[string]any{"status": []string{"running"}})
 	id := listed["tasks"].([]any)[0].(map[string]any)["task_id"]
-	if got, _ := invoke(t, cs, "get_task", map[string]any{"task_id": id}); got["output"] != "denied default\n" || again.asked() != 1 {
+	if got, _ := invoke(
+		t,
+		cs,
+		"get_task",
+		map[string]any{"task_id": id},
+	); got["output"] != "denied default\n" ||
+		again.asked() != 1 {
 		t.Errorf("another bridge: %v, asked %d times", got, again.asked())
 	}
 }
@@ -182,7 +219,13 @@ func TestApprovalIsBounded(t *testing.T) {
 		u := &user{words: []string{"hang", "hang"}}
 		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 500*time.Millisecond, 400*time.Millisecond })
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
-		if got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask a"}); failed || got["approval"] == nil || got["status"] != "running" {
+		if got, failed := invoke(
+			t,
+			cs,
+			"execute_task",
+			map[string]any{"code": "ask a"},
+		); failed || got["approval"] == nil ||
+			got["status"] != "running" {
 			t.Errorf("%v, want what waits", got)
 		}
 	}
@@ -199,7 +242,14 @@ func TestNativeApproval(t *testing.T) {
 			caps += `,"elicitation":{}`
 		}
 		meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{` + caps + `}}`
-		_, body, _ := post(t, url, token, "2026-07-28", "", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
+		_, body, _ := post(
+			t,
+			url,
+			token,
+			"2026-07-28",
+			"",
+			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`,
+		)
 		if _, data, ok := strings.Cut(body, "data: "); ok {
 			body = data
 		}
@@ -221,7 +271,8 @@ func TestNativeApproval(t *testing.T) {
 		return call(token, "tasks/get", `"taskId":"`+id+`"`, elicitation)
 	}
 	for what, got := range map[string]map[string]any{"a client without forms": get(ingesttest.Token, false), "a token that may not answer": get(ingesttest.Agent, true)} {
-		if got["status"] != "working" || got["inputRequests"] != nil || !strings.Contains(got["statusMessage"].(string), "codefleet approve "+id) {
+		if got["status"] != "working" || got["inputRequests"] != nil ||
+			!strings.Contains(got["statusMessage"].(string), "codefleet approve "+id) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
@@ -229,7 +280,12 @@ func TestNativeApproval(t *testing.T) {
 		t.Errorf("another tenant: %v", got)
 	}
 	answer := func(token, key, said string) map[string]any {
-		return call(token, "tasks/update", `"taskId":"`+id+`","inputResponses":{"`+key+`":`+said+`,"other":{"action":"accept"}}`, true)
+		return call(
+			token,
+			"tasks/update",
+			`"taskId":"`+id+`","inputResponses":{"`+key+`":`+said+`,"other":{"action":"accept"}}`,
+			true,
+		)
 	}
 	for _, said := range []string{`{"action":"accept","content":{"decision":"approve"}}`, `{"action":"decline"}`} {
 		var key string

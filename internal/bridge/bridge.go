@@ -67,10 +67,12 @@ type Limits struct {
 // Bridge serves one fleet. It is safe for concurrent use.
 type Bridge struct {
 	o        Options
-	instance string          // prefix of the ids of sessions that this bridge created
-	stopping context.Context //nolint:containedctx // of the bridge itself. Once it ends, waiting calls return with what they have
+	instance string // prefix of the ids of sessions that this bridge created
+	// of the bridge itself. Once it ends, waiting calls return with what they have
+	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
-	streams  context.Context //nolint:containedctx // of the bridge itself. Once it ends, streams end
+	// of the bridge itself. Once it ends, streams end
+	streams  context.Context //nolint:containedctx // the lifetime of the value itself
 	hangUp   context.CancelFunc
 	inFlight inFlight
 	verify   chan struct{} // bounds the tokens that are verified at once

@@ -115,8 +115,12 @@ func (ts *toolSet) addCatalogue() {
 		return namesAnswer(servers), err
 	})
 	addTool(ts, tool{
-		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: readsOnly, out: schemaOf[listOfNames](),
-		text: "The tools of one server. In a program: from servers.SERVER import TOOL.",
+		name:  "get_server_tools",
+		title: "List a server's tools",
+		scope: scopeRead,
+		hints: readsOnly,
+		out:   schemaOf[listOfNames](),
+		text:  "The tools of one server. In a program: from servers.SERVER import TOOL.",
 	}, func(ctx context.Context, c *call, in serverIn) (*answer, error) {
 		if in.ServerName == "" {
 			return nil, badArgument("server_name is empty")
@@ -125,14 +129,23 @@ func (ts *toolSet) addCatalogue() {
 		return namesAnswer(tools[in.ServerName]), err
 	})
 	addTool(ts, tool{
-		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: readsOnly, out: schemaOf[map[string][]string](),
-		text: "The names of all tools, by server. With many of them, search_tools is cheaper.",
+		name:  "list_available_tools",
+		title: "List all tools",
+		scope: scopeRead,
+		hints: readsOnly,
+		out:   schemaOf[map[string][]string](),
+		text:  "The names of all tools, by server. With many of them, search_tools is cheaper.",
 	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
 		_, tools, err := c.catalogue(ctx, "")
 		return &answer{out: tools}, err
 	})
 	t := tool{
-		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: readsOnly, out: searchSchema(),
+		name:    "search_tools",
+		title:   "Search tools",
+		scope:   scopeRead,
+		compact: true,
+		hints:   readsOnly,
+		out:     searchSchema(),
 		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query for all. " +
 			"detail_level name gives names, description a line each with the signature, full also the import and the " +
 			"parameters. _search says how certain the search is and, with queries, which tools belong to which.",

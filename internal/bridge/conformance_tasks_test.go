@@ -158,14 +158,18 @@ func addFixtureTasks(s *mcp.Server) {
 			return say("computed"), nil
 		}, nil
 	}
-	add("slow_compute", `{"type":"object","properties":{"seconds":{"type":"number"},"label":{"type":"string"}}}`, compute,
+	add(
+		"slow_compute",
+		`{"type":"object","properties":{"seconds":{"type":"number"},"label":{"type":"string"}}}`,
+		compute,
 		func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			run, err := compute(req)
 			if err != nil {
 				return nil, err
 			}
 			return run(ctx, nil)
-		})
+		},
+	)
 	always("failing_job", func(ctx context.Context, _ *fixtureTask) (*mcp.CallToolResult, error) {
 		_ = clock.Sleep(ctx, time.Second)
 		r := say("the job failed")

@@ -75,7 +75,11 @@ func (ts *toolSet) addExecute() {
 	// It does not set submits: its caller wants the handle, and a client that drives a task of the extension
 	// would wait for the end.
 	addTool(ts, tool{
-		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anyEffect, out: schemaOf[taskOut](),
+		name:  "submit_task",
+		title: "Submit a task",
+		scope: scopeSubmit,
+		hints: anyEffect,
+		out:   schemaOf[taskOut](),
 		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several tasks side " +
 			"by side. Read the end with get_task.",
 	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, new(0)) })

@@ -130,7 +130,10 @@ func definition(name string, t client.Tool) *mcp.Tool {
 	}
 	if a := t.Annotations; a != nil {
 		d.Annotations = &mcp.ToolAnnotations{
-			ReadOnlyHint: a.ReadOnly, IdempotentHint: a.Idempotent, DestructiveHint: a.Destructive, OpenWorldHint: a.OpenWorld,
+			ReadOnlyHint:    a.ReadOnly,
+			IdempotentHint:  a.Idempotent,
+			DestructiveHint: a.Destructive,
+			OpenWorldHint:   a.OpenWorld,
 		}
 	}
 	return d
@@ -148,8 +151,13 @@ func (c *call) callExposed(ctx context.Context, t client.Tool) (*answer, error) 
 		return nil, badArgument("arguments: not an object")
 	}
 	a, err := c.execute(ctx, taskIn{
-		Code:   fmt.Sprintf("from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n", t.Server, t.Name),
-		Inputs: args, Tools: []string{t.ID},
+		Code: fmt.Sprintf(
+			"from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n",
+			t.Server,
+			t.Name,
+		),
+		Inputs: args,
+		Tools:  []string{t.ID},
 	}, nil)
 	if err != nil || a.value == nil {
 		return a, err

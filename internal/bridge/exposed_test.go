@@ -34,7 +34,11 @@ func TestExposed(t *testing.T) {
 		case "/v1/tasks":
 			body, _ := io.ReadAll(r.Body)
 			submitted.Store(string(body))
-			_, _ = w.Write([]byte(`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded","result":{"status":"succeeded","result":` + `{"found":7}` + `}}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded","result":{"status":"succeeded","result":` + `{"found":7}` + `}}`,
+				),
+			)
 		}
 	}))
 	defer fleet.Close()
@@ -43,14 +47,20 @@ func TestExposed(t *testing.T) {
 	}
 	const object = `{"type":"object"}`
 	list.Store(`{"tools":[` + strings.Join([]string{
-		tool("crm", "find", `{"type":"object","properties":{"id":{"type":"integer"}}}`, `,"description":"Find.\u202E\u200b"`),
+		tool(
+			"crm",
+			"find",
+			`{"type":"object","properties":{"id":{"type":"integer"}}}`,
+			`,"description":"Find.\u202E\u200b"`,
+		),
 		tool("crm", "array", `{"type":"array"}`, ``),
 		tool("crm", "header", `{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"bad header"}}}`, ``),
 		tool("crm", "null", `null`, ``),
 		tool("crm", "number", `7`, ``),
 		tool("crm", strings.Repeat("x", 64), object, ``),
 		tool("crm", "large", `{"type":"object","description":"`+strings.Repeat("x", 40<<10)+`"}`, ``),
-		tool("a", "b__c", object, ``), tool("a__b", "c", object, ``), // one name
+		tool("a", "b__c", object, ``),
+		tool("a__b", "c", object, ``), // one name
 	}, ",") + `]}`)
 	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}}, nil)
 	names := func() (out []string) {
@@ -76,7 +86,9 @@ func TestExposed(t *testing.T) {
 	if err := json.Unmarshal([]byte(submitted.Load().(string)), &task); err != nil {
 		t.Fatal(err)
 	}
-	if task.Code != "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", inputs)\n" || string(task.Inputs) != `{"id":7}` || cmp.Diff([]string{"crm/find"}, task.Tools.Allow) != "" {
+	if task.Code != "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", inputs)\n" ||
+		string(task.Inputs) != `{"id":7}` ||
+		cmp.Diff([]string{"crm/find"}, task.Tools.Allow) != "" {
 		t.Errorf("the task is %+v", task.Task)
 	}
 	list.Store(`{"tools":[]}`)
@@ -84,7 +96,11 @@ func TestExposed(t *testing.T) {
 		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "crm__find"})
 		return err != nil && strings.Contains(err.Error(), "unknown tool")
 	})
-	cs, _ = stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}}, nil) // the other keeps its list for a while
+	cs, _ = stdio(
+		t,
+		bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}},
+		nil,
+	) // the other keeps its list for a while
 	if got := names(); len(got) > 0 {
 		t.Errorf("still listed: %v", got)
 	}

@@ -73,7 +73,11 @@ func TestEveryGeneration(t *testing.T) {
 			t.Errorf("%s: %v", version, got)
 		}
 	}
-	cs := dial(t, &mcp.SSEClientTransport{Endpoint: url + "/sse", HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}}, "")
+	cs := dial(
+		t,
+		&mcp.SSEClientTransport{Endpoint: url + "/sse", HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}},
+		"",
+	)
 	if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
 		t.Errorf("SSE: %v", got)
 	}
@@ -133,7 +137,11 @@ func TestWhoComesIn(t *testing.T) {
 		if status != want {
 			t.Errorf("token %q: %d %s, want %d", token, status, body, want)
 		}
-		if want == 401 && !strings.Contains(header.Get("WWW-Authenticate"), `resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`) {
+		if want == 401 &&
+			!strings.Contains(
+				header.Get("WWW-Authenticate"),
+				`resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`,
+			) {
 			t.Errorf("token %q: WWW-Authenticate: %s", token, header.Get("WWW-Authenticate"))
 		}
 	}
@@ -146,7 +154,9 @@ func TestWhoComesIn(t *testing.T) {
 		Resource string   `json:"resource"`
 		Servers  []string `json:"authorization_servers"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&meta); err != nil || meta.Resource != url+"/mcp" || len(meta.Servers) != 1 {
+	if err := json.NewDecoder(resp.Body).
+		Decode(&meta); err != nil || meta.Resource != url+"/mcp" ||
+		len(meta.Servers) != 1 {
 		t.Errorf("metadata %+v, %v", meta, err)
 	}
 }
@@ -170,7 +180,10 @@ func TestTenantsApart(t *testing.T) {
 	if !failed || got["error_code"] != "unknown_task" {
 		t.Errorf("another tenant's task: %v", got)
 	}
-	if _, err := theirs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"}); err == nil {
+	if _, err := theirs.ReadResource(
+		t.Context(),
+		&mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"},
+	); err == nil {
 		t.Error("another tenant's output can be read")
 	}
 }
@@ -182,7 +195,15 @@ func TestReplicas(t *testing.T) {
 	_, _, header := post(t, first, ingesttest.Token, "", "", initialize)
 	session := header.Get("Mcp-Session-Id")
 	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_task","arguments":{"code":"print on"}}}`
-	if status, body, _ := post(t, second, ingesttest.Token, "2025-11-25", session, run); status != 200 || !strings.Contains(body, `"output":"on\n"`) {
+	if status, body, _ := post(
+		t,
+		second,
+		ingesttest.Token,
+		"2025-11-25",
+		session,
+		run,
+	); status != 200 ||
+		!strings.Contains(body, `"output":"on\n"`) {
 		t.Errorf("at the second bridge: %d %s", status, body)
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, first+"/mcp", nil)
@@ -224,7 +245,12 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d with %q", name, status, body, c.status, c.text)
 		}
 	}
-	if got, _ := invoke(t, dial(t, streamable(url, ingesttest.Token), ""), "execute_task", map[string]any{"code": "print alive"}); got["output"] != "alive\n" {
+	if got, _ := invoke(
+		t,
+		dial(t, streamable(url, ingesttest.Token), ""),
+		"execute_task",
+		map[string]any{"code": "print alive"},
+	); got["output"] != "alive\n" {
 		t.Errorf("after all that: %v", got)
 	}
 }
@@ -257,7 +283,10 @@ func TestFlood(t *testing.T) {
 		go func() {
 			defer close(ended)
 			for ctx.Err() == nil { // the session's own messages may be under way still, and then this one is refused
-				_, _ = cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
+				_, _ = cs.CallTool(
+					ctx,
+					&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}},
+				)
 			}
 		}()
 		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
@@ -280,7 +309,13 @@ func TestFlood(t *testing.T) {
 // TestGuard: a web page that had its name resolved to this address gets nothing.
 func TestGuard(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}, Hosts: []string{"mcp.example.org"}, Origins: []string{"https://console.example.org"}})
+	b := bridge.New(
+		bridge.Options{
+			Fleet:   client.Options{URL: f.URL},
+			Hosts:   []string{"mcp.example.org"},
+			Origins: []string{"https://console.example.org"},
+		},
+	)
 	url := listen(t, b, "127.0.0.1:0")
 	for _, c := range []struct {
 		host, origin string
@@ -333,7 +368,10 @@ func TestDrain(t *testing.T) {
 	cs := dial(t, streamable(url, ingesttest.Token), "2025-11-25") // it opens a stream
 	answered := make(chan map[string]any, 1)
 	go func() {
-		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
+		r, err := cs.CallTool(
+			t.Context(),
+			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}},
+		)
 		if err != nil {
 			answered <- map[string]any{"error": err.Error()}
 			return
@@ -380,7 +418,14 @@ func TestNativeTasks(t *testing.T) {
 		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 	ask := func(token, method, params string) map[string]any {
 		t.Helper()
-		_, body, _ := post(t, url, token, "2026-07-28", "", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
+		_, body, _ := post(
+			t,
+			url,
+			token,
+			"2026-07-28",
+			"",
+			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`,
+		)
 		if _, data, ok := strings.Cut(body, "data: "); ok {
 			body = data
 		}
@@ -402,15 +447,26 @@ func TestNativeTasks(t *testing.T) {
 	if got := call("print short"); got["resultType"] != "complete" || got["taskId"] != nil {
 		t.Errorf("a short task: %v", got)
 	}
-	if got := ask(ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`); got["resultType"] != "complete" || got["taskId"] != nil {
+	if got := ask(
+		ingesttest.Token,
+		"tools/call",
+		`"name":"submit_task","arguments":{"code":"print x"}`,
+	); got["resultType"] != "complete" ||
+		got["taskId"] != nil {
 		t.Errorf("submit_task: %v, want its own handle", got)
 	}
 	task := call("block")
 	id, _ := task["taskId"].(string)
-	if task["resultType"] != "task" || task["status"] != "working" || id == "" || task["pollIntervalMs"] == nil || task["ttlMs"] == nil {
+	if task["resultType"] != "task" || task["status"] != "working" || id == "" || task["pollIntervalMs"] == nil ||
+		task["ttlMs"] == nil {
 		t.Fatalf("a long task: %v", task)
 	}
-	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" || got["resultType"] != "complete" {
+	if got := ask(
+		ingesttest.Token,
+		"tasks/get",
+		`"taskId":"`+id+`"`,
+	); got["status"] != "working" ||
+		got["resultType"] != "complete" {
 		t.Errorf("tasks/get: %v", got)
 	}
 	if got := ask(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
@@ -444,7 +500,10 @@ func TestFleetIsGone(t *testing.T) {
 	invoke(t, c, "list_tasks", map[string]any{})
 	f.HTTP.Close()
 	got, failed := invoke(t, c, "list_tasks", map[string]any{})
-	if text := fmt.Sprint(got); !failed || got["error_code"] != "unavailable" || strings.Contains(text, strings.TrimPrefix(f.URL, "http://")) || strings.Contains(text, "dial") {
+	if text := fmt.Sprint(
+		got,
+	); !failed || got["error_code"] != "unavailable" || strings.Contains(text, strings.TrimPrefix(f.URL, "http://")) ||
+		strings.Contains(text, "dial") {
 		t.Errorf("list_tasks = %v, %t", got, failed)
 	}
 }

@@ -41,7 +41,10 @@ func searchable(t *testing.T, found client.ToolSearch) (o bridge.Options, asked 
 // TestSearch: what is found stands by server, and how sure that is beside it.
 func TestSearch(t *testing.T) {
 	type m = map[string]any
-	mail := client.ToolGroup{Server: "mail", Tools: []client.ToolMatch{{Tool: "send", Signature: "send(to: str)", Description: "Send a mail."}}}
+	mail := client.ToolGroup{
+		Server: "mail",
+		Tools:  []client.ToolMatch{{Tool: "send", Signature: "send(to: str)", Description: "Send a mail."}},
+	}
 	unsure := client.ToolSearch{
 		Servers: []client.ToolGroup{mail}, Degraded: "embeddings: no answer within 1s",
 		Queries: []client.ToolQuery{{Confidence: 0.25, UnmatchedTerms: []string{"zeppelin"}}},
@@ -62,7 +65,13 @@ func TestSearch(t *testing.T) {
 			cs, _ := stdio(t, o, nil)
 			got, failed := invoke(t, cs, "search_tools", m{"query": "x", "detail_level": c.detail})
 			if diff := cmp.Diff(c.want, got); diff != "" || failed {
-				t.Errorf("search_tools, level %s, profile %s: failed %v (-want +got):\n%s", c.detail, profile, failed, diff)
+				t.Errorf(
+					"search_tools, level %s, profile %s: failed %v (-want +got):\n%s",
+					c.detail,
+					profile,
+					failed,
+					diff,
+				)
 			}
 		}
 	}
@@ -75,14 +84,24 @@ func TestSearchSeveral(t *testing.T) {
 		Servers: []client.ToolGroup{{Server: "mail", Tools: []client.ToolMatch{{Tool: "send"}, {Tool: "read"}}}},
 		Queries: []client.ToolQuery{
 			{Query: "send a mail", Tools: []string{"mail/send"}, Confidence: 0.9, UnmatchedTerms: []string{"x"}},
-			{Query: "read mail", Tools: []string{"mail/read", "mail/send"}, Confidence: 0.4, UnmatchedTerms: []string{"y", "x"}},
+			{
+				Query:          "read mail",
+				Tools:          []string{"mail/read", "mail/send"},
+				Confidence:     0.4,
+				UnmatchedTerms: []string{"y", "x"},
+			},
 		},
 	}
 	want := m{"mail": []any{"send", "read"}, "_search": m{
 		"confidence": 0.4, "unmatched_terms": []any{"x", "y"},
 		"queries": []any{
 			m{"query": "send a mail", "tools": []any{"mail/send"}, "confidence": 0.9, "unmatched_terms": []any{"x"}},
-			m{"query": "read mail", "tools": []any{"mail/read", "mail/send"}, "confidence": 0.4, "unmatched_terms": []any{"y", "x"}},
+			m{
+				"query":           "read mail",
+				"tools":           []any{"mail/read", "mail/send"},
+				"confidence":      0.4,
+				"unmatched_terms": []any{"y", "x"},
+			},
 		},
 	}}
 	o, asked := searchable(t, found)
@@ -119,12 +138,24 @@ func TestSearchSeveral(t *testing.T) {
 		{m{"query": "x", "queries": []string{"y"}}, "give either query or queries, not both"},
 		{m{"query": "x", "max_results": 51}, "max_results must be from 1 to 50"},
 	} {
-		if got, failed := invoke(t, cs, "search_tools", c.args); !failed || got["error"] != c.want || got["error_code"] != "bad_arguments" {
+		if got, failed := invoke(
+			t,
+			cs,
+			"search_tools",
+			c.args,
+		); !failed || got["error"] != c.want ||
+			got["error_code"] != "bad_arguments" {
 			t.Errorf("search_tools(%v) = %v, want the error %q", c.args, got, c.want)
 		}
 	}
 	long := m{"queries": []string{"x", strings.Repeat("a", 20_000)}}
-	if got, failed := invoke(t, cs, "search_tools", long); !failed || got["error"] != "the queries have 20001 bytes, more than 20000 (a sentence for each step is enough)" {
+	if got, failed := invoke(
+		t,
+		cs,
+		"search_tools",
+		long,
+	); !failed ||
+		got["error"] != "the queries have 20001 bytes, more than 20000 (a sentence for each step is enough)" {
 		t.Errorf("search_tools of 20001 bytes = %v, want their number", got)
 	}
 }

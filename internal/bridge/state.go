@@ -46,15 +46,23 @@ func (ts *toolSet) addState() {
 		if err != nil {
 			return nil, err
 		}
-		return &answer{out: getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)}}, nil
+		return &answer{
+			out: getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)},
+		}, nil
 	})
 	addTool(ts, tool{
-		name: "save_state", title: "Save state", scope: scopeSubmit, out: schemaOf[saveStateOut](),
+		name:  "save_state",
+		title: "Save state",
+		scope: scopeSubmit,
+		out:   schemaOf[saveStateOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
 		text: "Write a state document of the workspace, without a program. With if_version, it is an error if the document " +
 			"has changed since that version.",
 	}, func(ctx context.Context, c *call, in saveStateIn) (*answer, error) {
-		st, err := c.fleet.SaveState(ctx, client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion})
+		st, err := c.fleet.SaveState(
+			ctx,
+			client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion},
+		)
 		if err != nil {
 			return nil, err
 		}

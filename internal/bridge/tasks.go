@@ -34,7 +34,12 @@ var readsOnly = mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, Op
 
 func (ts *toolSet) addTaskTools() {
 	t := tool{
-		name: "get_task", title: "Get a task", scope: scopeRead, compact: true, hints: readsOnly, out: schemaOf[taskOut](),
+		name:    "get_task",
+		title:   "Get a task",
+		scope:   scopeRead,
+		compact: true,
+		hints:   readsOnly,
+		out:     schemaOf[taskOut](),
 		text: "Wait for a task and return its status, its output so far and, once it has ended, its result and error. " +
 			"May be called repeatedly.",
 	}
@@ -66,7 +71,14 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 		return nil, badArgument("output_offset is negative")
 	}
 	var got partial
-	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
+	id, end, o := strings.TrimSpace(
+		in.TaskID,
+	), c.begun.Add(
+		wait,
+	), viewOptions{
+		verbose: in.Verbose,
+		offset:  in.OutputOffset,
+	}
 	if c.req.Params.RequestState != "" {
 		return c.continueTask(ctx, id, &got, end, o)
 	}

@@ -16,7 +16,8 @@ func HostAllowed(r *http.Request, names []string) bool {
 		return false
 	}
 	name := u.Hostname()
-	return name == "localhost" || net.ParseIP(name) != nil || slices.Contains(names, name) || slices.Contains(names, r.Host)
+	return name == "localhost" || net.ParseIP(name) != nil || slices.Contains(names, name) ||
+		slices.Contains(names, r.Host)
 }
 
 // OriginAllowed reports whether the request comes from no web page, from one of this server, or from one of

@@ -41,7 +41,11 @@ type identity struct {
 }
 
 // anonymous is the caller of every request while authentication is off.
-var anonymous = identity{name: "anonymous", tenant: "default", scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator}}
+var anonymous = identity{
+	name:   "anonymous",
+	tenant: "default",
+	scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator},
+}
 
 type identityKey struct{}
 

@@ -17,7 +17,18 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
-var binaryHeader = []string{"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/test", "Ce-Type", "codefleet.task.v1", "Content-Type", "application/json"}
+var binaryHeader = []string{
+	"Ce-Specversion",
+	"1.0",
+	"Ce-Id",
+	"1",
+	"Ce-Source",
+	"/test",
+	"Ce-Type",
+	"codefleet.task.v1",
+	"Content-Type",
+	"application/json",
+}
 
 const structuredType = "application/cloudevents+json"
 
@@ -31,10 +42,25 @@ func TestContentMode(t *testing.T) {
 		{"binary", header(binaryHeader...), binaryMode, 0},
 		{"binary without media type", header("Ce-Specversion", "1.0"), binaryMode, 0},
 		{"structured", header("Content-Type", structuredType), structuredMode, 0},
-		{"structured with charset, odd case", header("Content-Type", "Application/CloudEvents+JSON; Charset=UTF-8"), structuredMode, 0},
+		{
+			"structured with charset, odd case",
+			header("Content-Type", "Application/CloudEvents+JSON; Charset=UTF-8"),
+			structuredMode,
+			0,
+		},
 		{"batch", header("Content-Type", "application/cloudevents-batch+json"), batchMode, 0},
-		{"batch with charset", header("Content-Type", "application/cloudevents-batch+json; charset=utf-8"), batchMode, 0},
-		{"structured wins over ce- headers", header("Content-Type", structuredType, "Ce-Specversion", "1.0"), structuredMode, 0},
+		{
+			"batch with charset",
+			header("Content-Type", "application/cloudevents-batch+json; charset=utf-8"),
+			batchMode,
+			0,
+		},
+		{
+			"structured wins over ce- headers",
+			header("Content-Type", structuredType, "Ce-Specversion", "1.0"),
+			structuredMode,
+			0,
+		},
 		{"avro", header("Content-Type", "application/cloudevents+avro"), noEvent, 415},
 		{"other charset", header("Content-Type", structuredType+"; charset=latin1"), noEvent, 415},
 		{"plain JSON", header("Content-Type", "application/json"), noEvent, 415},
@@ -66,8 +92,14 @@ func TestDecodeBinary(t *testing.T) {
 		t.Fatal(e)
 	}
 	got := map[string]any{
-		"id": ev.ID(), "source": ev.Source(), "type": ev.Type(), "subject": ev.Subject(), "labelled": ev.Extensions()["labelled"],
-		"time": ev.Time().String(), "schema": ev.DataSchema(), "data": string(ev.Data()),
+		"id":       ev.ID(),
+		"source":   ev.Source(),
+		"type":     ev.Type(),
+		"subject":  ev.Subject(),
+		"labelled": ev.Extensions()["labelled"],
+		"time":     ev.Time().String(),
+		"schema":   ev.DataSchema(),
+		"data":     string(ev.Data()),
 	}
 	want := map[string]any{
 		"id": "1", "source": "/test", "type": "codefleet.task.v1", "subject": "Euro € 😀%", "labelled": `quoted "text"`,
@@ -93,7 +125,13 @@ func TestDecodeStructured(t *testing.T) {
 				t.Fatal(e)
 			}
 			if ev.ID() != "1" || ev.Source() != "/test" || string(ev.Data()) != tt.data {
-				t.Errorf("decodeStructured = id %q, source %q, data %s; want 1, /test, %s", ev.ID(), ev.Source(), ev.Data(), tt.data)
+				t.Errorf(
+					"decodeStructured = id %q, source %q, data %s; want 1, /test, %s",
+					ev.ID(),
+					ev.Source(),
+					ev.Data(),
+					tt.data,
+				)
 			}
 		})
 	}
@@ -175,11 +213,22 @@ func TestDecodeBinaryRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add("application/cloudevents+json", `{"specversion":"1.0","id":"1","source":"/","type":"t","data":{"code":"1"}}`, "x")
+	f.Add(
+		"application/cloudevents+json",
+		`{"specversion":"1.0","id":"1","source":"/","type":"t","data":{"code":"1"}}`,
+		"x",
+	)
 	f.Add("application/cloudevents+json", `{"specversion":"1.0","data_base64":1}`, "%41")
 	f.Add("application/json", `{"code":"1"}`, `"\`)
 	f.Fuzz(func(t *testing.T, contentType, body, attr string) {
-		h := http.Header{"Content-Type": {contentType}, "Ce-Specversion": {"1.0"}, "Ce-Id": {attr}, "Ce-Source": {attr}, "Ce-Type": {"t"}, "Ce-Ext": {attr}}
+		h := http.Header{
+			"Content-Type":   {contentType},
+			"Ce-Specversion": {"1.0"},
+			"Ce-Id":          {attr},
+			"Ce-Source":      {attr},
+			"Ce-Type":        {"t"},
+			"Ce-Ext":         {attr},
+		}
 		m, e := contentMode(h)
 		if e != nil {
 			return

@@ -58,7 +58,14 @@ func TestManyRanges(t *testing.T) {
 	if n := len(f.Objects.Calls()); n > 20 {
 		t.Errorf("%d requests to the store, answer %d", n, resp.StatusCode)
 	}
-	resp, body := ask(t, f, "GET", main+"/files/large", map[string]string{"Range": fmt.Sprintf("bytes=0-0,%d-%d", size-1, size-1)}, nil)
+	resp, body := ask(
+		t,
+		f,
+		"GET",
+		main+"/files/large",
+		map[string]string{"Range": fmt.Sprintf("bytes=0-0,%d-%d", size-1, size-1)},
+		nil,
+	)
 	if resp.StatusCode != 206 || len(body) > 1000 {
 		t.Errorf("two ranges = %d, %d bytes", resp.StatusCode, len(body))
 	}
@@ -66,7 +73,11 @@ func TestManyRanges(t *testing.T) {
 
 // Uploads of one tenant that never end leave places to the others.
 func TestSlowUploadsOfOneTenant(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond })
+	f := ingesttest.Start(
+		t,
+		0,
+		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond },
+	)
 	for i := range 16 {
 		body, w := io.Pipe()
 		t.Cleanup(func() { _ = w.CloseWithError(io.ErrUnexpectedEOF) })
@@ -83,7 +94,14 @@ func TestSlowUploadsOfOneTenant(t *testing.T) {
 		go func() { _, _ = io.WriteString(w, "x") }()
 	}
 	for end := time.Now().Add(20 * time.Second); ; { // until there is no place left for this tenant
-		if resp, _ := ask(t, f, "PUT", main+"/files/mine", nil, strings.NewReader("1")); resp.StatusCode == http.StatusTooManyRequests {
+		if resp, _ := ask(
+			t,
+			f,
+			"PUT",
+			main+"/files/mine",
+			nil,
+			strings.NewReader("1"),
+		); resp.StatusCode == http.StatusTooManyRequests {
 			break
 		}
 		if time.Now().After(end) {
@@ -105,7 +123,8 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	want(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
 	want(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
 	want(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
-	if text := f.Log.String(); strings.Contains(text, "jane-doe") || !strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) {
+	if text := f.Log.String(); strings.Contains(text, "jane-doe") ||
+		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) {
 		t.Errorf("log:\n%s", text)
 	}
 }

@@ -89,8 +89,9 @@ type Server struct {
 	uploads       chan struct{}          // one element for each upload in progress
 	tenantUploads sync.Map               // of chan struct{} by tenant: the same for that tenant
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
-	stopping      context.Context        //nolint:containedctx // of the server itself. Once it ends, waiting requests return with what they have
-	stop          context.CancelFunc
+	// of the server itself. Once it ends, waiting requests return with what they have
+	stopping context.Context //nolint:containedctx // the lifetime of the value itself
+	stop     context.CancelFunc
 }
 
 // New returns a server. Serve it with Serve, or its Handler with a server of the caller's.

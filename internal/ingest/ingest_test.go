@@ -24,7 +24,13 @@ type answered struct {
 }
 
 // ask makes a request with the token of the tenant default, unless header says otherwise.
-func ask(t *testing.T, f *ingesttest.Fleet, method, path string, header map[string]string, body io.Reader) (answered, []byte) {
+func ask(
+	t *testing.T,
+	f *ingesttest.Fleet,
+	method, path string,
+	header map[string]string,
+	body io.Reader,
+) (answered, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.URL+path, body)
 	if err != nil {
@@ -79,11 +85,17 @@ func submit(t *testing.T, f *ingesttest.Fleet, query, body string) schemas.Recor
 
 func TestTaskRunsToItsResult(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	r := submit(t, f, "?wait=20s", `{"code":"print 42","session":"s-1","workspace":"lab","priority":"low","labels":{"a":"b"}}`)
+	r := submit(
+		t,
+		f,
+		"?wait=20s",
+		`{"code":"print 42","session":"s-1","workspace":"lab","priority":"low","labels":{"a":"b"}}`,
+	)
 	if r.Status != schemas.Succeeded || r.Result == nil || r.Result.Output != "42\n" {
 		t.Fatalf("record = %+v", r)
 	}
-	if r.Session != "s-1" || r.Workspace != "lab" || r.Priority != "low" || r.Tenant != "default" || r.Source != "codefleet/http" {
+	if r.Session != "s-1" || r.Workspace != "lab" || r.Priority != "low" || r.Tenant != "default" ||
+		r.Source != "codefleet/http" {
 		t.Errorf("record = %+v", r)
 	}
 	resp, got := ask(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
@@ -104,7 +116,13 @@ func TestSubmissionIsIdempotent(t *testing.T) {
 	fourth := submit(t, f, "", `{"code":"print 1"}`)
 	a, b := decode[schemas.Record](t, first), decode[schemas.Record](t, second)
 	if a.TaskID != b.TaskID || a.TaskID != third.TaskID || a.TaskID == fourth.TaskID {
-		t.Errorf("ids = %s, %s, %s, %s; want three alike and one other", a.TaskID, b.TaskID, third.TaskID, fourth.TaskID)
+		t.Errorf(
+			"ids = %s, %s, %s, %s; want three alike and one other",
+			a.TaskID,
+			b.TaskID,
+			third.TaskID,
+			fourth.TaskID,
+		)
 	}
 	resp, got := ask(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 2"}`))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 409 || e["code"] != "other_data" {
@@ -121,18 +139,45 @@ func TestEventsInThreeModes(t *testing.T) {
 		"Ce-Source": "/test", "Ce-Id": "caf%C3%A9", "Ce-Session": "s-1",
 	}
 	resp, got := ask(t, f, "POST", "/v1/events?wait=20s", binary, strings.NewReader(`{"code":"print binary"}`))
-	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" || r.Session != "s-1" {
+	if r := decode[schemas.Record](
+		t,
+		got,
+	); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
+		r.Session != "s-1" {
 		t.Errorf("binary = %d %s", resp.StatusCode, got)
 	}
 	structured := map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"}
-	resp, got = ask(t, f, "POST", "/v1/events?wait=20s", structured, strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)))
-	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "structured\n" {
+	resp, got = ask(
+		t,
+		f,
+		"POST",
+		"/v1/events?wait=20s",
+		structured,
+		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)),
+	)
+	if r := decode[schemas.Record](
+		t,
+		got,
+	); resp.StatusCode != 200 || r.Result == nil ||
+		r.Result.Output != "structured\n" {
 		t.Errorf("structured = %d %s", resp.StatusCode, got)
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json; charset=UTF-8"}
-	body := "[" + fmt.Sprintf(event, "3", `{"code":"print a"}`) + "," + fmt.Sprintf(event, "4", `{"code":"print b"}`) + "]"
+	body := "[" + fmt.Sprintf(
+		event,
+		"3",
+		`{"code":"print a"}`,
+	) + "," + fmt.Sprintf(
+		event,
+		"4",
+		`{"code":"print b"}`,
+	) + "]"
 	resp, got = ask(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
-	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 || items[1].Status != 202 {
+	if items := decode[[]struct{ Status int }](
+		t,
+		got,
+	); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 ||
+		items[1].Status != 202 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
 	}
 }
@@ -164,7 +209,15 @@ func TestBatchAnswersForEachMember(t *testing.T) {
 	if resp, _ := ask(t, f, "POST", "/v1/events", batch, strings.NewReader(five)); resp.StatusCode != 413 {
 		t.Errorf("five in a batch of four = %d, want 413", resp.StatusCode)
 	}
-	if resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("[]")); resp.StatusCode != 202 || string(got) != "[]\n" {
+	if resp, got := ask(
+		t,
+		f,
+		"POST",
+		"/v1/events",
+		batch,
+		strings.NewReader("[]"),
+	); resp.StatusCode != 202 ||
+		string(got) != "[]\n" {
 		t.Errorf("empty batch = %d %s, want 202 []", resp.StatusCode, got)
 	}
 }
@@ -203,7 +256,15 @@ func TestList(t *testing.T) {
 		t.Errorf("list of nothing = %s, want []", got)
 	}
 	a, b := submit(t, f, "", `{"code":"print a"}`), submit(t, f, "", `{"code":"print b"}`)
-	if _, got := ask(t, f, "GET", "/v1/tasks?limit=1", nil, nil); len(decode[[]schemas.Record](t, got)) != 1 || !strings.Contains(string(got), b.TaskID) {
+	if _, got := ask(
+		t,
+		f,
+		"GET",
+		"/v1/tasks?limit=1",
+		nil,
+		nil,
+	); len(decode[[]schemas.Record](t, got)) != 1 ||
+		!strings.Contains(string(got), b.TaskID) {
 		t.Errorf("list?limit=1 = %s, want the later task %s alone", got, b.TaskID)
 	}
 	ask(t, f, "DELETE", "/v1/tasks/"+a.TaskID, nil, nil)
@@ -278,7 +339,17 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	if _, got := ask(t, f, "GET", "/v1/tasks", other, nil); string(got) != "[]\n" {
 		t.Errorf("list of another tenant = %s, want []", got)
 	}
-	if _, got := ask(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil); decode[schemas.Record](t, got).Status != schemas.Queued {
+	if _, got := ask(
+		t,
+		f,
+		"GET",
+		"/v1/tasks/"+r.TaskID,
+		nil,
+		nil,
+	); decode[schemas.Record](
+		t,
+		got,
+	).Status != schemas.Queued {
 		t.Errorf("the task is no longer queued: %s", got)
 	}
 }
@@ -291,7 +362,8 @@ func TestFleetDeadSchemas(t *testing.T) {
 		Workers []schemas.Worker
 		Backlog []schemas.Backlog
 	}](t, got)
-	if resp.StatusCode != 200 || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" || fleet.Backlog == nil {
+	if resp.StatusCode != 200 || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" ||
+		fleet.Backlog == nil {
 		t.Errorf("fleet = %d %s", resp.StatusCode, got)
 	}
 	if resp, got := ask(t, f, "GET", "/v1/dead", nil, nil); resp.StatusCode != 200 || string(got) != "[]\n" {
@@ -299,7 +371,8 @@ func TestFleetDeadSchemas(t *testing.T) {
 	}
 	resp, got = ask(t, f, "GET", "/v1/schemas/task.v1.json", map[string]string{"Authorization": ""}, nil)
 	want, _ := schemas.Text(schemas.TaskV1)
-	if resp.StatusCode != 200 || !bytes.Equal(got, want) || resp.Header.Get("Content-Type") != "application/schema+json" {
+	if resp.StatusCode != 200 || !bytes.Equal(got, want) ||
+		resp.Header.Get("Content-Type") != "application/schema+json" {
 		t.Errorf("schema = %d %s", resp.StatusCode, got)
 	}
 }

@@ -62,7 +62,8 @@ func TestNoKeyOverHTTP(t *testing.T) {
 	} {
 		resp, got := ask(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
 		e := decode[struct{ Code, Hint string }](t, got)
-		if resp.StatusCode != http.StatusInternalServerError || e.Code != "no_key" || !strings.Contains(e.Hint, "encryption") {
+		if resp.StatusCode != http.StatusInternalServerError || e.Code != "no_key" ||
+			!strings.Contains(e.Hint, "encryption") {
 			t.Errorf("%s %s = %d %s, want no_key", c.method, c.path, resp.StatusCode, got)
 		}
 		if strings.Contains(string(got), "the secret of") {

@@ -77,7 +77,14 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
-	s.o.Log.ErrorContext(r.Context(), "request handler panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.o.Log.ErrorContext(
+		r.Context(),
+		"request handler panicked",
+		"panic",
+		fmt.Sprint(p),
+		"stack",
+		string(debug.Stack()),
+	)
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
@@ -86,12 +93,23 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 
 func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
 	level := slog.LevelInfo
-	if strings.HasPrefix(r.URL.Path, "/healthz") || strings.HasPrefix(r.URL.Path, "/readyz") || r.URL.Path == "/metrics" {
+	if strings.HasPrefix(r.URL.Path, "/healthz") || strings.HasPrefix(r.URL.Path, "/readyz") ||
+		r.URL.Path == "/metrics" {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", loggedPath(r.URL.Path, w.route)), slog.Int("status", w.status),
-		slog.Int64("bytes", w.bytes), slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
+		slog.String(
+			"method",
+			r.Method,
+		),
+		slog.String("path", loggedPath(r.URL.Path, w.route)),
+		slog.Int("status", w.status),
+		slog.Int64(
+			"bytes",
+			w.bytes,
+		),
+		slog.Float64("ms", float64(took.Microseconds())/1000),
+		slog.String("remote", r.RemoteAddr),
 	}
 	if w.id.name != "" {
 		attrs = append(attrs, slog.String("tenant", w.id.tenant), slog.String("token", w.id.name))

@@ -120,7 +120,8 @@ func (s *Server) openAPI() ([]byte, error) {
 	return json.Marshal(object{
 		"openapi": "3.1.0",
 		"info": object{
-			"title": "codefleet", "version": "v1",
+			"title":       "codefleet",
+			"version":     "v1",
 			"description": "The HTTP interface of a codefleet fleet. Every error response is an Error with a stable code.",
 			"license":     object{"name": "MIT", "identifier": "MIT"},
 		},
@@ -261,25 +262,49 @@ type parameter struct {
 // parameters are all query and header parameters, and those of the path, by name. A name that is both a
 // query parameter and one of the path has the same meaning in both.
 var parameters = map[string]parameter{
-	"id":        {"path", "Task id.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
-	"path":      {"path", "Path below the workspace; it may contain slashes.", ""},
-	"file":      {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/.", ""},
-	"name":      {"path", "Name of the schema, as in task.v1.json.", ""},
-	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number.", ""},
-	"server":    {"query", "Name of a tool server.", ""},
-	"tool":      {"path", "Name of a tool.", ""},
-	"workspace": {"query", "Name of the workspace; default main.", `{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`},
+	"id":     {"path", "Task id.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
+	"path":   {"path", "Path below the workspace; it may contain slashes.", ""},
+	"file":   {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/.", ""},
+	"name":   {"path", "Name of the schema, as in task.v1.json.", ""},
+	"pin":    {"path", "Name of the pin: lower-case letters, digits and -, not a number.", ""},
+	"server": {"query", "Name of a tool server.", ""},
+	"tool":   {"path", "Name of a tool.", ""},
+	"workspace": {
+		"query",
+		"Name of the workspace; default main.",
+		`{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`,
+	},
 
-	"wait":       {"query", "How long to wait for the task's end, as in 30s or 30; longer than the server's limit is shortened.", ""},
-	"until":      {"query", "What ends the wait: the end, or also a tool call that waits for approval.", `{"enum":["end","approval"]}`},
-	"known":      {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait.", ""},
-	"status":     {"query", "Only tasks with one of these statuses.", `{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`},
-	"limit":      {"query", "Maximum number of items; default 100, of a search 20 for each query.", `{"type":"integer","minimum":1,"maximum":1000}`},
-	"task":       {"query", "Only calls of this task.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
-	"detail":     {"query", "How much of each tool; default description.", `{"enum":["name","description","full"]}`},
-	"exposed":    {"query", "true: only tools that the MCP bridge offers as its own.", `{"type":"boolean"}`},
-	"explain":    {"query", "Whether to add what the rank of each tool is made of.", `{"type":"boolean"}`},
-	"q":          {"query", "What the tools should do; once for each step, at most 20 times.", `{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`},
+	"wait": {
+		"query",
+		"How long to wait for the task's end, as in 30s or 30; longer than the server's limit is shortened.",
+		"",
+	},
+	"until": {
+		"query",
+		"What ends the wait: the end, or also a tool call that waits for approval.",
+		`{"enum":["end","approval"]}`,
+	},
+	"known": {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait.", ""},
+	"status": {
+		"query",
+		"Only tasks with one of these statuses.",
+		`{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,
+	},
+	"limit": {
+		"query",
+		"Maximum number of items; default 100, of a search 20 for each query.",
+		`{"type":"integer","minimum":1,"maximum":1000}`,
+	},
+	"task":    {"query", "Only calls of this task.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
+	"detail":  {"query", "How much of each tool; default description.", `{"enum":["name","description","full"]}`},
+	"exposed": {"query", "true: only tools that the MCP bridge offers as its own.", `{"type":"boolean"}`},
+	"explain": {"query", "Whether to add what the rank of each tool is made of.", `{"type":"boolean"}`},
+	"q": {
+		"query",
+		"What the tools should do; once for each step, at most 20 times.",
+		`{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
+	},
 	"generation": {"query", "The version: a generation or a pin; default the newest.", ""},
 	"from":       {"query", "The older version: a generation or a pin.", ""},
 	"to":         {"query", "The newer version: a generation or a pin; default the newest.", ""},
@@ -292,10 +317,14 @@ var parameters = map[string]parameter{
 	"Last-Event-ID":          {"header", "Continue the stream after this event.", ""},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent.", ""},
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *.", ""},
-	"If-None-Match":          {"header", "Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.", ""},
-	"Range":                  {"header", "Ranges of bytes.", ""},
-	modeHeader:               {"header", "Permission bits of the file in octal, as in 0644.", ""},
-	timeHeader:               {"header", "Modification time of the file, RFC 3339.", ""},
+	"If-None-Match": {
+		"header",
+		"Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.",
+		"",
+	},
+	"Range":    {"header", "Ranges of bytes.", ""},
+	modeHeader: {"header", "Permission bits of the file in octal, as in 0644.", ""},
+	timeHeader: {"header", "Modification time of the file, RFC 3339.", ""},
 }
 
 // describeParameter describes a parameter. in overrides where it is.

@@ -47,7 +47,9 @@ type operation struct {
 func readDocument(t *testing.T) ([]byte, openAPI) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/openapi.json", nil))
+	ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}).
+		Handler().
+		ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/openapi.json", nil))
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("GET /openapi.json = %d %s", w.Code, w.Header())
 	}
@@ -89,7 +91,11 @@ func TestOpenAPIIsValid(t *testing.T) {
 		}
 	}
 	for _, ref := range refsOf(root) {
-		if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok || d.Components.Schemas[strings.Split(name, "/")[0]] == nil {
+		if name, ok := strings.CutPrefix(
+			ref,
+			"#/components/schemas/",
+		); !ok ||
+			d.Components.Schemas[strings.Split(name, "/")[0]] == nil {
 			t.Errorf("reference %s is not to a component", ref)
 		}
 	}
@@ -173,7 +179,16 @@ var failing = map[string]struct {
 
 // neverFail are the operations that fail only with the process, or that another handler serves.
 var neverFail = []string{
-	"getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost", "mcpMetadata",
+	"getOpenAPI",
+	"healthz",
+	"readyz",
+	"getMetrics",
+	"mcp",
+	"mcpPost",
+	"mcpDelete",
+	"mcpSSE",
+	"mcpSSEPost",
+	"mcpMetadata",
 	"mcpMetadataOfPath",
 }
 
@@ -288,7 +303,14 @@ func renderTables(d openAPI) string {
 				continue
 			}
 			r := row{address: fmt.Sprintf("`%s %s`", strings.ToUpper(method), path)}
-			r.text = fmt.Sprintf("| %s | %s | %s | %s | %s |\n", r.address, o.Summary, scopeOf(o), parametersOf(o), codesOf(o))
+			r.text = fmt.Sprintf(
+				"| %s | %s | %s | %s | %s |\n",
+				r.address,
+				o.Summary,
+				scopeOf(o),
+				parametersOf(o),
+				codesOf(o),
+			)
 			rows[o.Tags[0]] = append(rows[o.Tags[0]], r)
 		}
 	}

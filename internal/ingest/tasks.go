@@ -62,7 +62,16 @@ func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 }
 
 // envelope lists the fields of a submitted task that belong to its CloudEvent.
-var envelope = []string{"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant"}
+var envelope = []string{
+	"workspace",
+	"session",
+	"priority",
+	"replyto",
+	"expirytime",
+	"source",
+	"idempotencykey",
+	"tenant",
+}
 
 // eventOfTask returns the event of a task in JSON. key is the idempotency key of the header, or empty.
 func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
@@ -132,7 +141,12 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 
 // await returns the record once the task has ended or done reports true, after wait, or when the server
 // drains.
-func (s *Server) await(ctx context.Context, id string, wait time.Duration, done func(schemas.Record) bool) (schemas.Record, error) {
+func (s *Server) await(
+	ctx context.Context,
+	id string,
+	wait time.Duration,
+	done func(schemas.Record) bool,
+) (schemas.Record, error) {
 	tenant := identityOf(ctx).tenant
 	if !names.IsTaskID(id) {
 		return schemas.Record{}, jobs.ErrUnknownTask
@@ -183,7 +197,10 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 		for name := range strings.SplitSeq(v, ",") {
 			st := schemas.Status(name)
 			if !isStatus(st) {
-				return badParameter("status", "it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, expired or dead")
+				return badParameter(
+					"status",
+					"it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, expired or dead",
+				)
 			}
 			o.Status = append(o.Status, st)
 		}

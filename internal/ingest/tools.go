@@ -51,7 +51,11 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := ListTools(listing, server, detail)
 	if r.URL.Query().Get("exposed") == "true" {
-		list = schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
+		list = schemas.ToolList{
+			Tools:    []schemas.Tool{},
+			Broken:   []schemas.BrokenTool{},
+			Warnings: []schemas.ToolWarning{},
+		}
 		for _, t := range listing.Tools {
 			if t.Exposed && (server == "" || server == t.Server) {
 				list.Tools = append(list.Tools, DescribeTool(t, detail))
@@ -154,12 +158,18 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if q.Has("limit") {
 		search.Limit = limit
 	}
-	if n := len(search.Queries); n == 0 || n > maxToolQueries || strings.TrimSpace(strings.Join(search.Queries, "")) == "" {
+	if n := len(
+		search.Queries,
+	); n == 0 || n > maxToolQueries ||
+		strings.TrimSpace(strings.Join(search.Queries, "")) == "" {
 		return badParameter("q", "it must describe what the tools should do, and may be repeated up to 20 times")
 	}
 	if n := len(strings.Join(search.Queries, "")); n > schemas.MaxToolQueryBytes {
-		return badParameter("q", fmt.Sprintf("the queries have %d bytes, more than %d: a sentence for each step is enough",
-			n, schemas.MaxToolQueryBytes))
+		return badParameter(
+			"q",
+			fmt.Sprintf("the queries have %d bytes, more than %d: a sentence for each step is enough",
+				n, schemas.MaxToolQueryBytes),
+		)
 	}
 	if _, err := s.readTools(r); err != nil {
 		return err
@@ -175,7 +185,11 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 // FoundTools returns the outcome of a search in the form of the HTTP interface.
 func FoundTools(r selection.Response) schemas.ToolSearch {
 	out := schemas.ToolSearch{
-		Servers: []schemas.ToolGroup{}, Available: r.Available, Share: r.Share, Queries: []schemas.ToolQuery{}, Degraded: r.Degraded,
+		Servers:   []schemas.ToolGroup{},
+		Available: r.Available,
+		Share:     r.Share,
+		Queries:   []schemas.ToolQuery{},
+		Degraded:  r.Degraded,
 	}
 	for _, q := range r.Queries {
 		out.Queries = append(out.Queries, schemas.ToolQuery(q))
@@ -183,7 +197,13 @@ func FoundTools(r selection.Response) schemas.ToolSearch {
 	for _, g := range r.Servers {
 		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolMatch{}, More: g.More}
 		for _, h := range g.Tools {
-			find := schemas.ToolMatch{ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description}
+			find := schemas.ToolMatch{
+				ID:          h.ID,
+				Tool:        h.Tool,
+				Score:       h.Score,
+				Signature:   h.Signature,
+				Description: h.Description,
+			}
 			if h.Why != nil {
 				why := schemas.ToolReasons(*h.Why)
 				find.Why = &why

@@ -34,7 +34,10 @@ func (d directory) Search(ctx context.Context, tenant string, r selection.Reques
 	}
 	var list []selection.Tool
 	for _, t := range snap.Tools {
-		list = append(list, selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature})
+		list = append(
+			list,
+			selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature},
+		)
 	}
 	return selection.Build(list).Select(r)
 }
@@ -94,8 +97,22 @@ func TestToolsLevels(t *testing.T) {
 // What servers say of themselves is listed once a server, at the level full.
 func TestToolsServers(t *testing.T) {
 	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
-	snap := tools.NewListing([]tools.Tool{{Server: "mail", Name: "send", About: about}, {Server: "mail", Name: "search", About: about}, {Server: "math", Name: "add"}})
-	want := []schemas.ToolServer{{Server: "mail", Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}}
+	snap := tools.NewListing(
+		[]tools.Tool{
+			{Server: "mail", Name: "send", About: about},
+			{Server: "mail", Name: "search", About: about},
+			{Server: "math", Name: "add"},
+		},
+	)
+	want := []schemas.ToolServer{
+		{
+			Server:       "mail",
+			Version:      "mail 2",
+			Title:        "Company mail",
+			Description:  "Mails.",
+			Instructions: "Search first.",
+		},
+	}
 	for detail, want := range map[selection.Detail][]schemas.ToolServer{selection.DetailFull: want, selection.DetailDescription: nil, selection.DetailName: nil} {
 		if diff := cmp.Diff(want, ingest.ListTools(snap, "", detail).Servers); diff != "" {
 			t.Errorf("servers at the level %s (-want +got):\n%s", detail, diff)
@@ -108,7 +125,14 @@ func TestToolsServers(t *testing.T) {
 
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
-	_, got := ask(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true", nil, nil)
+	_, got := ask(
+		t,
+		f,
+		"GET",
+		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
+		nil,
+		nil,
+	)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
 		t.Fatalf("search = %s", got)

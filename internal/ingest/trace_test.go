@@ -22,7 +22,14 @@ func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tracer = provider.Tracer("ingest") })
-	_, got := ask(t, f, "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Traceparent": parent}, strings.NewReader(`{"code":"1"}`))
+	_, got := ask(
+		t,
+		f,
+		"POST",
+		"/v1/tasks",
+		map[string]string{"Content-Type": "application/json", "Traceparent": parent},
+		strings.NewReader(`{"code":"1"}`),
+	)
 	if r := decode[schemas.Record](t, got); r.TraceID != traceID {
 		t.Errorf("trace of the task = %q, want %q", r.TraceID, traceID)
 	}
@@ -32,7 +39,8 @@ func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
 		t.Fatalf("%d spans, want 1", len(ended))
 	}
 	span := ended[0]
-	if span.Name() != "POST /v1/tasks" || span.Parent().TraceID().String() != traceID || span.Parent().SpanID().String() != "b7ad6b7169203331" {
+	if span.Name() != "POST /v1/tasks" || span.Parent().TraceID().String() != traceID ||
+		span.Parent().SpanID().String() != "b7ad6b7169203331" {
 		t.Errorf("span %q below %v, want POST /v1/tasks below the caller's", span.Name(), span.Parent())
 	}
 }
@@ -45,8 +53,16 @@ func TestTraceOfTheEvent(t *testing.T) {
 		"is not the request's":             {parent, traceID},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, got := ask(t, f, "POST", "/v1/events", map[string]string{"Content-Type": structured, "Traceparent": tt.header},
-				strings.NewReader(`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"`+name+`","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`))
+			_, got := ask(
+				t,
+				f,
+				"POST",
+				"/v1/events",
+				map[string]string{"Content-Type": structured, "Traceparent": tt.header},
+				strings.NewReader(
+					`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"`+name+`","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`,
+				),
+			)
 			if r := decode[schemas.Record](t, got); r.TraceID != tt.want {
 				t.Errorf("trace of the task = %q, want %q", r.TraceID, tt.want)
 			}

@@ -35,13 +35,19 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
 		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; a caller that disconnects ends it
+	_ = http.NewResponseController(w).
+		SetWriteDeadline(time.Time{})
+		// it may read gigabytes; a caller that disconnects ends it
 	found, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, checkReport{
-		found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...), append([]string{}, found.Lost...),
+		found.Versions,
+		found.Packs,
+		found.Read,
+		append([]string{}, found.Problems...),
+		append([]string{}, found.Lost...),
 	})
 	return nil
 }
@@ -70,7 +76,9 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may read gigabytes; a caller that disconnects ends it
+	_ = http.NewResponseController(w).
+		SetWriteDeadline(time.Time{})
+		// it may read gigabytes; a caller that disconnects ends it
 	done, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
@@ -87,7 +95,9 @@ func (s *Server) postMirror(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may write gigabytes; a caller that disconnects ends it
+	_ = http.NewResponseController(w).
+		SetWriteDeadline(time.Time{})
+		// it may write gigabytes; a caller that disconnects ends it
 	done, err := s.o.Mirror.Update(r.Context(), ref)
 	if err != nil {
 		return err

@@ -83,7 +83,8 @@ func TestMirrorOverHTTP(t *testing.T) {
 		}
 		found = append(found, info.Key[strings.IndexByte(info.Key, '/')+1:])
 	}
-	if !slices.Equal(found, []string{"main/files/a/b", "main/mirror.json"}) || done.Generation != 1 || done.Skipped == nil {
+	if !slices.Equal(found, []string{"main/files/a/b", "main/mirror.json"}) || done.Generation != 1 ||
+		done.Skipped == nil {
 		t.Errorf("mirror = %+v, with %v", done, found)
 	}
 }

@@ -38,7 +38,15 @@ type commit struct {
 const main = "/v1/workspaces/main"
 
 // want makes a request, wants a status, and decodes the answer into v unless that is nil.
-func want(t *testing.T, f *ingesttest.Fleet, status int, v any, method, path string, header map[string]string, body string) answered {
+func want(
+	t *testing.T,
+	f *ingesttest.Fleet,
+	status int,
+	v any,
+	method, path string,
+	header map[string]string,
+	body string,
+) answered {
 	t.Helper()
 	var r io.Reader
 	if body != "" {
@@ -93,7 +101,8 @@ func TestWorkspaceStory(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	var c commit
 	resp := want(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "a,b\n1,2\n")
-	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) || c.Message != "put data/in.csv" {
+	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) ||
+		c.Message != "put data/in.csv" {
 		t.Errorf("PUT = %+v", c)
 	}
 	tag := resp.Header.Get("ETag")
@@ -103,7 +112,8 @@ func TestWorkspaceStory(t *testing.T) {
 
 	// One file: whole, a part, not again.
 	resp, body := ask(t, f, "GET", main+"/files/data/in.csv", nil, nil)
-	if string(body) != "a,b\n1,2\n" || resp.Header.Get("ETag") != tag || resp.Header.Get("X-Content-Type-Options") != "nosniff" ||
+	if string(body) != "a,b\n1,2\n" || resp.Header.Get("ETag") != tag ||
+		resp.Header.Get("X-Content-Type-Options") != "nosniff" ||
 		!strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
@@ -127,9 +137,15 @@ func TestWorkspaceStory(t *testing.T) {
 	}
 
 	// Many in one commit.
-	b, ct := form(t, [][2]string{{"bin/x", "#!"}, {"é/ü", "1"}}, `[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`)
+	b, ct := form(
+		t,
+		[][2]string{{"bin/x", "#!"}, {"é/ü", "1"}},
+		`[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`,
+	)
 	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
-	if c.Generation != 3 || c.Message != "many" || !slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) || c.Total != 7 {
+	if c.Generation != 3 || c.Message != "many" ||
+		!slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) ||
+		c.Total != 7 {
 		t.Errorf("POST = %+v", c)
 	}
 	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
@@ -138,7 +154,10 @@ func TestWorkspaceStory(t *testing.T) {
 	}
 	var list []state.FileInfo
 	resp = want(t, f, 200, &list, "GET", main+"/files", nil, "")
-	if got := paths(list); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) || resp.Header.Get("Codefleet-Generation") != "3" {
+	if got := paths(
+		list,
+	); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) ||
+		resp.Header.Get("Codefleet-Generation") != "3" {
 		t.Errorf("list = %v, %v", got, resp.Header)
 	}
 	if x := list[1]; x.Mode != 0o755 || x.Bytes != 2 || x.Kind != "file" {
@@ -205,7 +224,8 @@ func commits(t *testing.T, f *ingesttest.Fleet) {
 		Problems              []string
 	}
 	want(t, f, 200, &found, "POST", main+"/check", plain, `{"read_data": true}`)
-	if found.Versions != 4 || found.Packs == 0 || found.Read != found.Packs || found.Problems == nil || len(found.Problems) != 0 {
+	if found.Versions != 4 || found.Packs == 0 || found.Read != found.Packs || found.Problems == nil ||
+		len(found.Problems) != 0 {
 		t.Errorf("check = %+v", found)
 	}
 	want(t, f, 204, nil, "DELETE", main+"/pins/first", nil, "")
@@ -223,9 +243,21 @@ func commits(t *testing.T, f *ingesttest.Fleet) {
 func TestArchives(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	large := strings.Repeat("0123456789abcdef", 600<<10) // several parts
-	b, ct := form(t, [][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}, {`..\up`, "b"}}, `[{"path":"l","kind":"link","target":"a/one"}]`)
+	b, ct := form(
+		t,
+		[][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}, {`..\up`, "b"}},
+		`[{"path":"l","kind":"link","target":"a/one"}]`,
+	)
 	want(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
-	all := map[string]string{"a/": "", "a/one": "1", "a/two": "22", "large": large, "z": "", "l": "a/one", "..%5Cup": "b"}
+	all := map[string]string{
+		"a/":      "",
+		"a/one":   "1",
+		"a/two":   "22",
+		"large":   large,
+		"z":       "",
+		"l":       "a/one",
+		"..%5Cup": "b",
+	}
 
 	resp, body := ask(t, f, "GET", main+"/archive", nil, nil)
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
@@ -254,7 +286,14 @@ func TestArchives(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"a/": "", "a/one": "1", "a/two": "22"}, untar(t, body)); d != "" {
 		t.Errorf("tar of a directory (-want +got):\n%s", d)
 	}
-	_, body = ask(t, f, "POST", main+"/archive", plain, strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`))
+	_, body = ask(
+		t,
+		f,
+		"POST",
+		main+"/archive",
+		plain,
+		strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`),
+	)
 	if d := cmp.Diff(map[string]string{"large": large, "l": "a/one"}, untar(t, body)); d != "" {
 		t.Errorf("tar of paths (-want +got):\n%.400s", d)
 	}
@@ -378,7 +417,16 @@ func TestWorkspaceRefusals(t *testing.T) {
 		resp, got := ask(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
 		e := decode[struct{ Code, Message string }](t, got)
 		if resp.StatusCode != c.status || e.Code != c.code || e.Message == "" {
-			t.Errorf("%s %.80s %.40q = %d %.200s, want %d %s", c.method, c.path, c.body, resp.StatusCode, got, c.status, c.code)
+			t.Errorf(
+				"%s %.80s %.40q = %d %.200s, want %d %s",
+				c.method,
+				c.path,
+				c.body,
+				resp.StatusCode,
+				got,
+				c.status,
+				c.code,
+			)
 		}
 	}
 	var info history.Info
@@ -399,7 +447,16 @@ func TestWorkspacesOfTenantsAreApart(t *testing.T) {
 		t.Errorf("another tenant sees %+v", list)
 	}
 	var fixed struct{ Commit commit }
-	if want(t, f, 200, &fixed, "POST", main+"/repair", map[string]string{"Authorization": other["Authorization"], "Content-Type": "application/json"}, `{}`); !fixed.Commit.NoChange {
+	if want(
+		t,
+		f,
+		200,
+		&fixed,
+		"POST",
+		main+"/repair",
+		map[string]string{"Authorization": other["Authorization"], "Content-Type": "application/json"},
+		`{}`,
+	); !fixed.Commit.NoChange {
 		t.Errorf("another tenant's repair = %+v", fixed)
 	}
 	want(t, f, 204, nil, "DELETE", main, other, "")
@@ -412,12 +469,22 @@ func TestState(t *testing.T) {
 		File, Workspace, ETag string
 		Generation            int64
 	}
-	want(t, f, 200, &saved, "PUT", "/v1/state", map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}, `{"step":1}`)
+	want(
+		t,
+		f,
+		200,
+		&saved,
+		"PUT",
+		"/v1/state",
+		map[string]string{"Content-Type": "application/json", "If-None-Match": "*"},
+		`{"step":1}`,
+	)
 	if saved.File != "state.json" || saved.Workspace != "main" || saved.Generation != 1 {
 		t.Errorf("PUT = %+v", saved)
 	}
 	resp, body := ask(t, f, "GET", "/v1/state/state.json", nil, nil)
-	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` || resp.Header.Get("Content-Type") != "application/json" {
+	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` ||
+		resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
 	want(t, f, 304, nil, "GET", "/v1/state/state.json", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
@@ -431,12 +498,37 @@ func TestState(t *testing.T) {
 	if string(body) != "a:\n    - 1\n    - two\n" || resp.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	_, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", map[string]string{"Accept": "application/json"}, nil)
+	_, body = ask(
+		t,
+		f,
+		"GET",
+		"/v1/state/state/plan.yaml?workspace=lab",
+		map[string]string{"Accept": "application/json"},
+		nil,
+	)
 	if string(body) != `{"a":[1,"two"]}` {
 		t.Errorf("GET as JSON = %q", body)
 	}
-	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", map[string]string{"Content-Type": "application/yaml"}, "b: 2 # why\n")
-	if _, body = ask(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil, nil); string(body) != "b: 2 # why\n" {
+	want(
+		t,
+		f,
+		200,
+		nil,
+		"PUT",
+		"/v1/state/state/plan.yaml?workspace=lab",
+		map[string]string{"Content-Type": "application/yaml"},
+		"b: 2 # why\n",
+	)
+	if _, body = ask(
+		t,
+		f,
+		"GET",
+		"/v1/workspaces/lab/files/state/plan.yaml",
+		nil,
+		nil,
+	); string(
+		body,
+	) != "b: 2 # why\n" {
 		t.Errorf("the file = %q", body)
 	}
 	// What a task broke is said to be broken, and can be replaced.

@@ -171,7 +171,12 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) sendArchive(
-	w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string, want func(state.FileInfo) bool,
+	w http.ResponseWriter,
+	r *http.Request,
+	ref state.Ref,
+	generation int64,
+	format string,
+	want func(state.FileInfo) bool,
 ) error {
 	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
@@ -213,24 +218,31 @@ func (s *Server) writeZip(
 	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
 ) error {
 	z := zip.NewWriter(out)
-	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
-		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
-		h.SetMode(fs.FileMode(f.Mode))
-		switch f.Kind {
-		case state.Dir:
-			h.Name, h.Method = h.Name+"/", zip.Store
-			h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
-		case state.Link:
-			content = strings.NewReader(f.Target)
-			h.SetMode(fs.ModeSymlink | fs.FileMode(f.Mode))
-		}
-		w, err := z.CreateHeader(h)
-		if err != nil || f.Kind == state.Dir {
+	err := history.Read(
+		ctx,
+		s.o.Workspaces.Repo(),
+		ref,
+		generation,
+		want,
+		func(f state.FileInfo, content io.Reader) error {
+			h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
+			h.SetMode(fs.FileMode(f.Mode))
+			switch f.Kind {
+			case state.Dir:
+				h.Name, h.Method = h.Name+"/", zip.Store
+				h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
+			case state.Link:
+				content = strings.NewReader(f.Target)
+				h.SetMode(fs.ModeSymlink | fs.FileMode(f.Mode))
+			}
+			w, err := z.CreateHeader(h)
+			if err != nil || f.Kind == state.Dir {
+				return err
+			}
+			_, err = io.Copy(w, content)
 			return err
-		}
-		_, err = io.Copy(w, content)
-		return err
-	})
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -241,25 +253,37 @@ func (s *Server) writeTar(
 	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
 ) error {
 	t := tar.NewWriter(out)
-	err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, func(f state.FileInfo, content io.Reader) error {
-		h := &tar.Header{
-			Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: f.Path, Mode: int64(f.Mode), ModTime: f.Time, Size: f.Bytes,
-		}
-		switch f.Kind {
-		case state.Dir:
-			h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
-		case state.Link:
-			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Target
-		}
-		if err := t.WriteHeader(h); err != nil {
+	err := history.Read(
+		ctx,
+		s.o.Workspaces.Repo(),
+		ref,
+		generation,
+		want,
+		func(f state.FileInfo, content io.Reader) error {
+			h := &tar.Header{
+				Format:   tar.FormatPAX,
+				Typeflag: tar.TypeReg,
+				Name:     f.Path,
+				Mode:     int64(f.Mode),
+				ModTime:  f.Time,
+				Size:     f.Bytes,
+			}
+			switch f.Kind {
+			case state.Dir:
+				h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
+			case state.Link:
+				h.Typeflag, h.Linkname = tar.TypeSymlink, f.Target
+			}
+			if err := t.WriteHeader(h); err != nil {
+				return err
+			}
+			if f.Kind != state.File {
+				return nil
+			}
+			_, err := io.Copy(t, content)
 			return err
-		}
-		if f.Kind != state.File {
-			return nil
-		}
-		_, err := io.Copy(t, content)
-		return err
-	})
+		},
+	)
 	if err != nil {
 		return err
 	}

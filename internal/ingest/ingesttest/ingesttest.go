@@ -65,7 +65,9 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	if f.NATS, err = embedded.StartNATS(tb.Context(), embedded.NATSOptions{
-		Dir: tb.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"default": {User: NATSUser, Password: NATSPassword}},
+		Dir:     tb.TempDir(),
+		Log:     quiet,
+		Tenants: map[string]embedded.NATSUser{"default": {User: NATSUser, Password: NATSPassword}},
 	}); err != nil {
 		tb.Fatal(err)
 	}
@@ -130,7 +132,12 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 // returns artifacts, "fail" fails, "block" runs until it is cancelled, "ask" asks for the approval of a call for each
 // further word and prints the answers. Any other code, and a description, is printed.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	r := &schemas.Result{Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller"}
+	r := &schemas.Result{
+		Status:      schemas.Succeeded,
+		Artifacts:   []schemas.Artifact{},
+		Code:        j.Task.Code,
+		GeneratedBy: "caller",
+	}
 	r.Tools.Selected, r.Tools.Calls = []string{}, []schemas.ToolCall{}
 	r.Workspace = schemas.WorkspaceChange{Name: j.Record.Workspace, Changed: []string{}, Conflicts: []string{}}
 	j.Emit(ctx, schemas.Progress{Stage: "run"})
@@ -146,11 +153,18 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 			{Path: "short.html", Bytes: 400, MediaType: "text/html\r\nX-Evil: 1"},
 		}
 	case "fail":
-		r.Status, r.Error = schemas.Failed, &schemas.Error{Code: "program_error", Message: "ValueError: " + rest, Line: 1}
+		r.Status, r.Error = schemas.Failed, &schemas.Error{
+			Code:    "program_error",
+			Message: "ValueError: " + rest,
+			Line:    1,
+		}
 	case "block":
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
 		<-ctx.Done()
-		r.Status, r.Error = schemas.Cancelled, &schemas.Error{Code: errcode.Cancelled, Message: "the task was cancelled"}
+		r.Status, r.Error = schemas.Cancelled, &schemas.Error{
+			Code:    errcode.Cancelled,
+			Message: "the task was cancelled",
+		}
 	case "ask":
 		for arg := range strings.FieldsSeq(rest) {
 			a, err := j.RequestApproval(ctx, Question(arg))
@@ -172,8 +186,16 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 func Question(arg string) schemas.Approval {
 	sum := sha256.Sum256([]byte(arg))
 	return schemas.Approval{
-		Call: base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").EncodeToString(sum[:])[:10], Server: "crm", Tool: "drop", Signature: "drop(who)",
-		Arguments: json.RawMessage(strconv.Quote(arg)), ArgsHash: hex.EncodeToString(sum[:]), ArgsBytes: len(arg), ExpiresAt: time.Now().Add(time.Minute),
+		Call:      base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").EncodeToString(sum[:])[:10],
+		Server:    "crm",
+		Tool:      "drop",
+		Signature: "drop(who)",
+		Arguments: json.RawMessage(
+			strconv.Quote(arg),
+		),
+		ArgsHash:  hex.EncodeToString(sum[:]),
+		ArgsBytes: len(arg),
+		ExpiresAt: time.Now().Add(time.Minute),
 	}
 }
 

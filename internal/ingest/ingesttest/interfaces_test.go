@@ -38,9 +38,17 @@ func TestClientOverBothInterfaces(t *testing.T) {
 	both := interfaces(t, f)
 	for name, c := range both {
 		t.Run(name, func(t *testing.T) {
-			s := client.Submission{Task: client.Task{Code: "print " + name}, Session: "s", Priority: "low", IdempotencyKey: "k-" + name, ExpiresAt: time.Now().Add(time.Hour)}
+			s := client.Submission{
+				Task:           client.Task{Code: "print " + name},
+				Session:        "s",
+				Priority:       "low",
+				IdempotencyKey: "k-" + name,
+				ExpiresAt:      time.Now().Add(time.Hour),
+			}
 			r, err := c.Run(t.Context(), s)
-			if err != nil || r.Status != client.Succeeded || r.Result.Output != name+"\n" || r.Session != "s" || r.Priority != "low" || r.ExpiresAt.IsZero() {
+			if err != nil || r.Status != client.Succeeded || r.Result.Output != name+"\n" || r.Session != "s" ||
+				r.Priority != "low" ||
+				r.ExpiresAt.IsZero() {
 				t.Fatalf("Run = %+v, %v", r, err)
 			}
 			again, err := c.Submit(t.Context(), s)
@@ -86,7 +94,10 @@ func TestClientWatchesOverBothInterfaces(t *testing.T) {
 func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	both := interfaces(t, f)
-	if _, err := both["http"].Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"}); err != nil {
+	if _, err := both["http"].Submit(
+		t.Context(),
+		client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func(*client.Client) error{
@@ -134,7 +145,15 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := client.AuditEntry{Tenant: r.Tenant, TaskID: r.TaskID, Event: "end", Server: "wiki", Tool: "read", OK: true, Time: time.Now().UTC()}
+	call := client.AuditEntry{
+		Tenant: r.Tenant,
+		TaskID: r.TaskID,
+		Event:  "end",
+		Server: "wiki",
+		Tool:   "read",
+		OK:     true,
+		Time:   time.Now().UTC(),
+	}
 	foreign := call
 	foreign.Tenant = "foreign"
 	for _, e := range []client.AuditEntry{call, foreign} {
@@ -167,7 +186,12 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if got, _ := io.ReadAll(a); string(got) != "1,2\n" {
 		t.Errorf("Artifact = %q", got)
 	}
-	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil || !strings.Contains(err.Error(), "http_only") {
+	if _, err := both["nats"].Artifact(
+		t.Context(),
+		r.TaskID,
+		"out/a.csv",
+	); err == nil ||
+		!strings.Contains(err.Error(), "http_only") {
 		t.Errorf("Artifact over NATS = %v, want http_only", err)
 	}
 }
@@ -175,7 +199,10 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 // TestClientAsATenantOverNATS: its user may submit, read and wait, and nothing else.
 func TestClientAsATenantOverNATS(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	c, err := client.New(t.Context(), client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
+	c, err := client.New(
+		t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
