@@ -43,7 +43,7 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 }
 
 // Result adds a label, and redacts what looks like an API key in the output.
-func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // the interface has an error
+func (house) Result(_ context.Context, _ plugin.Task, r *plugin.Result) error { //nolint:unparam // an interface
 	r.Labels["house-rules"] = "2026-1"
 	r.Output = key.ReplaceAllString(r.Output, "[key]")
 	return nil
