@@ -92,14 +92,8 @@ func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 
 func outcome(r Record) (Result, string, error) {
 	if r.Result == nil {
-		return Result{
-				TaskID: r.TaskID,
-				Status: r.Status,
-			}, "", fmt.Errorf(
-				"task %s is %s and has no result",
-				r.TaskID,
-				r.Status,
-			)
+		return Result{TaskID: r.TaskID, Status: r.Status}, "", fmt.Errorf("task %s is %s and has no result", r.TaskID,
+			r.Status)
 	}
 	if r.Status == Succeeded {
 		return *r.Result, r.Result.Output, nil

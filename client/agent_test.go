@@ -82,10 +82,7 @@ func TestVerboseAgentShowsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if _, output, err := a.ExecuteTask(
-		t.Context(),
-		"answer",
-	); err != nil || output != "42\n" ||
+	if _, output, err := a.ExecuteTask(t.Context(), "answer"); err != nil || output != "42\n" ||
 		shown.String() != "42\n" {
 		t.Errorf("ExecuteTask = %q, %v, and showed %q; want 42 twice", output, err, shown.String())
 	}

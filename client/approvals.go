@@ -59,7 +59,8 @@ func (w wait) query() url.Values {
 
 func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	var list []PendingApproval
-	return list, d.json(ctx, &list, call{path: []string{"v1", "approvals"}})
+	err := d.json(ctx, &list, call{path: []string{"v1", "approvals"}})
+	return list, err
 }
 
 func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, error) {

@@ -30,7 +30,8 @@ func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, err
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
 	var list []AuditEntry
-	return list, d.json(ctx, &list, call{path: []string{"v1", "audit"}, query: q})
+	err := d.json(ctx, &list, call{path: []string{"v1", "audit"}, query: q})
+	return list, err
 }
 
 func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {

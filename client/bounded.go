@@ -31,7 +31,8 @@ func (c *Client) WaitFor(ctx context.Context, id string, d time.Duration) (Recor
 
 func (d *httpConn) whoami(ctx context.Context) (Identity, error) {
 	var id Identity
-	return id, d.json(ctx, &id, call{method: http.MethodGet, path: []string{"v1", "whoami"}})
+	err := d.json(ctx, &id, call{method: http.MethodGet, path: []string{"v1", "whoami"}})
+	return id, err
 }
 
 func (d *natsConn) whoami(context.Context) (Identity, error) {

@@ -93,12 +93,14 @@ func (d *httpConn) submit(ctx context.Context, s Submission, w wait) (Record, er
 
 func (d *httpConn) record(ctx context.Context, id string, w wait) (Record, error) {
 	var r Record
-	return r, d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
+	err := d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
+	return r, err
 }
 
 func (d *httpConn) cancel(ctx context.Context, id string) (Record, error) {
 	var r Record
-	return r, d.json(ctx, &r, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
+	err := d.json(ctx, &r, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
+	return r, err
 }
 
 func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
@@ -110,7 +112,8 @@ func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
 	var rs []Record
-	return rs, d.json(ctx, &rs, call{path: []string{"v1", "tasks"}, query: q})
+	err := d.json(ctx, &rs, call{path: []string{"v1", "tasks"}, query: q})
+	return rs, err
 }
 
 func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
@@ -119,12 +122,14 @@ func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 		q.Set("limit", strconv.Itoa(limit))
 	}
 	var ds []DeadTask
-	return ds, d.json(ctx, &ds, call{path: []string{"v1", "dead"}, query: q})
+	err := d.json(ctx, &ds, call{path: []string{"v1", "dead"}, query: q})
+	return ds, err
 }
 
 func (d *httpConn) fleet(ctx context.Context) (Fleet, error) {
 	var f Fleet
-	return f, d.json(ctx, &f, call{path: []string{"v1", "fleet"}})
+	err := d.json(ctx, &f, call{path: []string{"v1", "fleet"}})
+	return f, err
 }
 
 func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {

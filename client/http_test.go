@@ -212,15 +212,8 @@ func TestWatchResumes(t *testing.T) {
 				rec, _ := json.Marshal(record(client.Succeeded))
 				_, _ = io.WriteString(
 					w,
-					event(
-						5,
-						"b",
-					)+"event: news\ndata: 1\n\n"+event(
-						9,
-						"c",
-					)+"id: end\nevent: record\ndata: "+string(
-						rec,
-					)+"\n\n",
+					event(5, "b")+"event: news\ndata: 1\n\n"+event(9,
+						"c")+"id: end\nevent: record\ndata: "+string(rec)+"\n\n",
 				)
 			}
 		})
@@ -242,10 +235,8 @@ func TestWatchResumes(t *testing.T) {
 }
 
 func TestWatchEndsWithItsFunction(t *testing.T) {
-	c := newClient(
-		t,
-		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) },
-	)
+	c := newClient(t,
+		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) })
 	enough := errors.New("enough")
 	n := 0
 	_, err := c.Watch(t.Context(), taskID, 0, func(client.Event) error { n++; return enough })

@@ -277,16 +277,8 @@ func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) too
 func (s served) call(ctx context.Context, t ToolFunc, args json.RawMessage) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.ErrorContext(
-				ctx,
-				"tool panicked",
-				"tool",
-				t.def.Name,
-				"panic",
-				fmt.Sprint(p),
-				"stack",
-				string(debug.Stack()),
-			)
+			s.log.ErrorContext(ctx, "tool panicked", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack",
+				string(debug.Stack()))
 			v, err = nil, errors.New("the tool panicked; the log of its process has the stack trace")
 		}
 	}()

@@ -27,10 +27,8 @@ type found struct {
 
 func TestRegisterTools(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	c, err := client.New(
-		t.Context(),
-		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
-	)
+	c, err := client.New(t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +50,8 @@ func TestRegisterTools(t *testing.T) {
 			return found{Emails: []string{q.Name + "@example.org"}}, nil
 		},
 	)
-	r, err := c.RegisterTools(
-		t.Context(),
-		client.RegisterOptions{Title: "Customers", Description: "Who buys\u202e what."},
-		"crm",
-		find,
-	)
+	r, err := c.RegisterTools(t.Context(),
+		client.RegisterOptions{Title: "Customers", Description: "Who buys\u202e what."}, "crm", find)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,28 +99,20 @@ func TestRegisterTools(t *testing.T) {
 
 func TestRegisterToolsRefuses(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	over, err := client.New(
-		t.Context(),
-		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
-	)
+	over, err := client.New(t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer over.Close()
 	tool := func(name string) client.ToolFunc {
-		return client.NewTool(
-			client.ToolInfo{Name: name},
-			func(context.Context, struct{}) (string, error) { return "", nil },
-		)
+		return client.NewTool(client.ToolInfo{Name: name},
+			func(context.Context, struct{}) (string, error) { return "", nil })
 	}
-	text := client.NewTool(
-		client.ToolInfo{Name: "text"},
-		func(context.Context, string) (string, error) { return "", nil },
-	)
-	channel := client.NewTool(
-		client.ToolInfo{Name: "channel"},
-		func(context.Context, struct{ C chan int }) (string, error) { return "", nil },
-	)
+	text := client.NewTool(client.ToolInfo{Name: "text"},
+		func(context.Context, string) (string, error) { return "", nil })
+	channel := client.NewTool(client.ToolInfo{Name: "channel"},
+		func(context.Context, struct{ C chan int }) (string, error) { return "", nil })
 	for name, c := range map[string]struct {
 		server string
 		list   []client.ToolFunc
@@ -139,11 +125,7 @@ func TestRegisterToolsRefuses(t *testing.T) {
 		"no struct":    {"crm", []client.ToolFunc{text}, "the type of its input schema must be object"},
 		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
 	} {
-		if _, err := over.RegisterTools(
-			t.Context(),
-			client.RegisterOptions{},
-			c.server,
-			c.list...); err == nil ||
+		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want it to say %q", name, err, c.want)
 		}

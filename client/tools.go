@@ -68,7 +68,8 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 		q.Set("exposed", "true")
 	}
 	var list ToolList
-	return list, c.conn.get(ctx, &list, q, "v1", "tools")
+	err := c.conn.get(ctx, &list, q, "v1", "tools")
+	return list, err
 }
 
 // SearchTools returns the few tools that fit the queries: at most 20 queries, of 20,000 bytes together. It uses
@@ -90,7 +91,8 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 		q.Set("explain", "true")
 	}
 	var found ToolSearch
-	return found, c.conn.get(ctx, &found, q, "v1", "tools", "search")
+	err := c.conn.get(ctx, &found, q, "v1", "tools", "search")
+	return found, err
 }
 
 // ReadTool returns the definition of one tool. For an unknown one the error has the code "unknown_tool", and its
@@ -104,7 +106,8 @@ func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error
 		}
 	}
 	var t Tool
-	return t, c.conn.get(ctx, &t, nil, "v1", "tools", server, name)
+	err := c.conn.get(ctx, &t, nil, "v1", "tools", server, name)
+	return t, err
 }
 
 func set(q url.Values, name, value string) {

@@ -124,13 +124,15 @@ func (c *Client) Workspaces(ctx context.Context) ([]WorkspaceInfo, error) {
 		return nil, err
 	}
 	var list []WorkspaceInfo
-	return list, d.json(ctx, &list, call{path: []string{"v1", "workspaces"}})
+	err = d.json(ctx, &list, call{path: []string{"v1", "workspaces"}})
+	return list, err
 }
 
 // Info returns the newest generation and size of the workspace.
 func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 	var info WorkspaceInfo
-	return info, w.json(ctx, &info, call{})
+	err := w.json(ctx, &info, call{})
+	return info, err
 }
 
 // Delete deletes the workspace with its history. Tasks that started before cannot commit; later ones start with
@@ -146,40 +148,46 @@ func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 		q.Set("limit", strconv.Itoa(limit))
 	}
 	var log []Commit
-	return log, w.json(ctx, &log, call{path: []string{"log"}, query: q})
+	err := w.json(ctx, &log, call{path: []string{"log"}, query: q})
+	return log, err
 }
 
 // Diff returns the paths that differ between two versions. Each is a generation or a pin; an empty to is the
 // newest.
 func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, error) {
 	var list []PathChange
-	return list, w.json(ctx, &list, call{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
+	err := w.json(ctx, &list, call{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
+	return list, err
 }
 
 // Restore commits an earlier version again, a generation or a pin. The commits in between stay in the history.
 func (w *Workspace) Restore(ctx context.Context, version, message string) (Commit, error) {
 	var c Commit
-	return c, w.post(ctx, &c, "restore", map[string]string{"generation": version, "message": message})
+	err := w.post(ctx, &c, "restore", map[string]string{"generation": version, "message": message})
+	return c, err
 }
 
 // Fork starts another workspace from a version of this one (empty: the newest) without copying content. If the
 // other workspace exists, the error has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
 	var c Commit
-	return c, w.post(ctx, &c, "fork", map[string]string{"generation": version, "to": to})
+	err := w.post(ctx, &c, "fork", map[string]string{"generation": version, "to": to})
+	return c, err
 }
 
 // Check verifies that all versions can be read.
 func (w *Workspace) Check(ctx context.Context, o CheckOptions) (Checked, error) {
 	var found Checked
-	return found, w.post(ctx, &found, "check", o)
+	err := w.post(ctx, &found, "check", o)
+	return found, err
 }
 
 // Repair commits what is readable of the newest version, if objects of it are lost or damaged. An intact
 // workspace does not change.
 func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 	var done Repaired
-	return done, w.post(ctx, &done, "repair", o)
+	err := w.post(ctx, &done, "repair", o)
+	return done, err
 }
 
 // Mirrored is the report of Mirror.
@@ -194,13 +202,15 @@ type Mirrored struct {
 // the error has the code "no_mirror".
 func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
 	var done Mirrored
-	return done, w.post(ctx, &done, "mirror", struct{}{})
+	err := w.post(ctx, &done, "mirror", struct{}{})
+	return done, err
 }
 
 // Pins returns the pins, the oldest first.
 func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
 	var pins []Pin
-	return pins, w.json(ctx, &pins, call{path: []string{"pins"}})
+	err := w.json(ctx, &pins, call{path: []string{"pins"}})
+	return pins, err
 }
 
 // Pin pins a version (empty: the newest) under a name, which must not be a number.
@@ -210,11 +220,8 @@ func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) 
 		return Pin{}, err
 	}
 	var p Pin
-	return p, w.json(
-		ctx,
-		&p,
-		call{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body},
-	)
+	return p, w.json(ctx, &p,
+		call{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body})
 }
 
 // Unpin removes a pin.
@@ -282,7 +289,8 @@ func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, eta
 	c.header, c.once = http.Header{"Content-Type": {"application/octet-stream"}}, true
 	c.stream = func() io.Reader { return io.NopCloser(content) }
 	condition(c.header, etag)
-	return done, w.do(ctx, c, 0, decoder(&done))
+	err = w.do(ctx, c, 0, decoder(&done))
+	return done, err
 }
 
 // Remove removes a file, or a directory with its content. The request is not retried after a lost connection.
@@ -293,7 +301,8 @@ func (w *Workspace) Remove(ctx context.Context, path string) (Commit, error) {
 		return done, err
 	}
 	c.once = true
-	return done, w.json(ctx, &done, c)
+	err = w.json(ctx, &done, c)
+	return done, err
 }
 
 // Archive opens a version (empty: the newest) below dir (empty: all) as a zip or tar file. The caller closes it.
@@ -337,11 +346,8 @@ func (w *Workspace) fileCall(method, path string) (call, error) {
 			Code:    errcode.BadPath,
 			Path:    "path",
 			Message: "this path cannot be a file of a workspace",
-			Cause: fmt.Sprintf(
-				"%q is empty or absolute, or contains ., .. or an empty name",
-				path,
-			),
-			Hint: "a path is relative, as in data/in.csv",
+			Cause:   fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", path),
+			Hint:    "a path is relative, as in data/in.csv",
 		}
 	}
 	return call{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil

@@ -149,20 +149,14 @@ var (
 		v := Approval{
 			Call: rapid.StringMatching(`[a-z2-7]{10}`).
 				Draw(t, "call"),
-			Server: "git",
-			Tool:   rapid.String().Draw(t, "tool"),
-			Arguments: jsonValue.Draw(
-				t,
-				"arguments",
-			),
+			Server:    "git",
+			Tool:      rapid.String().Draw(t, "tool"),
+			Arguments: jsonValue.Draw(t, "arguments"),
 			ArgsHash:  "00",
 			ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
 			State: rapid.SampledFrom([]string{ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn}).
 				Draw(t, "state"),
-			AskedAt: instant.Draw(
-				t,
-				"asked",
-			),
+			AskedAt:   instant.Draw(t, "asked"),
 			ExpiresAt: instant.Draw(t, "expires"),
 			AllOfTool: rapid.Bool().Draw(t, "all"),
 		}

@@ -67,8 +67,7 @@ func (a *app) completeWorkspaces(c *cobra.Command) {
 }
 
 // complete returns a completion that asks the fleet, for a second at most.
-func (a *app) complete(ask func(ctx context.Context, c *client.Client,
-	args []string) []cobra.Completion,
+func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []string) []cobra.Completion,
 ) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)

@@ -109,7 +109,6 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 		return err
 	}
 	return a.print(pins[i], func(w io.Writer) {
-		fmt.Fprintf(w, "%s no longer keeps generation %d\n", name,
-			pins[i].Generation)
+		fmt.Fprintf(w, "%s no longer keeps generation %d\n", name, pins[i].Generation)
 	})
 }

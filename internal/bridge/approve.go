@@ -163,9 +163,7 @@ func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitRe
 		return false, nil
 	}
 	_, err := p.fleet.Answer(ctx, id, a)
-	if e, ok := errors.AsType[*client.APIError](
-		err,
-	); ok &&
+	if e, ok := errors.AsType[*client.APIError](err); ok &&
 		(e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
 		return true, nil
 	}

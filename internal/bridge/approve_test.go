@@ -88,15 +88,8 @@ func TestApproval(t *testing.T) {
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
 			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": c.code})
 			if failed || got["output"] != c.output || u.asked() != c.asked {
-				t.Errorf(
-					"%s: %v: %v after %d questions, want %q after %d",
-					version,
-					c.words,
-					got,
-					u.asked(),
-					c.output,
-					c.asked,
-				)
+				t.Errorf("%s: %v: %v after %d questions, want %q after %d", version, c.words, got, u.asked(),
+					c.output, c.asked)
 			}
 			if !strings.Contains(u.seen[0], `crm/drop`) || !strings.Contains(u.seen[0], `arguments: "a"`) {
 				t.Errorf("the user was asked %q", u.seen[0])
@@ -110,12 +103,8 @@ func TestApproval(t *testing.T) {
 		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
 			t.Fatalf("%s: after a closed form: %v, asked %d times", version, got, u.asked())
 		}
-		if got, _ = invoke(
-			t,
-			cs,
-			"get_task",
-			map[string]any{"task_id": got["task_id"]},
-		); got["output"] != "approved default\n" ||
+		if got, _ = invoke(t, cs, "get_task",
+			map[string]any{"task_id": got["task_id"]}); got["output"] != "approved default\n" ||
 			u.asked() != 2 {
 			t.Errorf("%s: get_task: %v, asked %d times", version, got, u.asked())
 		}
@@ -140,12 +129,8 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			}
 			cs := dialAs(t, url, token, version, o)
 			began := time.Now()
-			got, failed := invoke(
-				t,
-				cs,
-				"execute_task",
-				map[string]any{"code": "ask " + version + token, "wait_ms": 20000},
-			)
+			got, failed := invoke(t, cs, "execute_task",
+				map[string]any{"code": "ask " + version + token, "wait_ms": 20000})
 			open, _ := got["approval"].([]any)
 			if failed || len(open) != 1 || time.Since(began) > 15*time.Second {
 				t.Fatalf("%s, %s: %v, want what waits, at once", version, token, got)
@@ -163,12 +148,8 @@ func TestApprovalWithoutAsking(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if got, _ = invoke(
-				t,
-				cs,
-				"get_task",
-				map[string]any{"task_id": id},
-			); got["output"] != "approved default\n" ||
+			if got, _ = invoke(t, cs, "get_task",
+				map[string]any{"task_id": id}); got["output"] != "approved default\n" ||
 				got["approval"] != nil {
 				t.Errorf("%s, %s: get_task: %v", version, token, got)
 			}
@@ -189,10 +170,8 @@ func TestApprovalOfVanishedClient(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = cs.CallTool(
-			context.WithoutCancel(t.Context()),
-			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "ask a"}},
-		)
+		_, _ = cs.CallTool(context.WithoutCancel(t.Context()),
+			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "ask a"}})
 	}()
 	eventually(t, "a question", func() bool { return u.asked() == 1 })
 	hangUp()
@@ -201,12 +180,7 @@ func TestApprovalOfVanishedClient(t *testing.T) {
 	cs, _ = stdio(t, options(f, ingesttest.Token), again.options())
 	listed, _ := invoke(t, cs, "list_tasks", map[string]any{"status": []string{"running"}})
 	id := listed["tasks"].([]any)[0].(map[string]any)["task_id"]
-	if got, _ := invoke(
-		t,
-		cs,
-		"get_task",
-		map[string]any{"task_id": id},
-	); got["output"] != "denied default\n" ||
+	if got, _ := invoke(t, cs, "get_task", map[string]any{"task_id": id}); got["output"] != "denied default\n" ||
 		again.asked() != 1 {
 		t.Errorf("another bridge: %v, asked %d times", got, again.asked())
 	}
@@ -219,12 +193,8 @@ func TestApprovalIsBounded(t *testing.T) {
 		u := &user{words: []string{"hang", "hang"}}
 		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 500*time.Millisecond, 400*time.Millisecond })
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
-		if got, failed := invoke(
-			t,
-			cs,
-			"execute_task",
-			map[string]any{"code": "ask a"},
-		); failed || got["approval"] == nil ||
+		if got, failed := invoke(t, cs, "execute_task",
+			map[string]any{"code": "ask a"}); failed || got["approval"] == nil ||
 			got["status"] != "running" {
 			t.Errorf("%v, want what waits", got)
 		}

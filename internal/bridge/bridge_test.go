@@ -95,10 +95,7 @@ func TestToolsByScope(t *testing.T) {
 			t.Errorf("%s does not see get_task", token)
 		}
 		if !sees {
-			if _, err := cs.CallTool(
-				t.Context(),
-				&mcp.CallToolParams{Name: "execute_task"},
-			); err == nil ||
+			if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task"}); err == nil ||
 				!strings.Contains(err.Error(), "unknown tool") {
 				t.Errorf("execute_task with a token that may only read = %v, want an unknown tool", err)
 			}
@@ -127,13 +124,8 @@ func TestSizes(t *testing.T) {
 		}
 		for _, tool := range l.Tools {
 			if len(tool.Description) == 0 || len(tool.Description) > 2000 || tool.Annotations == nil {
-				t.Errorf(
-					"%s: %s: a description of %d bytes, annotations %v",
-					profile,
-					tool.Name,
-					len(tool.Description),
-					tool.Annotations,
-				)
+				t.Errorf("%s: %s: a description of %d bytes, annotations %v", profile, tool.Name,
+					len(tool.Description), tool.Annotations)
 			}
 			if profile == bridge.Full && tool.OutputSchema == nil {
 				t.Errorf("%s has no output schema", tool.Name)
@@ -186,24 +178,12 @@ func TestAnswers(t *testing.T) {
 		return got
 	}
 	type m = map[string]any
-	check(
-		"execute_task",
-		m{"code": "print grüße"},
-		m{"success": true, "result": nil, "output": "grüße\n", "error": nil, "status": "succeeded"},
-		false,
-	)
-	check(
-		"execute_task",
-		m{"task_description": "in words", "verbose": true},
-		m{"success": true, "output": "in words\n"},
-		false,
-	)
-	check(
-		"execute_task",
-		m{"code": "fail now"},
-		m{"success": false, "error": "ValueError: now (line 1)", "error_line": 1.0, "status": "failed"},
-		true,
-	)
+	check("execute_task", m{"code": "print grüße"},
+		m{"success": true, "result": nil, "output": "grüße\n", "error": nil, "status": "succeeded"}, false)
+	check("execute_task", m{"task_description": "in words", "verbose": true},
+		m{"success": true, "output": "in words\n"}, false)
+	check("execute_task", m{"code": "fail now"},
+		m{"success": false, "error": "ValueError: now (line 1)", "error_line": 1.0, "status": "failed"}, true)
 	check("execute_task", m{"code": "files"}, m{"success": true, "status": "succeeded"}, false)
 	block := m{"code": "block", "idempotency_key": "block"}
 	id := check("submit_task", block, m{"success": true}, false)["task_id"]
@@ -212,38 +192,21 @@ func TestAnswers(t *testing.T) {
 		said, _ = now["output"].(string)
 	}
 	block["wait_ms"] = 1
-	working := check(
-		"execute_task",
-		block,
-		m{"success": true, "task_id": id, "error": nil, "status": "running", "output": "blocking\n"},
-		false,
-	)
+	working := check("execute_task", block,
+		m{"success": true, "task_id": id, "error": nil, "status": "running", "output": "blocking\n"}, false)
 	if working["poll_after_ms"] == nil || !strings.Contains(working["hint"].(string), "get_task") {
 		t.Errorf("a handle does not say what to do: %v", working)
 	}
-	check(
-		"get_task",
-		m{"task_id": id, "wait_ms": 0},
-		m{"status": "running", "output": "blocking\n", "stage": "run"},
-		false,
-	)
+	check("get_task", m{"task_id": id, "wait_ms": 0}, m{"status": "running", "output": "blocking\n", "stage": "run"},
+		false)
 	check("get_task", m{"task_id": id, "wait_ms": 0, "output_offset": 5}, m{"output": "ing\n"}, false)
 	check("list_tasks", m{"status": []string{"running"}}, m{}, false)
 	check("cancel_task", m{"task_id": id}, m{"success": true, "task_id": id, "cancelled": true}, false)
 	check("get_task", m{"task_id": id}, m{"success": false, "status": "cancelled"}, true)
 	check("cancel_task", m{"task_id": id}, m{"status": "cancelled", "cancelled": true}, false)
 	key := m{"code": "print once", "idempotency_key": "k"}
-	first, again := check(
-		"submit_task",
-		key,
-		m{"success": true},
-		false,
-	), check(
-		"execute_task",
-		key,
-		m{"output": "once\n"},
-		false,
-	)
+	first, again := check("submit_task", key, m{"success": true}, false), check("execute_task", key,
+		m{"output": "once\n"}, false)
 	if first["task_id"] != again["task_id"] {
 		t.Errorf("the same key made the tasks %v and %v", first["task_id"], again["task_id"])
 	}
@@ -353,11 +316,8 @@ func TestCancelledOrGone(t *testing.T) {
 		wg.Wait()
 		cancel()
 		if gone {
-			if rec, err = c.WaitFor(
-				t.Context(),
-				rec.TaskID,
-				300*time.Millisecond,
-			); err != nil || rec.Status != client.Running ||
+			if rec, err = c.WaitFor(t.Context(), rec.TaskID,
+				300*time.Millisecond); err != nil || rec.Status != client.Running ||
 				rec.CancelRequested {
 				t.Errorf("task of a client that is gone: %s, %v, want running", rec.Status, err)
 			}
@@ -406,21 +366,15 @@ func TestLinks(t *testing.T) {
 	o.MaxOutput = 4000
 	cs, _ := stdio(t, o, nil)
 	long := strings.Repeat("ü", 3000)
-	r, err := cs.CallTool(
-		t.Context(),
-		&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "print " + long}},
-	)
+	r, err := cs.CallTool(t.Context(),
+		&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "print " + long}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, _ := r.StructuredContent.(map[string]any)
 	if got["output"] != strings.Repeat("ü", 2000) || got["truncated"] != true || got["next_output_offset"] != 4000.0 {
-		t.Errorf(
-			"output of %d bytes, truncated %v, next %v",
-			len(got["output"].(string)),
-			got["truncated"],
-			got["next_output_offset"],
-		)
+		t.Errorf("output of %d bytes, truncated %v, next %v", len(got["output"].(string)), got["truncated"],
+			got["next_output_offset"])
 	}
 	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": 4000})
 	if more["output"] != strings.Repeat("ü", 1000)+"\n" || more["truncated"] != false {

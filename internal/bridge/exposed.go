@@ -151,11 +151,8 @@ func (c *call) callExposed(ctx context.Context, t client.Tool) (*answer, error) 
 		return nil, badArgument("arguments: not an object")
 	}
 	a, err := c.execute(ctx, taskIn{
-		Code: fmt.Sprintf(
-			"from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n",
-			t.Server,
-			t.Name,
-		),
+		Code: fmt.Sprintf("from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n",
+			t.Server, t.Name),
 		Inputs: args,
 		Tools:  []string{t.ID},
 	}, nil)

@@ -96,11 +96,8 @@ func TestExposed(t *testing.T) {
 		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "crm__find"})
 		return err != nil && strings.Contains(err.Error(), "unknown tool")
 	})
-	cs, _ = stdio(
-		t,
-		bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}},
-		nil,
-	) // the other keeps its list for a while
+	cs, _ = stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}},
+		nil) // the other keeps its list for a while
 	if got := names(); len(got) > 0 {
 		t.Errorf("still listed: %v", got)
 	}

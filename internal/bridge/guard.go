@@ -48,11 +48,9 @@ func (b *Bridge) serveMetadata(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"resource":      origin(r) + PathMCP,
-		"resource_name": "codefleet",
-		"authorization_servers": append(
-			[]string{},
-			b.o.AuthServers...),
+		"resource":                 origin(r) + PathMCP,
+		"resource_name":            "codefleet",
+		"authorization_servers":    append([]string{}, b.o.AuthServers...),
 		"scopes_supported":         []string{scopeRead, scopeSubmit},
 		"bearer_methods_supported": []string{"header"},
 	})

@@ -99,11 +99,8 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 		}
 		if b.stopping.Err() != nil {
 			w.Header().Set("Retry-After", "1")
-			http.Error(
-				w,
-				"this bridge is stopping: send the request again, to another bridge",
-				http.StatusServiceUnavailable,
-			)
+			http.Error(w, "this bridge is stopping: send the request again, to another bridge",
+				http.StatusServiceUnavailable)
 			return
 		}
 		p, err := b.authenticate(r)

@@ -73,11 +73,9 @@ func TestEveryGeneration(t *testing.T) {
 			t.Errorf("%s: %v", version, got)
 		}
 	}
-	cs := dial(
-		t,
+	cs := dial(t,
 		&mcp.SSEClientTransport{Endpoint: url + "/sse", HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}},
-		"",
-	)
+		"")
 	if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
 		t.Errorf("SSE: %v", got)
 	}
@@ -180,10 +178,8 @@ func TestTenantsApart(t *testing.T) {
 	if !failed || got["error_code"] != "unknown_task" {
 		t.Errorf("another tenant's task: %v", got)
 	}
-	if _, err := theirs.ReadResource(
-		t.Context(),
-		&mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"},
-	); err == nil {
+	if _, err := theirs.ReadResource(t.Context(),
+		&mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"}); err == nil {
 		t.Error("another tenant's output can be read")
 	}
 }
@@ -195,14 +191,7 @@ func TestReplicas(t *testing.T) {
 	_, _, header := post(t, first, ingesttest.Token, "", "", initialize)
 	session := header.Get("Mcp-Session-Id")
 	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_task","arguments":{"code":"print on"}}}`
-	if status, body, _ := post(
-		t,
-		second,
-		ingesttest.Token,
-		"2025-11-25",
-		session,
-		run,
-	); status != 200 ||
+	if status, body, _ := post(t, second, ingesttest.Token, "2025-11-25", session, run); status != 200 ||
 		!strings.Contains(body, `"output":"on\n"`) {
 		t.Errorf("at the second bridge: %d %s", status, body)
 	}
@@ -245,12 +234,8 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d with %q", name, status, body, c.status, c.text)
 		}
 	}
-	if got, _ := invoke(
-		t,
-		dial(t, streamable(url, ingesttest.Token), ""),
-		"execute_task",
-		map[string]any{"code": "print alive"},
-	); got["output"] != "alive\n" {
+	if got, _ := invoke(t, dial(t, streamable(url, ingesttest.Token), ""), "execute_task",
+		map[string]any{"code": "print alive"}); got["output"] != "alive\n" {
 		t.Errorf("after all that: %v", got)
 	}
 }
@@ -283,10 +268,8 @@ func TestFlood(t *testing.T) {
 		go func() {
 			defer close(ended)
 			for ctx.Err() == nil { // the session's own messages may be under way still, and then this one is refused
-				_, _ = cs.CallTool(
-					ctx,
-					&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}},
-				)
+				_, _ = cs.CallTool(ctx,
+					&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
 			}
 		}()
 		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
@@ -368,10 +351,8 @@ func TestDrain(t *testing.T) {
 	cs := dial(t, streamable(url, ingesttest.Token), "2025-11-25") // it opens a stream
 	answered := make(chan map[string]any, 1)
 	go func() {
-		r, err := cs.CallTool(
-			t.Context(),
-			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}},
-		)
+		r, err := cs.CallTool(t.Context(),
+			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
 		if err != nil {
 			answered <- map[string]any{"error": err.Error()}
 			return

@@ -65,13 +65,8 @@ func TestSearch(t *testing.T) {
 			cs, _ := stdio(t, o, nil)
 			got, failed := invoke(t, cs, "search_tools", m{"query": "x", "detail_level": c.detail})
 			if diff := cmp.Diff(c.want, got); diff != "" || failed {
-				t.Errorf(
-					"search_tools, level %s, profile %s: failed %v (-want +got):\n%s",
-					c.detail,
-					profile,
-					failed,
-					diff,
-				)
+				t.Errorf("search_tools, level %s, profile %s: failed %v (-want +got):\n%s", c.detail, profile, failed,
+					diff)
 			}
 		}
 	}
@@ -138,23 +133,13 @@ func TestSearchSeveral(t *testing.T) {
 		{m{"query": "x", "queries": []string{"y"}}, "give either query or queries, not both"},
 		{m{"query": "x", "max_results": 51}, "max_results must be from 1 to 50"},
 	} {
-		if got, failed := invoke(
-			t,
-			cs,
-			"search_tools",
-			c.args,
-		); !failed || got["error"] != c.want ||
+		if got, failed := invoke(t, cs, "search_tools", c.args); !failed || got["error"] != c.want ||
 			got["error_code"] != "bad_arguments" {
 			t.Errorf("search_tools(%v) = %v, want the error %q", c.args, got, c.want)
 		}
 	}
 	long := m{"queries": []string{"x", strings.Repeat("a", 20_000)}}
-	if got, failed := invoke(
-		t,
-		cs,
-		"search_tools",
-		long,
-	); !failed ||
+	if got, failed := invoke(t, cs, "search_tools", long); !failed ||
 		got["error"] != "the queries have 20001 bytes, more than 20000 (a sentence for each step is enough)" {
 		t.Errorf("search_tools of 20001 bytes = %v, want their number", got)
 	}

@@ -59,10 +59,8 @@ func (ts *toolSet) addState() {
 		text: "Write a state document of the workspace, without a program. With if_version, it is an error if the document " +
 			"has changed since that version.",
 	}, func(ctx context.Context, c *call, in saveStateIn) (*answer, error) {
-		st, err := c.fleet.SaveState(
-			ctx,
-			client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion},
-		)
+		st, err := c.fleet.SaveState(ctx,
+			client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion})
 		if err != nil {
 			return nil, err
 		}

@@ -71,11 +71,7 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 		return nil, badArgument("output_offset is negative")
 	}
 	var got partial
-	id, end, o := strings.TrimSpace(
-		in.TaskID,
-	), c.begun.Add(
-		wait,
-	), viewOptions{
+	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{
 		verbose: in.Verbose,
 		offset:  in.OutputOffset,
 	}

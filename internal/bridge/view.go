@@ -81,10 +81,8 @@ func runningTask(rec client.Record, got *partial, offset, budget int) taskOut {
 	out := taskOut{
 		TaskID: rec.TaskID, Status: string(rec.Status), Success: true, Stage: got.stage, PollAfterMS: pollAfter(rec),
 	}
-	out.Hint = fmt.Sprintf(
-		"not an error: the task continues; call get_task with this task_id in %d ms",
-		out.PollAfterMS,
-	)
+	out.Hint = fmt.Sprintf("not an error: the task continues; call get_task with this task_id in %d ms",
+		out.PollAfterMS)
 	out.addApprovals(rec)
 	out.addOutput(got.output.String(), offset, budget)
 	out.Truncated = out.Truncated || got.skipped

@@ -3,6 +3,7 @@ package clock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,18 +13,18 @@ import (
 
 func TestRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		stop := clock.Repeat(t.Context(), time.Second, func() { n++ })
-		time.Sleep(3500 * time.Millisecond)
+		var n atomic.Int32
+		stop := clock.Repeat(t.Context(), time.Second, func() { n.Add(1) })
+		<-time.After(3500 * time.Millisecond)
 		stop()
-		if n != 3 {
-			t.Errorf("Repeat(1s) called %d times in 3.5 s, want 3", n)
+		if got := n.Load(); got != 3 {
+			t.Errorf("Repeat(1s) called %d times in 3.5 s, want 3", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		defer clock.Repeat(ctx, time.Second, func() { n++; cancel() })()
-		time.Sleep(time.Minute)
-		if n != 4 {
-			t.Errorf("Repeat(1s) called %d times after its context ended, want 1", n-3)
+		defer clock.Repeat(ctx, time.Second, func() { n.Add(1); cancel() })()
+		<-time.After(time.Minute)
+		if got := n.Load(); got != 4 {
+			t.Errorf("Repeat(1s) called %d times after its context ended, want 1", got-3)
 		}
 	})
 }

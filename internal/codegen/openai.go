@@ -67,9 +67,7 @@ func (m *OpenAI) Name() string { return m.opts.Model }
 
 // Complete implements Model. A parameter that the endpoint refuses costs one more request, once: parameters that led to
 // an answer are remembered.
-func (m *OpenAI) Complete(
-	ctx context.Context, messages []Message, limit int, progress func(string),
-) (Answer, error) {
+func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error) {
 	m.mu.Lock()
 	params := m.params
 	m.mu.Unlock()

@@ -35,9 +35,7 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	var verdict Verdict
 	if err == nil {
 		r.busy = true
-		e := execution{
-			runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{},
-		}
+		e := execution{runner: r, program: p, limits: p.Limits.OrDefaults(), hooks: hooks, calls: map[uint64]bool{}}
 		verdict, err = e.run(ctx)
 	}
 	if err != nil || verdict.Dirty {

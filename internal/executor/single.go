@@ -22,9 +22,7 @@ func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 // NewPreloaded is NewSingle with modules that are imported before programs start. If dir is not empty, and
 // the driver's boxes are Snapshotters, it takes a snapshot in dir, which must not exist. Another then
 // restores it.
-func NewPreloaded(
-	ctx context.Context, driver Driver, spec Spec, preload []string, dir string,
-) (*Single, error) {
+func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
 	t := &template{}
 	t.snapshot.dir, t.snapshot.log = dir, slog.New(slog.DiscardHandler)
 	return newSingle(ctx, driver, spec, preload, t)
@@ -36,9 +34,7 @@ func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
 	return newSingle(ctx, s.driver, spec, s.preload, s.template)
 }
 
-func newSingle(
-	ctx context.Context, driver Driver, spec Spec, preload []string, template *template,
-) (*Single, error) {
+func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, template *template) (*Single, error) {
 	if spec.Env == nil {
 		spec.Env = runnerEnv()
 	}

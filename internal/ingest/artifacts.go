@@ -46,18 +46,8 @@ func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "private, no-store")
 	w.WriteHeader(http.StatusOK)
 	if n, err := io.Copy(s.deadlineWriter(w), f); err != nil || n != a.Bytes {
-		s.o.Log.WarnContext(
-			r.Context(),
-			"artifact sent incompletely",
-			"task_id",
-			rec.TaskID,
-			"sent",
-			n,
-			"of",
-			a.Bytes,
-			"error",
-			err,
-		)
+		s.o.Log.WarnContext(r.Context(), "artifact sent incompletely", "task_id", rec.TaskID, "sent", n, "of",
+			a.Bytes, "error", err)
 		panic(http.ErrAbortHandler) // a partial file must not look complete
 	}
 	return nil

@@ -63,10 +63,8 @@ func contentMode(h http.Header) (mode, *apierror.Error) {
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return noEvent, badMediaType(ct, "of the structured formats, only JSON is supported")
 	case h.Get("Ce-Specversion") == "":
-		return noEvent, badMediaType(
-			ct,
-			"neither the media type nor a header ce-specversion marks this as a CloudEvent",
-		)
+		return noEvent, badMediaType(ct,
+			"neither the media type nor a header ce-specversion marks this as a CloudEvent")
 	}
 	return binaryMode, nil
 }

@@ -125,13 +125,8 @@ func TestDecodeStructured(t *testing.T) {
 				t.Fatal(e)
 			}
 			if ev.ID() != "1" || ev.Source() != "/test" || string(ev.Data()) != tt.data {
-				t.Errorf(
-					"decodeStructured = id %q, source %q, data %s; want 1, /test, %s",
-					ev.ID(),
-					ev.Source(),
-					ev.Data(),
-					tt.data,
-				)
+				t.Errorf("decodeStructured = id %q, source %q, data %s; want 1, /test, %s", ev.ID(), ev.Source(),
+					ev.Data(), tt.data)
 			}
 		})
 	}

@@ -58,14 +58,8 @@ func TestManyRanges(t *testing.T) {
 	if n := len(f.Objects.Calls()); n > 20 {
 		t.Errorf("%d requests to the store, answer %d", n, resp.StatusCode)
 	}
-	resp, body := ask(
-		t,
-		f,
-		"GET",
-		main+"/files/large",
-		map[string]string{"Range": fmt.Sprintf("bytes=0-0,%d-%d", size-1, size-1)},
-		nil,
-	)
+	resp, body := ask(t, f, "GET", main+"/files/large",
+		map[string]string{"Range": fmt.Sprintf("bytes=0-0,%d-%d", size-1, size-1)}, nil)
 	if resp.StatusCode != 206 || len(body) > 1000 {
 		t.Errorf("two ranges = %d, %d bytes", resp.StatusCode, len(body))
 	}
@@ -73,11 +67,8 @@ func TestManyRanges(t *testing.T) {
 
 // Uploads of one tenant that never end leave places to the others.
 func TestSlowUploadsOfOneTenant(t *testing.T) {
-	f := ingesttest.Start(
-		t,
-		0,
-		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond },
-	)
+	f := ingesttest.Start(t, 0,
+		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond })
 	for i := range 16 {
 		body, w := io.Pipe()
 		t.Cleanup(func() { _ = w.CloseWithError(io.ErrUnexpectedEOF) })
@@ -94,14 +85,8 @@ func TestSlowUploadsOfOneTenant(t *testing.T) {
 		go func() { _, _ = io.WriteString(w, "x") }()
 	}
 	for end := time.Now().Add(20 * time.Second); ; { // until there is no place left for this tenant
-		if resp, _ := ask(
-			t,
-			f,
-			"PUT",
-			main+"/files/mine",
-			nil,
-			strings.NewReader("1"),
-		); resp.StatusCode == http.StatusTooManyRequests {
+		if resp, _ := ask(t, f, "PUT", main+"/files/mine", nil,
+			strings.NewReader("1")); resp.StatusCode == http.StatusTooManyRequests {
 			break
 		}
 		if time.Now().After(end) {

@@ -116,13 +116,8 @@ func TestSubmissionIsIdempotent(t *testing.T) {
 	fourth := submit(t, f, "", `{"code":"print 1"}`)
 	a, b := decode[schemas.Record](t, first), decode[schemas.Record](t, second)
 	if a.TaskID != b.TaskID || a.TaskID != third.TaskID || a.TaskID == fourth.TaskID {
-		t.Errorf(
-			"ids = %s, %s, %s, %s; want three alike and one other",
-			a.TaskID,
-			b.TaskID,
-			third.TaskID,
-			fourth.TaskID,
-		)
+		t.Errorf("ids = %s, %s, %s, %s; want three alike and one other", a.TaskID, b.TaskID, third.TaskID,
+			fourth.TaskID)
 	}
 	resp, got := ask(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 2"}`))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 409 || e["code"] != "other_data" {
@@ -139,10 +134,8 @@ func TestEventsInThreeModes(t *testing.T) {
 		"Ce-Source": "/test", "Ce-Id": "caf%C3%A9", "Ce-Session": "s-1",
 	}
 	resp, got := ask(t, f, "POST", "/v1/events?wait=20s", binary, strings.NewReader(`{"code":"print binary"}`))
-	if r := decode[schemas.Record](
-		t,
-		got,
-	); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
+	if r := decode[schemas.Record](t,
+		got); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
 		r.Session != "s-1" {
 		t.Errorf("binary = %d %s", resp.StatusCode, got)
 	}
@@ -155,10 +148,7 @@ func TestEventsInThreeModes(t *testing.T) {
 		structured,
 		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)),
 	)
-	if r := decode[schemas.Record](
-		t,
-		got,
-	); resp.StatusCode != 200 || r.Result == nil ||
+	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil ||
 		r.Result.Output != "structured\n" {
 		t.Errorf("structured = %d %s", resp.StatusCode, got)
 	}
@@ -173,10 +163,8 @@ func TestEventsInThreeModes(t *testing.T) {
 		`{"code":"print b"}`,
 	) + "]"
 	resp, got = ask(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
-	if items := decode[[]struct{ Status int }](
-		t,
-		got,
-	); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 ||
+	if items := decode[[]struct{ Status int }](t,
+		got); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 ||
 		items[1].Status != 202 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
 	}
@@ -209,14 +197,7 @@ func TestBatchAnswersForEachMember(t *testing.T) {
 	if resp, _ := ask(t, f, "POST", "/v1/events", batch, strings.NewReader(five)); resp.StatusCode != 413 {
 		t.Errorf("five in a batch of four = %d, want 413", resp.StatusCode)
 	}
-	if resp, got := ask(
-		t,
-		f,
-		"POST",
-		"/v1/events",
-		batch,
-		strings.NewReader("[]"),
-	); resp.StatusCode != 202 ||
+	if resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("[]")); resp.StatusCode != 202 ||
 		string(got) != "[]\n" {
 		t.Errorf("empty batch = %d %s, want 202 []", resp.StatusCode, got)
 	}
@@ -256,14 +237,7 @@ func TestList(t *testing.T) {
 		t.Errorf("list of nothing = %s, want []", got)
 	}
 	a, b := submit(t, f, "", `{"code":"print a"}`), submit(t, f, "", `{"code":"print b"}`)
-	if _, got := ask(
-		t,
-		f,
-		"GET",
-		"/v1/tasks?limit=1",
-		nil,
-		nil,
-	); len(decode[[]schemas.Record](t, got)) != 1 ||
+	if _, got := ask(t, f, "GET", "/v1/tasks?limit=1", nil, nil); len(decode[[]schemas.Record](t, got)) != 1 ||
 		!strings.Contains(string(got), b.TaskID) {
 		t.Errorf("list?limit=1 = %s, want the later task %s alone", got, b.TaskID)
 	}
@@ -339,17 +313,8 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	if _, got := ask(t, f, "GET", "/v1/tasks", other, nil); string(got) != "[]\n" {
 		t.Errorf("list of another tenant = %s, want []", got)
 	}
-	if _, got := ask(
-		t,
-		f,
-		"GET",
-		"/v1/tasks/"+r.TaskID,
-		nil,
-		nil,
-	); decode[schemas.Record](
-		t,
-		got,
-	).Status != schemas.Queued {
+	if _, got := ask(t, f, "GET", "/v1/tasks/"+r.TaskID, nil,
+		nil); decode[schemas.Record](t, got).Status != schemas.Queued {
 		t.Errorf("the task is no longer queued: %s", got)
 	}
 }

@@ -77,14 +77,8 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
-	s.o.Log.ErrorContext(
-		r.Context(),
-		"request handler panicked",
-		"panic",
-		fmt.Sprint(p),
-		"stack",
-		string(debug.Stack()),
-	)
+	s.o.Log.ErrorContext(r.Context(), "request handler panicked", "panic", fmt.Sprint(p), "stack",
+		string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
@@ -98,16 +92,10 @@ func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String(
-			"method",
-			r.Method,
-		),
+		slog.String("method", r.Method),
 		slog.String("path", loggedPath(r.URL.Path, w.route)),
 		slog.Int("status", w.status),
-		slog.Int64(
-			"bytes",
-			w.bytes,
-		),
+		slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(took.Microseconds())/1000),
 		slog.String("remote", r.RemoteAddr),
 	}

@@ -122,7 +122,7 @@ func (s *Server) openAPI() ([]byte, error) {
 		"info": object{
 			"title":       "codefleet",
 			"version":     "v1",
-			"description": "The HTTP interface of a codefleet fleet. Every error response is an Error with a stable code.",
+			"description": "The HTTP interface of a fleet. Every error response is an Error with a stable code.",
 			"license":     object{"name": "MIT", "identifier": "MIT"},
 		},
 		"servers": []object{{"url": "/"}},

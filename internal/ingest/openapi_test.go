@@ -91,10 +91,7 @@ func TestOpenAPIIsValid(t *testing.T) {
 		}
 	}
 	for _, ref := range refsOf(root) {
-		if name, ok := strings.CutPrefix(
-			ref,
-			"#/components/schemas/",
-		); !ok ||
+		if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok ||
 			d.Components.Schemas[strings.Split(name, "/")[0]] == nil {
 			t.Errorf("reference %s is not to a component", ref)
 		}
@@ -303,14 +300,8 @@ func renderTables(d openAPI) string {
 				continue
 			}
 			r := row{address: fmt.Sprintf("`%s %s`", strings.ToUpper(method), path)}
-			r.text = fmt.Sprintf(
-				"| %s | %s | %s | %s | %s |\n",
-				r.address,
-				o.Summary,
-				scopeOf(o),
-				parametersOf(o),
-				codesOf(o),
-			)
+			r.text = fmt.Sprintf("| %s | %s | %s | %s | %s |\n", r.address, o.Summary, scopeOf(o), parametersOf(o),
+				codesOf(o))
 			rows[o.Tags[0]] = append(rows[o.Tags[0]], r)
 		}
 	}

@@ -99,33 +99,16 @@ func TestRefusals(t *testing.T) {
 			resp, got := ask(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
 			e := decode[struct{ Code, Message, Path string }](t, got)
 			if resp.StatusCode != tt.status || e.Code != tt.code || tt.at != "*" && e.Path != tt.at {
-				t.Errorf(
-					"%s %s = %d %s; want %d %s at %q",
-					tt.method,
-					tt.path,
-					resp.StatusCode,
-					got,
-					tt.status,
-					tt.code,
-					tt.at,
-				)
+				t.Errorf("%s %s = %d %s; want %d %s at %q", tt.method, tt.path, resp.StatusCode, got, tt.status,
+					tt.code, tt.at)
 			}
 			if e.Message == "" || resp.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("answer %s of type %q", got, resp.Header.Get("Content-Type"))
 			}
 		})
 	}
-	if resp, _ := ask(
-		t,
-		f,
-		"GET",
-		"/v1/tasks",
-		map[string]string{"Authorization": ""},
-		nil,
-	); !strings.HasPrefix(
-		resp.Header.Get("WWW-Authenticate"),
-		"Bearer",
-	) {
+	if resp, _ := ask(t, f, "GET", "/v1/tasks", map[string]string{"Authorization": ""},
+		nil); !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
 		t.Errorf("WWW-Authenticate = %q, want Bearer …", resp.Header.Get("WWW-Authenticate"))
 	}
 	if resp, _ := ask(t, f, "PUT", "/v1/tasks", nil, nil); resp.Header.Get("Allow") != "GET, HEAD, POST" {
@@ -159,26 +142,14 @@ func TestKnownHostsAndOrigins(t *testing.T) {
 
 func TestWebHookHandshake(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	resp, _ := ask(
-		t,
-		f,
-		"OPTIONS",
-		"/v1/events",
-		map[string]string{"WebHook-Request-Origin": "eventemitter.example.com"},
-		nil,
-	)
+	resp, _ := ask(t, f, "OPTIONS", "/v1/events",
+		map[string]string{"WebHook-Request-Origin": "eventemitter.example.com"}, nil)
 	if resp.StatusCode != 200 || resp.Header.Get("WebHook-Allowed-Origin") != "eventemitter.example.com" ||
 		resp.Header.Get("WebHook-Allowed-Rate") != "*" {
 		t.Errorf("OPTIONS = %d %v", resp.StatusCode, resp.Header)
 	}
-	resp, _ = ask(
-		t,
-		f,
-		"OPTIONS",
-		"/v1/events",
-		map[string]string{"WebHook-Request-Origin": "evil.example.com", "Authorization": ""},
-		nil,
-	)
+	resp, _ = ask(t, f, "OPTIONS", "/v1/events",
+		map[string]string{"WebHook-Request-Origin": "evil.example.com", "Authorization": ""}, nil)
 	if resp.StatusCode != 401 || resp.Header.Get("WebHook-Allowed-Origin") != "" {
 		t.Errorf("OPTIONS of a stranger = %d %v, want 401", resp.StatusCode, resp.Header)
 	}
@@ -191,26 +162,16 @@ func TestBacklogFull(t *testing.T) {
 	}
 	resp, got := ask(t, f, "POST", "/v1/tasks", plain, strings.NewReader(`{"code":"print 3"}`))
 	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if e := decode[map[string]string](
-		t,
-		got,
-	); resp.StatusCode != 429 || e["code"] != "backlog_full" || err != nil ||
+	if e := decode[map[string]string](t, got); resp.StatusCode != 429 || e["code"] != "backlog_full" || err != nil ||
 		after < 1 {
-		t.Errorf(
-			"the third task = %d %s, Retry-After %q; want 429 backlog_full",
-			resp.StatusCode,
-			got,
-			resp.Header.Get("Retry-After"),
-		)
+		t.Errorf("the third task = %d %s, Retry-After %q; want 429 backlog_full", resp.StatusCode, got,
+			resp.Header.Get("Retry-After"))
 	}
 }
 
 func TestQueueAway(t *testing.T) {
-	f := ingesttest.Start(
-		t,
-		0,
-		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond },
-	)
+	f := ingesttest.Start(t, 0,
+		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond })
 	if resp, got := ask(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
 		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
 	}
@@ -226,10 +187,7 @@ func TestQueueAway(t *testing.T) {
 		{"GET", "/readyz", ""},
 	} {
 		resp, got := ask(t, f, req[0], req[1], plain, strings.NewReader(req[2]))
-		if e := decode[map[string]string](
-			t,
-			got,
-		); resp.StatusCode != 503 || e["code"] != "unavailable" ||
+		if e := decode[map[string]string](t, got); resp.StatusCode != 503 || e["code"] != "unavailable" ||
 			resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %s = %d %s, want 503 unavailable with Retry-After", req[0], req[1], resp.StatusCode, got)
 		}
@@ -253,10 +211,7 @@ func TestQueueAway(t *testing.T) {
 			)+"]",
 		),
 	)
-	if items := decode[[]struct{ Status int }](
-		t,
-		got,
-	); resp.StatusCode != 207 || len(items) != 100 ||
+	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 207 || len(items) != 100 ||
 		items[99].Status != 503 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
 	}
@@ -300,10 +255,8 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(
-		conn,
-		"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-	)
+	fmt.Fprintf(conn,
+		"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -316,11 +269,8 @@ func TestSlowBody(t *testing.T) {
 
 func TestWaitOutlivesTheTimeForABody(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	addr, _ := serve(
-		t,
-		f,
-		ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}},
-	)
+	addr, _ := serve(t, f,
+		ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}})
 	start := time.Now()
 	resp, err := http.Post(
 		"http://"+addr+"/v1/tasks?wait=1h",

@@ -158,9 +158,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if q.Has("limit") {
 		search.Limit = limit
 	}
-	if n := len(
-		search.Queries,
-	); n == 0 || n > maxToolQueries ||
+	if n := len(search.Queries); n == 0 || n > maxToolQueries ||
 		strings.TrimSpace(strings.Join(search.Queries, "")) == "" {
 		return badParameter("q", "it must describe what the tools should do, and may be repeated up to 20 times")
 	}

@@ -34,10 +34,8 @@ func (d directory) Search(ctx context.Context, tenant string, r selection.Reques
 	}
 	var list []selection.Tool
 	for _, t := range snap.Tools {
-		list = append(
-			list,
-			selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature},
-		)
+		list = append(list,
+			selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature})
 	}
 	return selection.Build(list).Select(r)
 }
@@ -125,14 +123,8 @@ func TestToolsServers(t *testing.T) {
 
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
-	_, got := ask(
-		t,
-		f,
-		"GET",
-		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
-		nil,
-		nil,
-	)
+	_, got := ask(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
+		nil, nil)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
 		t.Fatalf("search = %s", got)

@@ -177,12 +177,8 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &e); err != nil {
 		return err
 	}
-	done, err := s.o.Workspaces.Edit(
-		r.Context(),
-		ref,
-		state.EditOptions{Base: state.Newest, Message: "remove " + e.Path},
-		one(e),
-	)
+	done, err := s.o.Workspaces.Edit(r.Context(), ref,
+		state.EditOptions{Base: state.Newest, Message: "remove " + e.Path}, one(e))
 	if err != nil {
 		return conditionError(err, e)
 	}
@@ -264,10 +260,8 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
-		return badMediaType(
-			r.Header.Get("Content-Type"),
-			"many files are multipart/form-data; put a single file to its own address",
-		)
+		return badMediaType(r.Header.Get("Content-Type"),
+			"many files are multipart/form-data; put a single file to its own address")
 	}
 	done, err := s.upload(w, r, ref, o, func(body io.Reader) iter.Seq2[state.Edit, error] {
 		return formEdits(multipart.NewReader(body, params["boundary"]))

@@ -160,10 +160,8 @@ func storeError(err error) error {
 		e = apierror.New(errcode.BadPath, "%s", edit.Error())
 		e.Paths = []string{edit.Path}
 	case errors.Is(err, state.ErrNotFound):
-		e = apierror.New(
-			errcode.UnknownVersion,
-			"the workspace has no such version, or it has been deleted by garbage collection",
-		)
+		e = apierror.New(errcode.UnknownVersion,
+			"the workspace has no such version, or it has been deleted by garbage collection")
 		e.Hint = "codefleet workspace log lists the versions"
 	case errors.Is(err, state.ErrDeleted):
 		e = apierror.New(errcode.WorkspaceDeleted, "the workspace has been deleted since, and possibly created again")

@@ -154,9 +154,7 @@ func TestWorkspaceStory(t *testing.T) {
 	}
 	var list []state.FileInfo
 	resp = want(t, f, 200, &list, "GET", main+"/files", nil, "")
-	if got := paths(
-		list,
-	); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) ||
+	if got := paths(list); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) ||
 		resp.Header.Get("Codefleet-Generation") != "3" {
 		t.Errorf("list = %v, %v", got, resp.Header)
 	}
@@ -417,16 +415,8 @@ func TestWorkspaceRefusals(t *testing.T) {
 		resp, got := ask(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
 		e := decode[struct{ Code, Message string }](t, got)
 		if resp.StatusCode != c.status || e.Code != c.code || e.Message == "" {
-			t.Errorf(
-				"%s %.80s %.40q = %d %.200s, want %d %s",
-				c.method,
-				c.path,
-				c.body,
-				resp.StatusCode,
-				got,
-				c.status,
-				c.code,
-			)
+			t.Errorf("%s %.80s %.40q = %d %.200s, want %d %s", c.method, c.path, c.body, resp.StatusCode, got,
+				c.status, c.code)
 		}
 	}
 	var info history.Info
@@ -498,37 +488,15 @@ func TestState(t *testing.T) {
 	if string(body) != "a:\n    - 1\n    - two\n" || resp.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	_, body = ask(
-		t,
-		f,
-		"GET",
-		"/v1/state/state/plan.yaml?workspace=lab",
-		map[string]string{"Accept": "application/json"},
-		nil,
-	)
+	_, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab",
+		map[string]string{"Accept": "application/json"}, nil)
 	if string(body) != `{"a":[1,"two"]}` {
 		t.Errorf("GET as JSON = %q", body)
 	}
-	want(
-		t,
-		f,
-		200,
-		nil,
-		"PUT",
-		"/v1/state/state/plan.yaml?workspace=lab",
-		map[string]string{"Content-Type": "application/yaml"},
-		"b: 2 # why\n",
-	)
-	if _, body = ask(
-		t,
-		f,
-		"GET",
-		"/v1/workspaces/lab/files/state/plan.yaml",
-		nil,
-		nil,
-	); string(
-		body,
-	) != "b: 2 # why\n" {
+	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab",
+		map[string]string{"Content-Type": "application/yaml"}, "b: 2 # why\n")
+	if _, body = ask(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil,
+		nil); string(body) != "b: 2 # why\n" {
 		t.Errorf("the file = %q", body)
 	}
 	// What a task broke is said to be broken, and can be replaced.

@@ -109,13 +109,8 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
 	if g == 0 {
 		return badParameter("generation", "it is required")
 	}
-	done, err := history.Restore(
-		r.Context(),
-		s.o.Workspaces.Repo(),
-		ref,
-		g,
-		cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)),
-	)
+	done, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g,
+		cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
 	if err != nil {
 		return err
 	}
@@ -131,14 +126,8 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 	if _, err := refOf(r, c.To); err != nil {
 		return err
 	}
-	done, err := history.Fork(
-		r.Context(),
-		s.o.Workspaces.Repo(),
-		ref,
-		g,
-		c.To,
-		cmp.Or(c.Message, "fork of "+ref.Workspace),
-	)
+	done, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To,
+		cmp.Or(c.Message, "fork of "+ref.Workspace))
 	if errors.Is(err, state.ErrConflict) {
 		e := apierror.New(errcode.WorkspaceExists, "the workspace %s already exists", c.To)
 		e.Hint = "choose another name, or delete that workspace"
@@ -167,10 +156,8 @@ func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) readPin(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
 	name := r.PathValue("pin")
 	if _, err := strconv.Atoi(name); err == nil || !names.IsSlug(name) {
-		return state.Ref{}, "", 0, badParameter(
-			"pin",
-			"the name of a pin has lower-case letters, digits and -, and is not a number",
-		)
+		return state.Ref{}, "", 0, badParameter("pin",
+			"the name of a pin has lower-case letters, digits and -, and is not a number")
 	}
 	ref, _, g, err := s.readChange(w, r)
 	return ref, name, g, err

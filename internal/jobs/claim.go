@@ -38,9 +38,7 @@ func (w *Worker) process(work context.Context, m *message, later func(lane, time
 
 // claim decides what to do with a message. If the task is to run here and now, claim returns the run, with the
 // record changed to running. It returns nil without an error when nothing is left to do.
-func (w *Worker) claim(
-	ctx context.Context, m *message, later func(lane, time.Duration),
-) (claimed *run, err error) {
+func (w *Worker) claim(ctx context.Context, m *message, later func(lane, time.Duration)) (claimed *run, err error) {
 	ev, err := decodeNATS(m.msg.Header, m.msg.Data)
 	if err != nil {
 		return nil, w.refuseMessage(ctx, m, refuse(errcode.BadEvent, "", "%s", err))

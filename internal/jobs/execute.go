@@ -88,9 +88,7 @@ func (r *run) handle(ctx context.Context, j *Job) (result *schemas.Result, err e
 
 // finish completes or requeues the task of a run that has ended. When the lease is lost it does neither: the
 // message belongs to another run.
-func (r *run) finish(
-	ctx context.Context, job *Job, l *lease, cause error, result *schemas.Result, err error,
-) error {
+func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, result *schemas.Result, err error) error {
 	defer l.release()
 	if errors.Is(cause, ErrLeaseLost) || errors.Is(err, ErrLeaseLost) {
 		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))

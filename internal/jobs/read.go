@@ -81,9 +81,7 @@ func latest[T any](
 }
 
 // from calls fn with the messages of a stream on subject, from a sequence to the stream's end.
-func (c *Client) from(
-	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
-) error {
+func (c *Client) from(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
 	seq = max(1, seq)
 	for {
 		next, more, err := c.batch(ctx, stream, subject, seq, fn)

@@ -178,10 +178,7 @@ func TestToolOffers(t *testing.T) {
 	watch := func(c *Client) {
 		t.Helper()
 		stop, err := c.WatchOffers(func(tenant, instance string, data []byte) {
-			offers <- offer{
-				tenant,
-				instance, string(data),
-			}
+			offers <- offer{tenant, instance, string(data)}
 		})
 		if err != nil {
 			t.Fatal(err)

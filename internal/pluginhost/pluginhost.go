@@ -229,7 +229,8 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 			if err := p.Result(ctx, t, &given); err != nil {
 				return given, err
 			}
-			return given, check(&given, r)
+			err := check(&given, r)
+			return given, err
 		})
 		if err != nil {
 			return plugin.Result{}, err

@@ -28,10 +28,8 @@ func code(err error) string {
 func TestClientAnswersOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	both := interfaces(t, f)
-	tenant, err := client.New(
-		t.Context(),
-		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
-	)
+	tenant, err := client.New(t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +40,8 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
 			defer cancel()
-			r, err := c.SubmitForApproval(
-				ctx,
-				client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}},
-				ingesttest.Patience,
-			)
+			r, err := c.SubmitForApproval(ctx,
+				client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}}, ingesttest.Patience)
 			if err != nil || r.Status != client.Running || len(r.Pending(time.Now())) != 1 {
 				t.Fatalf("SubmitForApproval = %+v, %v", r, err)
 			}
@@ -58,11 +53,7 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 			if _, err := c.WaitForApproval(ctx, r.TaskID, 50*time.Millisecond, first.Call); err != nil {
 				t.Errorf("a wait for other calls than the known one: %v", err)
 			}
-			if r, err = c.Answer(
-				ctx,
-				r.TaskID,
-				client.Answer{Call: first.Call, Approve: true},
-			); err != nil ||
+			if r, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil ||
 				r.Approvals[0].By != by[name] {
 				t.Fatalf("Answer = %+v, %v", r.Approvals, err)
 			}
@@ -74,22 +65,14 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call}); code(err) != "already_answered" {
 				t.Errorf("another answer: %v", err)
 			}
-			if r, err = c.WaitForApproval(
-				ctx,
-				r.TaskID,
-				ingesttest.Patience,
-				first.Call,
-			); err != nil ||
+			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.Patience, first.Call); err != nil ||
 				len(r.Pending(time.Now())) != 1 {
 				t.Fatalf("WaitForApproval = %+v, %v", r, err)
 			}
 			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: false, Reason: "no"}); err != nil {
 				t.Fatal(err)
 			}
-			if r, err = c.Wait(
-				ctx,
-				r.TaskID,
-			); err != nil ||
+			if r, err = c.Wait(ctx, r.TaskID); err != nil ||
 				r.Result.Output != "approved "+by[name]+"\ndenied "+by[name]+" no\n" {
 				t.Errorf("%+v, %v", r.Result, err)
 			}
@@ -113,11 +96,8 @@ func TestWhoMayAnswer(t *testing.T) {
 		defer c.Close()
 		clients[token] = c
 	}
-	r, err := clients[ingesttest.Agent].SubmitForApproval(
-		t.Context(),
-		client.Submission{Task: client.Task{Code: "ask a"}},
-		ingesttest.Patience,
-	)
+	r, err := clients[ingesttest.Agent].SubmitForApproval(t.Context(),
+		client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.Patience)
 	if err != nil || len(r.Approvals) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -141,12 +121,8 @@ func TestWhoMayAnswer(t *testing.T) {
 		``: "bad_json", `[]`: "bad_json", `{}`: "/approve", `{"approve":"yes"}`: "bad_json", `{"call":"x"}`: "/approve",
 		`{"approve":true,"reason":"` + strings.Repeat("x", 501) + `"}`: "/reason", `{"approve":true,"call":"../x"}`: "unknown_approval",
 	} {
-		req, err := http.NewRequestWithContext(
-			t.Context(),
-			http.MethodPost,
-			f.URL+"/v1/tasks/"+r.TaskID+"/approvals",
-			strings.NewReader(body),
-		)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/v1/tasks/"+r.TaskID+"/approvals",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

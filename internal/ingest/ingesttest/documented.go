@@ -19,9 +19,9 @@ import (
 type document struct {
 	Paths map[string]map[string]struct {
 		Responses map[string]struct {
-			Description string
-		}
-	}
+			Description string `json:"description"`
+		} `json:"responses"`
+	} `json:"paths"`
 }
 
 // documented returns h, and reports every response that the OpenAPI document does not list: an
@@ -31,7 +31,8 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	var d document
 	w := httptest.NewRecorder()
 	describing := ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}) // h would log and trace the request
-	describing.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/openapi.json", nil))
+	describing.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
+		"http://localhost/openapi.json", nil))
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 		tb.Fatalf("openapi.json: %v", err)
 	}
@@ -107,7 +108,9 @@ func (w *statusRecorder) Write(p []byte) (int, error) {
 
 // errorCode returns the code of an error response in JSON.
 func (w *statusRecorder) errorCode() string {
-	var e struct{ Code string }
+	var e struct {
+		Code string `json:"code"`
+	}
 	if data, err := io.ReadAll(&w.body); err == nil {
 		_ = json.Unmarshal(data, &e) // the body of an error may be text
 	}

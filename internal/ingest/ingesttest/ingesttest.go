@@ -190,9 +190,7 @@ func Question(arg string) schemas.Approval {
 		Server:    "crm",
 		Tool:      "drop",
 		Signature: "drop(who)",
-		Arguments: json.RawMessage(
-			strconv.Quote(arg),
-		),
+		Arguments: json.RawMessage(strconv.Quote(arg)),
 		ArgsHash:  hex.EncodeToString(sum[:]),
 		ArgsBytes: len(arg),
 		ExpiresAt: time.Now().Add(time.Minute),

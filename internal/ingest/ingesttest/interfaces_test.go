@@ -94,10 +94,8 @@ func TestClientWatchesOverBothInterfaces(t *testing.T) {
 func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	both := interfaces(t, f)
-	if _, err := both["http"].Submit(
-		t.Context(),
-		client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"},
-	); err != nil {
+	if _, err := both["http"].Submit(t.Context(),
+		client.Submission{Task: client.Task{Code: "1"}, IdempotencyKey: "taken"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func(*client.Client) error{
@@ -186,11 +184,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if got, _ := io.ReadAll(a); string(got) != "1,2\n" {
 		t.Errorf("Artifact = %q", got)
 	}
-	if _, err := both["nats"].Artifact(
-		t.Context(),
-		r.TaskID,
-		"out/a.csv",
-	); err == nil ||
+	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil ||
 		!strings.Contains(err.Error(), "http_only") {
 		t.Errorf("Artifact over NATS = %v, want http_only", err)
 	}
@@ -199,10 +193,8 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 // TestClientAsATenantOverNATS: its user may submit, read and wait, and nothing else.
 func TestClientAsATenantOverNATS(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	c, err := client.New(
-		t.Context(),
-		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword},
-	)
+	c, err := client.New(t.Context(),
+		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,19 +63,8 @@ func TestCloudEvents(t *testing.T) {
 func TestByHand(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	addr := strings.TrimPrefix(f.NATS.URL(), "nats://")
-	lines := run(
-		t,
-		nil,
-		build(t, "byhand"),
-		"-addr",
-		addr,
-		"-user",
-		ingesttest.NATSUser,
-		"-password",
-		ingesttest.NATSPassword,
-		"-code",
-		"print 42",
-	)
+	lines := run(t, nil, build(t, "byhand"), "-addr", addr, "-user", ingesttest.NATSUser, "-password",
+		ingesttest.NATSPassword, "-code", "print 42")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"stream":"TASKS"`) {
 		t.Fatalf("it said %q", lines)
 	}
@@ -87,11 +76,8 @@ func TestCurl(t *testing.T) {
 		t.Skip("no curl")
 	}
 	f := ingesttest.Start(t, 1, nil)
-	lines := run(
-		t,
-		[]string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"},
-		"../../../examples/producers/curl.sh",
-	)
+	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"},
+		"../../../examples/producers/curl.sh")
 	seen := 0
 	for _, line := range lines {
 		var r schemas.Record

@@ -27,13 +27,8 @@ func TestPythonClient(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-m", "unittest", "-v", "test_codefleet")
 	cmd.Dir = dir
-	cmd.Env = append(
-		cmd.Environ(),
-		"CODEFLEET_FLEET=",
-		"CODEFLEET_URL="+f.URL,
-		"CODEFLEET_TOKEN="+ingesttest.Token,
-		"CODEFLEET_DATA="+t.TempDir(),
-	)
+	cmd.Env = append(cmd.Environ(), "CODEFLEET_FLEET=", "CODEFLEET_URL="+f.URL, "CODEFLEET_TOKEN="+ingesttest.Token,
+		"CODEFLEET_DATA="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)

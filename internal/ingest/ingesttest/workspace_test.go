@@ -63,12 +63,8 @@ func TestClientState(t *testing.T) {
 		if _, err := c.GetState(t.Context(), "", name); refusal(err) != "bad_state_file" {
 			t.Errorf("GetState(%.40q) = %v, want it refused", name, err)
 		}
-		if _, err := c.SaveState(
-			t.Context(),
-			client.State{File: name, Data: json.RawMessage("{}")},
-		); refusal(
-			err,
-		) != "bad_state_file" {
+		if _, err := c.SaveState(t.Context(),
+			client.State{File: name, Data: json.RawMessage("{}")}); refusal(err) != "bad_state_file" {
 			t.Errorf("SaveState(%.40q) = %v, want it refused", name, err)
 		}
 	}
@@ -101,14 +97,8 @@ func TestClientWorkspace(t *testing.T) {
 	if err != nil || done.Generation != 1 || !slices.Equal(done.Changed, []string{"dir", "dir/é 1%.txt"}) {
 		t.Fatalf("Put = %+v, %v", done, err)
 	}
-	if _, err := w.Put(
-		t.Context(),
-		"dir/é 1%.txt",
-		strings.NewReader("x"),
-		client.NoState,
-	); refusal(
-		err,
-	) != "precondition_failed" {
+	if _, err := w.Put(t.Context(), "dir/é 1%.txt", strings.NewReader("x"),
+		client.NoState); refusal(err) != "precondition_failed" {
 		t.Errorf("Put of what is there = %v", err)
 	}
 	list, g, err := w.Files(t.Context(), "", "")
@@ -131,11 +121,7 @@ func TestClientWorkspace(t *testing.T) {
 	if err != nil || len(diff) != 1 || diff[0] != (client.PathChange{Path: list[1].Path, Op: "modified", Bytes: 3}) {
 		t.Errorf("Diff = %+v, %v", diff, err)
 	}
-	if done, err = w.Restore(
-		t.Context(),
-		"before",
-		"back",
-	); err != nil || done.Generation != 3 ||
+	if done, err = w.Restore(t.Context(), "before", "back"); err != nil || done.Generation != 3 ||
 		done.Message != "back" {
 		t.Errorf("Restore = %+v, %v", done, err)
 	}
@@ -148,23 +134,16 @@ func TestClientWorkspace(t *testing.T) {
 	if log, err := w.Log(t.Context(), 2); err != nil || len(log) != 2 || log[0].Generation != 3 {
 		t.Errorf("Log = %+v, %v", log, err)
 	}
-	if found, err := w.Check(
-		t.Context(),
-		client.CheckOptions{ReadData: true},
-	); err != nil || found.Versions != 3 ||
+	if found, err := w.Check(t.Context(), client.CheckOptions{ReadData: true}); err != nil || found.Versions != 3 ||
 		len(found.Problems) != 0 {
 		t.Errorf("Check = %+v, %v", found, err)
 	}
-	if done, err := w.Repair(
-		t.Context(),
-		client.RepairOptions{ReadData: true},
-	); err != nil || !done.Commit.NoChange ||
+	if done, err := w.Repair(t.Context(),
+		client.RepairOptions{ReadData: true}); err != nil || !done.Commit.NoChange ||
 		done.Commit.Generation != 3 {
 		t.Errorf("Repair = %+v, %v", done, err)
 	}
-	if pins, err := w.Pins(
-		t.Context(),
-	); err != nil || len(pins) != 1 ||
+	if pins, err := w.Pins(t.Context()); err != nil || len(pins) != 1 ||
 		pins[0] != (client.Pin{Name: "before", Generation: 1}) {
 		t.Errorf("Pins = %+v, %v", pins, err)
 	}
