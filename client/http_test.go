@@ -132,11 +132,13 @@ func TestRefusalsAreNotRepeated(t *testing.T) {
 		},
 		"not a fleet": {404, `<html>`, client.APIError{
 			Code:    "unexpected_answer",
-			Message: "the response is 404 Not Found, which is not from a fleet", Hint: "check the address of the fleet", Status: 404,
+			Message: "the response is 404 Not Found, which is not from a fleet",
+			Hint:    "check the address of the fleet", Status: 404,
 		}},
 		"redirect": {302, ``, client.APIError{
 			Code:    "unexpected_answer",
-			Message: "the response is 302 Found, which is not from a fleet", Hint: "check the address of the fleet", Status: 302,
+			Message: "the response is 302 Found, which is not from a fleet", Hint: "check the address of the fleet",
+			Status: 302,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -170,7 +170,8 @@ func (c *Client) RegisterTools(
 			Code:    errcode.NATSOnly,
 			Message: "tools are registered over NATS",
 			Status:  http.StatusNotImplemented,
-			Hint:    "create the client with the nats:// address of the fleet and the tenant's credentials, as from LocateNATS",
+			Hint: "create the client with the nats:// address of the fleet and the tenant's credentials, as " +
+				"from LocateNATS",
 		}
 	}
 	if err := checkTools(server, list); err != nil {

@@ -154,7 +154,10 @@ var (
 			Arguments: jsonValue.Draw(t, "arguments"),
 			ArgsHash:  "00",
 			ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
-			State: rapid.SampledFrom([]string{ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn}).
+			State: rapid.SampledFrom([]string{
+				ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired,
+				ApprovalWithdrawn,
+			}).
 				Draw(t, "state"),
 			AskedAt:   instant.Draw(t, "asked"),
 			ExpiresAt: instant.Draw(t, "expires"),

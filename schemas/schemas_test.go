@@ -19,7 +19,10 @@ func TestValidateTask(t *testing.T) {
 		{"two", `{"code":"x","description":"y"}`, []string{""}},
 		{"unknown", `{"code":"x","cod":1}`, []string{""}},
 		{"type", `{"code":1}`, []string{"/code"}},
-		{"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`, []string{"/files/0", "/limits/timeout_s"}},
+		{
+			"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`,
+			[]string{"/files/0", "/limits/timeout_s"},
+		},
 		{"endless", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"at once", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
@@ -29,7 +32,10 @@ func TestValidateTask(t *testing.T) {
 		{"file this", `{"code":"x","files":[{"name":"./a","text":""}]}`, []string{"/files/0/name"}},
 		{"file directory", `{"code":"x","files":[{"name":"a/","text":""}]}`, []string{"/files/0/name"}},
 		{"file dots", `{"code":"x","files":[{"name":".../..a/.b/a..","text":""}]}`, nil},
-		{"file long part", `{"code":"x","files":[{"name":"` + strings.Repeat("x", 257) + `","text":""}]}`, []string{"/files/0/name"}},
+		{
+			"file long part", `{"code":"x","files":[{"name":"` + strings.Repeat("x", 257) + `","text":""}]}`,
+			[]string{"/files/0/name"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Validate(TaskV1, []byte(c.data))

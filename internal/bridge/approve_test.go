@@ -81,7 +81,11 @@ func TestApproval(t *testing.T) {
 			code, output string
 			asked        int
 		}{
-			{[]string{"approve", "deny", "decline"}, "ask a b c", "approved default\ndenied default\ndenied default\n", 3},
+			{
+				[]string{"approve", "deny", "decline"},
+				"ask a b c",
+				"approved default\ndenied default\ndenied default\n", 3,
+			},
 			{[]string{"approve_all"}, "ask a b c", "approved default\napproved default\napproved default\n", 1},
 		} {
 			u := &user{words: c.words}
@@ -137,7 +141,8 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			}
 			id := got["task_id"].(string)
 			one := open[0].(map[string]any)
-			if want := "codefleet approve " + id + " " + one["call"].(string); one["approve"] != want || one["deny"] != want+" --deny" || one["tool"] != "crm/drop" ||
+			if want := "codefleet approve " + id + " " + one["call"].(string); one["approve"] != want ||
+				one["deny"] != want+" --deny" || one["tool"] != "crm/drop" ||
 				!strings.Contains(got["hint"].(string), want) ||
 				got["success"] != true {
 				t.Errorf("what waits: %v", got)
@@ -240,7 +245,10 @@ func TestNativeApproval(t *testing.T) {
 	get := func(token string, elicitation bool) map[string]any {
 		return call(token, "tasks/get", `"taskId":"`+id+`"`, elicitation)
 	}
-	for what, got := range map[string]map[string]any{"a client without forms": get(ingesttest.Token, false), "a token that may not answer": get(ingesttest.Agent, true)} {
+	for what, got := range map[string]map[string]any{
+		"a client without forms":      get(ingesttest.Token, false),
+		"a token that may not answer": get(ingesttest.Agent, true),
+	} {
 		if got["status"] != "working" || got["inputRequests"] != nil ||
 			!strings.Contains(got["statusMessage"].(string), "codefleet approve "+id) {
 			t.Errorf("%s: %v", what, got)
@@ -272,7 +280,10 @@ func TestNativeApproval(t *testing.T) {
 		if got := answer(ingesttest.Other, key, said); got["code"] != -32602.0 {
 			t.Errorf("an answer of another tenant: %v", got)
 		}
-		for _, nonsense := range []string{`{"action":"cancel"}`, `{"action":"accept"}`, `{"action":"accept","content":{"decision":true}}`, `7`} {
+		for _, nonsense := range []string{
+			`{"action":"cancel"}`, `{"action":"accept"}`,
+			`{"action":"accept","content":{"decision":true}}`, `7`,
+		} {
 			answer(ingesttest.Token, key, nonsense)
 		}
 		if got := answer(ingesttest.Token, key, said); got["resultType"] != "complete" {

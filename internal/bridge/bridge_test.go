@@ -241,7 +241,12 @@ func TestRefusals(t *testing.T) {
 		{"get_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "there is no task"},
 		{"cancel_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
-		{"get_task", map[string]any{"task_id": rec.TaskID, "output_offset": -1}, "bad_arguments", "output_offset is negative"},
+		{
+			"get_task",
+			map[string]any{"task_id": rec.TaskID, "output_offset": -1},
+			"bad_arguments",
+			"output_offset is negative",
+		},
 		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `status "done" must be one of`},
 		{"list_tasks", map[string]any{"limit": 101}, "bad_arguments", "limit must be"},
 	} {
@@ -338,7 +343,11 @@ func TestProgress(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	heard := make(chan *mcp.ProgressNotificationParams, 10)
 	cs, _ := stdio(t, options(f, ingesttest.Token), &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { heard <- r.Params },
+		ProgressNotificationHandler: func(_ context.Context,
+			r *mcp.ProgressNotificationClientRequest,
+		) {
+			heard <- r.Params
+		},
 	})
 	p := &mcp.CallToolParams{
 		Name:      "execute_task",
@@ -400,7 +409,8 @@ func TestLinks(t *testing.T) {
 	}
 	for _, uri := range []string{
 		uris["gone.txt"], "codefleet://tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa/output", "codefleet://tasks/../v1/fleet",
-		"codefleet://other/" + files["task_id"].(string) + "/output", "codefleet://tasks/" + files["task_id"].(string) + "/artifacts/../../../fleet",
+		"codefleet://other/" + files["task_id"].(string) + "/output", "codefleet://tasks/" +
+			files["task_id"].(string) + "/artifacts/../../../fleet",
 	} {
 		if _, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
 			t.Errorf("read of %s = nil, want an error", uri)

@@ -146,7 +146,8 @@ func (ts *toolSet) addCatalogue() {
 		compact: true,
 		hints:   readsOnly,
 		out:     searchSchema(),
-		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query for all. " +
+		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query " +
+			"for all. " +
 			"detail_level name gives names, description a line each with the signature, full also the import and the " +
 			"parameters. _search says how certain the search is and, with queries, which tools belong to which.",
 	}

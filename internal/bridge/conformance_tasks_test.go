@@ -198,7 +198,10 @@ func addFixtureTasks(s *mcp.Server) {
 		if _, err := verified(req.Params.RequestState); err != nil {
 			return nil, err
 		}
-		return func(context.Context, *fixtureTask) (*mcp.CallToolResult, error) { return say("Hello, %s!", name), nil }, nil
+		return func(context.Context, *fixtureTask) (*mcp.CallToolResult, error) {
+			return say("Hello, %s!", name),
+				nil
+		}, nil
 	}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if _, ok := answered(req.Params.InputResponses, "user_name", "name"); ok {
 			return nil, bridge.ErrNoTasks()

@@ -57,11 +57,13 @@ func (ts *toolSet) addExecute() {
 		name: "execute_task", title: "Execute a task", scope: scopeSubmit, compact: true, submits: true,
 		hints: anyEffect, out: schemaOf[taskOut](),
 		text: "Run Python in a sandbox, or have a program written for a task in words. Files under /workspace stay " +
-			"from task to task; `from servers.SERVER import TOOL` calls a tool. Answers when the program has ended, or " +
+			"from task to task; `from servers.SERVER import TOOL` calls a tool. Answers when the program has " +
+			"ended, or " +
 			"within wait_ms with a task_id and the status queued or running: then call get_task.",
 	}
 	if ts.profile == Compact {
-		t.text = "Run Python, or a task in words, in a sandbox; /workspace stays. `from servers.S import T` calls a tool. " +
+		t.text = "Run Python, or a task in words, in a sandbox; /workspace stays. `from servers.S import T` " +
+			"calls a tool. " +
 			"Status running: call get_task."
 		addTool(ts, t, func(ctx context.Context, c *call, in compactIn) (*answer, error) {
 			task := taskIn{TaskDescription: in.TaskDescription, Code: in.Code, Inputs: in.Inputs, Session: in.Session}
@@ -80,7 +82,8 @@ func (ts *toolSet) addExecute() {
 		scope: scopeSubmit,
 		hints: anyEffect,
 		out:   schemaOf[taskOut](),
-		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several tasks side " +
+		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several " +
+			"tasks side " +
 			"by side. Read the end with get_task.",
 	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, new(0)) })
 }

@@ -43,7 +43,8 @@ func TestExposed(t *testing.T) {
 	}))
 	defer fleet.Close()
 	tool := func(server, name, schema, more string) string {
-		return `{"id":"` + server + `/` + name + `","server":"` + server + `","name":"` + name + `","state":"registered","hash":"of ` + name + `","input_schema":` + schema + more + `}`
+		return `{"id":"` + server + `/` + name + `","server":"` + server + `","name":"` + name +
+			`","state":"registered","hash":"of ` + name + `","input_schema":` + schema + more + `}`
 	}
 	const object = `{"type":"object"}`
 	list.Store(`{"tools":[` + strings.Join([]string{
@@ -86,7 +87,8 @@ func TestExposed(t *testing.T) {
 	if err := json.Unmarshal([]byte(submitted.Load().(string)), &task); err != nil {
 		t.Fatal(err)
 	}
-	if task.Code != "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", inputs)\n" ||
+	if task.Code != "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", "+
+		"inputs)\n" ||
 		string(task.Inputs) != `{"id":7}` ||
 		cmp.Diff([]string{"crm/find"}, task.Tools.Allow) != "" {
 		t.Errorf("the task is %+v", task.Task)

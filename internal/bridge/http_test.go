@@ -130,7 +130,10 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 func TestWhoComesIn(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	url := serve(t, f, func(o *bridge.Options) { o.AuthServers = []string{"https://login.example.org"} })
-	for token, want := range map[string]int{"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200, ingesttest.Token: 200} {
+	for token, want := range map[string]int{
+		"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200,
+		ingesttest.Token: 200,
+	} {
 		status, body, header := post(t, url, token, "", "", initialize)
 		if status != want {
 			t.Errorf("token %q: %d %s, want %d", token, status, body, want)
@@ -219,15 +222,28 @@ func TestBadRequests(t *testing.T) {
 		status           int
 		text             string
 	}{
-		"no JSON":               {"", "{", 400, ""},
-		"no message":            {"", "[]", 400, ""},
-		"deep":                  {"", strings.Repeat("[", 9_000), 400, ""},
-		"huge":                  {"", huge, 413, "10000 bytes"},
-		"unknown version":       {"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400, "supported versions"},
-		"version of the future": {"2099-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + strings.ReplaceAll(meta, "2026-07-28", "2099-01-01") + `}}`, 400, "-32022"},
-		"unknown method":        {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"no/such","params":{` + meta + `}}`, 404, "-32601"},
-		"unknown tool":          {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no",` + meta + `}}`, 400, "-32602"},
-		"tasks undeclared":      {"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"x",` + meta + `}}`, 400, "-32021"},
+		"no JSON":    {"", "{", 400, ""},
+		"no message": {"", "[]", 400, ""},
+		"deep":       {"", strings.Repeat("[", 9_000), 400, ""},
+		"huge":       {"", huge, 413, "10000 bytes"},
+		"unknown version": {
+			"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400,
+			"supported versions",
+		},
+		"version of the future": {"2099-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` +
+			strings.ReplaceAll(meta, "2026-07-28", "2099-01-01") + `}}`, 400, "-32022"},
+		"unknown method": {
+			"2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"no/such","params":{` + meta + `}}`,
+			404, "-32601",
+		},
+		"unknown tool": {
+			"2026-07-28",
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no",` + meta + `}}`, 400, "-32602",
+		},
+		"tasks undeclared": {
+			"2026-07-28",
+			`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"x",` + meta + `}}`, 400, "-32021",
+		},
 	} {
 		status, body, _ := post(t, url, ingesttest.Token, c.version, "", c.message)
 		if status != c.status || !strings.Contains(body, c.text) {

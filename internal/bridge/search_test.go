@@ -55,8 +55,20 @@ func TestSearch(t *testing.T) {
 		detail string
 		want   m
 	}{
-		{unsure, "name", m{"mail": []any{"send"}, "_search": m{"confidence": 0.25, "unmatched_terms": []any{"zeppelin"}, "degraded": "embeddings: no answer within 1s"}}},
-		{unsure, "description", m{"mail": m{"send": m{"description": "send(to: str)  # Send a mail."}}, "_search": m{"confidence": 0.25, "unmatched_terms": []any{"zeppelin"}, "degraded": "embeddings: no answer within 1s"}}},
+		{unsure, "name", m{
+			"mail": []any{"send"},
+			"_search": m{
+				"confidence": 0.25, "unmatched_terms": []any{"zeppelin"},
+				"degraded": "embeddings: no answer within 1s",
+			},
+		}},
+		{unsure, "description", m{
+			"mail": m{"send": m{"description": "send(to: str)  # Send a mail."}},
+			"_search": m{
+				"confidence": 0.25, "unmatched_terms": []any{"zeppelin"},
+				"degraded": "embeddings: no answer within 1s",
+			},
+		}},
 		{nothing, "name", m{"_search": m{"confidence": 0.0, "unmatched_terms": []any{}}}},
 	} {
 		for _, profile := range bridge.Profiles() {
@@ -129,7 +141,10 @@ func TestSearchSeveral(t *testing.T) {
 		{m{"query": " "}, "a query is empty: describe what the tools should do, in query or in queries"},
 		{m{"queries": []string{}}, "0 queries: give 1 to 20"},
 		{m{"queries": slices.Repeat([]string{"x"}, 21)}, "21 queries: give 1 to 20"},
-		{m{"queries": []string{"x", "\t"}}, "a query is empty: describe what the tools should do, in query or in queries"},
+		{
+			m{"queries": []string{"x", "\t"}},
+			"a query is empty: describe what the tools should do, in query or in queries",
+		},
 		{m{"query": "x", "queries": []string{"y"}}, "give either query or queries, not both"},
 		{m{"query": "x", "max_results": 51}, "max_results must be from 1 to 50"},
 	} {

@@ -56,7 +56,8 @@ func (ts *toolSet) addState() {
 		scope: scopeSubmit,
 		out:   schemaOf[saveStateOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
-		text: "Write a state document of the workspace, without a program. With if_version, it is an error if the document " +
+		text: "Write a state document of the workspace, without a program. With if_version, it is an error if " +
+			"the document " +
 			"has changed since that version.",
 	}, func(ctx context.Context, c *call, in saveStateIn) (*answer, error) {
 		st, err := c.fleet.SaveState(ctx,

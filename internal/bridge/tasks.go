@@ -40,7 +40,8 @@ func (ts *toolSet) addTaskTools() {
 		compact: true,
 		hints:   readsOnly,
 		out:     schemaOf[taskOut](),
-		text: "Wait for a task and return its status, its output so far and, once it has ended, its result and error. " +
+		text: "Wait for a task and return its status, its output so far and, once it has ended, its result and " +
+			"error. " +
 			"May be called repeatedly.",
 	}
 	if ts.profile == Compact {

@@ -142,13 +142,16 @@ func TestDecodeStructuredRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		body, code, path string
 	}{
-		"empty":                   {``, "bad_json", ""},
-		"not JSON":                {`{"id":`, "bad_json", ""},
-		"trailing":                {`{} {}`, "bad_json", ""},
-		"array":                   {`[]`, "bad_json", ""},
-		"null":                    {`null`, "bad_event", ""},
-		"no specversion":          {`{"id":"1"}`, "bad_event", "/specversion"},
-		"old specversion":         {`{"specversion":"0.3","id":"1","source":"/","type":"t"}`, "bad_event", "/specversion"},
+		"empty":          {``, "bad_json", ""},
+		"not JSON":       {`{"id":`, "bad_json", ""},
+		"trailing":       {`{} {}`, "bad_json", ""},
+		"array":          {`[]`, "bad_json", ""},
+		"null":           {`null`, "bad_event", ""},
+		"no specversion": {`{"id":"1"}`, "bad_event", "/specversion"},
+		"old specversion": {
+			`{"specversion":"0.3","id":"1","source":"/","type":"t"}`, "bad_event",
+			"/specversion",
+		},
 		"no id":                   {`{"specversion":"1.0","source":"/","type":"t"}`, "bad_event", "/id"},
 		"no source":               {`{"specversion":"1.0","id":"1","type":"t"}`, "bad_event", "/source"},
 		"no type":                 {`{"specversion":"1.0","id":"1","source":"/"}`, "bad_event", "/type"},

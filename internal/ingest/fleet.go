@@ -82,7 +82,8 @@ func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	text, err := schemas.Text(r.PathValue("name"))
 	if err != nil {
 		e := apierror.New(errcode.UnknownSchema, "there is no such schema")
-		e.Hint = "use " + schemas.TaskV1 + ", " + schemas.RecordV1 + ", " + schemas.ResultV1 + " or " + schemas.ProgressV1
+		e.Hint = "use " + schemas.TaskV1 + ", " + schemas.RecordV1 + ", " + schemas.ResultV1 + " or " +
+			schemas.ProgressV1
 		return e
 	}
 	w.Header().Set("Content-Type", "application/schema+json")

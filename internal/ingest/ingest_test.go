@@ -266,14 +266,18 @@ func TestArtifacts(t *testing.T) {
 		t.Errorf("artifact = %d %q", resp.StatusCode, got)
 	}
 	for name, want := range map[string]string{
-		"Content-Type": "text/csv", "Content-Disposition": "attachment; filename=a.csv", "X-Content-Type-Options": "nosniff",
+		"Content-Type": "text/csv", "Content-Disposition": "attachment; filename=a.csv",
+		"X-Content-Type-Options":  "nosniff",
 		"Content-Security-Policy": "sandbox; default-src 'none'", "Content-Length": "4",
 	} {
 		if resp.Header.Get(name) != want {
 			t.Errorf("%s = %q, want %q", name, resp.Header.Get(name), want)
 		}
 	}
-	for _, path := range []string{"gone.txt", "none", "out", "", "../../../etc/passwd", "%2e%2e/%2e%2e/x", "out%2fa.csv%00"} {
+	for _, path := range []string{
+		"gone.txt", "none", "out", "", "../../../etc/passwd", "%2e%2e/%2e%2e/x",
+		"out%2fa.csv%00",
+	} {
 		if resp, got := ask(t, f, "GET", base+path, nil, nil); resp.StatusCode != 404 {
 			t.Errorf("artifact %q = %d %s, want 404", path, resp.StatusCode, got)
 		}
@@ -302,7 +306,13 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	r := submit(t, f, "", `{"code":"print secret"}`)
 	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
-	for _, req := range [][2]string{{"GET", ""}, {"GET", "?wait=1ms"}, {"DELETE", ""}, {"GET", "/events"}, {"GET", "/artifacts/out/a.csv"}} {
+	for _, req := range [][2]string{
+		{"GET", ""},
+		{"GET", "?wait=1ms"},
+		{"DELETE", ""},
+		{"GET", "/events"},
+		{"GET", "/artifacts/out/a.csv"},
+	} {
 		theirs, body := ask(t, f, req[0], "/v1/tasks/"+r.TaskID+req[1], other, nil)
 		none, want := ask(t, f, req[0], "/v1/tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa"+req[1], other, nil)
 		if theirs.StatusCode != 404 || none.StatusCode != 404 || !bytes.Equal(body, want) {

@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestNoKeyOverHTTP: a door without the key of one tenant says so at each route, with the setting and without the secret, changes
+// TestNoKeyOverHTTP: a door without the key of one tenant says so at each route, with the setting and without the
+// secret, changes
 // nothing, and serves the other tenants.
 func TestNoKeyOverHTTP(t *testing.T) {
 	const secret = "the secret of a door that lost it"

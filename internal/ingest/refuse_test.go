@@ -32,7 +32,8 @@ const (
 func TestRefusals(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	ev := func(extra, data string) string {
-		return `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"` + extra + `,"data":` + data + `}`
+		return `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"` + extra + `,"data":` + data +
+			`}`
 	}
 	for _, tt := range []struct {
 		name, method, path string
@@ -42,16 +43,57 @@ func TestRefusals(t *testing.T) {
 		code, at           string
 	}{
 		{"no token", "GET", "/v1/tasks", map[string]string{"Authorization": ""}, "", 401, "unauthorized", ""},
-		{"wrong token", "GET", "/v1/tasks", map[string]string{"Authorization": "Bearer nonsense"}, "", 401, "unauthorized", ""},
-		{"basic", "GET", "/v1/tasks", map[string]string{"Authorization": "Basic " + ingesttest.Token}, "", 401, "unauthorized", ""},
-		{"token in the address", "GET", "/v1/tasks?access_token=" + ingesttest.Token, map[string]string{"Authorization": ""}, "", 401, "unauthorized", ""},
-		{"scope", "POST", "/v1/tasks", map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "{}", 403, "forbidden", ""},
-		{"scope to cancel", "DELETE", "/v1/tasks/" + unknownID, map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly}, "", 403, "forbidden", ""},
-		{"scope of an operator", "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, "", 403, "forbidden", ""},
-		{"operator without a tenant", "GET", "/v1/tasks", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, "", 403, "forbidden", ""},
+		{
+			"wrong token", "GET", "/v1/tasks",
+			map[string]string{"Authorization": "Bearer nonsense"},
+			"", 401,
+			"unauthorized", "",
+		},
+		{
+			"basic", "GET", "/v1/tasks",
+			map[string]string{"Authorization": "Basic " + ingesttest.Token},
+			"", 401,
+			"unauthorized", "",
+		},
+		{
+			"token in the address", "GET", "/v1/tasks?access_token=" + ingesttest.Token,
+			map[string]string{"Authorization": ""},
+			"", 401, "unauthorized", "",
+		},
+		{
+			"scope", "POST", "/v1/tasks",
+			map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly},
+			"{}", 403,
+			"forbidden", "",
+		},
+		{
+			"scope to cancel", "DELETE", "/v1/tasks/" + unknownID,
+			map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly},
+			"", 403, "forbidden", "",
+		},
+		{
+			"scope of an operator", "GET", "/v1/fleet",
+			map[string]string{"Authorization": "Bearer " + ingesttest.Other},
+			"", 403, "forbidden", "",
+		},
+		{
+			"operator without a tenant", "GET", "/v1/tasks",
+			map[string]string{"Authorization": "Bearer " + ingesttest.Operator},
+			"", 403, "forbidden", "",
+		},
 		{"host", "GET", "/healthz", map[string]string{"Host": "evil.example.org"}, "", 403, "host_refused", ""},
-		{"host with a port", "GET", "/healthz", map[string]string{"Host": "evil.example.org:8787"}, "", 403, "host_refused", ""},
-		{"origin", "GET", "/v1/tasks", map[string]string{"Origin": "https://evil.example.org"}, "", 403, "origin_refused", ""},
+		{
+			"host with a port", "GET", "/healthz",
+			map[string]string{"Host": "evil.example.org:8787"},
+			"", 403,
+			"host_refused", "",
+		},
+		{
+			"origin", "GET", "/v1/tasks",
+			map[string]string{"Origin": "https://evil.example.org"},
+			"", 403,
+			"origin_refused", "",
+		},
 		{"origin null", "POST", "/v1/tasks", map[string]string{"Origin": "null"}, "{}", 403, "origin_refused", ""},
 
 		{"nothing there", "GET", "/v2/tasks", nil, "", 404, "not_found", ""},
@@ -72,28 +114,80 @@ func TestRefusals(t *testing.T) {
 		{"limit of audit", "GET", "/v1/audit?limit=1001", nil, "", 400, "bad_parameter", "limit"},
 		{"task of audit", "GET", "/v1/audit?task=../x", nil, "", 400, "bad_parameter", "task"},
 		{"status", "GET", "/v1/tasks?status=done", nil, "", 400, "bad_parameter", "status"},
-		{"Last-Event-ID", "GET", "/v1/tasks/" + unknownID + "/events", map[string]string{"Last-Event-ID": "x"}, "", 400, "bad_parameter", "Last-Event-ID"},
+		{
+			"Last-Event-ID", "GET", "/v1/tasks/" + unknownID + "/events",
+			map[string]string{"Last-Event-ID": "x"},
+			"",
+			400, "bad_parameter", "Last-Event-ID",
+		},
 
-		{"form", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "a=b", 415, "bad_media_type", ""},
+		{
+			"form", "POST", "/v1/tasks",
+			map[string]string{"Content-Type": "application/x-www-form-urlencoded"},
+			"a=b",
+			415, "bad_media_type", "",
+		},
 		{"no media type", "POST", "/v1/tasks", nil, "{}", 415, "bad_media_type", ""},
-		{"compressed", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Content-Encoding": "gzip"}, "{}", 415, "bad_media_type", ""},
+		{
+			"compressed", "POST", "/v1/tasks",
+			map[string]string{"Content-Type": "application/json", "Content-Encoding": "gzip"},
+			"{}", 415,
+			"bad_media_type", "",
+		},
 		{"event that is plain", "POST", "/v1/events", plain, `{"code":"1"}`, 415, "bad_media_type", ""},
 		{"empty", "POST", "/v1/tasks", plain, "", 400, "bad_json", ""},
 		{"not JSON", "POST", "/v1/tasks", plain, `{"code":`, 400, "bad_json", ""},
 		{"null", "POST", "/v1/tasks", plain, `null`, 400, "bad_json", ""},
 		{"no task", "POST", "/v1/tasks", plain, `{}`, 400, "bad_data", ""},
-		{"two of description and code", "POST", "/v1/tasks", plain, `{"code":"1","description":"x"}`, 400, "bad_data", ""},
-		{"schema", "POST", "/v1/tasks", plain, `{"code":"1","limits":{"memory_mb":"much"}}`, 400, "bad_data", "/limits/memory_mb"},
-		{"key twice", "POST", "/v1/tasks", map[string]string{"Content-Type": "application/json", "Idempotency-Key": "a"}, `{"code":"1","idempotencykey":"b"}`, 400, "bad_event", "/idempotencykey"},
+		{
+			"two of description and code", "POST", "/v1/tasks", plain, `{"code":"1","description":"x"}`, 400, "bad_data",
+			"",
+		},
+		{
+			"schema", "POST", "/v1/tasks", plain, `{"code":"1","limits":{"memory_mb":"much"}}`, 400, "bad_data",
+			"/limits/memory_mb",
+		},
+		{
+			"key twice", "POST", "/v1/tasks",
+			map[string]string{"Content-Type": "application/json", "Idempotency-Key": "a"},
+			`{"code":"1","idempotencykey":"b"}`, 400, "bad_event", "/idempotencykey",
+		},
 		{"envelope type", "POST", "/v1/tasks", plain, `{"code":"1","session":7}`, 400, "bad_event", "/session"},
 
-		{"event schema", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev("", `{"code":"1","limits":{"memory_mb":"much"}}`), 400, "bad_data", "/data/limits/memory_mb"},
-		{"missing data", "POST", "/v1/events", map[string]string{"Content-Type": structured}, `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"}`, 400, "bad_data", "/data"},
-		{"unknown specversion", "POST", "/v1/events", map[string]string{"Content-Type": structured}, `{"specversion":"2.0"}`, 400, "bad_event", "/specversion"},
-		{"tenant", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"tenant":"other"`, `{"code":"1"}`), 403, "tenant_mismatch", "*"},
-		{"reply subject", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"replyto":"tasks.default.high.other"`, `{"code":"1"}`), 400, "bad_replyto", "*"},
-		{"bad session", "POST", "/v1/events", map[string]string{"Content-Type": structured}, ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "*"},
-		{"tenant of a plain task", "POST", "/v1/tasks", plain, `{"code":"1","tenant":"other"}`, 403, "tenant_mismatch", "*"},
+		{
+			"event schema", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			ev("", `{"code":"1","limits":{"memory_mb":"much"}}`), 400, "bad_data", "/data/limits/memory_mb",
+		},
+		{
+			"missing data", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1"}`, 400, "bad_data", "/data",
+		},
+		{
+			"unknown specversion", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			`{"specversion":"2.0"}`, 400, "bad_event", "/specversion",
+		},
+		{
+			"tenant", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			ev(`,"tenant":"other"`, `{"code":"1"}`), 403, "tenant_mismatch", "*",
+		},
+		{
+			"reply subject", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			ev(`,"replyto":"tasks.default.high.other"`, `{"code":"1"}`), 400, "bad_replyto", "*",
+		},
+		{
+			"bad session", "POST", "/v1/events",
+			map[string]string{"Content-Type": structured},
+			ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "*",
+		},
+		{
+			"tenant of a plain task", "POST", "/v1/tasks", plain, `{"code":"1","tenant":"other"}`, 403,
+			"tenant_mismatch", "*",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, got := ask(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
@@ -128,12 +222,18 @@ func TestKnownHostsAndOrigins(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Access.Hosts, o.Access.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
 	})
-	for _, host := range []string{"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7"} {
+	for _, host := range []string{
+		"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1",
+		"[::1]:8787", "10.0.0.7",
+	} {
 		if resp, got := ask(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
 			t.Errorf("Host %s = %d %s, want 200", host, resp.StatusCode, got)
 		}
 	}
-	for _, header := range []map[string]string{{"Origin": "https://console.example.org"}, {"Host": "fleet.example.org", "Origin": "https://fleet.example.org"}} {
+	for _, header := range []map[string]string{
+		{"Origin": "https://console.example.org"},
+		{"Host": "fleet.example.org", "Origin": "https://fleet.example.org"},
+	} {
 		if resp, got := ask(t, f, "GET", "/v1/tasks", header, nil); resp.StatusCode != 200 {
 			t.Errorf("%v = %d %s, want 200", header, resp.StatusCode, got)
 		}

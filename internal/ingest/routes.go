@@ -66,7 +66,8 @@ func (s *Server) taskRoutes() []route {
 			s.getTaskEvents,
 			op("watchTask", "Stream progress and output of a task").
 				note("Server-sent events: `progress` with a Progress and its sequence number as id, finally "+
-					"`record` with the Record and the id `end`. Resume with Last-Event-ID. With the id `end` the response is 204.").
+					"`record` with the Record and the id `end`. Resume with Last-Event-ID. With the id `end` "+
+					"the response is 204.").
 				takes("Last-Event-ID").
 				returnsMedia(200, "text/event-stream", "Text").returnsNothing(204).
 				fails(queueErrors, codeList{errcode.BadParameter, errcode.UnknownTask}),
@@ -116,7 +117,10 @@ func (s *Server) approvalRoutes() []route {
 				body("application/json", "Answer").
 				returns(200, "Record").
 				fails(bodyErrors, queueErrors,
-					codeList{errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered, errcode.ApprovalOver}),
+					codeList{
+						errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered,
+						errcode.ApprovalOver,
+					}),
 		},
 	}
 }
@@ -246,8 +250,10 @@ func (s *Server) fileRoutes() []route {
 			s.store(s.postFiles),
 			op("commitFiles", "Commit many changes at once").
 				note("Each part with a file name is a file: the part's name is its path, "+
-					"Codefleet-Mode and Codefleet-Time its attributes. The part `edits` is a JSON array of other changes: "+
-					"`{path, kind: dir|link, mode, target}`, or `{path}` to remove it. With `base`, commits since that "+
+					"Codefleet-Mode and Codefleet-Time its attributes. The part `edits` is a JSON array of "+
+					"other changes: "+
+					"`{path, kind: dir|link, mode, target}`, or `{path}` to remove it. With `base`, commits "+
+					"since that "+
 					"generation are merged; without, the changes replace what is there.").
 				takes("base", "message").
 				body("multipart/form-data", "Form").

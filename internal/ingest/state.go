@@ -72,7 +72,8 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
 		e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
 		e.Status = http.StatusConflict
-		e.Cause, e.Hint = err.Error(), "a task may have written it (codefleet workspace log lists the commits); codefleet state set replaces it"
+		e.Cause, e.Hint = err.Error(), "a task may have written it (codefleet workspace log lists the commits); "+
+			"codefleet state set replaces it"
 		return e
 	}
 	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff

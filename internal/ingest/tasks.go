@@ -199,7 +199,8 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 			if !isStatus(st) {
 				return badParameter(
 					"status",
-					"it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, expired or dead",
+					"it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, "+
+						"expired or dead",
 				)
 			}
 			o.Status = append(o.Status, st)

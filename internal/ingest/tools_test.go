@@ -44,7 +44,8 @@ func withTools(t *testing.T) *ingesttest.Fleet {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"mail/send.py":    "def send(to: str, text: str = '') -> bool:\n    \"\"\"Send a mail.\n\n    At once.\"\"\"\n    return True\n",
+		"mail/send.py": "def send(to: str, text: str = '') -> bool:\n    \"\"\"Send a mail.\n\n    At " +
+			"once.\"\"\"\n    return True\n",
 		"mail/search.py":  "def search(query: str) -> list:\n    \"\"\"Search the mails.\"\"\"\n    return []\n",
 		"math/add.py":     "def add(a: int, b: int) -> int:\n    \"\"\"Add numbers.\"\"\"\n    return a + b\n",
 		"math/mistake.py": "def mistake(:\n",
@@ -86,7 +87,8 @@ func TestToolsLevels(t *testing.T) {
 		t.Errorf("list = %+v, want 3 tools, the second %+v", list.Tools, send)
 	}
 	_, got = ask(t, f, "GET", "/v1/tools/mail/send", nil, nil)
-	send.Description, send.Module, send.Function, send.Path = "Send a mail.\n\nAt once.", "servers.mail.send", "send", "mail/send.py"
+	send.Description, send.Module, send.Function, send.Path = "Send a mail.\n\nAt once.", "servers.mail.send", "send",
+		"mail/send.py"
 	if diff := cmp.Diff(send, decode[schemas.Tool](t, got)); diff != "" {
 		t.Errorf("one tool (-want +got):\n%s", diff)
 	}
@@ -111,7 +113,10 @@ func TestToolsServers(t *testing.T) {
 			Instructions: "Search first.",
 		},
 	}
-	for detail, want := range map[selection.Detail][]schemas.ToolServer{selection.DetailFull: want, selection.DetailDescription: nil, selection.DetailName: nil} {
+	for detail, want := range map[selection.Detail][]schemas.ToolServer{
+		selection.DetailFull:        want,
+		selection.DetailDescription: nil, selection.DetailName: nil,
+	} {
 		if diff := cmp.Diff(want, ingest.ListTools(snap, "", detail).Servers); diff != "" {
 			t.Errorf("servers at the level %s (-want +got):\n%s", detail, diff)
 		}

@@ -168,7 +168,8 @@ func storeError(err error) error {
 		e.Hint = "start from its current version"
 	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(errcode.Corrupt, "the stored version is damaged")
-		e.Cause, e.Hint = err.Error(), "codefleet workspace check lists the damage, codefleet workspace repair rebuilds what is readable"
+		e.Cause, e.Hint = err.Error(), "codefleet workspace check lists the damage, codefleet workspace repair "+
+			"rebuilds what is readable"
 	case errors.Is(err, mirror.ErrNotConfigured):
 		e = apierror.New(errcode.NoMirror, "the fleet has no mirror of workspaces")
 		e.Hint = "set workspaces.mirror"

@@ -188,7 +188,8 @@ func (s *Server) sendArchive(
 	if info.Files == 0 && generation == info.Generation {
 		want = func(state.FileInfo) bool { return false }
 		generation = 0
-	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil { // while the response can still have a status
+		// while the response can still have a status
+	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil {
 		return err
 	}
 	h := w.Header()

@@ -12,14 +12,19 @@ import (
 )
 
 func TestCheckName(t *testing.T) {
-	for _, name := range []string{"state.json", "my_state.json", "a-b.yaml", "x.yml", "state/results.json", "state/a/b.yaml"} {
+	for _, name := range []string{
+		"state.json", "my_state.json", "a-b.yaml", "x.yml", "state/results.json",
+		"state/a/b.yaml",
+	} {
 		if err := statedoc.CheckName(name); err != nil {
 			t.Errorf("CheckName(%q) = %v", name, err)
 		}
 	}
 	for _, name := range []string{
-		"", ".", "..", "../state.json", "state/../../x.json", "/etc/x.json", "a/../state.json", "state//x.json", "./state.json",
-		"sessions/x.json", "state.txt", "state", ".json", "state/.json", "st\x00ate.json", "st\nate.json", "stаte.json", // the last a is Cyrillic
+		"", ".", "..", "../state.json", "state/../../x.json", "/etc/x.json", "a/../state.json", "state//x.json",
+		"./state.json",
+		// the last a is Cyrillic
+		"sessions/x.json", "state.txt", "state", ".json", "state/.json", "st\x00ate.json", "st\nate.json", "stаte.json",
 		"..／state.json", `..\state.json`, strings.Repeat("n", 300) + ".json", "%2e%2e/state.json", "..json/../x.json",
 	} {
 		if err := statedoc.CheckName(name); !errors.Is(err, statedoc.ErrName) {

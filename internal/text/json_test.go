@@ -10,7 +10,8 @@ import (
 )
 
 func TestIndentJSON(t *testing.T) {
-	if got := string(text.IndentJSON([]byte(`{"a":[1,{"b":"x,[\""}],"c":{}}`), " ", 1000)); got != "{\n \"a\": [\n  1,\n  {\n   \"b\": \"x,[\\\"\"\n  }\n ],\n \"c\": {}\n}" {
+	if got := string(text.IndentJSON([]byte(`{"a":[1,{"b":"x,[\""}],"c":{}}`), " ",
+		1000)); got != "{\n \"a\": [\n  1,\n  {\n   \"b\": \"x,[\\\"\"\n  }\n ],\n \"c\": {}\n}" {
 		t.Errorf("JSON() = %s", got)
 	}
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", 9000) + "1" + strings.Repeat("]", 5000)

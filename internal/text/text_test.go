@@ -68,7 +68,10 @@ func TestOneLine(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	known := []string{"queue.attempts", "queue.ack_wait", "limits.cpus"}
-	for name, want := range map[string]string{"queue.atempts": "queue.attempts", "QUEUE.ack_wiat": "queue.ack_wait", "elsewhere": ""} {
+	for name, want := range map[string]string{
+		"queue.atempts": "queue.attempts", "QUEUE.ack_wiat": "queue.ack_wait",
+		"elsewhere": "",
+	} {
 		if got := text.Nearest(name, known, 2); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}

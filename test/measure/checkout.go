@@ -120,7 +120,8 @@ func codeLines(f *file) int {
 func (c *checkout) fanOut(names ...string) int {
 	for _, name := range names {
 		if p := c.find("internal/" + name); p != nil {
-			return len(slices.DeleteFunc(slices.Clone(p.imports), func(i string) bool { return !strings.HasPrefix(i, module) }))
+			return len(slices.DeleteFunc(slices.Clone(p.imports),
+				func(i string) bool { return !strings.HasPrefix(i, module) }))
 		}
 	}
 	return 0
@@ -134,7 +135,8 @@ func (c *checkout) largestOptions() string {
 	largest, name := 0, ""
 	c.types(func(p *pkg, spec *ast.TypeSpec) {
 		s, ok := spec.Type.(*ast.StructType)
-		if !ok || !slices.ContainsFunc(optionSuffixes, func(end string) bool { return strings.HasSuffix(spec.Name.Name, end) }) {
+		if !ok || !slices.ContainsFunc(optionSuffixes,
+			func(end string) bool { return strings.HasSuffix(spec.Name.Name, end) }) {
 			return
 		}
 		if n := s.Fields.NumFields(); n > largest {

@@ -47,15 +47,24 @@ func rows() []row {
 	list := []row{
 		{"code lines of the product", func(c *checkout) string { return strconv.Itoa(c.codeLines()) }},
 		{"packages of the product", func(c *checkout) string { return strconv.Itoa(len(c.packages)) }},
-		{"imports of our packages by the assembly", func(c *checkout) string { return strconv.Itoa(c.fanOut("assembly", "wire")) }},
+		{
+			"imports of our packages by the assembly",
+			func(c *checkout) string { return strconv.Itoa(c.fanOut("assembly", "wire")) },
+		},
 		{"largest options struct, fields", func(c *checkout) string { return c.largestOptions() }},
-		{"exported methods of state.Store", func(c *checkout) string { return strconv.Itoa(c.methods("internal/state", "Store")) }},
+		{
+			"exported methods of state.Store",
+			func(c *checkout) string { return strconv.Itoa(c.methods("internal/state", "Store")) },
+		},
 		{"lines of a function, p50 / p90", func(c *checkout) string { return c.functionLines() }},
 		{"Go lines over 120 columns, tests included", func(c *checkout) string { return strconv.Itoa(c.wideLines()) }},
 		{"words with several meanings", func(c *checkout) string { return c.ambiguousWords() }},
 	}
 	for _, pkg := range []string{"jobs", "ingest", "bridge", "state"} {
-		list = append(list, row{"references upward within internal/" + pkg, func(c *checkout) string { return c.upward("internal/" + pkg) }})
+		list = append(list, row{
+			"references upward within internal/" + pkg,
+			func(c *checkout) string { return c.upward("internal/" + pkg) },
+		})
 	}
 	return list
 }

@@ -138,7 +138,10 @@ func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, mcp.Server{Name: name, InProcess: server, Limits: mcp.Limits{Concurrency: builtinConcurrency}})
+		list = append(list, mcp.Server{
+			Name: name, InProcess: server,
+			Limits: mcp.Limits{Concurrency: builtinConcurrency},
+		})
 	}
 	return mcp.NewManager(list, o)
 }

@@ -251,9 +251,17 @@ func TestReasons(t *testing.T) {
 		"not a program": {
 			microsandbox.Options{Msb: large}, executor.ReasonEngineCrashed, "permission denied",
 		},
-		"old":            {microsandbox.Options{Msb: script("echo msb 0.6.18")}, executor.ReasonEngineOld, "at least 0.7.2"},
+		"old": {
+			microsandbox.Options{Msb: script("echo msb 0.6.18")},
+			executor.ReasonEngineOld,
+			"at least 0.7.2",
+		},
 		"something else": {microsandbox.Options{Msb: script("echo hello")}, executor.ReasonEngineOld, "hello"},
-		"crashes":        {microsandbox.Options{Msb: script("kill -SEGV $$")}, executor.ReasonEngineCrashed, "segmentation"},
+		"crashes": {
+			microsandbox.Options{Msb: script("kill -SEGV $$")},
+			executor.ReasonEngineCrashed,
+			"segmentation",
+		},
 		"panics": {
 			microsandbox.Options{Msb: script("echo thread panicked >&2; exit 101")},
 			executor.ReasonEngineCrashed,

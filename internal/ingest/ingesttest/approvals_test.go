@@ -88,7 +88,10 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 func TestWhoMayAnswer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	clients := map[string]*client.Client{}
-	for _, token := range []string{ingesttest.Agent, ingesttest.Other, ingesttest.ReadOnly, ingesttest.Operator, ingesttest.Token} {
+	for _, token := range []string{
+		ingesttest.Agent, ingesttest.Other, ingesttest.ReadOnly, ingesttest.Operator,
+		ingesttest.Token,
+	} {
 		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +106,8 @@ func TestWhoMayAnswer(t *testing.T) {
 	}
 	yes := client.Answer{Call: r.Approvals[0].Call, Approve: true}
 	for token, want := range map[string]string{
-		ingesttest.Agent: "forbidden", ingesttest.ReadOnly: "forbidden", ingesttest.Operator: "forbidden", ingesttest.Other: "unknown_task",
+		ingesttest.Agent: "forbidden", ingesttest.ReadOnly: "forbidden", ingesttest.Operator: "forbidden",
+		ingesttest.Other: "unknown_task",
 	} {
 		if _, err := clients[token].Answer(t.Context(), r.TaskID, yes); code(err) != want {
 			t.Errorf("%s answers: %v, want %s", token, err, want)
@@ -119,7 +123,8 @@ func TestWhoMayAnswer(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		``: "bad_json", `[]`: "bad_json", `{}`: "/approve", `{"approve":"yes"}`: "bad_json", `{"call":"x"}`: "/approve",
-		`{"approve":true,"reason":"` + strings.Repeat("x", 501) + `"}`: "/reason", `{"approve":true,"call":"../x"}`: "unknown_approval",
+		`{"approve":true,"reason":"` + strings.Repeat("x", 501) + `"}`: "/reason",
+		`{"approve":true,"call":"../x"}`:                               "unknown_approval",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/v1/tasks/"+r.TaskID+"/approvals",
 			strings.NewReader(body))

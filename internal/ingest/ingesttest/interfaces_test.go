@@ -99,8 +99,16 @@ func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func(*client.Client) error{
-		"unknown": func(c *client.Client) error { _, err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
-		"wait":    func(c *client.Client) error { _, err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa"); return err },
+		"unknown": func(c *client.Client) error {
+			_,
+				err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			return err
+		},
+		"wait": func(c *client.Client) error {
+			_,
+				err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			return err
+		},
 		"cancel": func(c *client.Client) error {
 			_, err := c.Cancel(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
 			return err

@@ -17,7 +17,8 @@ func TestPythonClient(t *testing.T) {
 		t.Skip("no python3")
 	}
 	const dir = "../../../clients/python"
-	for _, name := range []string{"codefleet.py", "test_codefleet.py"} { // the go command sees what is read here: a change is no cached success
+	// the go command sees what is read here: a change is no cached success
+	for _, name := range []string{"codefleet.py", "test_codefleet.py"} {
 		if _, err := os.ReadFile(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,10 @@ func TestClientState(t *testing.T) {
 	if got, err := c.GetState(t.Context(), "lab", "state/a.yaml"); err != nil || string(got.Data) != `{"a":[1,"x"]}` {
 		t.Errorf("GetState of YAML = %s, %v", got.Data, err)
 	}
-	for _, name := range []string{"../state.json", "/etc/passwd", "a/../../x.json", "x.txt", "sessions/x.json", strings.Repeat("n", 300) + ".json"} {
+	for _, name := range []string{
+		"../state.json", "/etc/passwd", "a/../../x.json", "x.txt", "sessions/x.json",
+		strings.Repeat("n", 300) + ".json",
+	} {
 		if _, err := c.GetState(t.Context(), "", name); refusal(err) != "bad_state_file" {
 			t.Errorf("GetState(%.40q) = %v, want it refused", name, err)
 		}
