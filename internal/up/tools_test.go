@@ -97,7 +97,7 @@ write_file("a", "270915")
 	if d := cmp.Diff([]string{"false ", "true tool_failed", "true unknown"}, seen); d != "" {
 		t.Errorf("spans of calls (-want +got):\n%s", d)
 	}
-	if text := log.String(); strings.Contains(text, "270915") || strings.Count(text, `msg="tool call"`) != 3 {
+	if text := log.String(); strings.Contains(text, "270915") || strings.Count(text, `msg="tool called"`) != 3 {
 		t.Errorf("the log tells what was said, or not of 3 calls:\n%s", text)
 	}
 }
