@@ -38,13 +38,13 @@ func (c *Client) Answer(ctx context.Context, id string, a Answer) (Record, error
 // SubmitForApproval is SubmitFor that also returns once a tool call of the task waits for approval: see
 // Record.Pending.
 func (c *Client) SubmitForApproval(ctx context.Context, s Submission, d time.Duration) (Record, error) {
-	return c.conn.submit(ctx, c.from(s), wait{time: d, approval: true})
+	return c.conn.submit(ctx, c.withSource(s), wait{time: d, approval: true})
 }
 
 // WaitForApproval is WaitFor that also returns once a tool call of the task, other than the known ones, waits
 // for approval.
 func (c *Client) WaitForApproval(ctx context.Context, id string, d time.Duration, known ...string) (Record, error) {
-	return c.conn.record(ctx, id, wait{time: d, approval: true, known: known})
+	return c.conn.record(ctx, id, wait{time: d, approval: true, knownCalls: known})
 }
 
 // query returns the wait as query parameters, without its duration.
@@ -52,7 +52,7 @@ func (w wait) query() url.Values {
 	q := url.Values{}
 	if w.approval {
 		q.Set("until", "approval")
-		set(q, "known", strings.Join(w.known, ","))
+		set(q, "known", strings.Join(w.knownCalls, ","))
 	}
 	return q
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// AuditEntry is an audit record of a tool call; package schemas documents its fields.
-type AuditEntry = schemas.AuditEntry
+// AuditRecord is an audit record of a tool call; package schemas documents its fields.
+type AuditRecord = schemas.AuditRecord
 
 // AuditOptions filter Audit.
 type AuditOptions struct {
@@ -19,24 +19,24 @@ type AuditOptions struct {
 }
 
 // Audit returns the audit records of the tenant's tool calls, the latest first. They are kept for 90 days.
-func (c *Client) Audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
+func (c *Client) Audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
 	return c.conn.audit(ctx, o)
 }
 
-func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
+func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
 	q := url.Values{}
 	set(q, "task", o.Task)
 	if o.Limit > 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
-	var list []AuditEntry
+	var list []AuditRecord
 	err := d.json(ctx, &list, call{path: []string{"v1", "audit"}, query: q})
 	return list, err
 }
 
-func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error) {
+func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
 	if !d.all {
-		return nil, httpOnly()
+		return nil, fleetOnly()
 	}
 	list, err := d.jobs.AuditTrail(ctx, d.tenant, jobs.AuditOptions(o))
 	return list, unmarked(queueError(err))

@@ -20,7 +20,7 @@ func (c *Client) WhoAmI(ctx context.Context) (Identity, error) { return c.conn.w
 // SubmitFor submits a task and returns its record once the task has ended, or after d. Calling it again with
 // the same IdempotencyKey waits on for the same task.
 func (c *Client) SubmitFor(ctx context.Context, s Submission, d time.Duration) (Record, error) {
-	return c.conn.submit(ctx, c.from(s), wait{time: d})
+	return c.conn.submit(ctx, c.withSource(s), wait{time: d})
 }
 
 // WaitFor returns the record of a task once the task has ended, or after d. It may return earlier with a task

@@ -4,7 +4,7 @@
 //
 //	result, output, err := client.ExecuteTask(ctx, "Calculate 5 + 3")
 //
-// A program with more to do creates a [Client], or an [Agent], whose tasks share their settings. Both are
+// An application with more to do creates a [Client], or an [Agent], whose tasks share their settings. Both are
 // safe for concurrent use and meant to be kept.
 //
 // A client uses the HTTP interface (http://, https://) or the queue itself (nats://, tls://), with the same
@@ -45,7 +45,7 @@ type Options struct {
 	// RetryFor bounds the retries of one request while the fleet is unreachable or busy. Default 15 seconds;
 	// a negative value disables retries.
 	RetryFor time.Duration
-	// HTTPClient sends the HTTP requests; nil is a client of its own. Its Timeout, if any, must be at least a
+	// HTTPClient sends the HTTP requests; if nil, the Client creates one. Its Timeout, if any, must be at least a
 	// minute, because requests wait for tasks.
 	HTTPClient *http.Client
 	// TLS configures connections over https:// (unless HTTPClient is set) and tls://.
@@ -78,7 +78,7 @@ type conn interface {
 	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, limit int) ([]DeadTask, error)
-	audit(ctx context.Context, o AuditOptions) ([]AuditEntry, error)
+	audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// get decodes a response of the HTTP interface into v.
@@ -89,15 +89,15 @@ type conn interface {
 
 // wait is how long to wait for a task's end, and what else ends the wait.
 type wait struct {
-	time     time.Duration
-	approval bool     // a tool call of the task that waits for approval ends the wait,
-	known    []string // except these
+	time       time.Duration
+	approval   bool     // whether a tool call that waits for approval also ends the wait
+	knownCalls []string // ids of calls that do not end it
 }
 
 // over reports whether the wait ends before the task does.
 func (w wait) over(r Record) bool {
 	return w.approval && slices.ContainsFunc(r.Pending(time.Now()), func(a Approval) bool {
-		return !slices.Contains(w.known, a.Call)
+		return !slices.Contains(w.knownCalls, a.Call)
 	})
 }
 
@@ -132,19 +132,19 @@ func (c *Client) Close() error { return c.conn.close() }
 // Submit submits a task and returns its record once the queue has stored it. With an IdempotencyKey that was
 // used before, it returns the record of the first submission. Without one, each call is a new task.
 func (c *Client) Submit(ctx context.Context, s Submission) (Record, error) {
-	return c.conn.submit(ctx, c.from(s), wait{})
+	return c.conn.submit(ctx, c.withSource(s), wait{})
 }
 
 // Run is Submit followed by Wait.
 func (c *Client) Run(ctx context.Context, s Submission) (Record, error) {
-	r, err := c.conn.submit(ctx, c.from(s), wait{time: waitStep})
+	r, err := c.conn.submit(ctx, c.withSource(s), wait{time: waitStep})
 	if err != nil || r.Status.Terminal() {
 		return r, err
 	}
 	return c.wait(ctx, r)
 }
 
-func (c *Client) from(s Submission) Submission {
+func (c *Client) withSource(s Submission) Submission {
 	s.Source = cmp.Or(s.Source, c.source)
 	return s
 }
@@ -212,12 +212,12 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Record, error) {
 	return c.conn.list(ctx, o)
 }
 
-// Dead returns the tenant's dead-letter queue, the latest first. A limit of 0 is 100.
+// Dead returns the tenant's dead-letter queue, the latest first. A limit of 0 means 100.
 func (c *Client) Dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	return c.conn.dead(ctx, limit)
 }
 
-// Fleet returns the workers and the backlog of each pool.
+// Fleet returns the workers and the backlog of each task pool.
 func (c *Client) Fleet(ctx context.Context) (Fleet, error) { return c.conn.fleet(ctx) }
 
 // Artifact opens a file that a task returned; path is as the result lists it. The caller closes it. Over NATS

@@ -64,7 +64,7 @@ func ReadFleetFile(path string) (Options, error) {
 	return Options{URL: f.URL, Token: f.Token}, nil
 }
 
-// LocateNATS finds the queue of a fleet, for a program that registers tools or submits over NATS: the
+// LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS: the
 // fleet.json at path, or named by CODEFLEET_FLEET; else CODEFLEET_NATS_URL and CODEFLEET_NATS_CREDS; else the
 // fleet.json that Locate would read. tenant selects the credentials in a fleet.json; empty selects the tenant
 // of its token.

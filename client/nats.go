@@ -132,7 +132,7 @@ func (d *natsConn) record(ctx context.Context, id string, w wait) (Record, error
 
 func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
 	if !d.all {
-		return Record{TaskID: id}, httpOnly()
+		return Record{TaskID: id}, fleetOnly()
 	}
 	var fnErr error
 	err := d.jobs.Watch(ctx, d.tenant, id, after, func(seq uint64, p Progress) error {
@@ -150,7 +150,7 @@ func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(E
 
 func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
 	if !d.all {
-		return Record{}, httpOnly()
+		return Record{}, fleetOnly()
 	}
 	r, err := d.jobs.Cancel(ctx, d.tenant, id)
 	return r, unmarked(queueError(err))
@@ -158,7 +158,7 @@ func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
 
 func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	if !d.all {
-		return nil, httpOnly()
+		return nil, fleetOnly()
 	}
 	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
 	return rs, unmarked(queueError(err))
@@ -166,7 +166,7 @@ func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 
 func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	if !d.all {
-		return nil, httpOnly()
+		return nil, fleetOnly()
 	}
 	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
 	return found, unmarked(queueError(err))
@@ -174,7 +174,7 @@ func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 
 func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {
 	if !d.all {
-		return Fleet{}, httpOnly()
+		return Fleet{}, fleetOnly()
 	}
 	workers, err := d.jobs.Workers(ctx)
 	if err != nil {
@@ -193,15 +193,23 @@ func (d *natsConn) artifact(context.Context, string, string) (io.ReadCloser, err
 
 func (d *natsConn) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
 
-func httpOnly() error {
+// httpOnly is the error of a request that only the HTTP interface serves.
+func httpOnly() error { return notOverNATS("this request needs the HTTP interface") }
+
+// fleetOnly is the error of a request that NATS serves only with the fleet's own credentials.
+func fleetOnly() error {
+	return notOverNATS("this request needs the HTTP interface, or the fleet's own NATS credentials")
+}
+
+func notOverNATS(message string) error {
 	return &APIError{
-		Code: errcode.HTTPOnly, Message: "this request needs the HTTP interface, or NATS credentials of the fleet",
+		Code: errcode.HTTPOnly, Message: message,
 		Hint: "create the client with the http:// address of the fleet", Status: http.StatusNotImplemented,
 	}
 }
 
-// queueError returns the error that HTTP would have had for an error of the queue, marked for retry. Errors of
-// the caller's context are returned unchanged.
+// queueError converts an error of the queue into the one that the HTTP interface would return, marked for retry.
+// Errors of the caller's context are returned unchanged.
 func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -30,8 +30,8 @@ type State struct {
 }
 
 // GetState returns a state document; workspace and file may be empty. A document that does not exist is not
-// an error: Exists is false, Data {} and ETag NoState. For an invalid name the error has the code
-// "bad_state_file", over NATS "http_only".
+// an error: Exists is false, Data {} and ETag NoState. An invalid name is an error with the code
+// "bad_state_file". Over NATS, every call fails with "http_only".
 func (c *Client) GetState(ctx context.Context, workspace, file string) (State, error) {
 	s := State{Workspace: cmp.Or(workspace, mainWorkspace), File: file, Data: json.RawMessage("{}"), ETag: NoState}
 	d, err := c.overHTTP()
@@ -66,7 +66,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 }
 
 // SaveState writes a state document, whose Data is a JSON object, and returns it with its new ETag. If the
-// document has another version than s.ETag, the error has the code "precondition_failed": get it again and
+// document has a version other than s.ETag, the error has the code "precondition_failed": get it again and
 // repeat the change. With an ETag the request is not retried: after any other error, get the document to see
 // whether it was saved.
 func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
@@ -106,7 +106,7 @@ func stateCall(method string, s State) (call, error) {
 			Status:  http.StatusBadRequest,
 			Code:    errcode.BadStateFile,
 			Message: "this cannot be the name of a state document",
-			Cause:   fmt.Sprintf("%q leads out of the workspace", s.File),
+			Cause:   badPathCause(s.File),
 			Path:    "state_file",
 			Hint:    "use NAME.json or NAME.yaml, at the top of the workspace or below state/",
 		}

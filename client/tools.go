@@ -21,7 +21,7 @@ type (
 	ToolAnnotations = schemas.ToolAnnotations
 	// ToolList is the catalogue, or one server of it.
 	ToolList = schemas.ToolList
-	// ToolServer is the description of an MCP server by itself.
+	// ToolServer is an MCP server's description of itself.
 	ToolServer = schemas.ToolServer
 	// ToolSearch is the outcome of a search.
 	ToolSearch = schemas.ToolSearch
@@ -53,8 +53,8 @@ type ToolsOptions struct {
 // SearchToolsOptions configure a search.
 type SearchToolsOptions struct {
 	Detail  Detail
-	Limit   int  // tools at most; 0 is 20 for each query
-	Explain bool // add what the rank of each tool is made of
+	Limit   int  // maximum number of tools; 0 means 20 for each query
+	Explain bool // add how the rank of each tool was computed
 }
 
 // Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's
@@ -72,14 +72,15 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	return list, err
 }
 
-// SearchTools returns the few tools that fit the queries: at most 20 queries, of 20,000 bytes together. It uses
-// the selection of tasks. One query for each step finds more than one query for all. The order depends on the
-// queries, the catalogue, the fleet's embeddings, and the tools that the tenant's tasks have used.
+// SearchTools returns the few tools that fit the queries: at most 20 queries, of 20,000 bytes together. It selects
+// tools in the same way as for tasks. Separate queries for each step find more than a single query for all of them.
+// The order depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's tasks
+// have used.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
 			Code: errcode.BadParameter, Status: http.StatusBadRequest, Hint: "a sentence for each step is enough",
-			Message: fmt.Sprintf("the queries have %d bytes, more than %d", n, schemas.MaxToolQueryBytes),
+			Message: fmt.Sprintf("the queries are %d bytes; the limit is %d", n, schemas.MaxToolQueryBytes),
 		}
 	}
 	q := url.Values{"q": queries}

@@ -18,14 +18,14 @@ import (
 
 const mainWorkspace = "main"
 
-// Workspace is one workspace with its history. Commits have generations, counted from 1; 0 is the newest.
-// Over NATS the error of every method has the code "http_only".
+// Workspace is one workspace with its history. Commits have generations, counted from 1. A version is a generation
+// or a pin; empty means the newest. Over NATS, the error of every method has the code "http_only".
 type Workspace struct {
 	client *Client
 	name   string
 }
 
-// Workspace returns the workspace with a name; empty is main. It makes no request. A workspace without commits
+// Workspace returns the workspace with a name; empty means main. It makes no request. A workspace without commits
 // is empty.
 func (c *Client) Workspace(name string) *Workspace {
 	return &Workspace{c, cmp.Or(name, mainWorkspace)}
@@ -81,9 +81,10 @@ type Pin struct {
 
 // CheckOptions say how much Check reads.
 type CheckOptions struct {
-	ReadData bool `json:"read_data"`      // verify contents as well, not only the index
-	Part     int  `json:"part,omitempty"` // with ReadData: only the Part-th of Of equal parts; 0: all
-	Of       int  `json:"of,omitempty"`
+	ReadData bool `json:"read_data"` // verify contents as well, not only manifests and the sizes of packs
+	// With ReadData, read only part number Part (from 1) of Of equal parts; 0: all parts.
+	Part int `json:"part,omitempty"`
+	Of   int `json:"of,omitempty"`
 }
 
 // Checked is the report of Check.
@@ -110,11 +111,11 @@ type LostPath struct {
 
 // Repaired is the report of Repair.
 type Repaired struct {
-	Commit    Commit     `json:"commit"`    // NoChange: the newest version is not damaged
-	Problems  []string   `json:"problems"`  // damaged objects
-	Lost      []LostPath `json:"lost"`      // the new version does not have them
-	Unknown   []int64    `json:"unknown"`   // lost generations, whose changes are lost too
-	Recovered []string   `json:"recovered"` // files with recovered content whose names are lost
+	Commit          Commit     `json:"commit"`    // NoChange: the newest version is not damaged
+	Problems        []string   `json:"problems"`  // damaged objects
+	Lost            []LostPath `json:"lost"`      // the new version does not have them
+	LostGenerations []int64    `json:"unknown"`   // their changes are lost too
+	Recovered       []string   `json:"recovered"` // files with recovered content whose names are lost
 }
 
 // Workspaces returns the workspaces of the caller's tenant, by name.
@@ -141,7 +142,7 @@ func (w *Workspace) Delete(ctx context.Context) error {
 	return w.json(ctx, nil, call{method: http.MethodDelete})
 }
 
-// Log returns commits, the newest first. limit is from 1 to 1000; 0 is 100.
+// Log returns commits, the newest first. limit is from 1 to 1000; 0 means 100.
 func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 	q := url.Values{}
 	if limit > 0 {
@@ -152,23 +153,22 @@ func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 	return log, err
 }
 
-// Diff returns the paths that differ between two versions. Each is a generation or a pin; an empty to is the
-// newest.
+// Diff returns the paths that differ between the versions from and to.
 func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, error) {
 	var list []PathChange
 	err := w.json(ctx, &list, call{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
 	return list, err
 }
 
-// Restore commits an earlier version again, a generation or a pin. The commits in between stay in the history.
+// Restore commits an earlier version again. The commits in between stay in the history.
 func (w *Workspace) Restore(ctx context.Context, version, message string) (Commit, error) {
 	var c Commit
 	err := w.post(ctx, &c, "restore", map[string]string{"generation": version, "message": message})
 	return c, err
 }
 
-// Fork starts another workspace from a version of this one (empty: the newest) without copying content. If the
-// other workspace exists, the error has the code "workspace_exists". The request is not retried.
+// Fork starts another workspace from a version of this one without copying content. If the other workspace
+// exists, the error has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
 	var c Commit
 	err := w.post(ctx, &c, "fork", map[string]string{"generation": version, "to": to})
@@ -198,7 +198,7 @@ type Mirrored struct {
 	Skipped    []string `json:"skipped"`    // the first paths whose names cannot be object keys
 }
 
-// Mirror brings the mirror of the workspace to the newest version, as commits do. If the fleet has no mirror,
+// Mirror updates the mirror of the workspace to the newest version, as each commit does. If the fleet has no mirror,
 // the error has the code "no_mirror".
 func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
 	var done Mirrored
@@ -245,7 +245,7 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 		responseTimeout,
 		func(h http.Header, body io.Reader) (err error) {
 			if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
-				return fmt.Errorf("generation of the answer: %w", err)
+				return fmt.Errorf("generation of the response: %w", err)
 			}
 			return json.NewDecoder(body).Decode(&list)
 		},
@@ -278,8 +278,8 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 }
 
 // Put writes and commits one file. With an ETag it replaces only that version, with "none" it only creates the
-// file, and with an empty one it replaces any version; otherwise the error has the code "precondition_failed".
-// The request is not retried, because content can be read only once.
+// file, and with an empty one it replaces any version. If the condition does not hold, the error has the code
+// "precondition_failed". The request is not retried, because content can be read only once.
 func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, etag string) (Commit, error) {
 	var done Commit
 	c, err := w.fileCall(http.MethodPut, path)
@@ -338,6 +338,10 @@ func jsonHeader() http.Header { return http.Header{"Content-Type": {"application
 // badPath reports whether joining p to a URL would lead to another address.
 func badPath(p string) bool { return !fs.ValidPath(p) || p == "." }
 
+func badPathCause(p string) string {
+	return fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", p)
+}
+
 func (w *Workspace) fileCall(method, path string) (call, error) {
 	path = strings.TrimSuffix(path, "/")
 	if badPath(path) {
@@ -346,7 +350,7 @@ func (w *Workspace) fileCall(method, path string) (call, error) {
 			Code:    errcode.BadPath,
 			Path:    "path",
 			Message: "this path cannot be a file of a workspace",
-			Cause:   fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", path),
+			Cause:   badPathCause(path),
 			Hint:    "a path is relative, as in data/in.csv",
 		}
 	}

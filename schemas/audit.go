@@ -2,9 +2,9 @@ package schemas
 
 import "time"
 
-// AuditEntry is an audit record of a tool call. It contains neither arguments nor results, only their sizes and
+// AuditRecord is an audit record of a tool call. It contains neither arguments nor results, only their sizes and
 // the hash of the arguments.
-type AuditEntry struct {
+type AuditRecord struct {
 	Time        time.Time `json:"time"`  // of the event, not of its writing
 	Event       string    `json:"event"` // one of the constants below
 	TaskID      string    `json:"task_id"`

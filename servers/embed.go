@@ -23,8 +23,8 @@ var FS embed.FS
 //go:embed __init__.py
 var Support []byte
 
-// Install writes the shipped files that are missing or differ into a servers directory. It keeps existing
-// approvals and all other files.
+// Install writes the shipped files into a servers directory if they are missing or differ there. It does not change
+// an existing approvals.json, nor files that are not shipped.
 func Install(dir string) error {
 	return fs.WalkDir(FS, ".", func(name string, e fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(name))

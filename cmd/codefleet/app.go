@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -49,7 +50,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "codefleet",
-		Short:         "Run code of agents in sandboxes, on one machine or many",
+		Short:         "Run agents' code in sandboxes, on one machine or many",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.output != "text" && a.output != "json" {
@@ -60,7 +61,7 @@ func (a *app) root() *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", "text",
-		"output: text or json (the documented shape, and nothing else, on standard output)")
+		"output format: text, or json (standard output then has only the documented JSON)")
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -85,12 +86,12 @@ func (a *app) root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	strictHelp(root)
-	strictArgs(root)
+	explainArgErrors(root)
 	return root
 }
 
-// strictArgs adds the name of the command and its usage line to errors about the number of arguments.
-func strictArgs(c *cobra.Command) {
+// explainArgErrors adds the name of the command and its usage line to errors about the number of arguments.
+func explainArgErrors(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
@@ -105,7 +106,7 @@ func strictArgs(c *cobra.Command) {
 		}
 	}
 	for _, sub := range c.Commands() {
-		strictArgs(sub)
+		explainArgErrors(sub)
 	}
 }
 
@@ -165,13 +166,14 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { close(done); cancel(nil) }
 }
 
-// connect returns a client of the fleet that the flags and the environment name.
-func (a *app) connect(ctx context.Context, o client.Options) (*client.Client, error) {
+// connect returns a client of the fleet that the flags and the environment name. It retries a request for retryFor;
+// a negative duration disables retries.
+func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Client, error) {
 	found, err := client.Locate(a.fleet)
 	if err != nil {
 		return nil, noFleet(err)
 	}
-	found.Source, found.RetryFor = "codefleet/cli", o.RetryFor
+	found.Source, found.RetryFor = "codefleet/cli", retryFor
 	c, err := client.New(ctx, found)
 	if err != nil {
 		return nil, noFleet(err)
@@ -185,12 +187,12 @@ type fleetCommand func(ctx context.Context, c *client.Client, args []string) err
 // withFleet calls fn with a client that retries for a short time only: a person is waiting at a prompt.
 func (a *app) withFleet(fn fleetCommand) func(*cobra.Command, []string) error {
 	return a.do(func(ctx context.Context, args []string) error {
-		c, err := a.connect(ctx, client.Options{RetryFor: patience})
+		c, err := a.connect(ctx, patience)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return asked(fn(ctx, c, args))
+		return markCall(fn(ctx, c, args))
 	})
 }
 

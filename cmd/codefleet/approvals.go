@@ -117,7 +117,7 @@ func (a *app) completeApprovals(
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 	defer cancel()
-	fleet, err := a.connect(ctx, client.Options{RetryFor: -1})
+	fleet, err := a.connect(ctx, -1)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -20,8 +20,8 @@ func (a *app) auditCommand() *cobra.Command {
 		Short: "Show the audit records of tool calls, latest first",
 		Long: "Show the audit records of tool calls: the tool, the task, the sizes, the outcome, and\n" +
 			"who approved it. Arguments and results are not recorded, only the digest of the\n" +
-			"arguments (-o json). A call that may change something has a second record from before it\n" +
-			"was made. Records are kept for 90 days.",
+			"arguments (-o json). For a call that may change something, a record is also written\n" +
+			"before the call is made. Records are kept for 90 days.",
 		Example: "  codefleet audit --task a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet audit --limit 1000 -o json",
 		Args:    noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -37,24 +37,24 @@ func (a *app) auditCommand() *cobra.Command {
 					fmt.Fprintln(w, "no tool calls")
 					return
 				}
-				row(w, "TIME", "TASK", "TOOL", "EVENT", "HOW", "TOOK", "ARGUMENTS", "ANSWER")
+				row(w, "TIME", "TASK", "TOOL", "EVENT", "OUTCOME", "TOOK", "ARGUMENTS", "RESULT")
 				for _, e := range list {
 					row(w, e.Time.Local().Format(time.DateTime), e.TaskID,
 						text.Truncate(e.Server+"/"+e.Tool, 60), e.Event,
-						howCalled(e), callTook(e),
+						outcome(e), callTook(e),
 						fmt.Sprintf("%d B", e.ArgsBytes), fmt.Sprintf("%d B", e.ResultBytes))
 				}
 			})
 		}),
 	}
 	c.Flags().StringVar(&o.Task, "task", "", "only calls of this task")
-	c.Flags().IntVar(&o.Limit, "limit", 100, "maximum `NUMBER` of entries")
+	c.Flags().IntVar(&o.Limit, "limit", 100, "maximum `NUMBER` of records")
 	_ = c.RegisterFlagCompletionFunc("task", a.completeTasks(nil))
 	return c
 }
 
-// howCalled returns how a call ended, or the decision about it.
-func howCalled(e client.AuditEntry) string {
+// outcome returns how a call ended, or the decision about it.
+func outcome(e client.AuditRecord) string {
 	switch {
 	case e.Approval != "" && e.Event != schemas.AuditEnd:
 		return e.Approval + " by " + e.ApprovedBy
@@ -68,7 +68,7 @@ func howCalled(e client.AuditEntry) string {
 	return "ok"
 }
 
-func callTook(e client.AuditEntry) string {
+func callTook(e client.AuditRecord) string {
 	if e.Event != schemas.AuditEnd {
 		return "-"
 	}

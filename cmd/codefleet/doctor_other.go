@@ -4,8 +4,8 @@ package main
 
 import "context"
 
-// Sandboxes run on Linux; elsewhere this program is a client.
-const clientOnly = "not looked at: workers run on Linux, this program is a client here"
+// clientOnly is the finding of checks that concern only workers.
+const clientOnly = "not checked: workers run only on Linux; on this system codefleet is only a client"
 
 func (p *examination) userNamespaces(context.Context) finding {
 	return finding{"user namespaces", warning, clientOnly, ""}

@@ -26,17 +26,17 @@ func (p *examination) pools(ctx context.Context) []finding {
 	}
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.DiscardHandler)
-	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
+	driver, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
 		return nil // the check of the sandbox reports it
 	}
-	defer func() { _ = box.Close() }() // its directory is removed as a whole
+	defer func() { _ = driver.Close() }() // its directory is removed as a whole
 	var found []finding
-	all := environments.New(environments.Options{Config: p.Config, Driver: box.Driver, Info: box.Info, Log: log})
+	all := environments.New(environments.Options{Config: p.Config, Driver: driver.Driver, Info: driver.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
 		found = append(found, within(fetchTime,
-			func(ctx context.Context) finding { return examine(ctx, box, e, dir) })(ctx))
+			func(ctx context.Context) finding { return examine(ctx, driver, e, dir) })(ctx))
 	}
 	return found
 }
@@ -70,7 +70,7 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 	}()
 	verdict, err := single.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})
 	if err == nil && verdict.Error != nil {
-		err = errors.New("a program of one line: " + verdict.Error.Message)
+		err = errors.New("run a one-line program: " + verdict.Error.Message)
 	}
 	if err != nil {
 		return failed(name, problem, err)

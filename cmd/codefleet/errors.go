@@ -117,8 +117,8 @@ type callError struct{ err error }
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// asked marks an error of a client's call, to tell it from errors of the command line.
-func asked(err error) error {
+// markCall marks an error of a client's call, which tells it from errors of the command line.
+func markCall(err error) error {
 	if err == nil {
 		return nil
 	}

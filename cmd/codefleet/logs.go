@@ -13,15 +13,15 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// quiet is how long no event of a running task must arrive until the log so far counts as complete.
+// quiet is how long a running task must be silent before its log so far counts as complete.
 const quiet = 500 * time.Millisecond
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use:   "logs ID",
-		Short: "Print the steps and the output of a task",
-		Long: "Print the steps and the output of a task: steps to standard error, output to the stream\n" +
+		Short: "Print the stages and the output of a task",
+		Long: "Print the stages and the output of a task: stages to standard error, output to the stream\n" +
 			"that the program wrote it to. With -o json it prints one object per line.",
 		Args:              oneTask,
 		ValidArgsFunction: a.completeTasks(nil),

@@ -77,5 +77,5 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if errors.Is(err, process.ErrUsage) {
 		return usage("%v", err)
 	}
-	return asked(err)
+	return markCall(err)
 }

@@ -69,7 +69,7 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 		}
 	})
 	if err != nil {
-		return asked(err)
+		return markCall(err)
 	}
 	if err := a.print(done, func(w io.Writer) { fmt.Fprintf(w, "%d/%d\n", done.Passed, done.Total) }); err != nil {
 		return err

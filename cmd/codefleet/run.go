@@ -62,7 +62,7 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	}
 	final, err := r.follow(ctx, rec)
 	if err != nil {
-		return asked(err)
+		return markCall(err)
 	}
 	if final.Result == nil {
 		return nil // detached
@@ -99,7 +99,7 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*run, client.Reco
 		return r, client.Record{}, err
 	}
 	rec, err := r.client.Submit(ctx, s)
-	return r, rec, asked(err)
+	return r, rec, markCall(err)
 }
 
 func (r *run) connect(ctx context.Context) error {

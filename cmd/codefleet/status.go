@@ -125,7 +125,7 @@ func (a *app) completeTasks(status []client.Status) cobra.CompletionFunc {
 		const limit = 50
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()
-		fleet, err := a.connect(ctx, client.Options{RetryFor: -1})
+		fleet, err := a.connect(ctx, -1)
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

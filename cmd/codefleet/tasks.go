@@ -48,7 +48,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks")
 	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -64,7 +64,7 @@ func statuses() []string {
 	return names
 }
 
-// took returns how long ago a task was submitted, or how long it took until it ended.
+// took returns how long a task took from submission to its end; - if it has not ended.
 func took(r client.Record) string {
 	if r.EndedAt.IsZero() {
 		return "-"
@@ -72,7 +72,7 @@ func took(r client.Record) string {
 	return short(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// what returns the description of a task, or the start of its program or error.
+// what returns the start of a task's error, or else of its description, or else of its program.
 func what(r client.Record) string {
 	if r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)
@@ -80,7 +80,7 @@ func what(r client.Record) string {
 	return cell(cmp.Or(r.Description, r.Code))
 }
 
-// cell returns the start of a text, as short as a column of a table.
+// cell returns the start of a text, short enough for a table column.
 func cell(s string) string { return text.Truncate(text.OneLine(s), 48) }
 
 // orEmpty returns a list that JSON encodes as [], not null, when it is empty.
@@ -117,7 +117,7 @@ func (a *app) deadCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks and events")
 	return c
 }
 
@@ -156,13 +156,13 @@ func sandboxText(s map[string]any) string {
 // pools is the output of `codefleet pool -o json`.
 type pools struct {
 	Pools []client.Backlog `json:"pools"`
-	Boxes []boxes          `json:"boxes"`
+	Boxes []workerBoxes    `json:"boxes"`
 }
 
-// boxes are the boxes of one worker, by state.
-type boxes struct {
+// workerBoxes are the boxes, pools and environments of one worker.
+type workerBoxes struct {
 	Worker       string               `json:"worker"`
-	Boxes        map[string]int       `json:"boxes"`
+	Boxes        map[string]int       `json:"boxes"` // by state
 	Pools        []string             `json:"pools"`
 	Environments []client.Environment `json:"environments"`
 }
@@ -170,23 +170,23 @@ type boxes struct {
 func (a *app) poolCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool",
-		Short: "Show the backlog of each pool, and the boxes and environments of each worker",
+		Short: "Show the backlog of each task pool, and the boxes and environments of each worker",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
 			if err != nil {
 				return err
 			}
-			p := pools{Pools: withServed(f.Backlog, f.Workers), Boxes: []boxes{}}
+			p := pools{Pools: withServed(f.Backlog, f.Workers), Boxes: []workerBoxes{}}
 			for _, w := range f.Workers {
-				p.Boxes = append(p.Boxes, boxes{w.Name, w.Boxes, orEmpty(w.Pools), orEmpty(w.Environments)})
+				p.Boxes = append(p.Boxes, workerBoxes{w.Name, w.Boxes, orEmpty(w.Pools), orEmpty(w.Environments)})
 			}
 			return a.print(p, func(w io.Writer) { showPools(w, p) })
 		}),
 	}
 }
 
-// withServed adds the pools that workers serve and that have no backlog, by name.
+// withServed adds the task pools that workers serve and that have no backlog. It sorts by name.
 func withServed(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
 	all := map[string]client.Backlog{}
 	for _, w := range workers {
@@ -223,11 +223,12 @@ func showPools(w io.Writer, p pools) {
 	}
 }
 
-// poolsOf returns the pools of a worker that use its i-th environment.
-func poolsOf(b boxes, i int) []string {
+// poolsOf returns the task pools of a worker that use its i-th environment. A pool without its own environment
+// uses the first.
+func poolsOf(b workerBoxes, i int) []string {
 	return slices.DeleteFunc(slices.Clone(b.Pools), func(pool string) bool {
-		has := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
-		return max(has, 0) != i
+		own := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
+		return max(own, 0) != i
 	})
 }
 

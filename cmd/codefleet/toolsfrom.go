@@ -40,7 +40,7 @@ func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource)
 	if err != nil {
 		return noFleet(err)
 	}
-	c, err := a.connect(ctx, client.Options{RetryFor: patience})
+	c, err := a.connect(ctx, patience)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource)
 	err = fn(c)
 	asking := a.fleet != "" || a.lookup("CODEFLEET_FLEET") != "" || a.lookup("CODEFLEET_URL") != ""
 	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused || asking || ctx.Err() != nil {
-		return asked(err)
+		return markCall(err)
 	}
 	fmt.Fprintf(a.stderr,
 		"note: the fleet at %s does not answer; these are the tools of the settings' servers directory\n", found.URL)

@@ -72,7 +72,7 @@ func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []st
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()
-		fleet, err := a.connect(ctx, client.Options{RetryFor: -1})
+		fleet, err := a.connect(ctx, -1)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -105,7 +105,7 @@ func (a *app) completeVersions(cmd *cobra.Command, words int) {
 		log, _ := w.Log(ctx, limit)
 		for _, v := range log {
 			list = append(list, cobra.CompletionWithDesc(strconv.FormatInt(v.Generation, 10),
-				short(time.Since(v.Time))+" ago, "+whose(v)))
+				short(time.Since(v.Time))+" ago, "+origin(v)))
 		}
 		return list
 	})

@@ -112,7 +112,7 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 	for _, p := range done.Problems {
 		fmt.Fprintln(w, "damaged:", printable(p))
 	}
-	for _, g := range done.Unknown {
+	for _, g := range done.LostGenerations {
 		fmt.Fprintf(w, "unknown: what generation %d changed\n", g)
 	}
 	for _, l := range done.Lost {

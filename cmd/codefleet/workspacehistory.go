@@ -30,11 +30,11 @@ func (a *app) wsLogCommand() *cobra.Command {
 		return a.print(orEmpty(log), func(w io.Writer) {
 			row(w, "GENERATION", "WHEN", "BY", "CHANGED")
 			for _, c := range log {
-				row(w, c.Generation, short(time.Since(c.Time))+" ago", whose(c), few(c.Changed, c.Total))
+				row(w, c.Generation, short(time.Since(c.Time))+" ago", origin(c), few(c.Changed, c.Total))
 			}
 		})
 	})
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of entries")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of commits")
 	return c
 }
 
@@ -107,8 +107,8 @@ func (a *app) wsForkCommand() *cobra.Command {
 	return c
 }
 
-// whose returns the author of a commit.
-func whose(c client.Commit) string {
+// origin returns the task that made a commit, or else the commit's message.
+func origin(c client.Commit) string {
 	if c.TaskID != "" {
 		return "task " + c.TaskID
 	}
@@ -129,7 +129,7 @@ func few(paths []string, total int) string {
 	return text
 }
 
-// showCommit prints the commit of a command.
+// showCommit prints the commit that a command made, or that nothing changed.
 func (a *app) showCommit(ws *client.Workspace, c client.Commit) error {
 	return a.print(c, func(w io.Writer) {
 		if c.NoChange {

@@ -80,15 +80,15 @@ func Canonical(host string) (string, error) {
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "" || len(name) > 253 {
-		return "", errors.New("not a host name, such as example.org")
+		return "", errors.New("not a host name (want one like example.org)")
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if !isLabel(label) {
-			return "", errors.New("not a host name, such as example.org (names in other scripts: in their form xn--…)")
+			return "", errors.New("not a host name (write names in other scripts in their xn--… form)")
 		}
 	}
 	if last := name[strings.LastIndexByte(name, '.')+1:]; last[0] >= '0' && last[0] <= '9' {
-		// Not in the forms that resolvers accept too, such as 0x5d.184.55330.
+		// Resolvers also accept other forms of an address, such as 0x5d.184.55330; these are rejected.
 		return "", errors.New("write an address as 93.184.216.34")
 	}
 	return name, nil

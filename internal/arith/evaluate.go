@@ -42,7 +42,7 @@ func Evaluate(text string) (float64, error) {
 	}
 	v, err := n.evaluate()
 	if err == nil && math.IsNaN(v) {
-		return 0, errors.New("the result is not a finite number") // ∞ - ∞
+		return 0, errors.New("the result is undefined") // ∞ - ∞
 	}
 	return v, err
 }
@@ -51,7 +51,7 @@ func (n *Node) evaluate() (float64, error) {
 	if n.Kind == Number {
 		v, err := strconv.ParseFloat(n.Text, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q is no number, or too large", n.Text)
+			return 0, fmt.Errorf("%q is not a number, or is too large", n.Text)
 		}
 		return v, nil
 	}

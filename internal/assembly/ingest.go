@@ -53,7 +53,8 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 }
 
 // Tokens returns the bearer tokens of tenants and operators, and the extra ones. The result is empty when
-// authentication is off. No token with authentication on is an error: no request would be accepted.
+// authentication is off. If authentication is on and there is no token, it returns an error, because no request
+// would be accepted.
 func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
 	if !c.Auth.Enabled {
 		return nil, nil
@@ -66,7 +67,7 @@ func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
 				out.Scopes = scopes
 			}
 			if _, err := hex.Decode(out.SHA256[:], []byte(t.SHA256)); err != nil {
-				return fmt.Errorf("token %q of %q: %w", t.Name, tenant, err)
+				return fmt.Errorf("token %q of %s: %w", t.Name, cmp.Or(tenant, "the operators"), err)
 			}
 			tokens = append(tokens, out)
 		}
@@ -78,7 +79,7 @@ func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
 	}
 	if err == nil && len(tokens) == 0 {
 		err = errors.New("authentication is on and there is no token: " +
-			"give tenants.NAME.tokens, or auth.enabled: false on a loopback address")
+			"set tenants.NAME.tokens, or set auth.enabled: false on a loopback address")
 	}
 	return tokens, err
 }

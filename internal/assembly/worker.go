@@ -32,14 +32,14 @@ import (
 // WorkerOptions are what the process around a worker gives it. All fields but Plugins are required.
 type WorkerOptions struct {
 	Config    *config.Config
-	Version   string // of the program, for lists
+	Version   string // of codefleet, shown in lists of workers
 	Telemetry *telemetry.Telemetry
 	Plugins   *pluginhost.Set // nil: none
 
 	// Join is called once, while the first boxes are created, and returns the connected queue. nats.* and
 	// s3.* of Config must be set when it returns.
 	Join func(context.Context) (*jobs.Client, error)
-	// Ready is called once, when a task would run at once.
+	// Ready is called once, as soon as the worker can start a task without delay.
 	Ready func()
 }
 
@@ -79,7 +79,7 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 	})
 	opened.add(func() error { envs.Close(); return nil })
 	envs.RemoveUnusedImages(ctx)
-	if err := tenantsFit(ctx, o, driver.Info, envs.SharedWithHost()); err != nil {
+	if err := checkTenants(ctx, o, driver.Info, envs.SharedWithHost()); err != nil {
 		return p, nil, err
 	}
 	pool, err := executor.NewPool(driver.Driver, poolOptions(c, t, dir, tools.Mount, envs.List()))
@@ -136,9 +136,10 @@ func poolOptions(
 	return o
 }
 
-// tenantsFit refuses several tenants on a host whose boxes show shared files of the host, and logs the
-// tenants whose tasks need a stronger sandbox. shared are the pools with such boxes.
-func tenantsFit(ctx context.Context, o WorkerOptions, info executor.Info, shared []string) error {
+// checkTenants returns an error if the settings name several tenants but boxes on this host share files with the
+// host, so that they may serve one tenant only; shared are the task pools with such boxes. It logs the tenants whose
+// tasks need a stronger sandbox than this host's.
+func checkTenants(ctx context.Context, o WorkerOptions, info executor.Info, shared []string) error {
 	c := o.Config
 	if len(shared) > 0 && len(c.Tenants) > 1 {
 		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) "+
@@ -165,8 +166,8 @@ func (l *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// Join returns the worker's Join: it connects, and then opens the workspace store with a cache directory of
-// the worker's own. Until connect returns, the settings may lack the address of the object store.
+// Join returns the worker's Join: it connects, and then opens the workspace store with the worker's cache
+// directory. Until connect returns, the settings may lack the address of the object store.
 func Join(
 	c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error),
 ) worker.Join {
@@ -195,12 +196,12 @@ func live(c *config.Config) *worker.Live {
 		dir = c.Execution.WorkspaceDir
 	}
 	return &worker.Live{
-		Dir: dir, Memory: filepath.Join(c.Data, "live.json"),
+		Dir: dir, StatePath: filepath.Join(c.Data, "live.json"),
 		Ref: state.Ref{Tenant: config.DefaultTenant, Workspace: "main"},
 	}
 }
 
-// serves reports whose tasks may run in sandboxes of a tier.
+// serves returns a function that reports whether a tenant's tasks may run in sandboxes of a tier.
 func serves(c *config.Config, tier string) func(tenant string) bool {
 	return func(tenant string) bool { return drivers.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
 }

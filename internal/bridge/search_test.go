@@ -155,7 +155,7 @@ func TestSearchSeveral(t *testing.T) {
 	}
 	long := m{"queries": []string{"x", strings.Repeat("a", 20_000)}}
 	if got, failed := invoke(t, cs, "search_tools", long); !failed ||
-		got["error"] != "the queries have 20001 bytes, more than 20000 (a sentence for each step is enough)" {
+		got["error"] != "the queries are 20001 bytes; the limit is 20000 (a sentence for each step is enough)" {
 		t.Errorf("search_tools of 20001 bytes = %v, want their number", got)
 	}
 }

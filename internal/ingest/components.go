@@ -40,7 +40,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[apierror.Error](b, "Error")
 	addSchema[schemas.PendingApproval](b, "PendingApproval")
 	addSchema[schemas.Answer](b, "Answer")
-	addSchema[schemas.AuditEntry](b, "AuditEntry")
+	addSchema[schemas.AuditRecord](b, "AuditEntry")
 	addSchema[schemas.DeadTask](b, "DeadTask")
 	addSchema[schemas.Fleet](b, "Fleet")
 	addSchema[schemas.Tool](b, "Tool")

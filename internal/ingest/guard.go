@@ -41,7 +41,7 @@ func (s *Server) guard(next func(*recorder, *http.Request)) func(*recorder, *htt
 	}
 }
 
-// dispatch passes a request to the mux. Its errors have the form of all others, and it does not redirect.
+// dispatch passes a request to the mux. Unlike the mux alone, it answers with API errors and never redirects.
 func (s *Server) dispatch(mux *http.ServeMux) func(*recorder, *http.Request) {
 	return func(w *recorder, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); clean != r.URL.Path && clean+"/" != r.URL.Path {

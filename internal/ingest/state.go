@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
-// stateDoc returns the state document that a request names: ?workspace=, by default main, and the file of the
-// path, by default the fleet's.
+// stateDoc returns the workspace and the name of the state document that a request is for: ?workspace= (default
+// main) and the file in the path (default: the fleet's state document).
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
 	if err != nil {

@@ -165,7 +165,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if n := len(strings.Join(search.Queries, "")); n > schemas.MaxToolQueryBytes {
 		return badParameter(
 			"q",
-			fmt.Sprintf("the queries have %d bytes, more than %d: a sentence for each step is enough",
+			fmt.Sprintf("the queries are %d bytes; the limit is %d: a sentence for each step is enough",
 				n, schemas.MaxToolQueryBytes),
 		)
 	}

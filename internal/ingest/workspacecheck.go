@@ -85,7 +85,7 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, repairReport{
 		commitOf(done.Commit), append([]string{}, done.Problems...), append([]maintenance.LostPath{}, done.Lost...),
-		append([]int64{}, done.Unknown...), append([]string{}, done.Recovered...),
+		append([]int64{}, done.LostGenerations...), append([]string{}, done.Recovered...),
 	})
 	return nil
 }

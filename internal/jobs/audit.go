@@ -13,7 +13,7 @@ import (
 
 // AppendAudit stores an audit record, for 90 days. It is durable when AppendAudit returns; one that is
 // repeated after an error may be stored twice.
-func (c *Client) AppendAudit(ctx context.Context, e schemas.AuditEntry) error {
+func (c *Client) AppendAudit(ctx context.Context, e schemas.AuditRecord) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("write audit record: %w", err)
@@ -33,11 +33,11 @@ type AuditOptions struct {
 }
 
 // AuditTrail returns the latest audit records of a tenant, newest first.
-func (c *Client) AuditTrail(ctx context.Context, tenant string, opts AuditOptions) ([]schemas.AuditEntry, error) {
+func (c *Client) AuditTrail(ctx context.Context, tenant string, opts AuditOptions) ([]schemas.AuditRecord, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	parse := func(m *nats.Msg) (e schemas.AuditEntry, ok bool, err error) {
+	parse := func(m *nats.Msg) (e schemas.AuditRecord, ok bool, err error) {
 		err = json.Unmarshal(m.Data, &e)
 		return e, opts.Task == "" || e.TaskID == opts.Task, err
 	}
@@ -46,6 +46,6 @@ func (c *Client) AuditTrail(ctx context.Context, tenant string, opts AuditOption
 		return nil, fmt.Errorf("read audit records: %w", err)
 	}
 	// Calls that end at the same time are written concurrently.
-	slices.SortStableFunc(all, func(a, b schemas.AuditEntry) int { return b.Time.Compare(a.Time) })
+	slices.SortStableFunc(all, func(a, b schemas.AuditRecord) int { return b.Time.Compare(a.Time) })
 	return all, nil
 }

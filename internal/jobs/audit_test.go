@@ -11,7 +11,7 @@ import (
 
 func TestAudit(t *testing.T) {
 	f := newFleet(t)
-	for _, e := range []schemas.AuditEntry{
+	for _, e := range []schemas.AuditRecord{
 		{Tenant: "acme", TaskID: "a", Tool: "1"},
 		{Tenant: "other", TaskID: "a", Tool: "2"},
 		{Tenant: "acme", TaskID: "b", Tool: "3"},

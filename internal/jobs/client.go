@@ -91,7 +91,7 @@ func (c *Client) natsOptions() []nats.Option {
 			log.InfoContext(context.Background(), "NATS connection restored", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.WarnContext(context.Background(), "NATS connection failed", "error", err)
+			log.WarnContext(context.Background(), "NATS reported an error", "error", err)
 		}),
 	}
 	if o.Server.InProcess != nil {

@@ -17,9 +17,9 @@ type Catalogue interface {
 	// Current returns the catalogue version for a task of the tenant that begins now, and its tools: the
 	// same Listing while nothing changes.
 	Current(ctx context.Context, tenant string) (version string, list *tools.Listing, err error)
-	// Pinned returns the tools of a version that an earlier run of the task used, perhaps on another
+	// Kept returns the tools of a version that an earlier run of the task used, perhaps on another
 	// host. The error is fs.ErrNotExist when the version is gone.
-	Pinned(ctx context.Context, tenant, version string) (*tools.Listing, error)
+	Kept(ctx context.Context, tenant, version string) (*tools.Listing, error)
 }
 
 // Tools are the catalogue and what handles calls. Without a Catalogue tasks have no tools; with one,
@@ -45,7 +45,7 @@ type toolset struct {
 	findings  []schemas.Finding
 }
 
-// discover returns the tools of the catalogue version that the task's record pins.
+// discover returns the tools of the catalogue version that the task's record names.
 func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) {
 	if p.Tools.Catalogue == nil {
 		return s, nil
@@ -53,7 +53,7 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 	tenant := t.ref.Tenant
 	var list *tools.Listing
 	if s.version = t.job.Record.Catalogue; s.version != "" {
-		list, err = p.Tools.Catalogue.Pinned(ctx, tenant, s.version)
+		list, err = p.Tools.Catalogue.Kept(ctx, tenant, s.version)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // it was made from files of a host that is gone
 		s.findings = []schemas.Finding{warning("catalogue",

@@ -1,5 +1,5 @@
-// Package state keeps workspaces: directory trees with a history, stored as immutable objects in any S3, and shared by
-// workers that keep nothing.
+// Package state keeps workspaces: directory trees with a history, stored as immutable objects in any S3-compatible
+// store, and shared by workers that keep nothing.
 //
 // A [Store] is the few verbs that tasks use. A [Tree] is a directory of this host that holds one version of one
 // workspace. The life of a task with it:
@@ -26,14 +26,14 @@
 //
 // A commit uploads packs, then the manifest, then swaps HEAD with a conditional PUT. Nothing is visible before the
 // swap, everything is visible after it. One of two racing commits loses, merges per path onto the winner and tries
-// again. A commit contains the id and the result of its task, so that the worker that takes over a task which died
-// between commit and report finds it ([Store.Applied]).
+// again. A commit contains the id and the result of its task, so that if a worker dies between commit and
+// report, the worker that takes over the task finds the commit ([Store.Applied]).
 //
 // # Trust
 //
 // The files of a tree were written by hostile programs, and a manifest may have been written by any process with access
-// to the bucket. Files are reached through [os.Root] only, symbolic links are never followed, paths are validated in
-// both directions, and every blob is verified against its SHA-256.
+// to the bucket. Files are reached through [os.Root] only, no symbolic link is followed out of the tree, paths are
+// validated in both directions, and every blob is verified against its SHA-256.
 //
 // The package does not serialise tasks, know sandboxes, or speak HTTP.
 package state

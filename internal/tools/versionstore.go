@@ -27,9 +27,9 @@ type VersionStoreOptions struct {
 	Source Source
 	// Dir is emptied first. It belongs to this store alone, and no running box may still use it.
 	Dir string
-	// Overlay returns the tools that a tenant registered; nil: no tenant can.
+	// Overlay returns the tools that a tenant registered; nil: tenants cannot register tools.
 	Overlay func(tenant string) *Overlay
-	// Objects receives every version that a task may pin, so that another host can run the task again
+	// Objects receives every version that a task may keep, so that another host can run the task again
 	// with it; nil: versions stay on this host.
 	Objects objects.Objects
 	Log     *slog.Logger
@@ -45,7 +45,7 @@ type VersionStore struct {
 	opts VersionStoreOptions
 
 	mu           sync.Mutex
-	base         storedVersion       // the fleet's version that new tasks pin
+	base         storedVersion       // the fleet's version that new tasks begin with
 	lastRead     *Listing            // of Source, when base was unpacked
 	baseListings map[string]*Listing // by id
 	tenants      map[string]*tenantVersions
@@ -102,9 +102,9 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (version stri
 	return t.id, t.listing, nil
 }
 
-// Pinned returns the tools of a version that Current returned earlier, here or on another host, and makes
+// Kept returns the tools of a version that Current returned earlier, here or on another host, and makes
 // sure that its directory exists. The error is fs.ErrNotExist if the version no longer exists.
-func (s *VersionStore) Pinned(ctx context.Context, tenant, version string) (*Listing, error) {
+func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (*Listing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[tenant]; t != nil {

@@ -139,18 +139,18 @@ func TestVersionsOfTenants(t *testing.T) {
 	}
 	// Another host, with other files and without registered tools.
 	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
-	again, err := elsewhere.Pinned(t.Context(), "acme", version)
+	again, err := elsewhere.Kept(t.Context(), "acme", version)
 	if err != nil || len(again.Tools) != 2 || again.Tools[0].State != tools.Registered ||
 		read(elsewhere, version, "crm/find.py") != find {
-		t.Errorf("Pinned on another host = %+v, %v", again, err)
+		t.Errorf("Kept on another host = %+v, %v", again, err)
 	}
 	unknown := strings.Repeat("a", 26)
 	for _, bad := range []string{"x", "../..", base + "..", base + "." + base, base + ".", unknown} {
-		if _, err := elsewhere.Pinned(t.Context(), "acme", bad); err == nil {
-			t.Errorf("Pinned(%q) = nil, want an error", bad)
+		if _, err := elsewhere.Kept(t.Context(), "acme", bad); err == nil {
+			t.Errorf("Kept(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := elsewhere.Pinned(t.Context(), "other", version); err == nil {
+	if _, err := elsewhere.Kept(t.Context(), "other", version); err == nil {
 		t.Error("a tenant pinned another tenant's tools")
 	}
 	// Only the newest versions of a tenant stay.

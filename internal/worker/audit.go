@@ -39,7 +39,7 @@ func (a audit) End(ctx context.Context, e broker.AuditRecord) error {
 }
 
 func (a audit) write(ctx context.Context, event string, at time.Time, e broker.AuditRecord) error {
-	return a.queue.AppendAudit(ctx, schemas.AuditEntry{
+	return a.queue.AppendAudit(ctx, schemas.AuditRecord{
 		Time: at.UTC(), Event: event, TaskID: e.Task, Run: e.Run, Tenant: e.Tenant, Session: e.Session,
 		Server: e.Server, Tool: e.Tool, ArgsHash: e.ArgsHash, ArgsBytes: e.ArgsBytes,
 		ResultBytes: e.ResultBytes, MS: e.MS, OK: e.OK, Code: e.Code, Replayed: e.Replayed,

@@ -25,9 +25,9 @@ import (
 // a task of the workspace runs on this worker; changes of the workspace are exported after each task, and
 // soon after any other commit.
 type Live struct {
-	Dir    string
-	Memory string // file with the state of both sides at the last synchronisation
-	Ref    state.Ref
+	Dir       string
+	StatePath string // file with the state of both sides at the last synchronisation
+	Ref       state.Ref
 }
 
 // liveInterval is how often the worker looks for commits of others.
@@ -48,7 +48,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
-	options := dirsync.Options{Memory: o.Memory, Workspace: o.Ref.String() + " " + o.Dir}
+	options := dirsync.Options{Memory: o.StatePath, Workspace: o.Ref.String() + " " + o.Dir}
 	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // exported files belong to the owner of the directory
 			options.Owner = &dirsync.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
@@ -56,7 +56,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 	if errors.Is(err, dirsync.ErrOther) { // the memory is of another directory
-		if err = os.Remove(o.Memory); err == nil {
+		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
 	}

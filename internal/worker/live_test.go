@@ -89,7 +89,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1},
 			Pipeline: pipeline.Parts{Pool: pool, Log: quiet},
 			Ready:    func() { close(ready) },
-			Live:     &worker.Live{Dir: dir, Memory: filepath.Join(t.TempDir(), "memory"), Ref: ref},
+			Live:     &worker.Live{Dir: dir, StatePath: filepath.Join(t.TempDir(), "memory"), Ref: ref},
 			Join: func(context.Context) (worker.Fleet, error) {
 				return worker.Fleet{Queue: queue, Store: store}, nil
 			},

@@ -26,19 +26,21 @@ func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error
 		return heads.With(bucket, createonly.New(bucket)), nil
 	case config.HeadsNATS:
 		if c.NATS.URL == "" {
-			return nil, errors.New("s3.heads is nats, and nats.url is empty: say where the queue's server is")
+			return nil, errors.New("s3.heads is nats but nats.url is empty: set it to the address of the NATS server")
 		}
 		return heads.With(bucket, natsheads.New(func() (*jobs.HeadBucket, error) { return openHeads(c) })), nil
 	case config.HeadsSingleWriter:
 		lock := singlewriter.HostLock(filepath.Join(c.Data, "heads.lock"))
 		return heads.With(bucket, singlewriter.New(bucket, lock)), nil
-	default:
+	case config.HeadsCAS:
 		return bucket, nil
+	default:
+		return nil, fmt.Errorf("s3.heads: unknown head mode %q", c.S3.Heads)
 	}
 }
 
-// Check probes what workspaces need of the object store, and refuses a store on which the head mode of the
-// settings is not safe. The embedded store needs no probe.
+// Check probes what workspaces need of the object store, and returns an error for a store on which the
+// configured head mode is not safe. The embedded store needs no probe.
 func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
 		return nil
@@ -63,7 +65,7 @@ func SafeModes(caps heads.Capabilities) string {
 	return out
 }
 
-// openHeads connects to the queue until the process ends.
+// openHeads opens a connection to the queue that lives as long as the process.
 func openHeads(c *config.Config) (*jobs.HeadBucket, error) {
 	ctx := context.Background() // of the process; each request has its own
 	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})

@@ -11,8 +11,8 @@ import (
 var catalogueRetry = objects.RetryPolicy{Request: 10 * time.Second, Attempts: 3}
 
 // CatalogueObjects returns the fleet's bucket, where catalogues and package layers are published. It is
-// opened by the first request: the settings of a fleet in one process name the bucket only once its
-// object store has started.
+// opened by the first request, because a fleet in one process sets the address of its object store only once
+// that has started.
 func CatalogueObjects(c *config.Config) objects.Objects {
 	open := func() (objects.Objects, error) { return Objects(c) }
 	return objects.WithRetry(objects.Lazy(open), catalogueRetry)

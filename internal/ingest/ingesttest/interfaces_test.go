@@ -151,7 +151,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := client.AuditEntry{
+	call := client.AuditRecord{
 		Tenant: r.Tenant,
 		TaskID: r.TaskID,
 		Event:  "end",
@@ -162,7 +162,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	}
 	foreign := call
 	foreign.Tenant = "foreign"
-	for _, e := range []client.AuditEntry{call, foreign} {
+	for _, e := range []client.AuditRecord{call, foreign} {
 		if err := f.Jobs.AppendAudit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 			t.Errorf("Dead over %s = %+v, %v", name, dead, err)
 		}
 		audit, err := c.Audit(t.Context(), client.AuditOptions{Task: r.TaskID})
-		if d := cmp.Diff([]client.AuditEntry{call}, audit); d != "" || err != nil {
+		if d := cmp.Diff([]client.AuditRecord{call}, audit); d != "" || err != nil {
 			t.Errorf("Audit over %s, %v (-want +got):\n%s", name, err, d)
 		}
 		fleet, err := c.Fleet(t.Context())

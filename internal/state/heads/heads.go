@@ -1,6 +1,6 @@
-// Package heads keeps the objects that change (HEADs) in another way than the rest of an object store, for
-// stores that do not honour conditional writes. The ways (head modes) are the packages below: createonly,
-// singlewriter and natsheads. Only what constructs the object store knows them.
+// Package heads stores the objects that change (HEADs) apart from the other objects, for object stores that do not
+// honour conditional writes. The packages below it are the head modes: createonly, singlewriter and natsheads. Only
+// the code that constructs the object store imports them.
 package heads
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Store keeps the objects whose key ends in Suffix. A version is what an ETag is to objects.Objects. Methods
+// Store keeps the objects whose key ends in Suffix. A version plays the part of the ETag in objects.Objects. Methods
 // are safe for concurrent use.
 type Store interface {
-	// Get returns objects.ErrNotFound, or objects.ErrNotModified when version is still the newest.
+	// Get returns objects.ErrNotFound, or objects.ErrNotModified if version is still the newest.
 	Get(ctx context.Context, key, version string) (objects.Object, error)
 
 	// CompareAndSwap has the contract of objects.Objects.
@@ -33,11 +33,11 @@ type Store interface {
 // Suffix ends the keys of objects that change. A head mode may keep objects of its own below such a key.
 const Suffix = "/HEAD"
 
-// With returns bucket with its heads kept by heads. All processes that use a bucket must keep them in the same
-// way, see RequireMode.
-func With(bucket objects.Objects, heads Store) objects.Objects { return &split{bucket, heads} }
+// With returns bucket, but with its HEADs kept in store. All processes that use a bucket must keep them in the same
+// way; see RequireMode.
+func With(bucket objects.Objects, store Store) objects.Objects { return &split{bucket, store} }
 
-// split sends requests for heads to heads, and all others to the object store.
+// split sends requests for HEADs to heads, and all others to Objects.
 type split struct {
 	objects.Objects
 	heads Store
@@ -112,8 +112,8 @@ func (s *split) Delete(ctx context.Context, keys ...string) error {
 	return s.Objects.Delete(ctx, rest...)
 }
 
-// List collects the objects below prefix for which headOf returns the key of a head. Of several objects of one
-// head it returns the last.
+// List returns the HEADs of which bucket has objects below prefix, sorted by key. headOf returns the key of the HEAD
+// that an object belongs to, if any. A HEAD with several objects has the size and time of the last one.
 func List(
 	ctx context.Context, bucket objects.Objects, prefix string, headOf func(object string) (key string, ok bool),
 ) ([]objects.ObjectInfo, error) {

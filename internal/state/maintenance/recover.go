@@ -18,7 +18,7 @@ const recoveredDir = "recovered"
 // findUnnamed makes files of content that only lost manifests referred to: that of packs which no manifest of the
 // tenant names, and which are not older than the base.
 func (r *repairer) findUnnamed(ctx context.Context) error {
-	if len(r.out.Unknown) == 0 && len(r.bad) == 0 && !r.headBad {
+	if len(r.out.LostGenerations) == 0 && len(r.bad) == 0 && !r.headBad {
 		return nil
 	}
 	named, err := r.namedPacks(ctx)

@@ -13,7 +13,7 @@ import (
 
 // RepairOptions says how much Repair reads.
 type RepairOptions struct {
-	ReadData bool // verify all content, not only of packs that are missing or have another size
+	ReadData bool // verify the content of all packs, not only their presence and size
 	DryRun   bool // report, change nothing
 }
 
@@ -26,11 +26,11 @@ type LostPath struct {
 
 // RepairResult is what Repair found and did.
 type RepairResult struct {
-	Commit    repo.Commit // NoChange: the newest version could be read
-	Problems  []string    // damaged objects
-	Lost      []LostPath  // paths that the new version does not have
-	Unknown   []int64     // generations whose changes are lost
-	Recovered []string    // files of content whose path is lost
+	Commit          repo.Commit // NoChange: the newest version could be read
+	Problems        []string    // damaged objects
+	Lost            []LostPath  // paths that the new version does not have
+	LostGenerations []int64     // their changes are lost
+	Recovered       []string    // files with recovered content whose paths are lost
 }
 
 // Repair makes the newest version of a workspace readable after objects were lost or damaged, by a new commit of
@@ -38,13 +38,13 @@ type RepairResult struct {
 //
 //   - HEAD is lost: it is rebuilt from the newest manifest that has all of its packs.
 //   - Manifests are lost: the version is rebuilt from the newest one that can be read and the deltas after it. Content
-//     whose path only a lost manifest had is found by the indexes of packs, and becomes a file in recovered/ (a large
-//     file in pieces).
+//     whose path was only in a lost manifest is found through the indexes of packs, and becomes a file in recovered/
+//     (a large file becomes several).
 //   - Packs are lost or damaged: content that other packs have, or that can still be read, is used. Files without
 //     content are left out and reported.
 //
-// The history passes over versions that cannot be read. Only HEAD and the pins are replaced, by a swap, so Repair may
-// be interrupted anywhere and run again. It does not change a workspace without damage.
+// The history skips versions that cannot be read. Repair overwrites only HEAD and the pins, each with one atomic swap,
+// so it may be interrupted anywhere and run again. It does not change an undamaged workspace.
 func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOptions) (RepairResult, error) {
 	if err := ref.Check(); err != nil {
 		return RepairResult{}, err
@@ -72,15 +72,15 @@ type repairer struct {
 	readable   map[string]*repo.NamedManifest // by name
 	bad        map[string]bool                // names of those that cannot be read
 	known      map[int64]string               // names of manifests that other objects refer to, by generation
-	line       []manifestStep                 // newest first
-	base       *repo.Loaded                   // newest version of the line that can be read; nil: none
-	at         int                            // position of base in the line
+	lineage    []manifestStep                 // manifests that lead to the newest version, newest first
+	base       *repo.Loaded                   // newest version of the lineage that can be read; nil: none
+	at         int                            // position of base in the lineage
 	tree       map[string]*format.Entry
 	packs      *inspector
 	relocation *repo.Relocation // of damaged packs
 }
 
-// manifestStep is a manifest of the line; NamedManifest is nil if it cannot be read.
+// manifestStep is a manifest of the lineage; NamedManifest is nil if it cannot be read.
 type manifestStep struct {
 	name string
 	*repo.NamedManifest
@@ -91,7 +91,7 @@ func (r *repairer) run(ctx context.Context) error {
 		if err := part(ctx); err != nil {
 			return err
 		}
-		if r.head.Deleted || len(r.line) == 0 && !r.headBad { // nothing to repair
+		if r.head.Deleted || len(r.lineage) == 0 && !r.headBad { // nothing to repair
 			r.out.Commit.NoChange = true
 			return nil
 		}
@@ -102,7 +102,7 @@ func (r *repairer) run(ctx context.Context) error {
 	return r.recordGaps(ctx)
 }
 
-// survey reads HEAD and all manifests, and sorts them into the line.
+// survey reads HEAD and all manifests, and finds the lineage.
 func (r *repairer) survey(ctx context.Context) (err error) {
 	if r.packs, err = newInspector(ctx, r.repo, r.ref.Tenant); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 	return err
 }
 
-// follow finds the line of manifests that lead to the newest version, past those that cannot be read.
+// follow finds the lineage, past manifests that cannot be read.
 func (r *repairer) follow() {
 	name := ""
 	for _, t := range r.head.Recent {
@@ -170,7 +170,7 @@ func (r *repairer) follow() {
 	}
 	for name != "" {
 		s := manifestStep{name, r.readable[name]}
-		r.line = append(r.line, s)
+		r.lineage = append(r.lineage, s)
 		if s.NamedManifest == nil {
 			name = r.before(format.ManifestRef{Name: name}.Generation())
 			continue
@@ -183,11 +183,11 @@ func (r *repairer) follow() {
 			name = p.Name
 		}
 	}
-	for last := len(r.line) - 1; last > 0; last-- {
-		if s := r.line[last]; s.NamedManifest != nil || r.bad[s.name] || r.inChain(s.name) {
+	for last := len(r.lineage) - 1; last > 0; last-- {
+		if s := r.lineage[last]; s.NamedManifest != nil || r.bad[s.name] || r.inChain(s.name) {
 			break
 		}
-		r.line = r.line[:last] // removed by garbage collection
+		r.lineage = r.lineage[:last] // removed by garbage collection
 	}
 }
 

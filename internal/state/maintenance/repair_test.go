@@ -179,7 +179,7 @@ func TestRepair(t *testing.T) {
 						t.Errorf("lost: %+v, want 2000 bytes, in generation %d", l, c.older)
 					}
 				}
-				if !slices.Equal(lost, c.lost) || !slices.Equal(out.Unknown, c.unknown) ||
+				if !slices.Equal(lost, c.lost) || !slices.Equal(out.LostGenerations, c.unknown) ||
 					out.Commit.NoChange != c.same {
 					t.Errorf("Repair() = %+v, want lost %v, unknown %v, unchanged: %v", out, c.lost, c.unknown, c.same)
 				}

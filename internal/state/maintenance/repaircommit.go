@@ -16,7 +16,7 @@ func (r *repairer) commit(ctx context.Context) error {
 	on := &repo.Version{Head: r.head, ETag: r.etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if r.base != nil {
 		on.Set, on.Manifest, on.ManifestBytes = r.base.Set, r.base.Manifest, r.base.ManifestBytes
-		on.Head.Manifest = &r.line[r.at].Ref
+		on.Head.Manifest = &r.lineage[r.at].Ref
 	}
 	if r.headBad {
 		r.restoreHead(&on.Head)
@@ -45,7 +45,7 @@ func (r *repairer) commit(ctx context.Context) error {
 
 // restoreHead rebuilds a lost HEAD from the manifests.
 func (r *repairer) restoreHead(h *format.Head) {
-	for _, s := range slices.Backward(r.line) {
+	for _, s := range slices.Backward(r.lineage) {
 		if s.NamedManifest == nil {
 			continue
 		}
@@ -94,10 +94,10 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 	})
 }
 
-// gaps returns the manifests of the line that cannot be read, without those that garbage collection removed.
+// gaps returns the manifests of the lineage that cannot be read, without those that garbage collection removed.
 func (r *repairer) gaps(p format.Pins) []format.Gap {
 	var gaps []format.Gap
-	for i, s := range r.line {
+	for i, s := range r.lineage {
 		if s.NamedManifest != nil {
 			continue
 		}
@@ -106,7 +106,7 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 			continue
 		}
 		g := format.Gap{Name: s.name}
-		for _, older := range r.line[i:] {
+		for _, older := range r.lineage[i:] {
 			if older.NamedManifest != nil {
 				g.Before = &older.Ref
 				break
@@ -126,9 +126,9 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 	return gaps
 }
 
-// inChain reports whether a readable manifest of the line builds on a manifest.
+// inChain reports whether a readable manifest of the lineage builds on the named one.
 func (r *repairer) inChain(name string) bool {
-	return slices.ContainsFunc(r.line, func(s manifestStep) bool {
+	return slices.ContainsFunc(r.lineage, func(s manifestStep) bool {
 		return s.NamedManifest != nil &&
 			slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })
 	})

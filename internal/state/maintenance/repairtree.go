@@ -13,11 +13,11 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// readTree rebuilds the newest version from the line.
+// readTree rebuilds the newest version from the lineage.
 func (r *repairer) readTree(ctx context.Context) error {
 	r.tree = map[string]*format.Entry{}
-	r.at = len(r.line)
-	for i, s := range r.line {
+	r.at = len(r.lineage)
+	for i, s := range r.lineage {
 		if s.NamedManifest == nil {
 			continue
 		}
@@ -34,9 +34,9 @@ func (r *repairer) readTree(ctx context.Context) error {
 		}
 		break
 	}
-	for _, s := range slices.Backward(r.line[:r.at]) {
+	for _, s := range slices.Backward(r.lineage[:r.at]) {
 		if s.NamedManifest == nil {
-			r.out.Unknown = append(r.out.Unknown, format.ManifestRef{Name: s.name}.Generation())
+			r.out.LostGenerations = append(r.out.LostGenerations, format.ManifestRef{Name: s.name}.Generation())
 			if !r.bad[s.name] {
 				r.out.Problems = append(r.out.Problems, r.ref.ManifestKey(s.name)+": missing")
 			}
@@ -192,9 +192,9 @@ func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
 	return nil
 }
 
-// older returns the newest generation of the line in which a file at path can be read, or 0.
+// older returns the newest generation of the lineage in which a file at path can be read, or 0.
 func (r *repairer) older(ctx context.Context, path string) (int64, error) {
-	for _, s := range r.line[min(r.at, len(r.line)):] {
+	for _, s := range r.lineage[min(r.at, len(r.lineage)):] {
 		if s.NamedManifest == nil {
 			continue
 		}

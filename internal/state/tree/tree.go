@@ -47,8 +47,8 @@ type node struct {
 	round uint32        // of the last scan that found it
 }
 
-// Open returns the directory dir, whatever it contains, for versions of ref. It must exist, and belong to the
-// Dir alone until Close.
+// Open returns the directory dir, whatever it contains, for versions of ref. It must exist, and only the
+// Dir may use it until Close.
 func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Dir) Known() bool { return t.known }
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }
 
-// WriteFile writes a file for a program to find, with the directories that it needs, in the ownership of the Dir.
+// WriteFile writes a file for a program to find, and the directories that it needs, owned by Options.Owner.
 // path is relative and clean; only the permission bits of mode count.
 func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := format.CheckPath(path); err != nil {

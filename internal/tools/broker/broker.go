@@ -100,7 +100,7 @@ type Task struct {
 // Config configures an Execution. Task, Catalogue, Upstream, Journal and Audit are required.
 type Config struct {
 	Task      Task
-	Catalogue *tools.Listing // of the version that the task pins
+	Catalogue *tools.Listing // of the version that the task keeps
 	Upstream  Upstream
 	Journal   Journal
 	Audit     Audit

@@ -22,7 +22,8 @@ const (
 // Decisions lists all decisions.
 var Decisions = []Decision{Allow, Deny, RequireApproval}
 
-// Policy decides about calls of tools that may delete or overwrite, or do not deny that they may.
+// Policy decides what happens to a call. Destructive applies to tools that declare, or do not rule out, that they
+// delete or overwrite.
 type Policy struct {
 	Destructive Decision
 	Tools       map[string]Decision // by "server/tool" or "server/*"; overrides Destructive, for any tool
@@ -38,7 +39,7 @@ func (p Policy) check() error {
 
 func checkDecision(what string, d Decision) error {
 	if !slices.Contains(Decisions, d) {
-		return fmt.Errorf("policy of %s: %q is none of %q", what, d, Decisions)
+		return fmt.Errorf("policy of %s: %q is not one of %q", what, d, Decisions)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package builtin contains the MCP servers that come with the program: calculator and weather. They run in
 // the process or, as `codefleet tool-server NAME`, on standard input and output. Like those of any other
-// server, their modules are generated and their calls pass the broker. (Tools that act on a task's
+// server, their modules are generated and their calls pass through the broker. (Tools that act on a task's
 // workspace are Python modules that run in its box: see the servers directory.)
 package builtin
 
@@ -38,7 +38,7 @@ func Names() []string { return slices.Sorted(maps.Keys(all)) }
 func New(name string, opts Options) (*mcp.Server, error) {
 	build, ok := all[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown tool server %q; known are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown tool server %q; the known servers are %s", name, strings.Join(Names(), ", "))
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -106,13 +106,14 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection unless the server itself responded.
+// classify converts an error of the SDK. It drops the connection if it was lost or a response exceeded the limit; a
+// time-out, a cancelled context or a refusal keeps it.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
 	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errIdle):
-		out.Reason, out.Err = tools.Timeout, fmt.Errorf("no answer and no progress in %s", u.Limits.CallTimeout)
+		out.Reason, out.Err = tools.Timeout, fmt.Errorf("no response and no progress in %s", u.Limits.CallTimeout)
 	case cause != nil:
 		return cause
 	case isWire && wire.Code == codeTooLarge:
@@ -125,7 +126,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools
 			maxMessage)))
 		c.markUsed(s)
 	case errors.Is(err, errTooLarge):
-		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the answer is over %d bytes", u.Limits.MaxResultBytes)
+		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response is over %d bytes", u.Limits.MaxResultBytes)
 		c.drop(s)
 	default:
 		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",
@@ -230,7 +231,7 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 		size += len(d.Name) + len(d.Title) + len(d.Annotations.Title) + len(d.Description) +
 			len(d.InputSchema) + len(d.OutputSchema)
 		if len(order) == maxListed || size > maxListedBytes {
-			err := errors.New("it lists too many tools")
+			err := errors.New("its list of tools is too long")
 			return nil, &tools.UpstreamError{Server: s.up.Name, Reason: tools.Protocol, Err: err}
 		}
 		if _, twice := listed[d.Name]; !twice {

@@ -143,7 +143,7 @@ func (s Server) check() error {
 	case ways != 1:
 		return errors.New("either a command or a url is required")
 	case s.Scope != Shared && s.Scope != PerTenant && s.Scope != PerSession:
-		return fmt.Errorf("scope %q is none of shared, tenant and session", s.Scope)
+		return fmt.Errorf("scope %q is not one of shared, tenant and session", s.Scope)
 	case s.Limits.Concurrency < 0 || s.Limits.MaxResultBytes < 0 ||
 		s.Limits.CallTimeout < 0 || s.Limits.ConnectTimeout < 0:
 		return errors.New("a limit is negative")

@@ -77,7 +77,7 @@ func TestHostileCalls(t *testing.T) {
 	}{
 		{"huge", tools.TooLarge, "the limit is 1048576"},
 		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
-		{"never", tools.Timeout, "no answer and no progress in 8s"},
+		{"never", tools.Timeout, "no response and no progress in 8s"},
 		{"progress", "", "done"}, // takes longer than the limit, with progress
 		{"twice", "", "first"},
 		{"twice", "", "first"},

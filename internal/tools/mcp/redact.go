@@ -101,7 +101,7 @@ func secretsOf(u *url.URL) []string {
 	return parts
 }
 
-// redactUpstream redacts an *tools.UpstreamError in place.
+// redactUpstream redacts a *tools.UpstreamError in place.
 func (v redactor) redactUpstream(err error) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Err != nil {
 		ue.Err = v.redactError(ue.Err)
@@ -122,13 +122,13 @@ func (v redactor) redactError(err error) error {
 
 // aboutOf returns the server's description of itself, from its response to initialize. It is redacted, as
 // the server knows secrets of its settings.
-func (v redactor) aboutOf(answer *sdk.InitializeResult) tools.About {
-	if answer == nil || answer.ServerInfo == nil {
+func (v redactor) aboutOf(response *sdk.InitializeResult) tools.About {
+	if response == nil || response.ServerInfo == nil {
 		return tools.About{}
 	}
-	info, hide := answer.ServerInfo, v.redact
+	info, hide := response.ServerInfo, v.redact
 	return tools.About{
 		Version: hide(info.Name + " " + info.Version), Title: hide(cmp.Or(info.Title, info.Name)),
-		Description: hide(info.Description), Instructions: hide(answer.Instructions),
+		Description: hide(info.Description), Instructions: hide(response.Instructions),
 	}.Sanitize()
 }

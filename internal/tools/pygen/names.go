@@ -14,25 +14,27 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// scripts are those whose letters, as far as letter accepts them, Python accepts in names since 3.9.
+// scripts are the scripts whose letters names may have. letter accepts only those of their letters that Python 3.9
+// accepts.
 var scripts = []*unicode.RangeTable{
 	unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic, unicode.Devanagari,
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 }
 
+// letter reports whether Python 3.9 and later accept a letter in names.
 func letter(r rune) bool {
 	if r < 0x80 {
 		return r|0x20 >= 'a' && r|0x20 <= 'z'
 	}
-	old := r < 0x530 || (r >= 0x5d0 && r < 0x860) || (r >= 0x900 && r < 0x980) || (r >= 0x1e00 && r < 0x2000) ||
+	inPython39 := r < 0x530 || (r >= 0x5d0 && r < 0x860) || (r >= 0x900 && r < 0x980) || (r >= 0x1e00 && r < 0x2000) ||
 		(r >= 0x3041 && r < 0x9fd0) || (r >= 0xac00 && r < 0xd7a4)
-	return old && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
+	return inPython39 && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
 }
 
-// Identifier derives a Python name from any text. It folds compatible forms, replaces other characters than
-// letters and digits by underscores, removes leading underscores, puts an n before a leading digit, and an
-// underscore after a word that Python or a generated module uses. It returns "" if no letter or digit is
-// left.
+// Identifier derives a Python name from any text. It normalises compatible forms (NFKC), replaces all characters but
+// letters and digits with underscores, removes leading underscores, and shortens long names. It puts an n before a
+// leading digit, and an underscore after a word that Python or a generated module uses. It returns "" if no letter
+// or digit is left.
 func Identifier(s string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
@@ -58,7 +60,7 @@ func Identifier(s string) string {
 	return id
 }
 
-// maxIdentifier is the maximum length of a name, in letters.
+// maxIdentifier is the maximum length of a name in characters, without an added n or underscore.
 const maxIdentifier = 60
 
 // truncateID shortens a name so that "_" and a short hash can follow.
