@@ -260,14 +260,17 @@ func (k *checker) llm() {
 // toolRule is the grammar of a tool, or of all tools of a server.
 var toolRule = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
 
+// toolDecisions are the values of a tool policy: those of internal/tools/broker.
+var toolDecisions = []string{"allow", "deny", "approve"}
+
 func (k *checker) tools() {
 	t := k.c.Tools
-	k.oneOf("tools.destructive", t.Destructive, "allow", "deny", "approve")
+	k.oneOf("tools.destructive", t.Destructive, toolDecisions...)
 	for _, id := range slices.Sorted(maps.Keys(t.Policy)) {
 		if !toolRule.MatchString(id) {
 			k.bad("tools.policy", "%q is neither server/tool nor server/*", id)
 		}
-		k.oneOf("tools.policy."+id, t.Policy[id], "allow", "deny", "approve")
+		k.oneOf("tools.policy."+id, t.Policy[id], toolDecisions...)
 	}
 	k.atLeast("tools.max_calls", t.MaxCalls, 1)
 	k.atLeast("tools.max_mb", t.MaxMB, 1)

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md")
 // TestDocument compares docs/metrics.md with the table.
 func TestDocument(t *testing.T) {
 	const file = "../../docs/metrics.md"
-	want := document()
+	want := document(t)
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,13 @@ func TestInstrumentsAreCreatedHere(t *testing.T) {
 	}
 }
 
-func document() string {
+// groups are the sections of docs/metrics.md, each with the prefix of its metrics.
+var groups = []struct{ prefix, title string }{
+	{"codefleet.task", "Tasks"}, {"codefleet.pool", "Boxes"}, {"codefleet.tools", "Tools"},
+}
+
+func document(t *testing.T) string {
+	t.Helper()
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
@@ -101,16 +107,21 @@ func document() string {
 Processes with ` + "`telemetry.metrics`" + ` serve these at ` + "`/metrics`" + `, in the format of Prometheus,
 with those of the Go runtime and of the process, and ` + "`codefleet_build_info`" + `.
 `)
-	for _, group := range []struct{ prefix, title string }{
-		{"codefleet.task", "Tasks"}, {"codefleet.pool", "Boxes"}, {"codefleet.tools", "Tools"},
-	} {
+	documented := map[string]bool{}
+	for _, group := range groups {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | instrument | unit | meaning | attributes |\n|---|---|---|---|---|\n",
 			group.title)
 		for _, m := range metrics.Table {
 			if strings.HasPrefix(m.Name, group.prefix) {
+				documented[m.Name] = true
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
 					m.Prometheus(), m.Kind, strings.Trim(m.Unit, "{}"), m.Help, attributes(m))
 			}
+		}
+	}
+	for _, m := range metrics.Table {
+		if !documented[m.Name] {
+			t.Errorf("%s has the prefix of no group of this test", m.Name)
 		}
 	}
 	return b.String()
