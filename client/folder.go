@@ -34,8 +34,8 @@ type (
 	ConflictError = dirsync.ConflictError
 	// SyncReport lists what Pull or Push changed.
 	SyncReport = dirsync.Report
-	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content, or of a file above 4 MiB
-	// the SHA-256 of the concatenated SHA-256 of its parts.
+	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content; for a file above 4 MiB, it
+	// is the SHA-256 of the concatenated SHA-256 sums of its parts.
 	WorkspaceFile = dirsync.Entry
 	// FilePart is a piece of a large file's content.
 	FilePart = dirsync.Part

@@ -192,7 +192,7 @@ type Result struct {
 	ResultRef string            `json:"result_ref,omitempty"` // of a result that is too large for the record
 
 	Code        string          `json:"code,omitempty"`
-	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill
+	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill | plugin
 	Repairs     int             `json:"repairs"`
 	Guardrails  []Finding       `json:"guardrails,omitempty"`
 	Tools       ToolsUsed       `json:"tools"`

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools pins the programs that codefleet runs but does not link. It is
+// Package tools pins the binaries that codefleet runs but does not link. It is
 // a module of its own, so that their dependencies never reach ours.
 //
 // The sandbox engine is built static, which it needs in order to start itself

@@ -58,7 +58,7 @@ func (a *app) benchCommand() *cobra.Command {
 
 func (a *app) measure(ctx context.Context, o benchOptions) error {
 	if names := bench.Names(bench.Scenarios()); o.Scenario != "" && !slices.Contains(names, o.Scenario) {
-		return usage("--scenario %s: there are %s", o.Scenario, strings.Join(names, ", "))
+		return usage("--scenario %s: want one of %s", o.Scenario, strings.Join(names, ", "))
 	}
 	if o.Runs < 0 {
 		return usage("-n %d: want at least 1", o.Runs)

@@ -172,7 +172,7 @@ func cut3(s string) (a, b, c string) {
 const tooOld = 365 * 24 * time.Hour
 
 func (p *examination) engine(ctx context.Context) finding {
-	const name, install = "runsc", "make build  (puts bin/runsc beside this program), or set execution.runsc"
+	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
 		return finding{name, good, "the gVisor engine is not installed, and not needed: execution.sandbox_type " +
@@ -193,7 +193,7 @@ func (p *examination) engine(ctx context.Context) finding {
 	}
 	return aged(finding{
 		name, good, fmt.Sprintf("%s, %s", version, path), "",
-	}, made, "install install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+	}, made, "install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
 // hugePages checks the setting of the host that speeds gVisor up most.

@@ -50,8 +50,8 @@ func noFleet(err error) error {
 	return f
 }
 
-// ended returns the error with the exit code for a task's status; nil for success.
-func ended(s client.Status) error {
+// statusError returns the error with the exit code for a task's status; nil for success.
+func statusError(s client.Status) error {
 	if code := errcode.ExitOfTask(string(s)); code != errcode.ExitOK {
 		return &failure{code: code}
 	}
@@ -73,8 +73,8 @@ func (a *app) report(err error) int {
 	return f.code
 }
 
-// toType are hints for codes whose hint from the fleet is meant for programs.
-var toType = map[string]string{
+// commandHints are hints for codes whose hint from the fleet is meant for programs.
+var commandHints = map[string]string{
 	errcode.UnknownTask:     "codefleet tasks  (ended tasks are kept for some days)",
 	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
 	errcode.UnknownTool:     unknownHint,
@@ -92,7 +92,7 @@ func explain(err error) *failure {
 	} else if ok {
 		return &failure{
 			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",
-			hint: cmp.Or(toType[e.Code], e.Hint),
+			hint: cmp.Or(commandHints[e.Code], e.Hint),
 		}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
@@ -107,7 +107,8 @@ func explain(err error) *failure {
 			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
 		}
 	}
-	// Other errors are cobra's: an unknown command, a wrong number of arguments.
+	// Most other errors are cobra's: an unknown command, a wrong number of arguments. Those of a command that are not
+	// marked get the same exit code.
 	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet --help"}
 }
 

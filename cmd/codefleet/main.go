@@ -1,6 +1,7 @@
 // Command codefleet is the command line of a fleet, and with `up` a whole fleet in one process tree.
 //
-// Each command is a file, and uses the fleet through package client only. Results go to standard output,
+// Each command is a file. Commands that talk to a fleet do so through package client; doctor, up and tools work on the
+// host and its settings. Results go to standard output,
 // everything else to standard error. The exit codes are in internal/errcode and docs/errors.md.
 package main
 

@@ -36,14 +36,14 @@ func (s mcpServer) headers() map[string]string {
 	return map[string]string{"Authorization": "Bearer " + tokenPlace}
 }
 
-// standard is the entry that most clients share. address is the key of a remote server's address, and the
-// pairs are what the client needs besides, for a local and a remote server.
-func standard(local, remote map[string]any, address string) func(mcpServer) any {
+// standard is the entry that most clients share. urlKey is the key of a remote server's address; local
+// and remote are further pairs that the client needs, for a local and a remote server.
+func standard(local, remote map[string]any, urlKey string) func(mcpServer) any {
 	return func(s mcpServer) any {
 		e := map[string]any{}
 		if s.url != "" {
 			maps.Copy(e, remote)
-			e[address], e["headers"] = s.url, s.headers()
+			e[urlKey], e["headers"] = s.url, s.headers()
 			return e
 		}
 		maps.Copy(e, local)

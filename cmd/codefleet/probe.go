@@ -64,7 +64,7 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	case config.HeadsSingleWriter:
 		return finding{
 			name, warning,
-			"commits read before they write: workers on a second host would overwrite each other's (s3.heads: " +
+			"the swap of HEAD is not atomic: workers on two hosts would overwrite each other's commits (s3.heads: " +
 				c.S3.Heads + ")",
 			"use a store with conditional writes, or set s3.heads: " + config.HeadsNATS,
 		}

@@ -21,8 +21,8 @@ func (a *app) wsPullCommand() *cobra.Command {
 		Short: "Copy changes of the workspace into a local directory",
 		Long: "Copy what changed in the workspace since the last pull or push into a local directory.\n" +
 			"Your changes stay. A file that was changed on both sides is a conflict, and nothing is\n" +
-			"written until you choose a side. The directory keeps what it was synchronised with in " +
-			dirsync.MemoryFile + ".",
+			"written until you choose a side. The state of the last synchronisation is kept\n" +
+			"in its file " + dirsync.MemoryFile + ".",
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		policy := client.Refuse

@@ -50,7 +50,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		if err := a.print(r, nil); err != nil {
 			return err
 		}
-		return ended(r.Status)
+		return statusError(r.Status)
 	}
 	fmt.Fprint(a.stdout, output)
 	fmt.Fprint(a.stderr, stderr)
@@ -75,7 +75,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		fmt.Fprintln(a.stderr, line)
 	}
 	fmt.Fprintln(a.stderr, timing(r))
-	return ended(r.Status)
+	return statusError(r.Status)
 }
 
 // maxProgramLines limits the lines of a program that are printed.

@@ -75,16 +75,16 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	return err
 }
 
-// run is one task in the foreground.
-type run struct {
-	a      *app
-	client *client.Client
-	own    *up.Fleet // started for this run
-	ended  func()    // after own has ended
+// foreground is one task in the foreground.
+type foreground struct {
+	a              *app
+	client         *client.Client
+	own            *up.Fleet // started for this run
+	flushTelemetry func()    // after own has stopped
 
 	mu             sync.Mutex // held while printing, and while a question is open
 	line           *progress
-	attempt        int
+	current        int // the run whose output is printed
 	stdout, stderr printed
 	begun          bool // an event of the task has arrived
 }
@@ -93,8 +93,8 @@ type run struct {
 const unclaimed = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
-func (a *app) begin(ctx context.Context, s client.Submission) (*run, client.Record, error) {
-	r := &run{a: a, line: a.progress()}
+func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, client.Record, error) {
+	r := &foreground{a: a, line: a.progress()}
 	if err := r.connect(ctx); err != nil {
 		return r, client.Record{}, err
 	}
@@ -102,7 +102,7 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*run, client.Reco
 	return r, rec, markCall(err)
 }
 
-func (r *run) connect(ctx context.Context) error {
+func (r *foreground) connect(ctx context.Context) error {
 	found, err := client.Locate(r.a.fleet)
 	switch {
 	case errors.Is(err, client.ErrNoFleet), err == nil && r.stale():
@@ -117,8 +117,8 @@ func (r *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// stale reports whether nothing names a fleet but a fleet.json that a killed `up` left behind.
-func (r *run) stale() bool {
+// stale reports whether the fleet was found only in a fleet.json that a killed `up` left behind.
+func (r *foreground) stale() bool {
 	if r.a.fleet != "" || r.a.lookup("CODEFLEET_FLEET") != "" || r.a.lookup("CODEFLEET_URL") != "" {
 		return false
 	}
@@ -133,7 +133,7 @@ func (r *run) stale() bool {
 }
 
 // startOwn starts a fleet for this run.
-func (r *run) startOwn(ctx context.Context) error {
+func (r *foreground) startOwn(ctx context.Context) error {
 	c, err := r.a.load()
 	if err != nil {
 		return err
@@ -154,28 +154,28 @@ func (r *run) startOwn(ctx context.Context) error {
 	if err != nil {
 		return cannotStart(ctx, errors.Join(err, flush(ctx, t)))
 	}
-	r.ended = func() { _ = flush(ctx, t) }
+	r.flushTelemetry = func() { _ = flush(ctx, t) }
 	r.client, err = client.New(ctx, client.Options{
 		URL: r.own.File.URL, Token: r.own.File.Token, Source: "codefleet/cli",
 	})
 	return err
 }
 
-func (r *run) close() {
+func (r *foreground) close() {
 	r.line.clear()
 	if r.client != nil {
 		r.client.Close()
 	}
 	if r.own != nil {
 		if err := r.own.Close(); err != nil {
-			fmt.Fprintln(r.a.stderr, "warning: stop the fleet of this run:", err)
+			fmt.Fprintln(r.a.stderr, "warning: the fleet of this run did not stop cleanly:", err)
 		}
-		r.ended()
+		r.flushTelemetry()
 	}
 }
 
 // follow prints the task's output until the task ends, or the user detaches: then the record has no result.
-func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, error) {
+func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Record, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	type outcome struct {
@@ -217,7 +217,7 @@ func (r *run) follow(ctx context.Context, rec client.Record) (client.Record, err
 }
 
 // explainWait prints a note when a task waits because no worker serves its pool.
-func (r *run) explainWait(ctx context.Context, pool string) {
+func (r *foreground) explainWait(ctx context.Context, pool string) {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
 	fleet, err := r.client.Fleet(ctx)
@@ -236,7 +236,7 @@ func serves(workers []client.Worker, pool string) bool {
 }
 
 // askDetach asks whether the task should continue without this command; false without a terminal.
-func (r *run) askDetach() bool {
+func (r *foreground) askDetach() bool {
 	if r.own != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
 		return false
 	}
@@ -259,7 +259,7 @@ func (r *run) askDetach() bool {
 }
 
 // show prints one event of the task.
-func (r *run) show(e client.Event) error {
+func (r *foreground) show(e client.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.begun = true
@@ -272,11 +272,11 @@ func (r *run) show(e client.Event) error {
 		return nil
 	}
 	r.line.clear()
-	if e.Run != r.attempt {
-		if r.attempt > 0 {
+	if e.Run != r.current {
+		if r.current > 0 {
 			fmt.Fprintf(r.a.stderr, "note: run %d begins\n", e.Run)
 		}
-		r.attempt, r.stdout, r.stderr = e.Run, printed{}, printed{}
+		r.current, r.stdout, r.stderr = e.Run, printed{}, printed{}
 	}
 	if e.Stream == "stderr" {
 		return r.stderr.print(r.a.stderr, e.Text)
@@ -285,7 +285,7 @@ func (r *run) show(e client.Event) error {
 }
 
 // rest returns the part of the output that was not printed live.
-func (r *run) rest(res *client.Result) (output, stderr string) {
+func (r *foreground) rest(res *client.Result) (output, stderr string) {
 	output, ok := r.stdout.rest(res.Output)
 	stderr, ok2 := r.stderr.rest(res.Stderr)
 	if r.a.output != "json" && (!ok || !ok2) {
@@ -311,7 +311,7 @@ func (s *printed) rest(whole string) (string, bool) {
 
 // save writes the requested artifacts below the working directory. Other artifacts of the task are not
 // saved: a program must not choose which local files it replaces.
-func (r *run) save(ctx context.Context, res *client.Result, patterns []string) error {
+func (r *foreground) save(ctx context.Context, res *client.Result, patterns []string) error {
 	if len(patterns) == 0 {
 		return nil
 	}
@@ -337,7 +337,7 @@ func (r *run) save(ctx context.Context, res *client.Result, patterns []string) e
 	return nil
 }
 
-func (r *run) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
+func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
 	from, err := r.client.Artifact(ctx, id, a.Path)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err := a.print(rec, func(w io.Writer) { showRecord(w, rec) }); err != nil {
 				return err
 			}
-			return ended(rec.Status)
+			return statusError(rec.Status)
 		}),
 	}
 }

@@ -30,17 +30,17 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			snap, err := a.catalogue(ctx)
+			listing, err := a.catalogue(ctx)
 			if err != nil {
 				return err
 			}
 			for _, id := range args {
 				server, name, _ := strings.Cut(id, "/")
-				if _, err := snap.Lookup(server, name); err != nil {
+				if _, err := listing.Lookup(server, name); err != nil {
 					return unknown(err)
 				}
 			}
-			return a.approve(dir, snap, args, all)
+			return a.approve(dir, listing, args, all)
 		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "accept all")
@@ -60,13 +60,13 @@ type reviewed struct {
 	Warnings    []string `json:"warnings,omitempty"`
 }
 
-func (a *app) approve(dir string, snap *tools.Listing, ids []string, all bool) error {
+func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool) error {
 	approvals, err := tools.LoadApprovals(dir)
 	if err != nil {
 		return err
 	}
 	list := []reviewed{}
-	for _, t := range snap.Tools {
+	for _, t := range listing.Tools {
 		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
 			continue
 		}
@@ -75,7 +75,7 @@ func (a *app) approve(dir string, snap *tools.Listing, ids []string, all bool) e
 			Changes:   approvals.Difference(t.Server, t.Definition()),
 			Signature: t.Signature, Effects: t.Annotations.Effects(), Description: t.Description,
 		}
-		for _, f := range snap.Warnings {
+		for _, f := range listing.Warnings {
 			if f.Tool == t.ID() {
 				r.Warnings = append(r.Warnings, f.Field+": "+f.Message)
 			}

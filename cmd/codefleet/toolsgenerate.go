@@ -111,7 +111,7 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 	}
 	if len(all) == 0 {
 		return nil, &failure{
-			code: errcode.ExitUsage, message: "the settings name no MCP servers",
+			code: errcode.ExitUsage, message: "the settings list no enabled MCP server",
 			hint: "add them to mcp_servers in config.yaml",
 		}
 	}
@@ -139,7 +139,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
-		fmt.Fprintf(a.stderr, "%s changed its description, by which its tools are found: codefleet tools show "+
+		fmt.Fprintf(a.stderr, "the description of %s changed, and tools are searched by it; see codefleet tools show "+
 			"%[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",

@@ -12,22 +12,22 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolsLintCommand searches every tool by its own description.
+// toolsLintCommand searches for every tool by its description.
 func (a *app) toolsLintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint",
-		Short: "List tools that a search for their own description does not find",
-		Long: "Search every tool of the settings' servers directory by the first sentence of its\n" +
+		Short: "List tools that a search for their description does not find",
+		Long: "Search for every tool of the servers directory by the first sentence of its\n" +
 			"description, and list those that are not among the first five results, with the tools\n" +
-			"that are: a task in these words would not find them either. Tools without a description\n" +
+			"that are. A task in these words would not find them either. Tools without a description\n" +
 			"are listed, too. The exit code is 1 if there are any.",
 		Args: noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
-			snap, err := a.catalogue(ctx)
+			listing, err := a.catalogue(ctx)
 			if err != nil {
 				return err
 			}
-			index := toolsearch.New(nil).Index(snap).Words()
+			index := toolsearch.New(nil).Index(listing).Words()
 			found := index.Lint()
 			err = a.print(found, func(w io.Writer) {
 				for _, f := range found {

@@ -78,23 +78,23 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 		return published{}, nil, errNoBucket
 	}
 	bucket := storage.CatalogueObjects(c)
-	var snap *tools.Listing
+	var listing *tools.Listing
 	var err error
 	if version != "" {
-		snap, err = tools.Republish(ctx, bucket, version)
+		listing, err = tools.Republish(ctx, bucket, version)
 	} else {
-		version, snap, err = publishLocal(ctx, c, bucket)
+		version, listing, err = publishLocal(ctx, c, bucket)
 	}
 	if err != nil {
 		return published{}, nil, err
 	}
-	out := published{Version: version, Tools: len(snap.Tools)}
-	for _, t := range snap.Tools {
+	out := published{Version: version, Tools: len(listing.Tools)}
+	for _, t := range listing.Tools {
 		if t.Usable() {
 			out.Usable++
 		}
 	}
-	return out, snap.Broken, nil
+	return out, listing.Broken, nil
 }
 
 var errNoBucket = errors.New("the settings name no bucket")
@@ -105,11 +105,11 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	if err != nil {
 		return "", nil, err
 	}
-	v, snap, err := catalogue.Pack(ctx)
+	v, listing, err := catalogue.Pack(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	return v.ID, snap, tools.Publish(ctx, bucket, v)
+	return v.ID, listing, tools.Publish(ctx, bucket, v)
 }
 
 // loadFleet reads the configuration, overlaid with the addresses and credentials of the given fleet.json.

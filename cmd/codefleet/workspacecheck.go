@@ -81,13 +81,13 @@ func (a *app) wsRepairCommand() *cobra.Command {
 		Long: "Repair the newest version after objects in the store were lost or damaged: a new\n" +
 			"generation gets all that is left. Nothing is removed, and an intact workspace stays as\n" +
 			"it is.\n\n" +
-			"  HEAD lost         the newest manifest that has its packs takes its place\n" +
-			"  a manifest lost   its names are lost, unless a later one has them too. Content of\n" +
+			"  HEAD lost         the newest manifest whose packs exist takes its place\n" +
+			"  a manifest lost   its names are lost, unless a later manifest has them. Content of\n" +
 			"                    which no name is known comes back in recovered/, named by its\n" +
 			"                    SHA-256; a file above 4 MiB in pieces\n" +
 			"  a pack lost       files that were in no other pack are left out, and listed with the\n" +
 			"                    newest generation that has an older content of them\n\n" +
-			"Pins keep what they name; when the list of pins is damaged, their names are lost.\n" +
+			"Pins are kept; if the list of pins is damaged, their names are lost.\n" +
 			"Lost content of older versions stays lost: `codefleet workspace check` reports it until\n" +
 			"these versions are garbage collected.",
 		Example: "  codefleet workspace repair --dry-run       report what can be recovered\n" +
@@ -132,9 +132,8 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		fmt.Fprintf(w, "dry run: generation %d of %s; repair it with codefleet workspace repair\n",
 			done.Commit.Generation, name)
 	default:
-		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered with their names lost\n", done.Commit.Generation,
-			name,
-			len(done.Lost), len(done.Recovered))
+		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered without their names\n",
+			done.Commit.Generation, name, len(done.Lost), len(done.Recovered))
 	}
 }
 

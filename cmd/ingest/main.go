@@ -57,15 +57,15 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	if err := p.Connect(ctx); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	box, err := tooling.Toolbox(p.Config, storage.CatalogueObjects(p.Config), p.Telemetry.Logger)
+	toolbox, err := tooling.Toolbox(p.Config, storage.CatalogueObjects(p.Config), p.Telemetry.Logger)
 	if err == nil {
-		err = box.Join(p.Queue)
+		err = toolbox.Join(p.Queue)
 	}
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	defer box.Close()
-	options.Jobs, options.Tools = p.Queue, box
+	defer toolbox.Close()
+	options.Jobs, options.Tools = p.Queue, toolbox
 	scheme := "http"
 	if options.Access.TLS != nil {
 		scheme = "https"

@@ -32,8 +32,8 @@ type Node struct {
 	Args []*Node
 }
 
-// Grammar is a dialect. Power binds rightmost and tighter than a sign before it, then come Product and Sum. An operator
-// is a symbol or a word.
+// Grammar is a dialect. Power is right-associative and binds tighter than a sign before it, then come Product and Sum.
+// An operator is a symbol or a word.
 type Grammar struct {
 	Sum, Product, Power, Sign []string
 
@@ -187,7 +187,7 @@ func (p *parser) power() (*Node, error) {
 		return base, nil
 	}
 	at := p.character()
-	exponent, err := p.sign() // to the right first
+	exponent, err := p.sign() // right-associative: 2**3**2 is 2**(3**2)
 	return &Node{Kind: Binary, Text: op, At: at, Args: []*Node{base, exponent}}, err
 }
 
@@ -214,7 +214,7 @@ func (p *parser) name(name string) (*Node, error) {
 	n := &Node{Kind: Name, Text: name, At: p.character() + 1}
 	if !slices.Contains(p.grammar.Names, name) {
 		known := strings.Join(p.grammar.Names, ", ")
-		return nil, fmt.Errorf("unknown name %q at character %d; there are %s", name, n.At, known)
+		return nil, fmt.Errorf("unknown name %q at character %d; want one of %s", name, n.At, known)
 	}
 	p.pos += len(name)
 	if p.grammar.IsFunction == nil || !p.grammar.IsFunction(name) {

@@ -99,7 +99,7 @@ func Sequence(numbers []string) ([]Example, error) {
 			for _, e := range all {
 				have = append(have, e.Number)
 			}
-			return nil, fmt.Errorf("no example %q: there are %s", n, strings.Join(have, ", "))
+			return nil, fmt.Errorf("no example %q: want one of %s", n, strings.Join(have, ", "))
 		}
 		chosen = append(chosen, all[i])
 	}

@@ -32,9 +32,9 @@ type Execution struct {
 	Preload []string `yaml:"preload"`
 	// The state file of workspaces.
 	State State `yaml:"state"`
-	// The gVisor engine. Empty: `runsc` beside this program, otherwise on PATH.
+	// The gVisor engine. Empty: `runsc` beside this binary, otherwise on PATH.
 	Runsc string `yaml:"runsc" env:"CODEFLEET_RUNSC"`
-	// microsandbox's program. Empty: `msb` beside this program, otherwise on PATH.
+	// microsandbox's binary. Empty: `msb` beside this binary, otherwise on PATH.
 	Msb string `yaml:"msb" env:"CODEFLEET_MSB"`
 	// Limit of boxes. 0: the worker's slots plus sandbox_pool_size.
 	MaxBoxes int `yaml:"max_boxes"`

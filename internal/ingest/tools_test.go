@@ -28,12 +28,12 @@ func (d directory) Read(ctx context.Context, tenant string) (*tools.Listing, err
 }
 
 func (d directory) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
-	snap, err := d.Read(ctx, tenant)
+	listing, err := d.Read(ctx, tenant)
 	if err != nil {
 		return selection.Response{}, err
 	}
 	var list []selection.Tool
-	for _, t := range snap.Tools {
+	for _, t := range listing.Tools {
 		list = append(list,
 			selection.Tool{Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature})
 	}
@@ -97,7 +97,7 @@ func TestToolsLevels(t *testing.T) {
 // What servers say of themselves is listed once a server, at the level full.
 func TestToolsServers(t *testing.T) {
 	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
-	snap := tools.NewListing(
+	listing := tools.NewListing(
 		[]tools.Tool{
 			{Server: "mail", Name: "send", About: about},
 			{Server: "mail", Name: "search", About: about},
@@ -117,11 +117,11 @@ func TestToolsServers(t *testing.T) {
 		selection.DetailFull:        want,
 		selection.DetailDescription: nil, selection.DetailName: nil,
 	} {
-		if diff := cmp.Diff(want, ingest.ListTools(snap, "", detail).Servers); diff != "" {
+		if diff := cmp.Diff(want, ingest.ListTools(listing, "", detail).Servers); diff != "" {
 			t.Errorf("servers at the level %s (-want +got):\n%s", detail, diff)
 		}
 	}
-	if got := ingest.ListTools(snap, "math", selection.DetailFull).Servers; got != nil {
+	if got := ingest.ListTools(listing, "math", selection.DetailFull).Servers; got != nil {
 		t.Errorf("servers of math = %+v, want none", got)
 	}
 }

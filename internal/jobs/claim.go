@@ -18,17 +18,18 @@ const (
 )
 
 // process handles a message: the task runs here, is completed without a run, or is delayed; or the message is
-// acknowledged as a duplicate, or left for redelivery. later announces a message that is requeued with a delay.
-func (w *Worker) process(work context.Context, m *message, later func(lane, time.Duration)) {
+// acknowledged as a duplicate, or left for redelivery.
+// wakeAfter makes the lane look for messages again after a delay, for one that was requeued with this delay.
+func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, time.Duration)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), w.opts.AckWait)
 	defer cancel()
-	r, err := w.claim(ctx, m, later)
+	r, err := w.claim(ctx, m, wakeAfter)
 	switch {
 	case err != nil:
 		w.log.WarnContext(ctx, "task not claimed", "subject", m.subject(), "seq", m.seq, "error", err)
 		if time.Since(m.fetched) < w.opts.AckWait/2 { // the server has not delivered it again
 			w.logError(ctx, "message not requeued", m.requeue(w.c, requeueDelay))
-			later(m.lane, requeueDelay)
+			wakeAfter(m.lane, requeueDelay)
 		}
 	case r != nil:
 		defer r.release()
@@ -38,12 +39,12 @@ func (w *Worker) process(work context.Context, m *message, later func(lane, time
 
 // claim decides what to do with a message. If the task is to run here and now, claim returns the run, with the
 // record changed to running. It returns nil without an error when nothing is left to do.
-func (w *Worker) claim(ctx context.Context, m *message, later func(lane, time.Duration)) (claimed *run, err error) {
+func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, time.Duration)) (claimed *run, err error) {
 	ev, err := decodeNATS(m.msg.Header, m.msg.Data)
 	if err != nil {
 		return nil, w.refuseMessage(ctx, m, refuse(errcode.BadEvent, "", "%s", err))
 	}
-	r := &run{w: w, m: m, later: later, submission: submission{lane: m.lane, event: ev, data: ev.Data()}}
+	r := &run{w: w, m: m, wakeAfter: wakeAfter, submission: submission{lane: m.lane, event: ev, data: ev.Data()}}
 	defer func() {
 		if claimed == nil {
 			r.release()
@@ -70,11 +71,11 @@ func (w *Worker) claim(ctx context.Context, m *message, later func(lane, time.Du
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("claim task %s: others changed its record %d times meanwhile", r.id, swapTries)
+	return nil, fmt.Errorf("claim task %s: other processes changed its record first, %d times in a row", r.id, swapTries)
 }
 
-// check fetches the data of an event and checks both. refused is for the task's record; err means that the data
-// could not be fetched.
+// check fetches the data of an event, and checks the event and its data. refused is for the task's record; err means
+// that the data could not be fetched.
 func (w *Worker) check(ctx context.Context, s *submission) (refused *RefusedError, err error) {
 	err = w.fetchData(ctx, s)
 	refused, isRefused := errors.AsType[*RefusedError](err)
@@ -148,7 +149,7 @@ func (r *run) owns(rec storedRecord) bool {
 	return (err == nil || header == "") && runs == rec.Run
 }
 
-// skip completes or delays a task that is not to run now, and reports whether it did.
+// skip completes or delays a task that must not run now, and reports whether it did.
 func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err error) {
 	now := time.Now()
 	endRun(&r.rec, now.UTC(), outcomeLost, "")

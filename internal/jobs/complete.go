@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// completeUnrun completes a task without a run: it is refused, cancelled, expired, or out of attempts.
+// completeUnrun completes a task without running it (again): it is refused, cancelled, expired, or out of attempts.
 func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bool) error {
 	r.fill(result)
 	return r.complete(ctx, result, dead, func() {})
@@ -46,7 +46,7 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	return nil
 }
 
-// endRun records how the latest run ended, unless that is recorded.
+// endRun records how the latest run ended, if that is not recorded yet.
 func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 	n := len(rec.Attempts)
 	if n == 0 || rec.Attempts[n-1].Outcome != "" {
@@ -112,7 +112,7 @@ func (r *run) errorExhausted() *schemas.Error {
 	}
 	if n := len(r.rec.Attempts); n > 0 && r.rec.Attempts[n-1].Outcome == outcomeLost {
 		e.Code = errcode.WorkerLost
-		e.Cause = "its worker was lost in each of them, the last time " + r.rec.Attempts[n-1].Worker
+		e.Cause = "the last worker, " + r.rec.Attempts[n-1].Worker + ", was lost"
 	}
 	return e
 }

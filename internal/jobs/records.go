@@ -31,7 +31,7 @@ var (
 
 const (
 	inlineMax = 256 << 10 // bytes of event data or of a record above which they go to the object store
-	swapTries = 10        // of a change that others may overtake
+	swapTries = 10        // of a change, each after another process changed the record first
 )
 
 // load reads a record from any replica: fast, but a cluster may return one that was replaced just now.
@@ -92,9 +92,9 @@ func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {
 	return r, nil
 }
 
-// swap replaces the revision that r was read from (0: none) by r and sets the new one. errStale: the record
-// was changed since. errAmbiguous: the write may have happened; read the record to find out. A result that
-// makes the record too large is moved to the object store first.
+// swap writes r if the stored record still has the revision r.rev (0: there is none yet), and sets r.rev to the new
+// revision. It returns errStale if the record was changed since, and errAmbiguous if the write may have happened: read
+// the record to find out. A result that makes the record too large is moved to the object store first.
 func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 	if r.Status.Terminal() {
 		withdrawApprovals(&r.Record)
@@ -135,8 +135,9 @@ func isWrongRevision(err error) bool {
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// change reads a record, applies fn, and writes it, again for as long as others overtake it. It returns the
-// record before and after. fn reports whether it changed anything; when it did not, nothing is written.
+// change reads a record, applies fn, and writes it. If the record was changed in between, it starts again, up to
+// swapTries times. It returns the record before and after. fn reports whether it changed anything; if not, nothing is
+// written.
 func (c *Client) change(
 	ctx context.Context, tenant, id string, fn func(*storedRecord) (changed bool, err error),
 ) (before, after storedRecord, err error) {
@@ -154,7 +155,7 @@ func (c *Client) change(
 		}
 		return before, after, err
 	}
-	return before, after, fmt.Errorf("change record %s: others changed it %d times meanwhile", id, swapTries)
+	return before, after, fmt.Errorf("change record %s: other processes changed it first, %d times in a row", id, swapTries)
 }
 
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {

@@ -57,7 +57,7 @@ func (r *run) retry(ctx context.Context, l *lease, delay time.Duration, outcome,
 		return err
 	}
 	l.release()
-	r.later(r.lane, delay)
+	r.wakeAfter(r.lane, delay)
 	return r.m.requeue(r.w.c, delay)
 }
 

@@ -15,9 +15,9 @@ import (
 // run is a worker's handling of one message: from the decision what to do with it to its acknowledgement.
 type run struct {
 	submission
-	w     *Worker
-	m     *message
-	later func(lane, time.Duration) // announces a message that is requeued with a delay
+	w         *Worker
+	m         *message
+	wakeAfter func(lane, time.Duration) // makes the lane look for messages again after a delay
 
 	mu      sync.Mutex // Job's methods may be called on any goroutine
 	rec     storedRecord

@@ -29,7 +29,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 		return c, err
 	}
 	var head *state.Prefetched
-	if len(s.attempts) == 0 { // later attempts follow a commit
+	if len(s.attempts) == 0 { // later: the prefetched HEAD may be outdated by now
 		head = s.task.head()
 	}
 	version, err := p.Store.Checkout(ctx, c.tree, head)

@@ -12,14 +12,14 @@ import (
 )
 
 // ServersDir returns the directory of tool modules: the configured one, or with "" the default below
-// the data directory, into which it installs the modules that come with the program.
+// the data directory, into which it installs the built-in tools.
 func ServersDir(configured, data string) (string, error) {
 	if configured != "" {
 		return configured, nil
 	}
 	dir := filepath.Join(data, "servers")
 	if err := servers.Install(dir); err != nil {
-		return "", fmt.Errorf("install the program's tools into %s: %w", dir, err)
+		return "", fmt.Errorf("install the built-in tools into %s: %w", dir, err)
 	}
 	return dir, nil
 }

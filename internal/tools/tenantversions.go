@@ -93,7 +93,7 @@ func (s *VersionStore) inUse(suffix string) bool {
 }
 
 // symlinkOverlay writes the overlay's files to dir/<overlay>, and creates dir/<base>.<overlay> with symbolic
-// links to it and to the base, whose tools are listing's.
+// links to the overlay and to the base. listing lists the tools of the base.
 func (s *VersionStore) symlinkOverlay(base, overlay string, files map[string][]byte, listing *Listing) error {
 	target := s.path(base + "." + overlay)
 	if _, err := os.Stat(target); err == nil {

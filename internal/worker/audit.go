@@ -31,7 +31,7 @@ func (a audit) Decided(ctx context.Context, e broker.AuditRecord) error {
 
 func (a audit) End(ctx context.Context, e broker.AuditRecord) error {
 	a.log.InfoContext(ctx, "tool called", "task_id", e.Task, "tenant", e.Tenant, "session", e.Session,
-		"attempt", e.Run, "server", e.Server, "tool", e.Tool,
+		"run", e.Run, "server", e.Server, "tool", e.Tool,
 		"args_hash", e.ArgsHash, "args_bytes", e.ArgsBytes, "result_bytes", e.ResultBytes,
 		"ok", e.OK, "code", e.Code, "replayed", e.Replayed, "ms", e.MS,
 		"approval", e.Approval, "approved_by", e.ApprovedBy)

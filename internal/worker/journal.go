@@ -14,12 +14,12 @@ import (
 type journal struct{ queue *jobs.Client }
 
 func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.JournalEntry, error) {
-	notes, err := j.queue.Journal(ctx, tenant, task)
+	entries, err := j.queue.Journal(ctx, tenant, task)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]broker.JournalEntry, len(notes))
-	for i, n := range notes {
+	all := make([]broker.JournalEntry, len(entries))
+	for i, n := range entries {
 		if err := json.Unmarshal(n, &all[i]); err != nil {
 			return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
 		}

@@ -30,8 +30,7 @@ type Driver interface {
 type Choice struct {
 	Driver
 	Info executor.Info
-	// Rejected is why the driver is not microsandbox. It is nil when it is, and when msb is neither installed
-	// nor configured.
+	// Rejected is why microsandbox was not chosen. It is nil if it was, or if msb is neither installed nor configured.
 	Rejected error
 }
 
@@ -91,9 +90,9 @@ func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox
 	})
 }
 
-// Msb returns the path of microsandbox's program: from the settings, beside this program, or on PATH.
+// Msb returns the path of microsandbox's program: from the settings, beside this binary, or on PATH.
 func Msb(c *config.Config) (string, error) {
-	path, err := program("msb", c.Execution.Msb)
+	path, err := binaryPath("msb", c.Execution.Msb)
 	if err != nil {
 		return "", &executor.HostError{
 			Reason: executor.ReasonEngineMissing,
@@ -114,21 +113,21 @@ func GVisor(c *config.Config, dir string, log *slog.Logger) (*gvisor.Driver, err
 	return gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Rootfs: c.Execution.Rootfs, Log: log})
 }
 
-// Runsc returns the path of the gVisor engine: from the settings, beside this program, or on PATH.
+// Runsc returns the path of the gVisor engine: from the settings, beside this binary, or on PATH.
 func Runsc(c *config.Config) (string, error) {
-	path, err := program("runsc", c.Execution.Runsc)
+	path, err := binaryPath("runsc", c.Execution.Runsc)
 	if err != nil {
 		return "", &executor.HostError{
 			Reason: executor.ReasonEngineMissing,
-			Err:    fmt.Errorf("the gVisor engine is neither beside this program nor on PATH: %w", err),
+			Err:    fmt.Errorf("the gVisor engine is neither beside this binary nor on PATH: %w", err),
 			Fix:    "make build, or set execution.runsc",
 		}
 	}
 	return path, nil
 }
 
-// program returns the path of a program: as configured, else beside this one, else on PATH.
-func program(name, configured string) (string, error) {
+// binaryPath returns the path of an executable: as configured, else beside this binary, else on PATH.
+func binaryPath(name, configured string) (string, error) {
 	if configured != "" {
 		return exec.LookPath(configured)
 	}

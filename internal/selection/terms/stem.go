@@ -21,7 +21,7 @@ func Stem(word string) string {
 		}
 	}
 	if len(word) <= 3 {
-		return strings.TrimSuffix(word, "'")
+		return word
 	}
 	return english.Stem(word, false)
 }

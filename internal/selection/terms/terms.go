@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxText = 64 << 10 // bytes of a text that are read
-	maxWord = 48       // bytes; longer runs are blobs, not words
+	maxText = 64 << 10 // bytes of a text that are read; the rest is ignored
+	maxWord = 48       // bytes; longer ones, such as hashes and keys, are no words
 )
 
 // Document returns the terms of a name, a description or any other text of the catalogue, in order.
@@ -55,8 +55,8 @@ func Documents() func(string) []string {
 	}
 }
 
-// Words splits a text into lower-case words. It divides camelCase and snake_case; of two parts it also keeps the joined
-// form, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
+// Words splits a text into lower-case words. It divides camelCase and snake_case; it also keeps the joined form of
+// two parts, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
 func Words(s string) []string {
 	if len(s) > maxText {
 		s = s[:maxText]

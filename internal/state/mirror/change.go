@@ -17,8 +17,8 @@ import (
 )
 
 // change makes the mirror equal to v and returns its new mark. before is the mark of the last completed update.
-func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark, error) {
-	paths, err := m.changed(ctx, before, v)
+func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark, error) {
+	paths, err := u.changed(ctx, before, v)
 	if err != nil {
 		return mark{}, err
 	}
@@ -43,24 +43,24 @@ func (m *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 			put = append(put, e)
 		}
 	}
-	remove, err := m.unwanted(ctx, paths, wanted)
+	remove, err := u.unwanted(ctx, paths, wanted)
 	if err != nil {
 		return mark{}, err
 	}
 	// First, because a directory may replace a file of the same name, and vice versa.
-	if err := m.target.Delete(ctx, remove...); err != nil {
+	if err := u.target.Delete(ctx, remove...); err != nil {
 		return mark{}, err
 	}
-	m.out.Removed += len(remove)
-	return done, m.putAll(ctx, put)
+	u.out.Removed += len(remove)
+	return done, u.putAll(ctx, put)
 }
 
 // changed returns the paths in which the mirror may differ from v; nil: all.
-func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
+func (u *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
 	if before.Generation == 0 {
 		return nil, nil
 	}
-	base, err := m.repo.Find(ctx, m.ref, before.Generation)
+	base, err := u.repo.Find(ctx, u.ref, before.Generation)
 	if errors.Is(err, objects.ErrNotFound) || err == nil && base.Manifest.Header.Commit != before.Commit {
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 		if g == 0 {
 			return nil, nil
 		}
-		t, err := m.repo.Find(ctx, m.ref, g)
+		t, err := u.repo.Find(ctx, u.ref, g)
 		if errors.Is(err, objects.ErrNotFound) {
 			return nil, nil
 		}
@@ -91,11 +91,11 @@ func (m *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 }
 
 // unwanted returns the keys of objects of the mirror that are not wanted.
-func (m *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
-	prefix := filesPrefix(m.ref)
+func (u *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
+	prefix := filesPrefix(u.ref)
 	var keys []string
 	if paths == nil {
-		for info, err := range m.target.List(ctx, prefix, "") {
+		for info, err := range u.target.List(ctx, prefix, "") {
 			if err != nil {
 				return nil, err
 			}
@@ -114,22 +114,22 @@ func (m *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([
 }
 
 // putAll writes files: small ones in batches, large ones one at a time.
-func (m *update) putAll(ctx context.Context, files []*format.Entry) error {
+func (u *update) putAll(ctx context.Context, files []*format.Entry) error {
 	var batch []*format.Entry
 	var size int64
 	flush := func() error {
-		err := m.putBatch(ctx, batch)
+		err := u.putBatch(ctx, batch)
 		batch, size = batch[:0], 0
 		return err
 	}
 	for _, e := range files {
 		if len(e.Blobs) > 1 {
-			r := &leaseReader{m: m, ctx: ctx, r: m.repo.Open(ctx, m.ref.Tenant, e)}
-			if err := m.files.PutFile(ctx, m.key(e), r, e.Size); err != nil {
+			r := &leaseReader{u: u, ctx: ctx, r: u.repo.Open(ctx, u.ref.Tenant, e)}
+			if err := u.files.PutFile(ctx, u.key(e), r, e.Size); err != nil {
 				return cmp.Or(r.lost, err)
 			}
-			m.out.Put++
-			if err := m.renewLease(ctx); err != nil {
+			u.out.Put++
+			if err := u.renewLease(ctx); err != nil {
 				return err
 			}
 			continue
@@ -143,46 +143,46 @@ func (m *update) putAll(ctx context.Context, files []*format.Entry) error {
 	return flush()
 }
 
-func (m *update) putBatch(ctx context.Context, batch []*format.Entry) error {
+func (u *update) putBatch(ctx context.Context, batch []*format.Entry) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelPuts)
-	err := m.repo.ReadBatch(ctx, m.ref.Tenant, batch, func(e *format.Entry, r *bytes.Reader) error {
-		g.Go(func() error { return m.put(gctx, e, r) })
+	err := u.repo.ReadBatch(ctx, u.ref.Tenant, batch, func(e *format.Entry, r *bytes.Reader) error {
+		g.Go(func() error { return u.put(gctx, e, r) })
 		return nil
 	})
 	if err = errors.Join(err, g.Wait()); err != nil {
 		return err
 	}
-	m.out.Put += len(batch)
-	return m.renewLease(ctx)
+	u.out.Put += len(batch)
+	return u.renewLease(ctx)
 }
 
 // put writes a small file.
-func (m *update) put(ctx context.Context, e *format.Entry, r io.ReadSeeker) error {
-	return m.repo.Options.Retry.Do(ctx, func(ctx context.Context) error {
+func (u *update) put(ctx context.Context, e *format.Entry, r io.ReadSeeker) error {
+	return u.repo.Options.Retry.Do(ctx, func(ctx context.Context) error {
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		return m.files.PutFile(ctx, m.key(e), r, e.Size)
+		return u.files.PutFile(ctx, u.key(e), r, e.Size)
 	})
 }
 
-func (m *update) key(e *format.Entry) string {
+func (u *update) key(e *format.Entry) string {
 	name, _ := objectName(e.Path)
-	return filesPrefix(m.ref) + name
+	return filesPrefix(u.ref) + name
 }
 
 // leaseReader renews the lease while a large file is read.
 type leaseReader struct {
-	m    *update
+	u    *update
 	ctx  context.Context //nolint:containedctx // io.Reader takes none; it lives as long as one request
 	r    io.Reader
 	lost error // why the lease ended
 }
 
-func (k *leaseReader) Read(p []byte) (int, error) {
-	if k.lost = k.m.renewLease(k.ctx); k.lost != nil {
-		return 0, k.lost
+func (l *leaseReader) Read(p []byte) (int, error) {
+	if l.lost = l.u.renewLease(l.ctx); l.lost != nil {
+		return 0, l.lost
 	}
-	return k.r.Read(p)
+	return l.r.Read(p)
 }

@@ -60,7 +60,7 @@ type mark struct {
 	Time       time.Time `json:"time"`
 	Files      int       `json:"files"`
 	Skipped    []string  `json:"skipped,omitempty"` // first paths that cannot be names of objects
-	Touched    []int64   `json:"touched,omitempty"` // other generations that files may be of
+	Touched    []int64   `json:"touched,omitempty"` // other generations that some files may have content of
 	By         string    `json:"by,omitempty"`      // random id of the update that changes the mirror
 	Until      time.Time `json:"until,omitzero"`    // end of its lease
 }
@@ -72,7 +72,8 @@ func filesPrefix(ref format.Ref) string { return ref.Tenant + "/" + ref.Workspac
 // ErrNotConfigured is returned where there is no mirror.
 var ErrNotConfigured = errors.New("there is no mirror")
 
-// Mirror is the mirror of all workspaces of a Repo. Methods of a nil Mirror do nothing.
+// Mirror is the mirror of all workspaces of a Repo. Update of a nil Mirror returns ErrNotConfigured; its other methods
+// do nothing.
 type Mirror struct {
 	repo       *repo.Repo
 	target     Target
@@ -108,7 +109,7 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 	return u.out, nil
 }
 
-// update is one call of Update.
+// update is one call of Update. Its target is files with retries.
 type update struct {
 	repo   *repo.Repo
 	files  Target
@@ -123,28 +124,28 @@ type update struct {
 	renewed time.Time
 }
 
-func (m *update) run(ctx context.Context) error {
-	for backoff := m.repo.Options.Retry.NewBackoff(); ; {
-		if err := m.read(ctx); err != nil {
+func (u *update) run(ctx context.Context) error {
+	for backoff := u.repo.Options.Retry.NewBackoff(); ; {
+		if err := u.read(ctx); err != nil {
 			return err
 		}
-		v, err := m.repo.Current(ctx, m.ref, nil)
+		v, err := u.repo.Current(ctx, u.ref, nil)
 		if err != nil {
 			return err
 		}
 		h := &v.Head
-		if m.etag != "" && len(m.mark.Touched) == 0 && m.mark.Generation == h.Generation && m.mark.Commit == h.Commit {
-			m.out.Generation, m.out.Skipped = m.mark.Generation, m.mark.Skipped
+		if u.etag != "" && len(u.mark.Touched) == 0 && u.mark.Generation == h.Generation && u.mark.Commit == h.Commit {
+			u.out.Generation, u.out.Skipped = u.mark.Generation, u.mark.Skipped
 			return nil
 		}
 		// Wait half a lease more, because clocks differ.
-		if m.mark.By != "" && m.mark.By != m.id && time.Now().Before(m.mark.Until.Add(m.lease/2)) {
-			if err := clock.Sleep(ctx, min(pollInterval, m.lease)); err != nil {
+		if u.mark.By != "" && u.mark.By != u.id && time.Now().Before(u.mark.Until.Add(u.lease/2)) {
+			if err := clock.Sleep(ctx, min(pollInterval, u.lease)); err != nil {
 				return err
 			}
 			continue
 		}
-		switch err := m.bringTo(ctx, v); {
+		switch err := u.bringTo(ctx, v); {
 		case err == nil:
 		case errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err):
 			if err := backoff.Wait(ctx, err); err != nil {
@@ -156,78 +157,78 @@ func (m *update) run(ctx context.Context) error {
 	}
 }
 
-func (m *update) read(ctx context.Context) error {
-	obj, err := m.target.Get(ctx, markKey(m.ref), objects.GetOptions{})
+func (u *update) read(ctx context.Context) error {
+	obj, err := u.target.Get(ctx, markKey(u.ref), objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
 		return err
 	}
-	m.mark, m.etag = mark{}, obj.ETag
-	if err == nil && json.Unmarshal(obj.Data, &m.mark) != nil {
-		m.mark = mark{} // damaged: compare the whole mirror
+	u.mark, u.etag = mark{}, obj.ETag
+	if err == nil && json.Unmarshal(obj.Data, &u.mark) != nil {
+		u.mark = mark{} // damaged: compare the whole mirror
 	}
 	return nil
 }
 
 // write swaps mirror.json. It returns objects.ErrConflict if another update changed it.
-func (m *update) write(ctx context.Context, mark mark) error {
+func (u *update) write(ctx context.Context, mark mark) error {
 	data, err := json.MarshalIndent(mark, "", "  ")
 	if err != nil {
 		return err
 	}
-	etag, err := m.target.CompareAndSwap(ctx, markKey(m.ref), m.etag, append(data, '\n'))
+	etag, err := u.target.CompareAndSwap(ctx, markKey(u.ref), u.etag, append(data, '\n'))
 	if err != nil {
 		return err
 	}
-	m.mark, m.etag, m.renewed = mark, etag, time.Now()
+	u.mark, u.etag, u.renewed = mark, etag, time.Now()
 	return nil
 }
 
 // renewLease extends the lease if a third of it is over.
-func (m *update) renewLease(ctx context.Context) error {
-	if time.Since(m.renewed) < m.lease/3 {
+func (u *update) renewLease(ctx context.Context) error {
+	if time.Since(u.renewed) < u.lease/3 {
 		return nil
 	}
-	mark := m.mark
-	mark.Until = time.Now().Add(m.lease).UTC()
-	return m.write(ctx, mark)
+	mark := u.mark
+	mark.Until = time.Now().Add(u.lease).UTC()
+	return u.write(ctx, mark)
 }
 
 // bringTo takes the lease and makes the mirror equal to v.
-func (m *update) bringTo(ctx context.Context, v *repo.Version) error {
-	before := m.mark
-	mark := m.mark
-	mark.By, mark.Until = m.id, time.Now().Add(m.lease).UTC()
+func (u *update) bringTo(ctx context.Context, v *repo.Version) error {
+	before := u.mark
+	mark := u.mark
+	mark.By, mark.Until = u.id, time.Now().Add(u.lease).UTC()
 	mark.touch(v.Head.Generation)
-	if err := m.write(ctx, mark); err != nil {
+	if err := u.write(ctx, mark); err != nil {
 		return err
 	}
-	done, err := m.change(ctx, before, v)
+	done, err := u.change(ctx, before, v)
 	if err == nil {
-		return m.write(ctx, done)
+		return u.write(ctx, done)
 	}
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.lease)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.lease)
 	defer cancel()
-	// Release the lease; Touched still says that the mirror is between versions.
+	// Release the lease; a Touched that is not empty still marks the mirror as between versions.
 	if !errors.Is(err, objects.ErrConflict) {
-		mark := m.mark
+		mark := u.mark
 		mark.By, mark.Until = "", time.Time{}
-		if releaseErr := m.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) { // else the lease runs out
+		if releaseErr := u.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) { // else the lease runs out
 			return err
 		}
 	}
-	return errors.Join(err, m.markTouched(after, v.Head.Generation))
+	return errors.Join(err, u.markTouched(after, v.Head.Generation))
 }
 
-// markTouched records that files may be of a generation: another update took over, and late writes of this one may have
-// replaced what that wrote.
-func (m *update) markTouched(ctx context.Context, generation int64) error {
-	for backoff := m.repo.Options.Retry.NewBackoff(); ; {
-		if err := m.read(ctx); err != nil {
+// markTouched records that some files may have content of a generation. Another update has taken over, and late writes
+// of this one may have replaced files that it wrote.
+func (u *update) markTouched(ctx context.Context, generation int64) error {
+	for backoff := u.repo.Options.Retry.NewBackoff(); ; {
+		if err := u.read(ctx); err != nil {
 			return err
 		}
-		mark := m.mark
+		mark := u.mark
 		mark.touch(generation)
-		if err := m.write(ctx, mark); !errors.Is(err, objects.ErrConflict) {
+		if err := u.write(ctx, mark); !errors.Is(err, objects.ErrConflict) {
 			return err
 		} else if err := backoff.Wait(ctx, err); err != nil {
 			return err
@@ -235,10 +236,10 @@ func (m *update) markTouched(ctx context.Context, generation int64) error {
 	}
 }
 
-// touch records that files may be of a generation.
-func (k *mark) touch(generation int64) {
-	if k.Touched = append(slices.Clip(k.Touched), generation); len(k.Touched) > maxTouched {
-		k.Generation, k.Commit, k.Touched = 0, "", k.Touched[:1] // compare the whole mirror
+// touch records that some files may have content of a generation.
+func (m *mark) touch(generation int64) {
+	if m.Touched = append(slices.Clip(m.Touched), generation); len(m.Touched) > maxTouched {
+		m.Generation, m.Commit, m.Touched = 0, "", m.Touched[:1] // compare the whole mirror
 	}
 }
 

@@ -38,8 +38,9 @@ type Proposal struct {
 	set       *format.EntrySet // of the version that build made last
 }
 
-// Run commits: it merges and tries again when it loses a race, and finds out whether a swap whose answer was lost was
-// applied. The returned version is nil if the commit of another attempt counts.
+// Run commits the proposal. When another commit comes first, it merges with that and tries again; when the answer of a
+// swap is lost, it finds out whether the swap was applied. The returned version is nil if another run of the task has
+// committed already: that commit is returned.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id = format.NewCommitID()
 	if !p.Merged {

@@ -13,7 +13,7 @@ import (
 // CommitOptions says who commits and what goes with the files.
 type CommitOptions struct {
 	TaskID   string          // at most 56 bytes; the same for every attempt. Empty: not a task, nothing is deduplicated
-	Attempt  int             // from 1
+	Attempt  int             // number of the run, from 1
 	Result   json.RawMessage // kept with the commit, returned to later attempts
 	Message  string          // for the history
 	Since    time.Time       // when the task was first claimed: commits since then are searched for TaskID

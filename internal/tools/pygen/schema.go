@@ -274,7 +274,7 @@ func (d document) top(s object, depth int) (properties object, required []string
 	return properties, required
 }
 
-// strings_ returns the distinct strings of a JSON list.
+// stringList returns the distinct strings of a JSON list.
 func stringList(v any) []string {
 	var out []string
 	for _, x := range asList(v) {
