@@ -125,7 +125,7 @@ func (a *app) showReport(ws *client.Workspace, r client.SyncReport, verb, dir st
 		fmt.Fprintf(a.stderr, "conflict: %s was changed on both sides; both versions are kept\n", printable(p))
 	}
 	for _, p := range r.Skipped {
-		fmt.Fprintf(a.stderr, "skipped: %q cannot exist on both sides\n", p)
+		fmt.Fprintf(a.stderr, "skipped: %q is a path that the other side cannot have\n", p)
 	}
 	out := report{
 		ws.Name(), r.Generation, orEmpty(r.Written), orEmpty(r.Removed), orEmpty(r.Conflicts), orEmpty(r.Skipped),

@@ -59,22 +59,22 @@ func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource)
 type localTools struct{ *app }
 
 func (a localTools) Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error) {
-	snap, err := a.catalogue(ctx)
+	listing, err := a.catalogue(ctx)
 	if err == nil && o.Server != "" {
-		err = unknown(snap.CheckServer(o.Server))
+		err = unknown(listing.CheckServer(o.Server))
 	}
 	if err != nil {
 		return client.ToolList{}, err
 	}
-	return ingest.ListTools(snap, o.Server, selection.Detail(o.Detail)), nil
+	return ingest.ListTools(listing, o.Server, selection.Detail(o.Detail)), nil
 }
 
 func (a localTools) ReadTool(ctx context.Context, server, name string) (client.Tool, error) {
-	snap, err := a.catalogue(ctx)
+	listing, err := a.catalogue(ctx)
 	if err != nil {
 		return client.Tool{}, err
 	}
-	t, err := snap.Lookup(server, name)
+	t, err := listing.Lookup(server, name)
 	if err != nil {
 		return client.Tool{}, unknown(err)
 	}
@@ -84,11 +84,11 @@ func (a localTools) ReadTool(ctx context.Context, server, name string) (client.T
 func (a localTools) SearchTools(
 	ctx context.Context, o client.SearchToolsOptions, queries ...string,
 ) (client.ToolSearch, error) {
-	snap, err := a.catalogue(ctx)
+	listing, err := a.catalogue(ctx)
 	if err != nil {
 		return client.ToolSearch{}, err
 	}
-	found, err := toolsearch.New(nil).Index(snap).Select(ctx, selection.Request{
+	found, err := toolsearch.New(nil).Index(listing).Select(ctx, selection.Request{
 		Queries: queries, Detail: selection.Detail(o.Detail), Limit: o.Limit, Explain: o.Explain,
 	})
 	if err != nil {

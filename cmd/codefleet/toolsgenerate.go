@@ -93,7 +93,7 @@ func (w *lastLines) of(server string) string {
 	return b.String()
 }
 
-// serversOf returns the MCP servers of the settings with the given names, or all.
+// serversOf returns the names of the MCP servers to generate for: the given ones, or all that are enabled.
 func serversOf(c *config.Config, named []string) ([]string, error) {
 	var all []string
 	for _, s := range c.MCPServers {

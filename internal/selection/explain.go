@@ -17,7 +17,7 @@ type Explanation struct {
 	Dense   float64  `json:"dense,omitempty"`
 }
 
-func (s *Snapshot) explain(c candidate, r Request) *Explanation {
+func (s *Index) explain(c candidate, r Request) *Explanation {
 	round := func(v float32) float64 { return math.Round(float64(v)*1000) / 1000 }
 	e := &Explanation{
 		Terms: []string{}, Lexical: round(c.lexical), Clause: round(c.clause), Server: round(c.server),
@@ -57,7 +57,7 @@ func (s *Snapshot) explain(c candidate, r Request) *Explanation {
 }
 
 // reason returns the word of the query whose synonym or spelling neighbour the term is.
-func (s *Snapshot) reason(term string, q query) string {
+func (s *Index) reason(term string, q query) string {
 	for _, own := range q.own {
 		if slices.Contains(synonyms()[own], term) {
 			return own

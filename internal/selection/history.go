@@ -22,14 +22,14 @@ func NewPast(description string, tools []string) Past {
 // History is an index of one tenant's past tasks that finds the tools of similar ones. It is immutable and never shared
 // between tenants. A nil History is empty. Tools that are no longer in the catalogue are ignored.
 type History struct {
-	tasks *index
+	tasks *postings
 	used  [][]string
 	self  []float32 // the score of a task against itself
 }
 
 const (
 	neighbours     = 10
-	imagined       = 20   // past tasks, see index.prior
+	imagined       = 20   // past tasks, see postings.prior
 	similarityLow  = 0.05 // below it the history has no weight
 	similarityHigh = 0.4  // above it the history has its full weight
 )
@@ -47,7 +47,7 @@ func NewHistory(past []Past) *History {
 	if len(terms) == 0 {
 		return nil
 	}
-	h.tasks = newIndex(len(terms), imagined, func(d int) []field { return []field{{1, terms[d]}} })
+	h.tasks = newPostings(len(terms), imagined, func(d int) []field { return []field{{1, terms[d]}} })
 	h.self = make([]float32, len(terms))
 	for t := range h.tasks.idf {
 		for i := h.tasks.start[t]; i < h.tasks.start[t+1]; i++ {
@@ -58,7 +58,7 @@ func NewHistory(past []Past) *History {
 }
 
 // votes returns the weight that similar tasks give to each of their tools, 0 … 1; nil without similar tasks.
-func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
+func (h *History) votes(s *Index, terms []string) map[int32]float32 {
 	if h == nil {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (h *History) votes(s *Snapshot, terms []string) map[int32]float32 {
 	return h.poll(s, best.sorted())
 }
 
-func (h *History) poll(s *Snapshot, similar []candidate) map[int32]float32 {
+func (h *History) poll(s *Index, similar []candidate) map[int32]float32 {
 	if len(similar) == 0 || similar[0].score < similarityLow {
 		return nil
 	}

@@ -46,7 +46,7 @@ func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTimeout)
 }
 
-// Hybrid ranks with a Snapshot and with the vectors of an Embedder. It answers within the time of the local ranking
+// Hybrid ranks with an Index and with the vectors of an Embedder. It answers within the time of the local ranking
 // plus
 // the deadline. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is
 // safe
@@ -56,13 +56,13 @@ type Hybrid struct {
 	opts     HybridOptions
 	breaker  breaker
 
-	mu       sync.RWMutex
-	snapshot *Snapshot
-	tools    *dense
+	mu    sync.RWMutex
+	index *Index
+	tools *dense
 }
 
 // NewHybrid returns a Hybrid without vectors; Load adds them.
-func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
+func NewHybrid(s *Index, e Embedder, opts HybridOptions) *Hybrid {
 	if opts.Deadline <= 0 {
 		opts.Deadline = 300 * time.Millisecond
 	}
@@ -79,16 +79,16 @@ func NewHybrid(s *Snapshot, e Embedder, opts HybridOptions) *Hybrid {
 		opts.Cache = NewMemoryCache(100_000)
 	}
 	return &Hybrid{
-		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, snapshot: s,
+		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, index: s,
 		tools: newDense(make([][]float32, s.Len())),
 	}
 }
 
-// Load embeds the tools of a snapshot that are not in the cache, and then makes it the current snapshot. Until then,
+// Load embeds the tools of an index that are not in the cache, and then makes it the current index. Until then,
 // and
 // after an error, Select uses the previous one. A retry continues: finished batches are in the cache. Load may take
 // minutes; run it in the background.
-func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
+func (h *Hybrid) Load(ctx context.Context, s *Index) error {
 	texts := make([]string, s.Len())
 	for i := range s.tools {
 		texts[i] = s.tools[i].content()
@@ -105,8 +105,8 @@ func (h *Hybrid) Load(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
-// Swap replaces the snapshot at once, with the vectors that are in the cache; Load adds the others.
-func (h *Hybrid) Swap(s *Snapshot) {
+// Swap replaces the index at once, with the vectors that are in the cache; Load adds the others.
+func (h *Hybrid) Swap(s *Index) {
 	model, dimensions := h.embedder.Model()
 	vectors := make([][]float32, s.Len())
 	for i := range s.tools {
@@ -117,23 +117,23 @@ func (h *Hybrid) Swap(s *Snapshot) {
 	h.swap(s, newDense(vectors))
 }
 
-func (h *Hybrid) swap(s *Snapshot, tools *dense) {
+func (h *Hybrid) swap(s *Index, tools *dense) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.snapshot, h.tools = s, tools
+	h.index, h.tools = s, tools
 }
 
-// Select is Snapshot.Select with the lists by embeddings fused in.
+// Select is Index.Select with the lists by embeddings fused in.
 func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	h.mu.RLock()
-	snapshot, tools := h.snapshot, h.tools
+	index, tools := h.index, h.tools
 	h.mu.RUnlock()
 	var allowed func(int32) bool
 	if r.Allow != nil {
-		allowed = func(tool int32) bool { return r.Allow(&snapshot.tools[tool]) }
+		allowed = func(tool int32) bool { return r.Allow(&index.tools[tool]) }
 	}
 	dense, reason := h.dense(ctx, r.Queries, tools, allowed)
-	response, err := snapshot.selectWith(r, dense)
+	response, err := index.selectWith(r, dense)
 	response.Degraded = reason
 	return response, err
 }

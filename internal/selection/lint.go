@@ -19,7 +19,7 @@ const lintDepth = 5
 
 // Lint searches for every tool by its own description and returns, by id, those that are not among the first five and
 // those without a description. It costs one query a tool.
-func (s *Snapshot) Lint() []Finding {
+func (s *Index) Lint() []Finding {
 	findings := []Finding{}
 	for i := range s.tools {
 		t := &s.tools[i]

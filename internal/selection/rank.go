@@ -44,7 +44,7 @@ type query struct {
 	mass      float32  // the score of a tool that matches every own term once
 }
 
-func (s *Snapshot) analyse(sentence string) query {
+func (s *Index) analyse(sentence string) query {
 	q := query{}
 	times := map[string]int{}
 	for _, t := range terms.Query(sentence) {
@@ -80,7 +80,7 @@ func largest(scores []float32) float32 {
 }
 
 // ownWeight is the weight of a word of the query: higher for a repeated word, lower for an everyday word.
-func (s *Snapshot) ownWeight(term string, times int) float32 {
+func (s *Index) ownWeight(term string, times int) float32 {
 	weight := 1 + repeatWeight*float32(math.Log(float64(times)))
 	if w, ok := s.table.Lookup(term); ok {
 		weight *= 1 - everydayWeight + everydayWeight*min(1, w.Idf/rareIdf)
@@ -89,7 +89,7 @@ func (s *Snapshot) ownWeight(term string, times int) float32 {
 }
 
 // expand adds a term, its synonyms and its spelling neighbours to the weights; false when the catalogue has none.
-func (s *Snapshot) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
+func (s *Index) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
 	found := false
 	put := func(word string, share float32) {
 		weight := weight * share
@@ -128,7 +128,7 @@ type candidate struct {
 }
 
 // rank returns the best candidates for a sentence, best first, ties by id.
-func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
+func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
 	w, ok := s.scratch.Get().(*scratch)
 	if !ok {
 		panic("selection: scratch pool of another type")
@@ -149,7 +149,7 @@ func (s *Snapshot) rank(sentence string, history *History, allowed func(*Tool) b
 }
 
 // shrink reduces the weight of the vectors where the best lexical hit already covers the query.
-func (s *Snapshot) shrink(top float32, q query) float32 {
+func (s *Index) shrink(top float32, q query) float32 {
 	if q.mass == 0 {
 		return 1
 	}
@@ -162,7 +162,7 @@ type signals struct {
 	votes      map[int32]float32
 }
 
-func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
+func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
 	unit, floor := g.top, float32(0)
 	if unit == 0 {
 		unit, floor = 1, minCosine
@@ -190,7 +190,7 @@ func (s *Snapshot) sum(w *scratch, g signals, allowed func(*Tool) bool, limit in
 }
 
 // scoreClauses sets bestClause to each tool's share of the best score in any single clause of the sentence.
-func (s *Snapshot) scoreClauses(w *scratch, sentence string) {
+func (s *Index) scoreClauses(w *scratch, sentence string) {
 	clear(w.bestClause)
 	parts := clauses(sentence)
 	if len(parts) < 2 {
@@ -207,7 +207,7 @@ func (s *Snapshot) scoreClauses(w *scratch, sentence string) {
 	}
 }
 
-func (s *Snapshot) scoreServers(w *scratch, q query) {
+func (s *Index) scoreServers(w *scratch, q query) {
 	clear(w.server)
 	for _, t := range q.own {
 		if id, ok := s.servers.ids[t]; ok {

@@ -76,13 +76,13 @@ type QueryReport struct {
 }
 
 // Select ranks the catalogue for each query and returns the union, grouped by server. The order depends on the
-// request and the snapshot alone: by score, then by id. A query without a word of any tool finds nothing.
-func (s *Snapshot) Select(r Request) (Response, error) {
+// request and the index alone: by score, then by id. A query without a word of any tool finds nothing.
+func (s *Index) Select(r Request) (Response, error) {
 	return s.selectWith(r, nil)
 }
 
 // selectWith fuses each query's local list with a dense one; dense may be nil or have empty entries.
-func (s *Snapshot) selectWith(r Request, dense []denseList) (Response, error) {
+func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 	if err := r.complete(); err != nil {
 		return Response{}, err
 	}
@@ -151,7 +151,7 @@ func confidence(found []candidate, q query) float64 {
 
 func round2(x float64) float64 { return math.Round(100*x) / 100 }
 
-func (s *Snapshot) group(response *Response, best map[int32]candidate, r Request) {
+func (s *Index) group(response *Response, best map[int32]candidate, r Request) {
 	chosen := make([]candidate, 0, len(best))
 	for _, c := range best {
 		chosen = append(chosen, c)
@@ -176,14 +176,14 @@ func (s *Snapshot) group(response *Response, best map[int32]candidate, r Request
 }
 
 // serverRange returns the positions [first, last) of the tools of a tool's server.
-func (s *Snapshot) serverRange(tool int32) (first, last int) {
+func (s *Index) serverRange(tool int32) (first, last int) {
 	server := s.serverOf[tool]
 	first, _ = slices.BinarySearch(s.serverOf, server)
 	last, _ = slices.BinarySearch(s.serverOf, server+1)
 	return first, last
 }
 
-func (s *Snapshot) hit(c candidate, r Request) Hit {
+func (s *Index) hit(c candidate, r Request) Hit {
 	t := &s.tools[c.tool]
 	h := Hit{ID: t.ID(), Tool: t.Name, Score: math.Round(float64(c.score)*1000) / 1000}
 	switch r.Detail {
@@ -213,7 +213,7 @@ func firstSentence(d string) string {
 }
 
 // Ranked returns the ids of the best tools for one sentence, best first, at most limit: the ranking without a cut-off.
-func (s *Snapshot) Ranked(sentence string, history *History, limit int) []string {
+func (s *Index) Ranked(sentence string, history *History, limit int) []string {
 	found, _ := s.rank(sentence, history, nil, limit)
 	ids := make([]string, len(found))
 	for i, c := range found {

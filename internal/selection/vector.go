@@ -62,7 +62,7 @@ func (v *vectorizer) finish() (packed []int8, common []float32) {
 }
 
 // queryVector returns the packed vector of a query's terms; nil if none of them has a vector.
-func (s *Snapshot) queryVector(terms []string) []int8 {
+func (s *Index) queryVector(terms []string) []int8 {
 	sum := make([]float32, dims)
 	addTerms(s.table, sum, terms)
 	if !normalise(sum) {

@@ -146,12 +146,12 @@ func (s *Embeddings) embedPending(ctx context.Context) error {
 
 // ranking ranks the tools of one catalogue.
 type ranking struct {
-	local  *selection.Snapshot
+	local  *selection.Index
 	hybrid *selection.Hybrid // nil: no embeddings
 }
 
 // ranking returns the ranking of a catalogue, with the vectors that are cached.
-func (s *Embeddings) ranking(local *selection.Snapshot) ranking {
+func (s *Embeddings) ranking(local *selection.Index) ranking {
 	x := ranking{local: local}
 	if s == nil || local.Len() == 0 {
 		return x
@@ -166,7 +166,7 @@ func (s *Embeddings) ranking(local *selection.Snapshot) ranking {
 	return x
 }
 
-// Select ranks; see selection.Snapshot and selection.Hybrid.
+// Select ranks; see selection.Index and selection.Hybrid.
 func (x ranking) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
 	if x.hybrid == nil {
 		return x.local.Select(r)

@@ -54,7 +54,7 @@ func (x *Index) Select(ctx context.Context, r selection.Request) (selection.Resp
 }
 
 // Words returns the index without embeddings.
-func (x *Index) Words() *selection.Snapshot { return x.ranking().local }
+func (x *Index) Words() *selection.Index { return x.ranking().local }
 
 // Permitted iterates over the tools that an allow-list permits, as broker.Allowed reads it, with their
 // places in Usable.

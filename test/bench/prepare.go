@@ -91,8 +91,8 @@ func (b *run) prepare(ctx context.Context) error {
 }
 
 // preparer returns a function that selects the tools for a description and makes the request for its program.
-func preparer(snap *tools.Listing) func(description string) (codegen.Request, error) {
-	index := toolsearch.New(nil).Index(snap)
+func preparer(listing *tools.Listing) func(description string) (codegen.Request, error) {
+	index := toolsearch.New(nil).Index(listing)
 	return func(description string) (codegen.Request, error) {
 		ids, _, err := index.Pick(context.Background(), toolsearch.Wanted{
 			Description: description, Allow: []string{"*"},

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Options returns how to connect to the queue. name is the program's, for the server's logs.
+// Options returns how to connect to the queue. name is the process's, for the server's logs.
 func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Options, error) {
 	conf, err := clientTLS(c.NATS.TLSCA, c.NATS.TLSCert, c.NATS.TLSKey)
 	if err != nil {

@@ -90,13 +90,13 @@ func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox
 	})
 }
 
-// Msb returns the path of microsandbox's program: from the settings, beside this binary, or on PATH.
+// Msb returns the path of microsandbox's binary: from the settings, beside this binary, or on PATH.
 func Msb(c *config.Config) (string, error) {
 	path, err := binaryPath("msb", c.Execution.Msb)
 	if err != nil {
 		return "", &executor.HostError{
 			Reason: executor.ReasonEngineMissing,
-			Err:    fmt.Errorf("no program %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
+			Err:    fmt.Errorf("no executable %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
 			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + microsandbox.Version +
 				", then set execution.msb to its bin/msb",
 		}

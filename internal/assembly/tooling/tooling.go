@@ -20,8 +20,8 @@ import (
 )
 
 // Toolbox returns the tools of the settings. A directory that the settings name (or a fleet in one
-// process) is the catalogue; otherwise the published catalogue is, and until one is published the tools
-// that come with the program. bucket is where it is published.
+// process) is the catalogue; otherwise the published catalogue is, and until one is published, the
+// built-in tools. bucket is where it is published.
 func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
 	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 // Document returns the terms of a name, a description or any other text of the catalogue, in order.
 func Document(s string) []string { return terms(s, Stem) }
 
-// Query returns the terms of a user's sentence, with its values replaced by Literals.
+// Query returns the terms of a user's sentence, after Literals has replaced its literal values.
 func Query(s string) []string { return terms(Literals(s), Stem) }
 
 func terms(s string, stem func(string) string) []string {

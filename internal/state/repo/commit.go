@@ -75,8 +75,8 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// prepare waits until a HEAD that is being purged may be written, and lets a workspace without HEAD begin above the
-// floor.
+// prepare waits until a HEAD that is being purged may be written. A workspace without HEAD begins above the tenant's floor
+// (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	for p.On.Head.Purging() {
 		purging := fmt.Errorf("swap %s: the deleted workspace is being purged", p.Ref.HeadKey())
@@ -115,8 +115,8 @@ func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err 
 	return p.Rebase(ctx)
 }
 
-// baseDeleted reports whether Base was deleted. A Base that is a tombstone itself stays valid while it is purged and
-// afterwards: both are the empty workspace.
+// baseDeleted reports whether the workspace was deleted since Base. A Base that is a tombstone itself stays valid while
+// it is purged and afterwards: it and the purged workspace are both empty.
 func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	base := &p.Base.Head
 	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
@@ -214,7 +214,7 @@ func (p *Proposal) confirm(
 	return nil, nil, p.follow(ctx, h, etag)
 }
 
-// build returns the HEAD, the manifest and its stored bytes of the next generation.
+// build returns the HEAD of the next generation, its manifest, and the stored bytes of the manifest.
 func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	changes, moved := p.Relocation.onto(p.On.Set, p.changes)
 	set, err := p.On.Set.Apply(changes)

@@ -204,8 +204,8 @@ type parameter struct {
 	required             bool
 }
 
-// parameters returns the properties of an input schema and of its alternatives; one is required if all
-// alternatives require it. extra is the schema of additional arguments; nil if the schema has none.
+// parameters returns the properties of an input schema and of its alternatives; a property is required if all
+// alternatives require it. extra is the schema of additional arguments (true: any); nil if the schema allows none.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
