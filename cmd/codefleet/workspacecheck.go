@@ -86,7 +86,7 @@ func (a *app) wsRepairCommand() *cobra.Command {
 			"                    which no name is known comes back in recovered/, named by its\n" +
 			"                    SHA-256; a file above 4 MiB in pieces\n" +
 			"  a pack lost       files that were in no other pack are left out, and listed with the\n" +
-			"                    newest generation that has an older content of them\n\n" +
+			"                    newest generation that has older content of them\n\n" +
 			"Pins are kept; if the list of pins is damaged, their names are lost.\n" +
 			"Lost content of older versions stays lost: `codefleet workspace check` reports it until\n" +
 			"these versions are garbage collected.",

@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options, list []Scenario) ([]*Report, error) {
 		reports = append(reports, r)
 	}
 	if len(reports) == 0 {
-		return nil, fmt.Errorf("no scenario %q: there are %q", o.Scenario, Names(list))
+		return nil, fmt.Errorf("no scenario %q: want one of %q", o.Scenario, Names(list))
 	}
 	return reports, nil
 }

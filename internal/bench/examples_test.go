@@ -18,7 +18,7 @@ func TestSequence(t *testing.T) {
 		t.Errorf("Sequence (-want +got):\n%s%v", d, err)
 	}
 	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(),
-		`"99": there are 01, 02`) {
+		`"99": want one of 01, 02`) {
 		t.Errorf("Sequence of an unknown one: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ var (
 
 const (
 	inlineMax = 256 << 10 // bytes of event data or of a record above which they go to the object store
-	swapTries = 10        // of a change, each after another process changed the record first
+	swapTries = 10        // of a change; each but the first follows a change by another process
 )
 
 // load reads a record from any replica: fast, but a cluster may return one that was replaced just now.
