@@ -71,7 +71,7 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("claim task %s: other processes changed its record first, %d times in a row", r.id, swapTries)
+	return nil, fmt.Errorf("claim task %s: its record was changed by others first, %d times", r.id, swapTries)
 }
 
 // check fetches the data of an event, and checks the event and its data. refused is for the task's record; err means

@@ -155,7 +155,7 @@ func (c *Client) change(
 		}
 		return before, after, err
 	}
-	return before, after, fmt.Errorf("change record %s: other processes changed it first, %d times in a row", id, swapTries)
+	return before, after, fmt.Errorf("change record %s: it was changed by others first, %d times", id, swapTries)
 }
 
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {

@@ -55,8 +55,8 @@ func Documents() func(string) []string {
 	}
 }
 
-// Words splits a text into lower-case words. It divides camelCase and snake_case; it also keeps the joined form of
-// two parts, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
+// Words splits a text into lower-case words. It divides camelCase and snake_case, and also keeps the joined form of two
+// parts, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
 func Words(s string) []string {
 	if len(s) > maxText {
 		s = s[:maxText]
