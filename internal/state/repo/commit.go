@@ -75,7 +75,7 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// prepare waits until a HEAD that is being purged may be written. A workspace without HEAD begins above the floor of its
+// prepare waits until a HEAD that is being purged may be written. Without HEAD, a workspace begins above the floor of its
 // tenant (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	for p.On.Head.Purging() {
