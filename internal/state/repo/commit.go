@@ -75,8 +75,8 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// prepare waits until a HEAD that is being purged may be written. Without HEAD, a workspace begins above the floor of its
-// tenant (see format.Floor).
+// prepare waits until a HEAD that is being purged may be written. Without HEAD, a workspace begins above the floor of
+// its tenant (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	for p.On.Head.Purging() {
 		purging := fmt.Errorf("swap %s: the deleted workspace is being purged", p.Ref.HeadKey())
