@@ -5,7 +5,7 @@ package main
 import "context"
 
 // clientOnly is the finding of checks that concern only workers.
-const clientOnly = "not checked: workers run only on Linux; on this system codefleet is only a client"
+const clientOnly = "not checked: workers run only on Linux; this system can only be a client"
 
 func (p *examination) userNamespaces(context.Context) finding {
 	return finding{"user namespaces", warning, clientOnly, ""}
