@@ -42,7 +42,7 @@ test: bin/runsc ## all tests, with the race detector (needs a C compiler; warm: 
 
 test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers from npm (needs node and npm), a real MinIO; nothing may be skipped
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
-		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly
+		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly/...
 	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
 		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./internal/bridge ./cmd/codefleet
 

@@ -250,7 +250,7 @@ func TestEndlessLists(t *testing.T) {
 	s.Limits.ConnectTimeout = time.Minute
 	m, _ := manager(t, s)
 	if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol ||
-		!strings.Contains(err.Error(), "too many tools") {
+		!strings.Contains(err.Error(), "its list of tools is too long") {
 		t.Errorf("Definitions: %v", err)
 	}
 }
