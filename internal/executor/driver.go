@@ -109,6 +109,7 @@ type Guest struct {
 	StaleCaches   bool     // the box's kernel may cache files that the host changed; the runner drops its caches
 	OOMEvents     string   // file whose line oom_kill counts kills by the box's kernel; may be empty
 	CountsThreads bool     // sysinfo(2) counts exactly the threads of the runner and of programs
+	HiddenSockets bool     // sockets bound to names in Workspace exist in the box only; the host cannot remove them
 	SeparateUser  bool     // the runner is root and programs run as UID; else both are the runner's user
 	UID           int      // user and group of programs; no other process may have it
 }

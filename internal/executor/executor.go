@@ -165,7 +165,7 @@ type Verdict struct {
 	Error        *Failure // nil exactly if Status is Succeeded
 	CPUMS        float64  // user and system time of all processes of the program
 	PeakMemoryMB float64  // resident, of its largest process
-	Dirty        bool     // the box must be destroyed
+	Dirty        bool     // the box must be destroyed: it is broken, or keeps something of the program
 }
 
 // Failure is why a program did not succeed. Its codes are those of internal/errcode.

@@ -152,6 +152,7 @@ func (r *runnerProcess) source(template *template) []byte {
 		StaleCaches:   r.guest.StaleCaches,
 		OOMEvents:     r.guest.OOMEvents,
 		CountsThreads: r.guest.CountsThreads,
+		HiddenSockets: r.guest.HiddenSockets,
 		SeparateUser:  r.guest.SeparateUser,
 		UID:           r.guest.UID,
 		Preload:       append([]string{}, r.preload...),

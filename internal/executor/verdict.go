@@ -36,6 +36,7 @@ func (v Verdict) with(status string, f *Failure) Verdict {
 func (e *execution) verdict(done runner.Frame) Verdict {
 	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
+	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
 	switch {
 	case done.How == "cancelled":
@@ -43,7 +44,7 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	case done.How == "channel":
 		return v.with(Failed, channelBroken())
 	case done.How == "exit":
-		if done.OOM { // the program's limit is higher than what the box has
+		if done.OOM || done.Signal == "SIGKILL" && e.runner.killedForMemory() { // the box has less than the limit
 			v.Dirty = true
 			return v.with(Failed, e.boxOutOfMemory())
 		}
@@ -56,7 +57,7 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 		return v.with(Failed, &f)
 	case len(done.Body) == 0:
 		return v.with(Succeeded, nil)
-	case len(done.Body) > MaxResultBytes || !json.Valid(done.Body):
+	case !validResult(done.Body):
 		return v.with(Failed, channelBroken())
 	}
 	v.Result = done.Body
@@ -140,6 +141,13 @@ func (r *runnerProcess) outOfMemory() bool {
 		return reporter.OutOfMemory()
 	}
 	return r.code == exitKilled
+}
+
+// killedForMemory reports whether the host's kernel has killed a process of the living box: the one that ran the
+// program, rather than the box itself.
+func (r *runnerProcess) killedForMemory() bool {
+	reporter, ok := r.box.(OOMReporter)
+	return ok && reporter.OutOfMemory()
 }
 
 func channelBroken() *Failure {

@@ -33,6 +33,7 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("hostile", func(t *testing.T) { testHostile(t, newDriver) })
 	t.Run("limits", func(t *testing.T) { testLimits(t, newDriver) })
 	t.Run("isolation", func(t *testing.T) { testIsolation(t, newDriver) })
+	t.Run("carry-over", func(t *testing.T) { testCarryOver(t, newDriver) })
 	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
 }
 

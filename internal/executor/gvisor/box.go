@@ -194,7 +194,7 @@ func (b *box) OutOfMemory() bool {
 // Guest describes the box. Without root there is only one user in it.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
-	guest.Python, guest.CountsThreads = b.python, true
+	guest.Python, guest.CountsThreads, guest.HiddenSockets = b.python, true, true
 	if b.driver.rootless {
 		guest.SeparateUser, guest.UID = false, 0
 	}

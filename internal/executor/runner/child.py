@@ -226,16 +226,16 @@ class Program:
         os.chdir(boot["workspace"])
 
     def run(self):
+        self.limit()
         try:
             program = self.parse()
         except BaseException as error:
-            self.end(unparsed(error))
+            self.end(unparsed(error, self.limits["memory"]))
         reseed(self.task)
         mcp_client._call, mcp_client._report = self.channel.call, self.channel.report
         os.register_at_fork(after_in_child=forget_calls)
         lines = self.code.splitlines(True)
         linecache.cache[FILENAME] = (len(self.code), None, lines, FILENAME)
-        self.limit()
         self.end(*self.outcome(program))
 
     def parse(self):
@@ -346,14 +346,16 @@ def flush():
             pass
 
 
-def unparsed(error):
-    """Returns why a program could not be parsed."""
+def unparsed(error, memory):
+    """Returns why a program could not be parsed with that many bytes of memory."""
     failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
     if isinstance(error, SyntaxError):
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)
         failure["line"] = error.lineno or 0
         failure["cause"] = "".join(traceback.format_exception_only(type(error), error))[:4000]
-    elif isinstance(error, (RecursionError, MemoryError)):
+    elif isinstance(error, MemoryError) and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 > memory // 2:
+        failure["code"] = "memory_limit"
+    elif isinstance(error, (RecursionError, MemoryError)):  # the parser's stack is full
         failure["message"] = "the program is nested too deeply"
     return failure
 

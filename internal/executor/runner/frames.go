@@ -108,6 +108,7 @@ type Frame struct {
 	CPUMS   float64  `json:"cpu_ms,omitempty"`
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
+	Left    string   `json:"left,omitempty"`    // what the program has left that cannot be removed
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for lack of memory
 
 	// Body of warm and hello: the compiled runner; of checked: facts; of out: output; of call: arguments;

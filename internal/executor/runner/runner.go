@@ -13,6 +13,7 @@
 //	mcp_client.py  the module that programs import as client.mcp_client
 //	catalogue.py   modules of tools, compiled ahead
 //	child.py       the process of a program
+//	confine.py     what no program may do, and what none may leave behind
 //	runner.py      its parent process
 //	network.py     a program's connections; loaded for the first program that needs it
 //
@@ -54,7 +55,7 @@ var files embed.FS
 const lazyModule = "network"
 
 // modules in loading order: each may import those before it.
-var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "runner"}
+var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "confine", "runner"}
 
 // Boot is the runner's configuration.
 type Boot struct {
@@ -64,6 +65,7 @@ type Boot struct {
 	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's caches of names and attributes before a program
 	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the kernel; may be empty
 	CountsThreads bool     `json:"counts_threads"` // sysinfo(2) counts exactly the threads of runner and programs
+	HiddenSockets bool     `json:"hidden_sockets"` // search the workspace for sockets, which the host cannot see
 	SeparateUser  bool     `json:"separate_user"`  // programs run as UID, else as the runner's user
 	UID           int      `json:"uid"`
 	Preload       []string `json:"preload"` // modules imported before programs start

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 
-from codefleet import catalogue, child, frames
+from codefleet import catalogue, child, confine, frames
 
 VERSION = 1
 MAX_CALLS = 64  # in progress at once; a program that starts more waits
@@ -129,24 +129,11 @@ def harden(boot):
         (36, 1, 0),  # PR_SET_CHILD_SUBREAPER: orphans become our children
         (4, 0, 0),  # PR_SET_DUMPABLE: no other process may inspect this one
     ]
-    if boot["counts_threads"]:
-        code = without_aio()
-        options.append((22, 2, (ctypes.c_uint64 * 2)(len(code), ctypes.addressof(code))))  # PR_SET_SECCOMP
     for option, value, more in options:
         if libc.prctl(option, value, more, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl %d" % option)
+    confine.install_filter(libc)
     Child.libc = libc
-
-
-def without_aio():
-    """Returns a seccomp filter without io_setup(2): halt could not stop the writes of asynchronous I/O."""
-    number = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
-    return (ctypes.c_uint64 * 4)(
-        0x20,  # load the system call's number
-        0x15 | 1 << 24 | number << 32,  # skip the next instruction unless it is io_setup
-        0x06 | (0x50000 | errno.ENOSYS) << 32,  # fail
-        0x06 | 0x7FFF0000 << 32,  # allow
-    )
 
 
 def readable(descriptor, ms):
@@ -203,6 +190,7 @@ class Child:
     def __init__(self, boot):
         self.boot = boot
         ours, theirs = socket.socketpair()
+        self.newest_socket = confine.newest_socket() if boot["hidden_sockets"] else 0
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         self.pid = os.fork()
@@ -483,7 +471,7 @@ class Execution:
             self.drain(stream, descriptor)
         self.child.close()
         header = {"t": "done", "how": self.how, "cpu_ms": self.cpu * 1000, "peak_kb": self.peak}
-        header["dropped"] = self.dropped
+        header.update(dropped=self.dropped, left=self.left())
         if self.how == "exit":
             code = os.waitstatus_to_exitcode(self.status)
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
@@ -499,6 +487,13 @@ class Execution:
         if self.idle > DEMAND_S:
             readable(0, PAUSE_MS)
         self.kill()
+
+    def left(self):
+        """Returns what the program has left in the box that cannot be removed. Its processes have ended."""
+        boot = self.child.boot
+        if not boot["hidden_sockets"] or confine.newest_socket() == self.child.newest_socket + 1:
+            return ""
+        return confine.special_file(boot["workspace"], boot["uid"] if boot["separate_user"] else os.geteuid())
 
     def halt(self):
         """Stops a child that has reported its end. That is faster than its exit, which frees its memory.

@@ -1,0 +1,184 @@
+package executortest
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+// testCarryOver checks that a program leaves nothing in its box for the next one. The first program makes
+// everything that may outlive a process, wherever it can; the next one must find the box as a program before did.
+// The host empties the workspace in between, as it does for the workspace of another task.
+func testCarryOver(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	if b.info.Tier == "" {
+		t.Skipf("driver %s does not isolate", b.info.Driver)
+	}
+	look := func() (found map[string]any) {
+		t.Helper()
+		v := b.must(t, executor.Program{Code: kernelNumbers + lookAround}, executor.Hooks{})
+		if err := json.Unmarshal(v.Result, &found); err != nil || len(found) < 20 {
+			t.Fatalf("look around: %s, %v", show(v), err)
+		}
+		return found
+	}
+	before := look()
+	for name, code := range leavings {
+		t.Run(name, func(t *testing.T) {
+			v := b.must(t, executor.Program{Code: kernelNumbers + code}, executor.Hooks{})
+			if v.Status != executor.Succeeded {
+				t.Errorf("the program that leaves something: %s", show(v))
+			}
+			empty(t, b.spec.Workspace)
+			if v.Dirty {
+				b.restart(t) // as a pool does
+			}
+			if diff := cmp.Diff(before, look()); diff != "" {
+				t.Errorf("the box differs (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// restart replaces the box by a new one with the same workspace.
+func (b *box) restart(t *testing.T) {
+	t.Helper()
+	if err := b.single.Close(t.Context()); err != nil {
+		t.Fatalf("Close() = %v", err)
+	}
+	b.start(t)
+}
+
+// kernelNumbers are the numbers of system calls that the programs below make.
+const kernelNumbers = `
+import ctypes, glob, os, re, socket, stat
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = os.uname().machine == "x86_64"
+def call(number, *arguments):
+    return libc.syscall(number[0] if x86 else number[1], *arguments)
+shmget, shmat, semget, msgget, msgsnd = (29, 194), (30, 196), (64, 190), (68, 186), (69, 189)
+mq_open, add_key, unshare, clone3 = (240, 180), (248, 217), (272, 97), (435, 435)
+places = ["/workspace", "/tmp", "/dev/shm"]
+def attempt(f):
+    try:
+        return f()
+    except Exception as error:
+        return type(error).__name__
+`
+
+// lookAround lists everything that a program could find of an earlier one.
+const lookAround = `
+def text(path):
+    return attempt(lambda: sorted(line for line in open(path)))
+def user(path):
+    return attempt(lambda: os.stat(path).st_uid)
+found = {}
+for kind in "msg", "sem", "shm":
+    found["/proc/sysvipc/" + kind] = text("/proc/sysvipc/" + kind)
+for number, name in ((shmget, "shmget"), (semget, "semget"), (msgget, "msgget")):
+    found[name] = call(number, 4711, 0, 0)
+found["mq_open"] = call(mq_open, b"left", 0, 0, None)
+found["keys"] = text("/proc/keys")
+for place in places:
+    found[place] = sorted(path for directory, names, files in os.walk(place) for path in [
+        os.path.join(directory, name) for name in names + files])
+    found["mode of " + place] = oct(os.stat(place).st_mode)
+    found["owner of " + place] = os.stat(place).st_uid
+    found["attributes of " + place] = attempt(lambda: [(n, os.getxattr(place, n).hex()) for n in os.listxattr(place)])
+    def connect():
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(place + "/left")
+    found["connect to " + place] = attempt(connect)
+    def create():
+        with open(place + "/left", "w"):
+            os.remove(place + "/left")
+    found["create in " + place] = attempt(create)
+def connect():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("\0left")
+found["abstract socket"] = attempt(connect)
+found["unix"] = attempt(lambda: sorted(line.split()[7] for line in open("/proc/net/unix") if len(line.split()) > 7))
+found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
+found["mounts"] = text("/proc/self/mounts")
+found["hostname"] = os.uname().nodename
+found["terminals"] = attempt(lambda: sorted(os.listdir("/dev/pts")))
+found["processes"] = len([p for p in glob.glob("/proc/[0-9]*") if user(p) == os.getuid() and os.getuid()])
+found["signals"] = [line for line in open("/proc/self/status") if re.match("Sig|Shd", line)]
+found["limits"] = sorted(line for line in open("/proc/self/limits") if "address space" not in line)
+found["environment"] = sorted(os.environ)
+found["umask"] = oct(os.umask(0o022))
+found["descriptors"] = len(os.listdir("/proc/self/fd"))
+found["modules"] = sorted(__import__("sys").modules)[:1000]
+found`
+
+// leavings are programs that leave something, each in another way. An attempt that is refused leaves nothing.
+var leavings = map[string]string{
+	"shared memory of System V": `
+size = 50 << 20
+identifier = call(shmget, 4711, ctypes.c_size_t(size), 0o1666)
+if identifier >= 0:
+    libc.shmat.restype = ctypes.c_void_p
+    ctypes.memset(libc.shmat(identifier, None, 0), 120, size)`,
+	"semaphores of System V":     `call(semget, 4711, 5, 0o1666)`,
+	"message queue of System V":  `call(msgget, 4711, 0o1666)`,
+	"private message queue":      `[call(msgget, 0, 0o1666) for _ in range(10)]`,
+	"POSIX message queue":        `call(mq_open, b"left", os.O_CREAT | os.O_RDWR, 0o666, None)`,
+	"POSIX shared memory":        `libc.shm_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666)`,
+	"POSIX semaphore":            `libc.sem_open(b"/left", os.O_CREAT, 0o666, 1)`,
+	"keys":                       `[call(add_key, b"user", b"left", b"x", ctypes.c_size_t(1), ring) for ring in (-2, -3, -4, -5)]`,
+	"namespaces":                 `[call(unshare, flag) for flag in (0x10000000, 0x20000, 0x4000000, 0x8000000, 0x40000000)]`,
+	"mounts of a namespace":      `call(unshare, 0x10020000); libc.mount(b"left", b"/tmp", b"tmpfs", 0, None)`,
+	"host name":                  `call(unshare, 0x14000000); libc.sethostname(b"left", 4)`,
+	"pipes":                      `[attempt(lambda: os.mkfifo(place + "/left")) for place in places]`,
+	"devices":                    `[attempt(lambda: os.mknod(place + "/left", stat.S_IFCHR | 0o666, 259)) for place in places]`,
+	"sockets without a listener": `[attempt(lambda: os.mknod(place + "/left", stat.S_IFSOCK | 0o666)) for place in places]`,
+	"sockets":                    `[attempt(lambda: socket.socket(socket.AF_UNIX).bind(place + "/left")) for place in places]`,
+	"closed sockets": `
+for place in places:
+    with socket.socket(socket.AF_UNIX) as s:
+        attempt(lambda: s.bind(place + "/left"))`,
+	"sockets in directories": `
+for place in places:
+    os.makedirs(place + "/a/b/c")
+    os.chdir(place + "/a/b/c")
+    with socket.socket(socket.AF_UNIX) as s:
+        attempt(lambda: s.bind("left"))
+os.chdir("/workspace")`,
+	"sockets of other processes": `
+if os.fork() == 0:
+    for place in places:
+        s = socket.socket(socket.AF_UNIX); s.bind(place + "/left"); s.listen()
+    os._exit(0)
+os.wait()`,
+	"a socket in a directory without permissions": `
+os.mkdir("closed")
+with socket.socket(socket.AF_UNIX) as s:
+    s.bind("closed/left")
+os.chmod("closed", 0)`,
+	"listeners": `
+s = socket.socket(socket.AF_UNIX); s.bind("\0left"); s.listen()
+t = socket.socket(); t.bind(("127.0.0.1", 4711)); t.listen()
+if os.fork() == 0:
+    os.setsid()
+    while True: s.accept()`,
+	"files":          `for place in places: os.makedirs(place + "/left/deep"); open(place + "/left/deep/file", "w").write("x" * 100000)`,
+	"hidden files":   `for place in places: open(place + "/.left", "w").close(); os.symlink("/etc", place + "/..link")`,
+	"odd names":      `for place in places: open(os.fsencode(place) + b"/\xff\n\x01", "w").close()`,
+	"read-only":      `for place in places: os.makedirs(place + "/left/deep"); os.chmod(place + "/left/deep", 0); os.chmod(place + "/left", 0)`,
+	"reserved names": `for name in ("servers", "client", "lost+found"): os.makedirs(name, exist_ok=True); open(name + "/left", "w").close()`,
+	"modes":          `[attempt(lambda: os.chmod(place, 0o700)) for place in places]; [attempt(lambda: os.chown(place, -1, os.getgid())) for place in places]`,
+	"attributes": `
+for place in places:
+    attempt(lambda: os.setxattr(place, "user.left", b"x"))
+    attempt(lambda: os.setxattr(place, "system.posix_acl_default", bytes.fromhex("02000000" "01000700ffffffff" "04000700ffffffff" "20000700ffffffff")))`,
+	"a memory file":   `os.write(os.memfd_create("left"), b"x" * (1 << 20))`,
+	"a terminal":      `__import__("pty").openpty() if os.path.exists("/dev/ptmx") else None`,
+	"a timer":         `__import__("signal").setitimer(0, 0.001, 0.001) if False else None`,
+	"an inherited lock": `
+import fcntl
+f = open("/tmp/lock", "w"); fcntl.flock(f, fcntl.LOCK_EX)
+os.fork() or __import__("time").sleep(60)`,
+}

@@ -1,0 +1,67 @@
+package executor
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Bounds of a program's result, beside MaxResultBytes. The runner's module jsonable keeps them; a program that
+// writes its result to the channel itself may not. Many JSON libraries fail beyond them, some by crashing.
+const (
+	maxResultDepth  = 64   // jsonable.MAX_DEPTH, and what it adds for a value without a JSON form
+	maxNumberLength = 4300 // characters; Python's limit for reading and writing integers
+)
+
+// validResult reports whether a result is JSON in UTF-8 that every common library can read.
+func validResult(data []byte) bool {
+	if len(data) > MaxResultBytes || !utf8.Valid(data) || !json.Valid(data) {
+		return false
+	}
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '[' || c == '{':
+			if depth++; depth > maxResultDepth {
+				return false
+			}
+		case c == ']' || c == '}':
+			depth--
+		case c == '"':
+			i = endOfString(data, i)
+		case c == '-' || c >= '0' && c <= '9':
+			end := i + 1
+			for end < len(data) && bytes.IndexByte([]byte("+-.eE0123456789"), data[end]) >= 0 {
+				end++
+			}
+			if !validNumber(data[i:end]) {
+				return false
+			}
+			i = end - 1
+		}
+	}
+	return true
+}
+
+// endOfString returns the index of the quote that ends the string of valid JSON that begins at data[i].
+func endOfString(data []byte, i int) int {
+	for i++; data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return i
+}
+
+// validNumber reports whether a JSON number is short enough and, unless it is an integer, a finite float64.
+func validNumber(number []byte) bool {
+	if len(number) > maxNumberLength {
+		return false
+	}
+	if bytes.ContainsAny(number, ".eE") {
+		_, err := strconv.ParseFloat(string(number), 64)
+		return err == nil
+	}
+	return true
+}

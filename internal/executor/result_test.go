@@ -1,0 +1,32 @@
+package executor
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestValidResult(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for name, test := range map[string]struct {
+		result string
+		want   bool
+	}{
+		"values":              {`{"a":[1,-2.5e3,"x\"[[","\ud800",null,true]}`, true},
+		"deep":                {nested(maxResultDepth), true},
+		"too deep":            {nested(maxResultDepth + 1), false},
+		"too deep, objects":   {strings.Repeat(`{"":`, 65) + "1" + strings.Repeat("}", 65), false},
+		"wide":                {"[" + strings.Repeat("[],", 1000) + "[]]", true},
+		"brackets in strings": {`"` + strings.Repeat("[", 1000) + `"`, true},
+		"long integer":        {strings.Repeat("9", maxNumberLength), true},
+		"too long an integer": {"[" + strings.Repeat("9", maxNumberLength+1) + "]", false},
+		"too large a float":   {`[1e999]`, false},
+		"small float":         {`1e-999`, true},
+		"not UTF-8":           {"\"\xff\"", false},
+		"not JSON":            {`{`, false},
+		"too long":            {`"` + strings.Repeat("x", MaxResultBytes) + `"`, false},
+	} {
+		if got := validResult([]byte(test.result)); got != test.want {
+			t.Errorf("%s: validResult() = %t, want %t", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+"""What no program may do, and what none may leave behind.
+
+A box runs many programs of a tenant, one after the other. What a program makes must end with it, or be
+removed before the next one. Processes, threads, descriptors, and what only these hold end with it. Files
+are removed by the host and by child.empty. Objects of the kernel that outlive their maker cannot be made:
+the filter refuses that. Under gVisor there are also sockets that a program binds to a name in the
+workspace, which exist in the sandbox only: special_file finds them, and the box is discarded.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import stat
+
+SEARCH = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+MAX_DEPTH = 500  # of directories searched for special files
+
+# Numbers of system calls on x86_64 and aarch64. None: the machine does not have it.
+ABSENT = {  # fail as in a kernel without them
+    "io_setup": (206, 0),  # asynchronous writes outlive a process
+    "io_uring_setup": (425, 425),
+    "shmget": (29, 194),  # System V and POSIX objects outlive a process, and are seen in all workspaces
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "add_key": (248, 217),  # keyrings belong to a user, not to a process
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "clone3": (435, 435),  # its flags cannot be checked; the C library then calls clone
+    "userfaultfd": (323, 282),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+}
+UNSUPPORTED = {  # fail as on a file system without extended attributes: no version of a workspace has them
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+}
+FORBIDDEN = {  # fail for want of permission
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),  # a namespace of its own would give a program the privileges of root there
+    "setns": (308, 268),
+}
+CLONE = (56, 220)
+NAMESPACES = 0x7E020000  # flags of clone that make one
+MKNOD, MKNODAT = (133, None), (259, 33)
+
+MACHINES = ("x86_64", "aarch64")
+AUDIT_ARCH = (0xC000003E, 0xC00000B7)
+X32 = 0x40000000  # bit of the numbers of another ABI of x86_64
+
+# struct seccomp_data
+NUMBER, ARCH, ARGUMENT = 0, 4, 16
+
+LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+ALLOW, FAIL = 0x7FFF0000, 0x00050000
+
+
+def filter_program(machine):
+    """Returns the instructions of a seccomp filter: tuples of code, jump if true, jump if false, and value.
+
+    The system calls of ABSENT, UNSUPPORTED and FORBIDDEN fail, and so do all calls of another ABI. clone makes no
+    namespaces, and mknod makes regular files only.
+    """
+    which = MACHINES.index(machine)
+    allow, absent = [(RETURN, 0, 0, ALLOW)], [(RETURN, 0, 0, FAIL | errno.ENOSYS)]
+    forbidden = [(RETURN, 0, 0, FAIL | errno.EPERM)]
+    program = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, AUDIT_ARCH[which])] + absent + [(LOAD, 0, 0, NUMBER)]
+    program += when(AT_LEAST, X32, absent)
+    unsupported = [(RETURN, 0, 0, FAIL | errno.ENOTSUP)]
+    for calls, failure in ((ABSENT, absent), (UNSUPPORTED, unsupported), (FORBIDDEN, forbidden)):
+        for numbers in calls.values():
+            program += when(EQUAL, numbers[which], failure)
+    program += when(EQUAL, CLONE[which], [(LOAD, 0, 0, ARGUMENT)] + when(ANY_BIT, NAMESPACES, forbidden) + allow)
+    for numbers, mode in ((MKNOD, 1), (MKNODAT, 2)):
+        regular = [(LOAD, 0, 0, ARGUMENT + 8 * mode), (AND, 0, 0, 0o170000)]
+        for kind in (0, stat.S_IFREG):
+            regular += when(EQUAL, kind, allow)
+        if numbers[which] is not None:
+            program += when(EQUAL, numbers[which], regular + forbidden)
+    return program + allow
+
+
+def when(code, value, instructions):
+    """Returns instructions that are executed if the condition holds."""
+    return [(code, 0, len(instructions), value)] + instructions
+
+
+def install_filter(libc):
+    """Installs the filter in this process and in all that it starts. It cannot be removed."""
+    program = filter_program(os.uname().machine)
+    packed = (ctypes.c_uint64 * len(program))(
+        *[code | true << 16 | false << 24 | value << 32 for code, true, false, value in program]
+    )
+    header = (ctypes.c_uint64 * 2)(len(program), ctypes.addressof(packed))
+    if libc.prctl(22, 2, header, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        raise OSError(ctypes.get_errno(), "install the filter of system calls")
+
+
+def newest_socket():
+    """Returns the number of a new socket. gVisor numbers them in the order in which they are made."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return os.fstat(probe.fileno()).st_ino
+
+
+def special_file(directory, uid):
+    """Returns what is below a directory that is no file, directory or symbolic link, or an empty text.
+
+    It searches with the rights of uid. A directory that it cannot search counts as special.
+    """
+    own = os.geteuid()
+    os.seteuid(uid)
+    try:
+        return _special_file(os.open(directory, SEARCH), 0)
+    except OSError as error:
+        return "a directory that cannot be searched: " + error.strerror
+    finally:
+        os.seteuid(own)
+
+
+def _special_file(descriptor, depth):
+    """Searches an open directory and closes it."""
+    below = []
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                    return "a socket, pipe or device"
+        if below and depth == MAX_DEPTH:
+            return "directories nested too deeply"
+        for name in below:
+            try:
+                inner = os.open(name, SEARCH, dir_fd=descriptor)
+            except FileNotFoundError:  # removed by a process that was being killed
+                continue
+            found = _special_file(inner, depth + 1)
+            if found:
+                return found
+    finally:
+        os.close(descriptor)
+    return ""
