@@ -55,7 +55,7 @@ func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Ver
 	if err != nil {
 		return nil, err
 	}
-	if t.dir.Known() && !t.inUse && v == t.base {
+	if t.dir.Exact() && !t.inUse && v == t.base {
 		t.inUse = true
 		return v, nil
 	}

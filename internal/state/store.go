@@ -17,7 +17,8 @@ type Options struct {
 	CacheBytes int64  // limit of CacheDir in bytes, 0: 2 GiB
 	Quota      Quota  // of each workspace
 	Owner      *Owner // of what is written into trees; nil: this process
-	// Reserved are top-level names that are mount points: neither read nor touched; nil: servers, client, lost+found.
+	// Reserved are top-level names that belong to the fleet: no version has them, and what a program makes there is
+	// removed. Nil means servers, client and lost+found.
 	Reserved   []string
 	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: ignore.Defaults
 	Retry      objects.RetryPolicy // of requests to the object store

@@ -21,7 +21,7 @@ func (t *Dir) rescan(rules ignore.Rules) error {
 		t.known = false
 		return err
 	}
-	t.excluded = slices.DeleteFunc(out.excluded, t.reserved)
+	t.excluded = out.excluded
 	t.round++
 	for _, f := range out.found {
 		n, ok := t.nodes[f.path]
@@ -67,7 +67,7 @@ func ExcludeRules(excludes []string, file []byte) ignore.Rules {
 func (t *Dir) dropOther(ctx context.Context) {
 	for path, n := range t.nodes {
 		if n.stat.Kind == format.KindOther {
-			t.opts.Log.WarnContext(ctx, "special file not committed", "workspace", t.ref.String(), "path", path)
+			t.opts.Log.WarnContext(ctx, "special file not committed", "workspace", t.ref.String())
 			t.excluded = append(t.excluded, path)
 			delete(t.nodes, path)
 		}

@@ -17,21 +17,22 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Materialise makes the directory hold target. With rescan, or when the Dir does not know what the directory holds,
-// it scans it first, and removes excluded files.
+// Materialise makes the directory hold target and nothing else. With rescan, or when the Dir does not know what the
+// directory holds, it scans it first. Excluded files are removed: a program must find what the version has, not what
+// an earlier program left.
 func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan bool) error {
 	if !t.known || rescan {
 		if err := t.rescan(t.ignoreRules()); err != nil {
 			return err
 		}
-		for _, path := range t.excluded {
-			if err := t.remove(path); err != nil {
-				t.known = false
-				return err
-			}
-		}
-		t.excluded = nil
 	}
+	for _, path := range t.excluded {
+		if err := t.remove(path); err != nil {
+			t.known = false
+			return err
+		}
+	}
+	t.excluded = nil
 	return t.reconcile(ctx, target)
 }
 
@@ -86,11 +87,6 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 	}
 	if kept < len(t.nodes) {
 		err = t.removeBut(target)
-	}
-	for _, path := range t.excluded {
-		if err == nil && target.Find(path) != nil {
-			err = t.remove(path)
-		}
 	}
 	return create, touch, err
 }

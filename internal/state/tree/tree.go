@@ -16,7 +16,7 @@ import (
 // Options configures a Dir.
 type Options struct {
 	Owner    *Owner   // of what is written; nil: this process
-	Reserved []string // top-level names that are mount points: neither read nor touched
+	Reserved []string // top-level names that belong to the fleet: never part of a version
 	Excludes []string // patterns that are never part of a version, beside .workspaceignore
 	Quota    format.Quota
 	Log      *slog.Logger
@@ -57,8 +57,8 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 	return &Dir{ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}}, nil
 }
 
-// Known reports whether the Dir knows what the directory held after the last scan.
-func (t *Dir) Known() bool { return t.known }
+// Exact reports whether the Dir knows that the directory held no excluded files after the last scan.
+func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 }
 
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }
@@ -68,6 +68,9 @@ func (t *Dir) Close() error { return t.root.Close() }
 func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := format.CheckPath(path); err != nil {
 		return err
+	}
+	if t.reserved(path) {
+		return fmt.Errorf("write %q: the name %s is reserved", path, format.TopDir(path))
 	}
 	dirs := []string{}
 	for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
