@@ -183,6 +183,29 @@ var hostile = []struct {
 		want: want{status: "failed", code: "channel_broken"},
 	},
 	{
+		name: "sends a result that is not UTF-8", code: send + `send(b'{"t":"end"}\n"\xff"')` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
+		name: "sends a deep result", code: send + `send(b'{"t":"end"}\n' + b'[' * 9000 + b']' * 9000)` +
+			"\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
+		name: "sends a long number", code: send + `send(b'{"t":"end"}\n' + b'9' * 5000)` + "\nwhile True: pass",
+		want: want{status: "failed", code: "channel_broken"},
+	},
+	{
+		name: "makes a namespace", code: "import ctypes\nif ctypes.CDLL(None, use_errno=True).unshare(0x10000000):\n" +
+			"  raise OSError(ctypes.get_errno(), 'unshare')",
+		want: want{status: "failed", code: "exception", message: "Errno 1", line: 3},
+	},
+	{
+		name: "needs much memory to be parsed", code: "x = [" + strings.Repeat("1,", 1<<20) + "]",
+		limits: executor.Limits{MemoryMB: 64},
+		want:   want{status: "failed", code: "memory_limit", message: "64 MB"},
+	},
+	{
 		name: "sends an end and goes on", code: send + `send(b'{"t":"end"}\n[1]')` + "\nwhile True: pass",
 		want: want{result: "[1]"},
 	},
