@@ -67,6 +67,9 @@ def attempt(f):
         return f()
     except Exception as error:
         return type(error).__name__
+def everywhere(f):
+    for place in places:
+        attempt(lambda: f(place))
 `
 
 // lookAround lists everything that a program could find of an earlier one.
@@ -87,7 +90,7 @@ for place in places:
         os.path.join(directory, name) for name in names + files])
     found["mode of " + place] = oct(os.stat(place).st_mode)
     found["owner of " + place] = os.stat(place).st_uid
-    found["attributes of " + place] = attempt(lambda: [(n, os.getxattr(place, n).hex()) for n in os.listxattr(place)])
+    found["attributes of " + place] = attempt(lambda: os.listxattr(place))
     def connect():
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(place + "/left")
@@ -100,7 +103,7 @@ def connect():
     with socket.socket(socket.AF_UNIX) as s:
         s.connect("\0left")
 found["abstract socket"] = attempt(connect)
-found["unix"] = attempt(lambda: sorted(line.split()[7] for line in open("/proc/net/unix") if len(line.split()) > 7))
+found["unix"] = attempt(lambda: sorted(line.split()[7:] for line in open("/proc/net/unix")))
 found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
 found["mounts"] = text("/proc/self/mounts")
 found["hostname"] = os.uname().nodename
@@ -122,35 +125,42 @@ identifier = call(shmget, 4711, ctypes.c_size_t(size), 0o1666)
 if identifier >= 0:
     libc.shmat.restype = ctypes.c_void_p
     ctypes.memset(libc.shmat(identifier, None, 0), 120, size)`,
-	"semaphores of System V":     `call(semget, 4711, 5, 0o1666)`,
-	"message queue of System V":  `call(msgget, 4711, 0o1666)`,
-	"private message queue":      `[call(msgget, 0, 0o1666) for _ in range(10)]`,
-	"POSIX message queue":        `call(mq_open, b"left", os.O_CREAT | os.O_RDWR, 0o666, None)`,
-	"POSIX shared memory":        `libc.shm_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666)`,
-	"POSIX semaphore":            `libc.sem_open(b"/left", os.O_CREAT, 0o666, 1)`,
-	"keys":                       `[call(add_key, b"user", b"left", b"x", ctypes.c_size_t(1), ring) for ring in (-2, -3, -4, -5)]`,
-	"namespaces":                 `[call(unshare, flag) for flag in (0x10000000, 0x20000, 0x4000000, 0x8000000, 0x40000000)]`,
-	"mounts of a namespace":      `call(unshare, 0x10020000); libc.mount(b"left", b"/tmp", b"tmpfs", 0, None)`,
-	"host name":                  `call(unshare, 0x14000000); libc.sethostname(b"left", 4)`,
-	"pipes":                      `[attempt(lambda: os.mkfifo(place + "/left")) for place in places]`,
-	"devices":                    `[attempt(lambda: os.mknod(place + "/left", stat.S_IFCHR | 0o666, 259)) for place in places]`,
-	"sockets without a listener": `[attempt(lambda: os.mknod(place + "/left", stat.S_IFSOCK | 0o666)) for place in places]`,
-	"sockets":                    `[attempt(lambda: socket.socket(socket.AF_UNIX).bind(place + "/left")) for place in places]`,
+	"semaphores of System V":    `call(semget, 4711, 5, 0o1666)`,
+	"message queue of System V": `call(msgget, 4711, 0o1666)`,
+	"private message queue":     `[call(msgget, 0, 0o1666) for _ in range(10)]`,
+	"POSIX message queue":       `call(mq_open, b"left", os.O_CREAT | os.O_RDWR, 0o666, None)`,
+	"POSIX shared memory":       `libc.shm_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666)`,
+	"POSIX semaphore":           `libc.sem_open(b"/left", os.O_CREAT, 0o666, 1)`,
+	"keys": `
+for ring in -2, -3, -4, -5:
+    call(add_key, b"user", b"left", b"x", ctypes.c_size_t(1), ring)`,
+	"namespaces":            `[call(unshare, 1 << bit) for bit in (17, 25, 26, 27, 28, 29, 30)]`,
+	"mounts of a namespace": `call(unshare, 0x10020000); libc.mount(b"left", b"/tmp", b"tmpfs", 0, None)`,
+	"host name":             `call(unshare, 0x14000000); libc.sethostname(b"left", 4)`,
+	"pipes":                 `everywhere(lambda place: os.mkfifo(place + "/left"))`,
+	"devices":               `everywhere(lambda place: os.mknod(place + "/left", stat.S_IFCHR | 0o666, 259))`,
+	"sockets made as files": `everywhere(lambda place: os.mknod(place + "/left", stat.S_IFSOCK | 0o666))`,
+	"sockets":               `everywhere(lambda place: socket.socket(socket.AF_UNIX).bind(place + "/left"))`,
 	"closed sockets": `
-for place in places:
+def bind(place):
     with socket.socket(socket.AF_UNIX) as s:
-        attempt(lambda: s.bind(place + "/left"))`,
+        s.bind(place + "/left")
+everywhere(bind)`,
 	"sockets in directories": `
-for place in places:
+def bind(place):
     os.makedirs(place + "/a/b/c")
     os.chdir(place + "/a/b/c")
     with socket.socket(socket.AF_UNIX) as s:
-        attempt(lambda: s.bind("left"))
+        s.bind("left")
+everywhere(bind)
 os.chdir("/workspace")`,
 	"sockets of other processes": `
+def listen(place):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(place + "/left")
+    s.listen()
 if os.fork() == 0:
-    for place in places:
-        s = socket.socket(socket.AF_UNIX); s.bind(place + "/left"); s.listen()
+    everywhere(listen)
     os._exit(0)
 os.wait()`,
 	"a socket in a directory without permissions": `
@@ -159,26 +169,43 @@ with socket.socket(socket.AF_UNIX) as s:
     s.bind("closed/left")
 os.chmod("closed", 0)`,
 	"listeners": `
-s = socket.socket(socket.AF_UNIX); s.bind("\0left"); s.listen()
-t = socket.socket(); t.bind(("127.0.0.1", 4711)); t.listen()
+s = socket.socket(socket.AF_UNIX)
+s.bind("\0left")
+s.listen()
+t = socket.socket()
+t.bind(("127.0.0.1", 4711))
+t.listen()
 if os.fork() == 0:
     os.setsid()
     while True: s.accept()`,
-	"files":          `for place in places: os.makedirs(place + "/left/deep"); open(place + "/left/deep/file", "w").write("x" * 100000)`,
-	"hidden files":   `for place in places: open(place + "/.left", "w").close(); os.symlink("/etc", place + "/..link")`,
-	"odd names":      `for place in places: open(os.fsencode(place) + b"/\xff\n\x01", "w").close()`,
-	"read-only":      `for place in places: os.makedirs(place + "/left/deep"); os.chmod(place + "/left/deep", 0); os.chmod(place + "/left", 0)`,
-	"reserved names": `for name in ("servers", "client", "lost+found"): os.makedirs(name, exist_ok=True); open(name + "/left", "w").close()`,
-	"modes":          `[attempt(lambda: os.chmod(place, 0o700)) for place in places]; [attempt(lambda: os.chown(place, -1, os.getgid())) for place in places]`,
+	"files": `
+def write(place):
+    os.makedirs(place + "/left/deep")
+    open(place + "/left/deep/file", "w").write("x" * 100000)
+everywhere(write)`,
+	"hidden files": `
+def write(place):
+    open(place + "/.left", "w").close()
+    os.symlink("/etc", place + "/..link")
+everywhere(write)`,
+	"odd names": `everywhere(lambda place: open(os.fsencode(place) + b"/\xff\n\x01", "w").close())`,
+	"directories without permissions": `
+def close(place):
+    os.makedirs(place + "/left/deep")
+    os.chmod(place + "/left/deep", 0)
+    os.chmod(place + "/left", 0)
+everywhere(close)`,
+	"modes":  `everywhere(lambda place: os.chmod(place, 0o700))`,
+	"groups": `everywhere(lambda place: os.chown(place, -1, os.getgid()))`,
 	"attributes": `
-for place in places:
-    attempt(lambda: os.setxattr(place, "user.left", b"x"))
-    attempt(lambda: os.setxattr(place, "system.posix_acl_default", bytes.fromhex("02000000" "01000700ffffffff" "04000700ffffffff" "20000700ffffffff")))`,
-	"a memory file":   `os.write(os.memfd_create("left"), b"x" * (1 << 20))`,
-	"a terminal":      `__import__("pty").openpty() if os.path.exists("/dev/ptmx") else None`,
-	"a timer":         `__import__("signal").setitimer(0, 0.001, 0.001) if False else None`,
-	"an inherited lock": `
-import fcntl
-f = open("/tmp/lock", "w"); fcntl.flock(f, fcntl.LOCK_EX)
-os.fork() or __import__("time").sleep(60)`,
+acl = bytes.fromhex("02000000" "01000700ffffffff" "04000700ffffffff" "20000700ffffffff")
+everywhere(lambda place: os.setxattr(place, "user.left", b"x"))
+everywhere(lambda place: os.setxattr(place, "system.posix_acl_default", acl))`,
+	"a memory file": `os.write(os.memfd_create("left"), b"x" * (1 << 20))`,
+	"a terminal":    `attempt(lambda: __import__("pty").openpty())`,
+	"a lock": `
+import fcntl, time
+f = open("/tmp/lock", "w")
+fcntl.flock(f, fcntl.LOCK_EX)
+os.fork() or time.sleep(60)`,
 }
