@@ -31,6 +31,7 @@ require (
 )
 
 require (
+	github.com/go-json-experiment/json v1.27.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/jsonschema-go v0.4.3
 	github.com/joho/godotenv v1.5.1

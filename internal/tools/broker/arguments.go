@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
@@ -70,6 +71,14 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 	return c
 }
 
+// maxProblem bounds the description of one problem, in bytes.
+const maxProblem = 300 + len("…")
+
+// strictJSON refuses what servers read in different ways: a name that an object has twice, and invalid Unicode.
+var strictJSON = []jsontext.Options{
+	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(false),
+}
+
 // noLoader prevents untrusted schemas from reading files or the network.
 type noLoader struct{}
 
@@ -96,16 +105,29 @@ func compile(raw json.RawMessage) *boundedSchema {
 	return newBoundedSchema(s)
 }
 
-// arguments rejects arguments that do not match the schema, and suggests the names of parameters.
+// arguments rejects arguments that do not match the schema, and suggests the names of parameters. What it lets pass
+// means the same to every server: it has no name twice, nor in another case than the schema's.
 func arguments(schemas *Schemas) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
+			args := jsontext.Value(slices.Clone(c.Args))
+			if err := args.Compact(strictJSON...); err != nil {
+				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object: %s",
+					text.Printable(text.Truncate(err.Error(), maxProblem)))
+			}
+			c.Args = json.RawMessage(args)
 			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
 			given, isObject := doc.(map[string]any)
 			if err != nil || !isObject {
 				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object")
 			}
 			s := schemas.of(c.def)
+			for name := range given {
+				if declared := s.otherCase(name); declared != "" {
+					unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: []string{declared}}
+					return Result{}, fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
+				}
+			}
 			if s.input == nil {
 				return next(ctx, c)
 			}
@@ -119,6 +141,19 @@ func arguments(schemas *Schemas) layer {
 			return next(ctx, c)
 		}
 	}
+}
+
+// otherCase returns the declared property whose name differs from an undeclared one in case only: some servers would
+// take one for the other.
+func (c *compiled) otherCase(name string) string {
+	if slices.Contains(c.properties, name) {
+		return ""
+	}
+	i := slices.IndexFunc(c.properties, func(declared string) bool { return strings.EqualFold(declared, name) })
+	if i < 0 {
+		return ""
+	}
+	return c.properties[i]
 }
 
 // unknownArgument returns an error if an unknown name may explain the problem: a surplus argument, or one
@@ -165,7 +200,7 @@ func leaves(err error) []*jsonschema.ValidationError {
 // explain lists the leaves of a validation error without the strings of the value, which the program may
 // not be allowed to read.
 func explain(err error) string {
-	const limit, width = 5, 300 + len("…")
+	const limit, width = 5, maxProblem
 	var out []string
 	for _, e := range leaves(err) {
 		at := strings.Join(append([]string{""}, e.InstanceLocation...), "/")

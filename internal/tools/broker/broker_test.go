@@ -298,6 +298,11 @@ func TestRefusals(t *testing.T) {
 		{"s", "free", `{"a":1,"c":"s3cr3t"}`, errcode.BadArguments, "longlo… (the tool"},
 		{"s", "get", `[1]`, errcode.BadArguments, "a JSON object"},
 		{"s", "get", `{`, errcode.BadArguments, "a JSON object"},
+		{"s", "get", `{"location":"x","location":"y"}`, errcode.BadArguments, `duplicate object member name "location"`},
+		{"s", "get", `{"location":"x","loc\u0061tion":"y"}`, errcode.BadArguments, "duplicate object member name"},
+		{"s", "put", `{"a":[{"b":{"c":1,"c":2}}]}`, errcode.BadArguments, `duplicate object member name "c"`},
+		{"s", "get", "{\"location\":\"\xff\"}", errcode.BadArguments, "invalid UTF-8"},
+		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `no argument "A"; the nearest: a`},
 		{"s", "new", `{}`, errcode.Forbidden, "codefleet tools approve s/new"},
 		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
 		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
@@ -313,8 +318,8 @@ func TestRefusals(t *testing.T) {
 	if len(w.made) != 0 || len(w.journal) != 0 {
 		t.Errorf("calls %v, journal %v: want none", w.made, w.journal)
 	}
-	if len(w.begun) != 18 || len(w.ended) != 18 {
-		t.Errorf("%d audited, %d ended, want all 18", len(w.begun), len(w.ended))
+	if len(w.begun) != 23 || len(w.ended) != 23 {
+		t.Errorf("%d audited, %d ended, want all 23", len(w.begun), len(w.ended))
 	}
 	// A schema that does not compile is left to the server, and its references are not loaded.
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
