@@ -315,7 +315,7 @@ func (k *checker) servers() {
 			k.bad(key+".user", "%q has no command that could run as this user", s.Name)
 		}
 		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
-		k.oneOf(key+".scope", cmp.Or(s.Scope, "shared"), "shared", "tenant", "session")
+		k.oneOf(key+".scope", cmp.Or(s.Scope, "tenant"), "tenant", "session", "shared")
 	}
 }
 

@@ -241,6 +241,7 @@ type MCPServer struct {
 	Enabled *bool `yaml:"enabled"`
 	// Time of one call.
 	Timeout time.Duration `yaml:"timeout"`
-	// What shares one connection: shared (all), tenant or session.
+	// Who shares one connection to the server, and what the server keeps in it: tenant (the default), session,
+	// or shared, by all tenants.
 	Scope string `yaml:"scope"`
 }

@@ -28,10 +28,11 @@ import (
 // Scope is who shares a connection to a server.
 type Scope string
 
-// The scopes. A server that keeps state of its callers must not be Shared.
+// The scopes. Many servers keep state of their callers in the connection: a browser's page, a database's
+// transaction, a memory. Of a Shared one, each tenant sees what the others did.
 const (
-	Shared     Scope = "shared" // the default: one connection for the fleet's tenants
-	PerTenant  Scope = "tenant"
+	Shared     Scope = "shared" // one connection for the fleet's tenants
+	PerTenant  Scope = "tenant" // the default
 	PerSession Scope = "session"
 )
 
@@ -50,7 +51,7 @@ type Server struct {
 
 	InProcess *sdk.Server
 
-	Scope  Scope // empty: Shared
+	Scope  Scope // empty: PerTenant
 	Limits Limits
 }
 
@@ -108,7 +109,7 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 	var problems []error
 	var asRoot []string
 	for _, s := range servers {
-		s.Scope, s.Limits = cmp.Or(s.Scope, Shared), s.Limits.withDefaults()
+		s.Scope, s.Limits = cmp.Or(s.Scope, PerTenant), s.Limits.withDefaults()
 		if err := s.check(); err != nil {
 			problems = append(problems, fmt.Errorf("server %q: %w", s.Name, err))
 		}

@@ -278,7 +278,7 @@ func askWho(t *testing.T, m *mcp.Manager, tenant, session string) who {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	for scope, distinct := range map[mcp.Scope]int{mcp.Shared: 1, mcp.PerTenant: 2, mcp.PerSession: 3} {
+	for scope, distinct := range map[mcp.Scope]int{"": 2, mcp.Shared: 1, mcp.PerTenant: 2, mcp.PerSession: 3} {
 		s := hostileServer(t, "scopes")
 		s.Scope = scope
 		m, _ := manager(t, s)
