@@ -217,14 +217,8 @@ func TestNativeApproval(t *testing.T) {
 			caps += `,"elicitation":{}`
 		}
 		meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{` + caps + `}}`
-		_, body, _ := post(
-			t,
-			url,
-			token,
-			"2026-07-28",
-			"",
-			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`,
-		)
+		_, body, _ := post(t, url, token, "2026-07-28", "",
+			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
 		if _, data, ok := strings.Cut(body, "data: "); ok {
 			body = data
 		}
@@ -258,12 +252,8 @@ func TestNativeApproval(t *testing.T) {
 		t.Errorf("another tenant: %v", got)
 	}
 	answer := func(token, key, said string) map[string]any {
-		return call(
-			token,
-			"tasks/update",
-			`"taskId":"`+id+`","inputResponses":{"`+key+`":`+said+`,"other":{"action":"accept"}}`,
-			true,
-		)
+		return call(token, "tasks/update",
+			`"taskId":"`+id+`","inputResponses":{"`+key+`":`+said+`,"other":{"action":"accept"}}`, true)
 	}
 	for _, said := range []string{`{"action":"accept","content":{"decision":"approve"}}`, `{"action":"decline"}`} {
 		var key string

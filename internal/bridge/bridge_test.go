@@ -46,10 +46,7 @@ func options(f *ingesttest.Fleet, token string) bridge.Options {
 
 // invoke calls a tool and returns the structure of its answer, after a look at its text.
 func invoke(
-	t *testing.T,
-	cs *mcp.ClientSession,
-	tool string,
-	args map[string]any,
+	t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any,
 ) (structure map[string]any, failed bool) {
 	t.Helper()
 	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -301,13 +298,9 @@ func TestCancelledOrGone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := cs.CallTool(
-				ctx,
-				&mcp.CallToolParams{
-					Name:      "execute_task",
-					Arguments: map[string]any{"code": "block", "idempotency_key": key},
-				},
-			)
+			_, err := cs.CallTool(ctx, &mcp.CallToolParams{
+				Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": key},
+			})
 			if err == nil {
 				t.Errorf("%s: the call has an answer", key)
 			}
@@ -350,9 +343,7 @@ func TestProgress(t *testing.T) {
 		},
 	})
 	p := &mcp.CallToolParams{
-		Name:      "execute_task",
-		Arguments: map[string]any{"code": "block", "wait_ms": 1500},
-		Meta:      mcp.Meta{},
+		Name: "execute_task", Arguments: map[string]any{"code": "block", "wait_ms": 1500}, Meta: mcp.Meta{},
 	}
 	p.SetProgressToken("token")
 	if _, err := cs.CallTool(t.Context(), p); err != nil {

@@ -34,11 +34,9 @@ func TestExposed(t *testing.T) {
 		case "/v1/tasks":
 			body, _ := io.ReadAll(r.Body)
 			submitted.Store(string(body))
-			_, _ = w.Write(
-				[]byte(
-					`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded","result":{"status":"succeeded","result":` + `{"found":7}` + `}}`,
-				),
-			)
+			_, _ = w.Write([]byte(
+				`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded","result":{"status":"succeeded","result":` + `{"found":7}` + `}}`,
+			))
 		}
 	}))
 	defer fleet.Close()
@@ -48,12 +46,8 @@ func TestExposed(t *testing.T) {
 	}
 	const object = `{"type":"object"}`
 	list.Store(`{"tools":[` + strings.Join([]string{
-		tool(
-			"crm",
-			"find",
-			`{"type":"object","properties":{"id":{"type":"integer"}}}`,
-			`,"description":"Find.\u202E\u200b"`,
-		),
+		tool("crm", "find", `{"type":"object","properties":{"id":{"type":"integer"}}}`,
+			`,"description":"Find.\u202E\u200b"`),
 		tool("crm", "array", `{"type":"array"}`, ``),
 		tool("crm", "header", `{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"bad header"}}}`, ``),
 		tool("crm", "null", `null`, ``),

@@ -139,10 +139,8 @@ func TestWhoComesIn(t *testing.T) {
 			t.Errorf("token %q: %d %s, want %d", token, status, body, want)
 		}
 		if want == 401 &&
-			!strings.Contains(
-				header.Get("WWW-Authenticate"),
-				`resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`,
-			) {
+			!strings.Contains(header.Get("WWW-Authenticate"),
+				`resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`) {
 			t.Errorf("token %q: WWW-Authenticate: %s", token, header.Get("WWW-Authenticate"))
 		}
 	}
@@ -227,8 +225,7 @@ func TestBadRequests(t *testing.T) {
 		"deep":       {"", strings.Repeat("[", 9_000), 400, ""},
 		"huge":       {"", huge, 413, "10000 bytes"},
 		"unknown version": {
-			"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400,
-			"supported versions",
+			"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400, "supported versions",
 		},
 		"version of the future": {"2099-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` +
 			strings.ReplaceAll(meta, "2026-07-28", "2099-01-01") + `}}`, 400, "-32022"},
@@ -308,13 +305,11 @@ func TestFlood(t *testing.T) {
 // TestGuard: a web page that had its name resolved to this address gets nothing.
 func TestGuard(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	b := bridge.New(
-		bridge.Options{
-			Fleet:   client.Options{URL: f.URL},
-			Hosts:   []string{"mcp.example.org"},
-			Origins: []string{"https://console.example.org"},
-		},
-	)
+	b := bridge.New(bridge.Options{
+		Fleet:   client.Options{URL: f.URL},
+		Hosts:   []string{"mcp.example.org"},
+		Origins: []string{"https://console.example.org"},
+	})
 	url := listen(t, b, "127.0.0.1:0")
 	for _, c := range []struct {
 		host, origin string
@@ -415,14 +410,8 @@ func TestNativeTasks(t *testing.T) {
 		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 	ask := func(token, method, params string) map[string]any {
 		t.Helper()
-		_, body, _ := post(
-			t,
-			url,
-			token,
-			"2026-07-28",
-			"",
-			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`,
-		)
+		_, body, _ := post(t, url, token, "2026-07-28", "",
+			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
 		if _, data, ok := strings.Cut(body, "data: "); ok {
 			body = data
 		}
@@ -445,9 +434,7 @@ func TestNativeTasks(t *testing.T) {
 		t.Errorf("a short task: %v", got)
 	}
 	if got := ask(
-		ingesttest.Token,
-		"tools/call",
-		`"name":"submit_task","arguments":{"code":"print x"}`,
+		ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`,
 	); got["resultType"] != "complete" ||
 		got["taskId"] != nil {
 		t.Errorf("submit_task: %v, want its own handle", got)
@@ -458,11 +445,7 @@ func TestNativeTasks(t *testing.T) {
 		task["ttlMs"] == nil {
 		t.Fatalf("a long task: %v", task)
 	}
-	if got := ask(
-		ingesttest.Token,
-		"tasks/get",
-		`"taskId":"`+id+`"`,
-	); got["status"] != "working" ||
+	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" ||
 		got["resultType"] != "complete" {
 		t.Errorf("tasks/get: %v", got)
 	}

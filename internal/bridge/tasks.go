@@ -73,8 +73,7 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 	}
 	var got partial
 	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{
-		verbose: in.Verbose,
-		offset:  in.OutputOffset,
+		verbose: in.Verbose, offset: in.OutputOffset,
 	}
 	if c.req.Params.RequestState != "" {
 		return c.continueTask(ctx, id, &got, end, o)

@@ -18,16 +18,8 @@ func header(pairs ...string) http.Header {
 }
 
 var binaryHeader = []string{
-	"Ce-Specversion",
-	"1.0",
-	"Ce-Id",
-	"1",
-	"Ce-Source",
-	"/test",
-	"Ce-Type",
-	"codefleet.task.v1",
-	"Content-Type",
-	"application/json",
+	"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/test", "Ce-Type", "codefleet.task.v1",
+	"Content-Type", "application/json",
 }
 
 const structuredType = "application/cloudevents+json"
@@ -44,22 +36,16 @@ func TestContentMode(t *testing.T) {
 		{"structured", header("Content-Type", structuredType), structuredMode, 0},
 		{
 			"structured with charset, odd case",
-			header("Content-Type", "Application/CloudEvents+JSON; Charset=UTF-8"),
-			structuredMode,
-			0,
+			header("Content-Type", "Application/CloudEvents+JSON; Charset=UTF-8"), structuredMode, 0,
 		},
 		{"batch", header("Content-Type", "application/cloudevents-batch+json"), batchMode, 0},
 		{
 			"batch with charset",
-			header("Content-Type", "application/cloudevents-batch+json; charset=utf-8"),
-			batchMode,
-			0,
+			header("Content-Type", "application/cloudevents-batch+json; charset=utf-8"), batchMode, 0,
 		},
 		{
 			"structured wins over ce- headers",
-			header("Content-Type", structuredType, "Ce-Specversion", "1.0"),
-			structuredMode,
-			0,
+			header("Content-Type", structuredType, "Ce-Specversion", "1.0"), structuredMode, 0,
 		},
 		{"avro", header("Content-Type", "application/cloudevents+avro"), noEvent, 415},
 		{"other charset", header("Content-Type", structuredType+"; charset=latin1"), noEvent, 415},
@@ -149,8 +135,7 @@ func TestDecodeStructuredRefuses(t *testing.T) {
 		"null":           {`null`, "bad_event", ""},
 		"no specversion": {`{"id":"1"}`, "bad_event", "/specversion"},
 		"old specversion": {
-			`{"specversion":"0.3","id":"1","source":"/","type":"t"}`, "bad_event",
-			"/specversion",
+			`{"specversion":"0.3","id":"1","source":"/","type":"t"}`, "bad_event", "/specversion",
 		},
 		"no id":                   {`{"specversion":"1.0","source":"/","type":"t"}`, "bad_event", "/id"},
 		"no source":               {`{"specversion":"1.0","id":"1","type":"t"}`, "bad_event", "/source"},
@@ -211,11 +196,8 @@ func TestDecodeBinaryRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(
-		"application/cloudevents+json",
-		`{"specversion":"1.0","id":"1","source":"/","type":"t","data":{"code":"1"}}`,
-		"x",
-	)
+	f.Add("application/cloudevents+json",
+		`{"specversion":"1.0","id":"1","source":"/","type":"t","data":{"code":"1"}}`, "x")
 	f.Add("application/cloudevents+json", `{"specversion":"1.0","data_base64":1}`, "%41")
 	f.Add("application/json", `{"code":"1"}`, `"\`)
 	f.Fuzz(func(t *testing.T, contentType, body, attr string) {

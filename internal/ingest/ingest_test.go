@@ -25,11 +25,7 @@ type answered struct {
 
 // ask makes a request with the token of the tenant default, unless header says otherwise.
 func ask(
-	t *testing.T,
-	f *ingesttest.Fleet,
-	method, path string,
-	header map[string]string,
-	body io.Reader,
+	t *testing.T, f *ingesttest.Fleet, method, path string, header map[string]string, body io.Reader,
 ) (answered, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.URL+path, body)
@@ -85,12 +81,8 @@ func submit(t *testing.T, f *ingesttest.Fleet, query, body string) schemas.Recor
 
 func TestTaskRunsToItsResult(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	r := submit(
-		t,
-		f,
-		"?wait=20s",
-		`{"code":"print 42","session":"s-1","workspace":"lab","priority":"low","labels":{"a":"b"}}`,
-	)
+	r := submit(t, f, "?wait=20s",
+		`{"code":"print 42","session":"s-1","workspace":"lab","priority":"low","labels":{"a":"b"}}`)
 	if r.Status != schemas.Succeeded || r.Result == nil || r.Result.Output != "42\n" {
 		t.Fatalf("record = %+v", r)
 	}
@@ -140,28 +132,16 @@ func TestEventsInThreeModes(t *testing.T) {
 		t.Errorf("binary = %d %s", resp.StatusCode, got)
 	}
 	structured := map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"}
-	resp, got = ask(
-		t,
-		f,
-		"POST",
-		"/v1/events?wait=20s",
-		structured,
-		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)),
-	)
+	resp, got = ask(t, f, "POST", "/v1/events?wait=20s", structured,
+		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)))
 	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil ||
 		r.Result.Output != "structured\n" {
 		t.Errorf("structured = %d %s", resp.StatusCode, got)
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json; charset=UTF-8"}
 	body := "[" + fmt.Sprintf(
-		event,
-		"3",
-		`{"code":"print a"}`,
-	) + "," + fmt.Sprintf(
-		event,
-		"4",
-		`{"code":"print b"}`,
-	) + "]"
+		event, "3", `{"code":"print a"}`,
+	) + "," + fmt.Sprintf(event, "4", `{"code":"print b"}`) + "]"
 	resp, got = ask(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
 	if items := decode[[]struct{ Status int }](t,
 		got); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 ||
@@ -275,8 +255,7 @@ func TestArtifacts(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"gone.txt", "none", "out", "", "../../../etc/passwd", "%2e%2e/%2e%2e/x",
-		"out%2fa.csv%00",
+		"gone.txt", "none", "out", "", "../../../etc/passwd", "%2e%2e/%2e%2e/x", "out%2fa.csv%00",
 	} {
 		if resp, got := ask(t, f, "GET", base+path, nil, nil); resp.StatusCode != 404 {
 			t.Errorf("artifact %q = %d %s, want 404", path, resp.StatusCode, got)

@@ -92,12 +92,9 @@ func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method),
-		slog.String("path", loggedPath(r.URL.Path, w.route)),
-		slog.Int("status", w.status),
-		slog.Int64("bytes", w.bytes),
-		slog.Float64("ms", float64(took.Microseconds())/1000),
-		slog.String("remote", r.RemoteAddr),
+		slog.String("method", r.Method), slog.String("path", loggedPath(r.URL.Path, w.route)),
+		slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
 	if w.id.name != "" {
 		attrs = append(attrs, slog.String("tenant", w.id.tenant), slog.String("token", w.id.name))

@@ -225,9 +225,7 @@ func (r route) describeResponses() object {
 
 // errorWith is the schema of an Error with one of the codes.
 func errorWith(list []string) object {
-	return object{
-		"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": list}},
-	}
+	return object{"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": list}}}
 }
 
 func describeContent(list []content) object {
@@ -270,8 +268,7 @@ var parameters = map[string]parameter{
 	"server": {"query", "Name of a tool server.", ""},
 	"tool":   {"path", "Name of a tool.", ""},
 	"workspace": {
-		"query",
-		"Name of the workspace; default main.",
+		"query", "Name of the workspace; default main.",
 		`{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`,
 	},
 
@@ -281,19 +278,16 @@ var parameters = map[string]parameter{
 		"",
 	},
 	"until": {
-		"query",
-		"What ends the wait: the end, or also a tool call that waits for approval.",
+		"query", "What ends the wait: the end, or also a tool call that waits for approval.",
 		`{"enum":["end","approval"]}`,
 	},
 	"known": {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait.", ""},
 	"status": {
-		"query",
-		"Only tasks with one of these statuses.",
+		"query", "Only tasks with one of these statuses.",
 		`{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,
 	},
 	"limit": {
-		"query",
-		"Maximum number of items; default 100, of a search 20 for each query.",
+		"query", "Maximum number of items; default 100, of a search 20 for each query.",
 		`{"type":"integer","minimum":1,"maximum":1000}`,
 	},
 	"task":    {"query", "Only calls of this task.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
@@ -301,8 +295,7 @@ var parameters = map[string]parameter{
 	"exposed": {"query", "true: only tools that the MCP bridge offers as its own.", `{"type":"boolean"}`},
 	"explain": {"query", "Whether to add what the rank of each tool is made of.", `{"type":"boolean"}`},
 	"q": {
-		"query",
-		"What the tools should do; once for each step, at most 20 times.",
+		"query", "What the tools should do; once for each step, at most 20 times.",
 		`{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
 	},
 	"generation": {"query", "The version: a generation or a pin; default the newest.", ""},
@@ -319,8 +312,7 @@ var parameters = map[string]parameter{
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *.", ""},
 	"If-None-Match": {
 		"header",
-		"Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.",
-		"",
+		"Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.", "",
 	},
 	"Range":    {"header", "Ranges of bytes.", ""},
 	modeHeader: {"header", "Permission bits of the file in octal, as in 0644.", ""},

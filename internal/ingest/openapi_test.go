@@ -176,17 +176,8 @@ var failing = map[string]struct {
 
 // neverFail are the operations that fail only with the process, or that another handler serves.
 var neverFail = []string{
-	"getOpenAPI",
-	"healthz",
-	"readyz",
-	"getMetrics",
-	"mcp",
-	"mcpPost",
-	"mcpDelete",
-	"mcpSSE",
-	"mcpSSEPost",
-	"mcpMetadata",
-	"mcpMetadataOfPath",
+	"getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost",
+	"mcpMetadata", "mcpMetadataOfPath",
 }
 
 // TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document lists the response.

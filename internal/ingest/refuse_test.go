@@ -223,8 +223,7 @@ func TestKnownHostsAndOrigins(t *testing.T) {
 		o.Access.Hosts, o.Access.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
 	})
 	for _, host := range []string{
-		"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1",
-		"[::1]:8787", "10.0.0.7",
+		"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7",
 	} {
 		if resp, got := ask(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
 			t.Errorf("Host %s = %d %s, want 200", host, resp.StatusCode, got)
@@ -294,23 +293,9 @@ func TestQueueAway(t *testing.T) {
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
 	start := time.Now()
-	resp, got := ask(
-		t,
-		f,
-		"POST",
-		"/v1/events",
-		batch,
-		strings.NewReader(
-			"["+strings.Repeat(
-				fmt.Sprintf(event, "1", `{"code":"1"}`)+",",
-				99,
-			)+fmt.Sprintf(
-				event,
-				"2",
-				`{"code":"1"}`,
-			)+"]",
-		),
-	)
+	resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("["+strings.Repeat(
+		fmt.Sprintf(event, "1", `{"code":"1"}`)+",", 99,
+	)+fmt.Sprintf(event, "2", `{"code":"1"}`)+"]"))
 	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 207 || len(items) != 100 ||
 		items[99].Status != 503 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
@@ -372,11 +357,8 @@ func TestWaitOutlivesTheTimeForABody(t *testing.T) {
 	addr, _ := serve(t, f,
 		ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}})
 	start := time.Now()
-	resp, err := http.Post(
-		"http://"+addr+"/v1/tasks?wait=1h",
-		"application/json",
-		strings.NewReader(`{"code":"block"}`),
-	)
+	resp, err := http.Post("http://"+addr+"/v1/tasks?wait=1h", "application/json",
+		strings.NewReader(`{"code":"block"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,11 +116,10 @@ func (s *Server) approvalRoutes() []route {
 				note("The first answer counts. The same answer may be sent again.").
 				body("application/json", "Answer").
 				returns(200, "Record").
-				fails(bodyErrors, queueErrors,
-					codeList{
-						errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered,
-						errcode.ApprovalOver,
-					}),
+				fails(bodyErrors, queueErrors, codeList{
+					errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered,
+					errcode.ApprovalOver,
+				}),
 		},
 	}
 }
@@ -331,15 +330,11 @@ func (s *Server) stateRoutes() []route {
 			codeList{errcode.BadParameter, errcode.BadStateFile, errcode.BadState, errcode.PreconditionFailed})
 	return []route{
 		{
-			"GET /v1/state",
-			ScopeRead,
-			s.store(s.getState),
+			"GET /v1/state", ScopeRead, s.store(s.getState),
 			get.named("getDefaultState", "Read the default state document"),
 		},
 		{
-			"PUT /v1/state",
-			ScopeSubmit,
-			s.store(s.putState),
+			"PUT /v1/state", ScopeSubmit, s.store(s.putState),
 			put.named("putDefaultState", "Replace the default state document"),
 		},
 		{"GET /v1/state/{file...}", ScopeRead, s.store(s.getState), get},
@@ -391,9 +386,7 @@ func (s *Server) mcpRoutes() []route {
 			returnsMedia(200, "text/event-stream", "Text")},
 		{"/.well-known/oauth-protected-resource", public, s.serveMCP, metadata},
 		{
-			"/.well-known/oauth-protected-resource/mcp",
-			public,
-			s.serveMCP,
+			"/.well-known/oauth-protected-resource/mcp", public, s.serveMCP,
 			metadata.named("mcpMetadataOfPath", metadata.summary),
 		},
 	}
@@ -405,32 +398,17 @@ type codeList []string
 // Error codes that routes have in common. Those of every route are in openapi.go.
 var (
 	bodyErrors = codeList{
-		errcode.BadBody,
-		errcode.BodyTimeout,
-		errcode.TooLarge,
-		errcode.BadMediaType,
-		errcode.BadJSON,
+		errcode.BadBody, errcode.BodyTimeout, errcode.TooLarge, errcode.BadMediaType, errcode.BadJSON,
 		errcode.BadData,
 	}
 	queueErrors  = codeList{errcode.Unavailable, errcode.Stopping}
 	submitErrors = codeList{
-		errcode.BadEvent,
-		errcode.BadName,
-		errcode.BadReplyTo,
-		errcode.Expired,
-		errcode.TenantMismatch,
-		errcode.UnknownTenant,
-		errcode.NotAllowed,
-		errcode.OtherData,
-		errcode.BacklogFull,
+		errcode.BadEvent, errcode.BadName, errcode.BadReplyTo, errcode.Expired, errcode.TenantMismatch,
+		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull,
 	}
 	toolErrors  = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
 	storeErrors = codeList{
-		errcode.NoWorkspaces,
-		errcode.Unavailable,
-		errcode.Stopping,
-		errcode.Corrupt,
-		errcode.NoKey,
+		errcode.NoWorkspaces, errcode.Unavailable, errcode.Stopping, errcode.Corrupt, errcode.NoKey,
 	}
 	workspaceErrors = append(
 		codeList{errcode.BadName, errcode.BadPath, errcode.UnknownVersion, errcode.WorkspaceDeleted},

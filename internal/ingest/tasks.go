@@ -63,14 +63,7 @@ func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 
 // envelope lists the fields of a submitted task that belong to its CloudEvent.
 var envelope = []string{
-	"workspace",
-	"session",
-	"priority",
-	"replyto",
-	"expirytime",
-	"source",
-	"idempotencykey",
-	"tenant",
+	"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant",
 }
 
 // eventOfTask returns the event of a task in JSON. key is the idempotency key of the header, or empty.
@@ -142,10 +135,7 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 // await returns the record once the task has ended or done reports true, after wait, or when the server
 // drains.
 func (s *Server) await(
-	ctx context.Context,
-	id string,
-	wait time.Duration,
-	done func(schemas.Record) bool,
+	ctx context.Context, id string, wait time.Duration, done func(schemas.Record) bool,
 ) (schemas.Record, error) {
 	tenant := identityOf(ctx).tenant
 	if !names.IsTaskID(id) {

@@ -52,9 +52,7 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	list := ListTools(listing, server, detail)
 	if r.URL.Query().Get("exposed") == "true" {
 		list = schemas.ToolList{
-			Tools:    []schemas.Tool{},
-			Broken:   []schemas.BrokenTool{},
-			Warnings: []schemas.ToolWarning{},
+			Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{},
 		}
 		for _, t := range listing.Tools {
 			if t.Exposed && (server == "" || server == t.Server) {

@@ -97,13 +97,11 @@ func TestToolsLevels(t *testing.T) {
 // What servers say of themselves is listed once a server, at the level full.
 func TestToolsServers(t *testing.T) {
 	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
-	listing := tools.NewListing(
-		[]tools.Tool{
-			{Server: "mail", Name: "send", About: about},
-			{Server: "mail", Name: "search", About: about},
-			{Server: "math", Name: "add"},
-		},
-	)
+	listing := tools.NewListing([]tools.Tool{
+		{Server: "mail", Name: "send", About: about},
+		{Server: "mail", Name: "search", About: about},
+		{Server: "math", Name: "add"},
+	})
 	want := []schemas.ToolServer{
 		{
 			Server:       "mail",
@@ -114,8 +112,7 @@ func TestToolsServers(t *testing.T) {
 		},
 	}
 	for detail, want := range map[selection.Detail][]schemas.ToolServer{
-		selection.DetailFull:        want,
-		selection.DetailDescription: nil, selection.DetailName: nil,
+		selection.DetailFull: want, selection.DetailDescription: nil, selection.DetailName: nil,
 	} {
 		if diff := cmp.Diff(want, ingest.ListTools(listing, "", detail).Servers); diff != "" {
 			t.Errorf("servers at the level %s (-want +got):\n%s", detail, diff)

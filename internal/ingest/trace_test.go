@@ -22,14 +22,9 @@ func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tracer = provider.Tracer("ingest") })
-	_, got := ask(
-		t,
-		f,
-		"POST",
-		"/v1/tasks",
+	_, got := ask(t, f, "POST", "/v1/tasks",
 		map[string]string{"Content-Type": "application/json", "Traceparent": parent},
-		strings.NewReader(`{"code":"1"}`),
-	)
+		strings.NewReader(`{"code":"1"}`))
 	if r := decode[schemas.Record](t, got); r.TraceID != traceID {
 		t.Errorf("trace of the task = %q, want %q", r.TraceID, traceID)
 	}
@@ -49,8 +44,7 @@ func TestTraceOfTheEvent(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const origin = "11111111111111111111111111111111"
 	for name, tt := range map[string]struct{ header, want string }{
-		"goes on in a request without one": {"", origin},
-		"is not the request's":             {parent, traceID},
+		"goes on in a request without one": {"", origin}, "is not the request's": {parent, traceID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, got := ask(

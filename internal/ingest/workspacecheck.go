@@ -43,10 +43,7 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	writeJSON(w, http.StatusOK, checkReport{
-		found.Versions,
-		found.Packs,
-		found.Read,
-		append([]string{}, found.Problems...),
+		found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...),
 		append([]string{}, found.Lost...),
 	})
 	return nil

@@ -39,12 +39,7 @@ const main = "/v1/workspaces/main"
 
 // want makes a request, wants a status, and decodes the answer into v unless that is nil.
 func want(
-	t *testing.T,
-	f *ingesttest.Fleet,
-	status int,
-	v any,
-	method, path string,
-	header map[string]string,
+	t *testing.T, f *ingesttest.Fleet, status int, v any, method, path string, header map[string]string,
 	body string,
 ) answered {
 	t.Helper()
@@ -137,11 +132,8 @@ func TestWorkspaceStory(t *testing.T) {
 	}
 
 	// Many in one commit.
-	b, ct := form(
-		t,
-		[][2]string{{"bin/x", "#!"}, {"é/ü", "1"}},
-		`[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`,
-	)
+	b, ct := form(t, [][2]string{{"bin/x", "#!"}, {"é/ü", "1"}},
+		`[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`)
 	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
 	if c.Generation != 3 || c.Message != "many" ||
 		!slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) ||
@@ -241,11 +233,9 @@ func commits(t *testing.T, f *ingesttest.Fleet) {
 func TestArchives(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	large := strings.Repeat("0123456789abcdef", 600<<10) // several parts
-	b, ct := form(
-		t,
+	b, ct := form(t,
 		[][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}, {`..\up`, "b"}},
-		`[{"path":"l","kind":"link","target":"a/one"}]`,
-	)
+		`[{"path":"l","kind":"link","target":"a/one"}]`)
 	want(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
 	all := map[string]string{
 		"a/":      "",
@@ -284,14 +274,8 @@ func TestArchives(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"a/": "", "a/one": "1", "a/two": "22"}, untar(t, body)); d != "" {
 		t.Errorf("tar of a directory (-want +got):\n%s", d)
 	}
-	_, body = ask(
-		t,
-		f,
-		"POST",
-		main+"/archive",
-		plain,
-		strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`),
-	)
+	_, body = ask(t, f, "POST", main+"/archive", plain,
+		strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`))
 	if d := cmp.Diff(map[string]string{"large": large, "l": "a/one"}, untar(t, body)); d != "" {
 		t.Errorf("tar of paths (-want +got):\n%.400s", d)
 	}
@@ -487,16 +471,8 @@ func TestState(t *testing.T) {
 		File, Workspace, ETag string
 		Generation            int64
 	}
-	want(
-		t,
-		f,
-		200,
-		&saved,
-		"PUT",
-		"/v1/state",
-		map[string]string{"Content-Type": "application/json", "If-None-Match": "*"},
-		`{"step":1}`,
-	)
+	want(t, f, 200, &saved, "PUT", "/v1/state",
+		map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}, `{"step":1}`)
 	if saved.File != "state.json" || saved.Workspace != "main" || saved.Generation != 1 {
 		t.Errorf("PUT = %+v", saved)
 	}

@@ -171,11 +171,7 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) sendArchive(
-	w http.ResponseWriter,
-	r *http.Request,
-	ref state.Ref,
-	generation int64,
-	format string,
+	w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string,
 	want func(state.FileInfo) bool,
 ) error {
 	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)

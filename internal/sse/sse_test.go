@@ -24,8 +24,7 @@ func TestRead(t *testing.T) {
 	stream := ": comment\n\nid: 1\nevent: progress\ndata: {\"a\":\ndata:1}\n\nevent: ping\n\nretry: 5\nnobody: " +
 		"knows\ndata\n\ndata:  x\r\n\r\ndata: unfinished\n"
 	for name, r := range map[string]io.Reader{
-		"whole":        strings.NewReader(stream),
-		"byte by byte": iotest.OneByteReader(strings.NewReader(stream)),
+		"whole": strings.NewReader(stream), "byte by byte": iotest.OneByteReader(strings.NewReader(stream)),
 	} {
 		got, err := read(r, 100)
 		if want := "[1|progress|{\"a\":\n1} || || x]"; err != nil || fmt.Sprint(got) != want {

@@ -75,8 +75,7 @@ func TestPickServesEveryRequest(t *testing.T) {
 		})
 	}
 	list = append(list, tools.Tool{
-		Server: "mail", State: tools.Local, Name: "send_letter",
-		Description: "Sends a letter.",
+		Server: "mail", State: tools.Local, Name: "send_letter", Description: "Sends a letter.",
 	})
 	s := newIndex(tools.NewListing(list), nil)
 	past := selection.NewHistory([]selection.Past{

@@ -89,8 +89,7 @@ func TestWhoMayAnswer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	clients := map[string]*client.Client{}
 	for _, token := range []string{
-		ingesttest.Agent, ingesttest.Other, ingesttest.ReadOnly, ingesttest.Operator,
-		ingesttest.Token,
+		ingesttest.Agent, ingesttest.Other, ingesttest.ReadOnly, ingesttest.Operator, ingesttest.Token,
 	} {
 		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
 		if err != nil {

@@ -84,8 +84,7 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 		Access: ingest.Access{Tokens: []ingest.Token{
 			token("default", Token, "default", "submit", "read", "approve", "operator"),
 			token("other", Other, "other", "submit", "read", "approve"),
-			token("agent", Agent, "default", "submit", "read"),
-			token("reader", ReadOnly, "default", "read"),
+			token("agent", Agent, "default", "submit", "read"), token("reader", ReadOnly, "default", "read"),
 			token("operator", Operator, "", "operator"),
 		}},
 	}
@@ -133,10 +132,7 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 // further word and prints the answers. Any other code, and a description, is printed.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
-		Status:      schemas.Succeeded,
-		Artifacts:   []schemas.Artifact{},
-		Code:        j.Task.Code,
-		GeneratedBy: "caller",
+		Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller",
 	}
 	r.Tools.Selected, r.Tools.Calls = []string{}, []schemas.ToolCall{}
 	r.Workspace = schemas.WorkspaceChange{Name: j.Record.Workspace, Changed: []string{}, Conflicts: []string{}}
@@ -154,16 +150,13 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		}
 	case "fail":
 		r.Status, r.Error = schemas.Failed, &schemas.Error{
-			Code:    "program_error",
-			Message: "ValueError: " + rest,
-			Line:    1,
+			Code: "program_error", Message: "ValueError: " + rest, Line: 1,
 		}
 	case "block":
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
 		<-ctx.Done()
 		r.Status, r.Error = schemas.Cancelled, &schemas.Error{
-			Code:    errcode.Cancelled,
-			Message: "the task was cancelled",
+			Code: errcode.Cancelled, Message: "the task was cancelled",
 		}
 	case "ask":
 		for arg := range strings.FieldsSeq(rest) {
