@@ -14,17 +14,11 @@ import (
 
 // getApprovals lists the tool calls of the tenant's tasks that wait for approval.
 func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	list, err := s.o.Jobs.PendingApprovals(ctx, identityOf(ctx).tenant)
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
+	list, err := s.o.Jobs.PendingApprovals(r.Context(), identityOf(r.Context()).tenant)
+	return respondList(w, list, err)
 }
 
-// answerIn is an answer in which approve is required.
+// answerIn is the body of POST …/approvals: an answer whose field approve is required.
 type answerIn struct {
 	schemas.Answer
 	Approve *bool `json:"approve"`
@@ -51,7 +45,8 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		return e
 	}
 	if len(in.Reason) > schemas.MaxReason {
-		e := apierror.New(errcode.BadData, "the reason has %d bytes, more than %d", len(in.Reason), schemas.MaxReason)
+		e := apierror.New(errcode.BadData, "the reason is %d bytes; the limit is %d",
+			len(in.Reason), schemas.MaxReason)
 		e.Path = "/reason"
 		return e
 	}
@@ -63,9 +58,5 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	id := identityOf(ctx)
 	rec, err := s.o.Jobs.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Answer)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, rec)
-	return nil
+	return respond(w, rec, err)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Artifacts opens files that tasks returned. It is called only with paths that the task's result lists. The
-// error of a file that no longer exists is fs.ErrNotExist.
+// Artifacts opens files that tasks returned. It is called only with paths that the task's result lists. It
+// returns fs.ErrNotExist for a file that no longer exists.
 type Artifacts interface {
 	Artifact(ctx context.Context, rec schemas.Record, path string) (io.ReadCloser, error)
 }
 
-// getArtifact sends a file as a download, because a program wrote it: a browser must not display it.
+// getArtifact sends an artifact as a download. A program wrote it, so a browser must not display it.
 func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	rec, err := s.await(r.Context(), r.PathValue("id"), 0, nil)
 	if err != nil {
@@ -70,10 +70,10 @@ func unknownArtifact() error {
 	return e
 }
 
-// asDownload marks a response as content of unknown origin, which a browser saves and does not interpret.
+// asDownload marks a response as untrusted content, which a browser saves and does not display.
 func asDownload(h http.Header, mediaType, name string) {
 	if _, _, err := mime.ParseMediaType(mediaType); err != nil {
-		mediaType = "application/octet-stream" // it may not even be a valid header
+		mediaType = "application/octet-stream" // a program chose it, so it may be an invalid header
 	}
 	h.Set("Content-Type", mediaType)
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))

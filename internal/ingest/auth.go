@@ -20,17 +20,17 @@ const (
 	ScopeOperator = "operator" // read workers, backlog and metrics of the fleet
 )
 
-// Scopes of routes, besides those of tokens.
+// Scopes of routes that are not scopes of tokens.
 const (
-	anyScope = "any"    // any valid token
-	public   = "public" // no token, or the handler checks it itself
+	anyScope = "any"    // requires a valid token with any scopes
+	public   = "public" // requires no token, unless the handler checks one itself
 )
 
-// Token is a bearer token, known by its hash.
+// Token is an accepted bearer token. It contains the token's hash, not its secret.
 type Token struct {
-	Name   string   // in logs
-	SHA256 [32]byte // of the token
-	Tenant string   // empty for an operator without a tenant
+	Name   string // identifies the token in logs
+	SHA256 [32]byte
+	Tenant string // empty for an operator without a tenant
 	Scopes []string
 }
 

@@ -25,11 +25,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error
 	}
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		// The deadline is for the body only: it would also end a request that waits for a task.
+		// The deadline is for the body only. It must not end a request that waits for a task.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, nil
 	}
-	w.Header().Set("Connection", "close") // do not wait for the rest of the body
+	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, s.bodyTooLarge()
 	}
@@ -45,8 +45,9 @@ func (s *Server) bodyTooLarge() error {
 	return e
 }
 
-// waitOf reads ?wait= as a duration ("30s") or a number of seconds, up to the limit. With ?until=approval the
-// wait also ends when a tool call of the task waits for approval, unless ?known= lists it.
+// waitOf reads ?wait=, a duration ("30s") or a number of seconds, and shortens it to the limit. With
+// ?until=approval the wait also ends when a tool call of the task waits for approval, unless ?known= lists that
+// call: then done reports true.
 func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.Record) bool, err error) {
 	q := r.URL.Query()
 	done = func(schemas.Record) bool { return false }

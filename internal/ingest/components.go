@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// schemaFiles are the components that are files of schemas/.
+// schemaFiles are the components that are files in schemas/.
 var schemaFiles = map[string]string{
 	"Task": schemas.TaskV1, "Record": schemas.RecordV1, "Result": schemas.ResultV1, "Progress": schemas.ProgressV1,
 }
@@ -40,7 +40,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[apierror.Error](b, "Error")
 	addSchema[schemas.PendingApproval](b, "PendingApproval")
 	addSchema[schemas.Answer](b, "Answer")
-	addSchema[schemas.AuditRecord](b, "AuditEntry")
+	addSchema[schemas.AuditRecord](b, "AuditRecord")
 	addSchema[schemas.DeadTask](b, "DeadTask")
 	addSchema[schemas.Fleet](b, "Fleet")
 	addSchema[schemas.Tool](b, "Tool")
@@ -66,7 +66,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 
 type schemaBuilder struct {
 	all map[string]*jsonschema.Schema
-	err error // the first one
+	err error // the first error
 }
 
 func addSchema[T any](b *schemaBuilder, name string) {
@@ -107,7 +107,8 @@ func schemaComponents() (object, error) {
 	return out, err
 }
 
-// fileSchema returns a file of schemas/ as a component: references to files become those to components.
+// fileSchema returns a file in schemas/ as a component. It changes references to files into references to
+// components.
 func fileSchema(file string) (object, error) {
 	data, err := schemas.Text(file)
 	if err != nil {
@@ -134,7 +135,8 @@ func fileSchema(file string) (object, error) {
 	return doc, nil
 }
 
-// openSchema returns the schema of a Go type as JSON that allows additional fields: types may gain some.
+// openSchema returns the schema of a Go type as JSON. It allows additional fields, because later versions may
+// add some.
 func openSchema(s *jsonschema.Schema) (object, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -152,7 +154,7 @@ func openSchema(s *jsonschema.Schema) (object, error) {
 	return doc, nil
 }
 
-// submissionSchema returns a task with the fields of its envelope beside it.
+// submissionSchema returns the schema of a task that also has the fields of its envelope.
 func submissionSchema() (object, error) {
 	doc, err := fileSchema(schemas.TaskV1)
 	if err != nil {
@@ -168,7 +170,6 @@ func submissionSchema() (object, error) {
 	}
 	fields["expirytime"] = object{"type": "string", "format": "date-time"}
 	fields["priority"] = object{"enum": []string{"high", "normal", "low"}}
-	doc["properties"] = fields
 	return doc, nil
 }
 

@@ -24,9 +24,9 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file decodes CloudEvents 1.0 over HTTP. The SDK's own decoder compares batch media types as whole
-// strings, leaves binary attributes percent-encoded, does not check the events of a batch, panics on some
-// JSON and silently stops at an empty key. Only the SDK's event type and its checks are used.
+// This file decodes CloudEvents 1.0 over HTTP. It uses only the SDK's event type and its checks. The SDK's decoder
+// compares batch media types as whole strings, leaves binary attributes percent-encoded, does not check the events
+// of a batch, panics on some JSON and silently stops at an empty key.
 
 // mode is how a request contains CloudEvents (HTTP protocol binding, section 3).
 type mode int
@@ -39,13 +39,12 @@ const (
 )
 
 const (
-	// maxAttribute bounds the value of one attribute, in bytes.
-	maxAttribute = 8 << 10
-	// maxAttributes bounds how many attributes an event has.
-	maxAttributes = 64
+	maxAttribute  = 8 << 10 // bytes in the value of an attribute
+	maxAttributes = 64      // attributes of an event
 )
 
-// contentMode returns how the request contains events. If the media type names CloudEvents, it alone decides.
+// contentMode returns how the request contains events. A media type of CloudEvents takes precedence over the
+// header ce-specversion.
 func contentMode(h http.Header) (mode, *apierror.Error) {
 	ct := h.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
@@ -61,10 +60,9 @@ func contentMode(h http.Header) (mode, *apierror.Error) {
 	case media == "application/cloudevents-batch+json":
 		return batchMode, nil
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return noEvent, badMediaType(ct, "of the structured formats, only JSON is supported")
+		return noEvent, badMediaType(ct, "the only supported event format is JSON")
 	case h.Get("Ce-Specversion") == "":
-		return noEvent, badMediaType(ct,
-			"neither the media type nor a header ce-specversion marks this as a CloudEvent")
+		return noEvent, badMediaType(ct, "neither the media type nor a header ce-specversion denotes a CloudEvent")
 	}
 	return binaryMode, nil
 }
@@ -77,7 +75,7 @@ func decodeOne(m mode, h http.Header, body []byte) (event.Event, *apierror.Error
 	return decodeStructured(body)
 }
 
-// decodeBinary decodes ce- headers and a body.
+// decodeBinary decodes an event whose attributes are ce- headers and whose data is the body.
 func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	attrs := make(map[string]any)
 	for key, values := range h {
@@ -100,7 +98,7 @@ func decodeBinary(h http.Header, body []byte) (event.Event, *apierror.Error) {
 	return build(attrs, body)
 }
 
-// headerValue decodes an attribute of the HTTP binding (section 3.1.3.2): optional quotes, then
+// headerValue decodes an attribute of the HTTP binding (section 3.1.3.2). It removes optional quotes, then decodes
 // percent-encoding.
 func headerValue(s string) (string, error) {
 	s = strings.TrimSpace(s)
@@ -151,7 +149,7 @@ func structuredData(fields map[string]json.RawMessage) ([]byte, *apierror.Error)
 	encoded, hasBase64 := fields["data_base64"]
 	switch {
 	case hasData && hasBase64:
-		return nil, badEvent("/data_base64", "data and data_base64 exclude each other")
+		return nil, badEvent("/data_base64", "an event has either data or data_base64, not both")
 	case !hasBase64:
 		return data, nil
 	}
@@ -180,14 +178,15 @@ func scalar(raw json.RawMessage) (any, error) {
 	case json.Number:
 		n, err := strconv.ParseInt(v.String(), 10, 32)
 		if err != nil {
-			return nil, errors.New("a number must be an integer of 32 bits")
+			return nil, errors.New("a number must be a 32-bit integer")
 		}
 		return int32(n), nil
 	}
 	return nil, errors.New("an attribute must be a string, a boolean or an integer")
 }
 
-// decodeBatch splits a batch of at most limit events. The caller decodes each, so that only invalid ones fail.
+// decodeBatch splits a batch of at most limit events. The caller decodes each event, so that an invalid one does not
+// fail the others.
 func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
 	var members []json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
@@ -197,7 +196,7 @@ func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
 		return nil, badEvent("", "the batch is null, not an array")
 	}
 	if len(members) > limit {
-		return nil, apierror.New(errcode.TooLarge, "the batch has %d events, more than %d", len(members), limit)
+		return nil, apierror.New(errcode.TooLarge, "the batch has %d events; the limit is %d", len(members), limit)
 	}
 	return members, nil
 }
@@ -205,7 +204,7 @@ func decodeBatch(body []byte, limit int) ([]json.RawMessage, *apierror.Error) {
 // build returns the event with the given attributes, checked as the specification requires.
 func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	if len(attrs) > maxAttributes {
-		return event.Event{}, badEvent("", "the event has %d attributes, more than %d", len(attrs), maxAttributes)
+		return event.Event{}, badEvent("", "the event has %d attributes; the limit is %d", len(attrs), maxAttributes)
 	}
 	if v := attrs["specversion"]; v != event.CloudEventsVersionV1 {
 		return event.Event{}, badEvent("/specversion", "it must be %q", event.CloudEventsVersionV1)
@@ -274,7 +273,7 @@ func attributeName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// checkText checks a string attribute (section 3.1): valid UTF-8 without control characters, and not too long.
+// checkText checks the value of a string attribute: its length, and its characters (section 3.1).
 func checkText(s string) error {
 	switch {
 	case len(s) > maxAttribute:
@@ -305,7 +304,7 @@ func badEvent(path, format string, args ...any) *apierror.Error {
 	return e
 }
 
-// invalidEvent reports the first attribute, by name, that violates the specification.
+// invalidEvent reports an attribute that violates the specification: the first by name.
 func invalidEvent(err error) *apierror.Error {
 	broken, ok := errors.AsType[event.ValidationError](err)
 	if !ok {
@@ -315,7 +314,7 @@ func invalidEvent(err error) *apierror.Error {
 	return badEvent("/"+first, "%v", broken[first])
 }
 
-// badJSON reports where JSON is invalid, without quoting it.
+// badJSON reports where JSON is invalid. It does not quote the body.
 func badJSON(body []byte, err error) *apierror.Error {
 	e := apierror.New(errcode.BadJSON, "the body is not the expected JSON")
 	var syntax *json.SyntaxError

@@ -50,7 +50,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// inBody makes the path of an error, which points into the data, one that points into the body.
+// inBody changes an error's path from one that points into the data to one that points into the request body.
 func inBody(err error, m mode) error {
 	e := apierror.Of(err)
 	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
@@ -61,15 +61,15 @@ func inBody(err error, m mode) error {
 	return &moved
 }
 
-// batchItem is the response to one event of a batch: a record, or an error.
+// batchItem is the response to one event of a batch: a record or an error.
 type batchItem struct {
-	Status int             `json:"status"` // HTTP status of the response that this event alone would have had
+	Status int             `json:"status"` // HTTP status that this event would have had on its own
 	Record *schemas.Record `json:"record,omitempty"`
 	Error  *apierror.Error `json:"error,omitempty"`
 }
 
-// postBatch responds with one item for each event, in order: 202 if all were accepted, else 207. After an
-// event that the queue did not respond to, the rest is refused.
+// postBatch responds with one item for each event, in order. The status is 202 if all were accepted, else 207.
+// Once the queue has not responded to an event, all later events are refused.
 func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) error {
 	members, e := decodeBatch(body, s.o.Limits.Batch)
 	if e != nil {
@@ -77,7 +77,7 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	items := make([]batchItem, len(members))
 	status := http.StatusAccepted
-	var down *apierror.Error
+	var down *apierror.Error // of the first event that the queue did not respond to
 	for i, m := range members {
 		items[i] = s.postMember(r.Context(), m, &down)
 		if items[i].Error != nil {
@@ -109,8 +109,8 @@ func (s *Server) postMember(ctx context.Context, body []byte, down **apierror.Er
 	return batchItem{Status: e.Status, Error: e}
 }
 
-// submit queues an event. An event without a trace gets that of the request. The trace of an event continues
-// if the request has none.
+// submit queues an event. An event without a trace gets the request's trace. An event's own trace continues if
+// the request has none.
 func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
 	carrier := propagation.MapCarrier{}
 	parent, _ := ev.Extensions()["traceparent"].(string)
@@ -130,7 +130,7 @@ func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, er
 	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
 }
 
-// optionsEvents is the handshake of the CloudEvents web hook specification: a caller that may submit names
+// optionsEvents is the handshake of the CloudEvents web hook specification: a caller that may submit tasks names
 // the origin from which it will send events. Only the backlog limits their rate.
 func (s *Server) optionsEvents(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Allow", "POST, OPTIONS")

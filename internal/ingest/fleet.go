@@ -13,21 +13,14 @@ import (
 )
 
 func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	workers, err := s.o.Jobs.Workers(ctx)
+	workers, err := s.o.Jobs.Workers(r.Context())
 	if err != nil {
 		return err
 	}
-	backlog, err := s.o.Jobs.Backlog(ctx)
-	if err != nil {
-		return err
-	}
-	f := schemas.Fleet{Workers: []schemas.Worker{}, Backlog: []schemas.Backlog{}}
-	f.Workers = append(f.Workers, workers...)
-	f.Backlog = append(f.Backlog, backlog...)
-	writeJSON(w, http.StatusOK, f)
-	return nil
+	backlog, err := s.o.Jobs.Backlog(r.Context())
+	return respond(w, schemas.Fleet{
+		Workers: append([]schemas.Worker{}, workers...), Backlog: append([]schemas.Backlog{}, backlog...),
+	}, err)
 }
 
 func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
@@ -35,14 +28,8 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	dead, err := s.o.Jobs.DeadLetters(ctx, identityOf(ctx).tenant, limit)
-	if err != nil {
-		return err
-	}
-	writeList(w, dead)
-	return nil
+	dead, err := s.o.Jobs.DeadLetters(r.Context(), identityOf(r.Context()).tenant, limit)
+	return respondList(w, dead, err)
 }
 
 func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
@@ -54,14 +41,9 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	if task != "" && !names.IsTaskID(task) {
 		return badParameter("task", "it must be a task id: 26 letters and digits")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	list, err := s.o.Jobs.AuditTrail(ctx, identityOf(ctx).tenant, jobs.AuditOptions{Task: task, Limit: limit})
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
+	o := jobs.AuditOptions{Task: task, Limit: limit}
+	list, err := s.o.Jobs.AuditTrail(r.Context(), identityOf(r.Context()).tenant, o)
+	return respondList(w, list, err)
 }
 
 // whoAmI is the response to GET /v1/whoami.
@@ -71,17 +53,16 @@ type whoAmI struct {
 	Scopes []string `json:"scopes"`
 }
 
-// getWhoAmI returns the caller, whatever its scopes.
+// getWhoAmI responds with the caller. It requires no scope.
 func (s *Server) getWhoAmI(w http.ResponseWriter, r *http.Request) error {
 	id := identityOf(r.Context())
-	writeJSON(w, http.StatusOK, whoAmI{id.name, id.tenant, id.scopes})
-	return nil
+	return respond(w, whoAmI{id.name, id.tenant, id.scopes}, nil)
 }
 
 func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	text, err := schemas.Text(r.PathValue("name"))
 	if err != nil {
-		e := apierror.New(errcode.UnknownSchema, "there is no such schema")
+		e := apierror.New(errcode.UnknownSchema, "unknown schema")
 		e.Hint = "use " + schemas.TaskV1 + ", " + schemas.RecordV1 + ", " + schemas.ResultV1 + " or " +
 			schemas.ProgressV1
 		return e
@@ -91,13 +72,12 @@ func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// healthz responds as long as the process does.
+// healthz responds with 200 as long as the process responds at all.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	return nil
+	return respond(w, map[string]string{"status": "ok"}, nil)
 }
 
-// readyz responds with 200 while requests can be served: the queue responds, and the server does not drain.
+// readyz responds with 200 while requests can be served: the queue responds, and the server is not draining.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Err() != nil {
 		e := apierror.New(errcode.Stopping, "this process is stopping")
@@ -106,11 +86,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	if _, err := s.o.Jobs.Workers(ctx); err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
-	return nil
+	_, err := s.o.Jobs.Workers(ctx)
+	return respond(w, map[string]string{"status": "ready"}, err)
 }
 
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
@@ -118,10 +95,10 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serveMCP passes a request to the MCP bridge. Its streams last for as long as their clients are connected:
-// the bridge sets deadlines of its own for each read and write.
+// serveMCP passes a request to the MCP bridge. Its streams last for as long as their clients are connected; the
+// bridge sets a deadline for each read and write.
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	removeWriteDeadline(w)
 	s.o.MCP.ServeHTTP(w, r)
 	return nil
 }

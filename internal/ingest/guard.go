@@ -10,13 +10,13 @@ import (
 	"github.com/codefleet/codefleet/internal/httpserve"
 )
 
-// guard refuses what a hostile web page could send through a browser, and bounds time and size.
+// guard refuses requests that a hostile web page could send through a browser. It bounds time and size.
 func (s *Server) guard(next func(*recorder, *http.Request)) func(*recorder, *http.Request) {
 	return func(w *recorder, r *http.Request) {
-		// A ResponseWriter need not support deadlines; it works without them.
+		// Errors are ignored because not every ResponseWriter supports deadlines.
 		rc := http.NewResponseController(w)
 		_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.Wait + s.o.Limits.BodyTime))
-		if r.ContentLength != 0 { // the server reads a part of the body even if the request is refused
+		if r.ContentLength != 0 { // net/http reads part of the body even if the request is refused
 			_ = rc.SetReadDeadline(time.Now().Add(s.o.Limits.BodyTime))
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -41,7 +41,7 @@ func (s *Server) guard(next func(*recorder, *http.Request)) func(*recorder, *htt
 	}
 }
 
-// dispatch passes a request to the mux. Unlike the mux alone, it answers with API errors and never redirects.
+// dispatch passes a request to the mux. Unlike the mux alone, it responds with API errors and never redirects.
 func (s *Server) dispatch(mux *http.ServeMux) func(*recorder, *http.Request) {
 	return func(w *recorder, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); clean != r.URL.Path && clean+"/" != r.URL.Path {
@@ -62,15 +62,15 @@ func (s *Server) dispatch(mux *http.ServeMux) func(*recorder, *http.Request) {
 		}
 		allow := refusal.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		e := apierror.New(errcode.MethodNotAllowed, "%s is not supported at this address", r.Method)
+		e := apierror.New(errcode.MethodNotAllowed, "this path does not support %s", r.Method)
 		e.Hint = "use " + allow
 		s.fail(w, r, e)
 	}
 }
 
-func notFound() error { return apierror.New(errcode.NotFound, "there is nothing at this address") }
+func notFound() error { return apierror.New(errcode.NotFound, "no resource has this path") }
 
-// headerWriter records status and header of a response, and drops the body.
+// headerWriter records the status and the header of a response, and drops the body.
 type headerWriter struct {
 	header http.Header
 	status int

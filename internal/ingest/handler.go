@@ -9,12 +9,16 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/state"
 )
 
 // handler responds to a request, or returns an error before it has written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// endpoint returns the route as the mux expects it: with authentication, and with its errors as responses.
+// workspaceHandler responds to a request about the workspace in its path.
+type workspaceHandler func(w http.ResponseWriter, r *http.Request, ref state.Ref) error
+
+// endpoint returns the route as an http.Handler that authenticates requests and responds with errors.
 func (s *Server) endpoint(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.serve(rt, w, r); err != nil {
@@ -40,7 +44,16 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	return rt.handle(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
 }
 
-// store returns a handler of the workspace store, whose errors it translates.
+// queue returns a handler whose requests end after QueueTime.
+func (s *Server) queue(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
+		defer cancel()
+		return h(w, r.WithContext(ctx))
+	}
+}
+
+// store returns a handler that uses the workspace store. It translates the store's errors.
 func (s *Server) store(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.o.Workspaces == nil {
@@ -52,7 +65,18 @@ func (s *Server) store(h handler) handler {
 	}
 }
 
-// fail responds with an error. It logs errors that the caller may not see in full.
+// workspace returns a handler of requests about one workspace.
+func (s *Server) workspace(h workspaceHandler) handler {
+	return s.store(func(w http.ResponseWriter, r *http.Request) error {
+		ref, err := refOf(r, r.PathValue("workspace"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, ref)
+	})
+}
+
+// fail responds with an error. It logs server errors, whose details the caller may not see.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := apierror.Of(err)
 	if e.Status >= 500 && r.Context().Err() == nil { // otherwise the caller has disconnected
@@ -71,7 +95,15 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, e.Status, e)
 }
 
-// writeJSON writes v as the whole response. An error means that the caller has disconnected.
+// respond writes v as the whole response, unless err is not nil.
+func respond(w http.ResponseWriter, v any, err error) error {
+	if err == nil {
+		writeJSON(w, http.StatusOK, v)
+	}
+	return err
+}
+
+// writeJSON writes v as the whole response. It ignores errors of writing: the caller has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -82,8 +114,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = enc.Encode(v)
 }
 
-// writeList writes an array item by item, so that a long one is not in memory twice.
-func writeList[T any](w http.ResponseWriter, items []T) {
+// respondList writes a JSON array as the whole response, unless err is not nil. It writes item by item, so that a
+// long list is not in memory twice.
+func respondList[T any](w http.ResponseWriter, items []T, err error) error {
+	if err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	enc := json.NewEncoder(w)
@@ -92,7 +128,7 @@ func writeList[T any](w http.ResponseWriter, items []T) {
 	for _, item := range items {
 		_, err := w.Write([]byte(separator))
 		if errors.Join(err, enc.Encode(item)) != nil {
-			return // the caller has disconnected
+			return nil // the caller has disconnected
 		}
 		separator = ","
 	}
@@ -100,4 +136,5 @@ func writeList[T any](w http.ResponseWriter, items []T) {
 		_, _ = w.Write([]byte("["))
 	}
 	_, _ = w.Write([]byte("]\n"))
+	return nil
 }

@@ -1,6 +1,6 @@
-// Package ingest is the HTTP interface of a fleet: it authenticates and validates requests, submits tasks to
+// Package ingest is the HTTP interface of a fleet. It authenticates and validates requests, submits tasks to
 // the queue, and serves records, results, live events, artifacts and the files of workspaces. It keeps no
-// state, so that any number of processes can serve side by side: a task submitted to one can be awaited at
+// state, so any number of processes can serve side by side: a task submitted to one can be awaited at
 // another.
 //
 // All routes are in one table, routes.go. The mux, the OpenAPI document at /openapi.json and docs/http.md
@@ -30,22 +30,22 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
-// Options configure a Server. Jobs is required.
+// Options configure a Server. Jobs is required. What a nil field would provide is not served.
 type Options struct {
 	Jobs       *jobs.Client
-	Workspaces *state.Store   // nil: workspaces and state documents are not served
-	Mirror     *mirror.Mirror // of Workspaces; nil: none
-	Artifacts  Artifacts      // nil: artifacts are not served
-	Tools      Tools          // nil: the catalogue is not served
-	Metrics    http.Handler   // serves /metrics; nil: it does not exist
-	MCP        http.Handler   // serves the paths of the MCP bridge and authenticates itself; nil: they do not exist
+	Workspaces *state.Store   // serves workspaces and state documents
+	Mirror     *mirror.Mirror // mirrors Workspaces
+	Artifacts  Artifacts
+	Tools      Tools        // serves the catalogue
+	Metrics    http.Handler // serves /metrics
+	MCP        http.Handler // serves the paths of the MCP bridge, and authenticates their requests
 
 	Access    Access
 	Limits    Limits
-	StateFile string // the state document of requests that do not name one; default state.json
+	StateFile string // the state document for requests that name none; default state.json
 
 	Log    *slog.Logger // default slog.Default()
-	Tracer trace.Tracer // nil: no spans
+	Tracer trace.Tracer // default: no spans
 }
 
 // Access says who may send requests, and how.
@@ -57,20 +57,20 @@ type Access struct {
 	Hosts []string
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
-	TLS     *tls.Config // nil: HTTP without encryption
+	TLS     *tls.Config // nil serves HTTP without encryption
 }
 
-// Limits bound requests. Zero fields have the defaults.
+// Limits bound requests. A zero field means the default.
 type Limits struct {
-	Body   int64 // bytes of a request body; default 32 MiB and 64 KiB for the envelope
-	Upload int64 // bytes of a request with files for a workspace; default 6 GiB
+	Body   int64 // bytes of a request body; default 32 MiB plus 64 KiB for the envelope
+	Upload int64 // bytes of a request that uploads files to a workspace; default 6 GiB
 	Batch  int   // events in a batch; default 1,000
 
-	Wait      time.Duration // a longer ?wait= is shortened to this; default 60 s
-	QueueTime time.Duration // for the queue to respond; default 15 s
-	BodyTime  time.Duration // to receive a request body, and to send a response; default 60 s
-	Heartbeat time.Duration // between comments on an idle event stream; default 15 s
-	Grace     time.Duration // for requests to finish once the server drains; default 10 s
+	Wait      time.Duration // longest ?wait=; a longer one is shortened; default 60 s
+	QueueTime time.Duration // time for the queue to respond; default 15 s
+	BodyTime  time.Duration // time to receive a request body, and to send a response; default 60 s
+	Heartbeat time.Duration // interval of comments on an idle event stream; default 15 s
+	Grace     time.Duration // time for requests to finish once the server drains; default 10 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -87,14 +87,14 @@ type Server struct {
 	o             Options
 	handler       http.Handler
 	uploads       chan struct{}          // one element for each upload in progress
-	tenantUploads sync.Map               // of chan struct{} by tenant: the same for that tenant
+	tenantUploads sync.Map               // tenant → chan struct{}, one element for each of its uploads
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
-	// of the server itself. Once it ends, waiting requests return with what they have
+	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
 }
 
-// New returns a server. Serve it with Serve, or its Handler with a server of the caller's.
+// New returns a server. Call Serve, or serve its Handler with another HTTP server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
 	o.StateFile = cmp.Or(o.StateFile, "state.json")
@@ -112,16 +112,16 @@ func New(o Options) *Server {
 // Handler returns the interface as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Drain makes waiting requests return with what they have, and /readyz fail. Serve calls it when its context
-// ends. A caller that serves the Handler calls it before it shuts its server down.
+// Drain makes waiting requests respond with what they have, and /readyz fail. Serve calls it when its context
+// ends. A caller that serves the Handler calls it before it shuts its HTTP server down.
 func (s *Server) Drain() { s.stop() }
 
-// errOpen is returned by Serve for an address that others can reach without a token.
-var errOpen = errors.New("beyond loopback a token is required: configure tenants, or listen on 127.0.0.1")
+// errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
+var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
-// Serve serves requests on ln until ctx ends. Then it drains: it accepts no further requests, lets those
-// in progress finish (those that wait respond with what they have) and returns nil. It returns an error if
-// they have not finished within Grace, or if ln fails. It closes ln.
+// Serve serves requests on ln until ctx ends. Then it accepts no further requests, calls Drain, waits for the
+// requests in progress and returns nil. It returns an error if they have not finished within Grace, or if ln
+// fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
@@ -134,5 +134,5 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 func loopback(a net.Addr) bool {
 	t, ok := a.(*net.TCPAddr)
-	return !ok || t.IP.IsLoopback() // a Unix socket is reached from this host only
+	return !ok || t.IP.IsLoopback() // only this host can reach a Unix socket
 }

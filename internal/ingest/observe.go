@@ -19,13 +19,14 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// recorder records what log and span say about a request. It is the http.ResponseWriter of all handlers.
+// recorder records what the log and the span report about a request. It is the http.ResponseWriter of all
+// handlers.
 type recorder struct {
 	http.ResponseWriter
 	status      int
 	bytes       int64
 	id          identity
-	route, code string // pattern of the route, error code of the response
+	route, code string // the route's pattern; the response's error code
 }
 
 // Unwrap gives http.ResponseController access to the server's own writer.
@@ -50,8 +51,8 @@ func (w *recorder) Write(b []byte) (int, error) {
 // tracedKey marks the context of a request whose caller sent a trace.
 type tracedKey struct{}
 
-// observe gives each request a span and a log message, and responds if a handler panics. It logs neither
-// queries nor headers, which may contain secrets.
+// observe gives each request a span and a log message, and responds if the handler panics. It does not log
+// queries and headers, which may contain secrets.
 func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -70,6 +71,7 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 	})
 }
 
+// recovered handles p, the value of a panic, or nil if there was none.
 func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 	if p == nil {
 		return
@@ -85,7 +87,7 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 	s.fail(w, r, apierror.New(errcode.Internal, "the fleet has a bug; its log has the details"))
 }
 
-func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
+func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration) {
 	level := slog.LevelInfo
 	if strings.HasPrefix(r.URL.Path, "/healthz") || strings.HasPrefix(r.URL.Path, "/readyz") ||
 		r.URL.Path == "/metrics" {
@@ -94,7 +96,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", loggedPath(r.URL.Path, w.route)),
 		slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
-		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
+		slog.Float64("ms", float64(duration.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
 	if w.id.name != "" {
 		attrs = append(attrs, slog.String("tenant", w.id.tenant), slog.String("token", w.id.name))
@@ -105,7 +107,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, took time.Duration) {
 	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// loggedPath returns the path of a request without the name of a file at its end, which is tenant data.
+// loggedPath returns the path of a request. It omits a file name at the end, which is tenant data.
 func loggedPath(path, route string) string {
 	before, _, ok := strings.Cut(route, "...}")
 	if !ok {

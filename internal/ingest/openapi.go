@@ -13,88 +13,10 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// operation describes a route for the OpenAPI document. Its methods return a changed copy.
-type operation struct {
-	id, summary, description string
-	parameters               []string // names in the table of parameters; those of the path are implied
-	bodies                   []content
-	responses                []response
-	errors                   codeList
-	statuses                 map[string]int // of errors whose status is not that of their code
-	only                     []string       // the methods to describe, of a pattern without a method
-}
-
-type content struct{ media, schema string }
-
-type response struct {
-	status int
-	content
-}
-
-func op(id, summary string) operation { return operation{id: id, summary: summary} }
-
-func (o operation) named(id, summary string) operation {
-	o.id, o.summary = id, summary
-	return o
-}
-
-func (o operation) note(text string) operation {
-	o.description = text
-	return o
-}
-
-func (o operation) takes(names ...string) operation {
-	o.parameters = names
-	return o
-}
-
-func (o operation) body(media, schema string) operation {
-	o.bodies = append(slices.Clone(o.bodies), content{media, schema})
-	return o
-}
-
-func (o operation) returns(status int, schema string) operation {
-	return o.returnsMedia(status, "application/json", schema)
-}
-
-func (o operation) returnsList(schema string) operation {
-	return o.returnsMedia(http.StatusOK, "application/json", "[]"+schema)
-}
-
-func (o operation) returnsOneOf(status int, schemas ...string) operation {
-	return o.returnsMedia(status, "application/json", strings.Join(schemas, "|"))
-}
-
-func (o operation) returnsMedia(status int, media, schema string) operation {
-	o.responses = append(slices.Clone(o.responses), response{status, content{media, schema}})
-	return o
-}
-
-func (o operation) returnsNothing(status int) operation {
-	o.responses = append(slices.Clone(o.responses), response{status: status})
-	return o
-}
-
-func (o operation) fails(lists ...codeList) operation {
-	o.errors = slices.Concat(lists...)
-	return o
-}
-
-// failsWith adds an error whose status is not that of its code.
-func (o operation) failsWith(status int, code string) operation {
-	o.errors, o.statuses = append(slices.Clone(o.errors), code), map[string]int{code: status}
-	return o
-}
-
-func (o operation) methods(names ...string) operation {
-	o.only = names
-	return o
-}
-
-// object is a JSON object of the document.
+// object is a JSON object in the document.
 type object = map[string]any
 
-// errorCodes returns all codes that the route may respond with, sorted.
+// errorCodes returns all error codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
 	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
 	if r.scope != public {
@@ -107,7 +29,7 @@ func (r route) errorCodes() []string {
 	return slices.Compact(list)
 }
 
-// openAPI returns the document. It contains all routes, also those that this process does not serve.
+// openAPI returns the OpenAPI document. It describes all routes, even those that this process does not serve.
 func (s *Server) openAPI() ([]byte, error) {
 	components, err := schemaComponents()
 	if err != nil {
@@ -131,7 +53,7 @@ func (s *Server) openAPI() ([]byte, error) {
 			"schemas": components,
 			"securitySchemes": object{"token": object{
 				"type": "http", "scheme": "bearer",
-				"description": "A token of a tenant or of an operator. Without configured tokens, none is needed.",
+				"description": "A token of a tenant or of an operator. If no tokens are configured, none is needed.",
 			}},
 		},
 	})
@@ -154,7 +76,7 @@ func (r route) describe(paths object) {
 	method, path, ok := strings.Cut(r.pattern, " ")
 	methods := []string{strings.ToLower(method)}
 	if !ok {
-		path, methods = r.pattern, r.only
+		path, methods = r.pattern, r.verbs
 	}
 	var parameters []object
 	for _, m := range wildcard.FindAllStringSubmatch(path, -1) {
@@ -214,18 +136,14 @@ func (r route) describeResponses() object {
 		status := cmp.Or(r.statuses[code], errcode.HTTPStatus(code))
 		failures[status] = append(failures[status], code)
 	}
-	for status, list := range failures {
+	for status, codes := range failures {
+		schema := object{"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": codes}}}
 		out[strconv.Itoa(status)] = object{
-			"description": strings.Join(list, ", "),
-			"content":     object{"application/json": object{"schema": errorWith(list)}},
+			"description": strings.Join(codes, ", "),
+			"content":     object{"application/json": object{"schema": schema}},
 		}
 	}
 	return out
-}
-
-// errorWith is the schema of an Error with one of the codes.
-func errorWith(list []string) object {
-	return object{"$ref": "#/components/schemas/Error", "properties": object{"code": object{"enum": list}}}
 }
 
 func describeContent(list []content) object {
@@ -252,74 +170,66 @@ func schemaRef(name string) object {
 }
 
 // parameter is a row of the table of parameters.
-type parameter struct {
-	in, text string
-	schema   string // JSON; "": a string
-}
+type parameter struct{ in, text string }
 
-// parameters are all query and header parameters, and those of the path, by name. A name that is both a
+// parameters are the query and header parameters, and those of the path, by name. A name that is both a
 // query parameter and one of the path has the same meaning in both.
 var parameters = map[string]parameter{
-	"id":     {"path", "Task id.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
-	"path":   {"path", "Path below the workspace; it may contain slashes.", ""},
-	"file":   {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/.", ""},
-	"name":   {"path", "Name of the schema, as in task.v1.json.", ""},
-	"pin":    {"path", "Name of the pin: lower-case letters, digits and -, not a number.", ""},
-	"server": {"query", "Name of a tool server.", ""},
-	"tool":   {"path", "Name of a tool.", ""},
-	"workspace": {
-		"query", "Name of the workspace; default main.",
-		`{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`,
-	},
+	"id":        {"path", "Task id."},
+	"path":      {"path", "Path below the workspace; it may contain slashes."},
+	"file":      {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/."},
+	"name":      {"path", "Name of the schema, as in task.v1.json."},
+	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number."},
+	"server":    {"query", "Name of a tool server."},
+	"tool":      {"path", "Name of a tool."},
+	"workspace": {"query", "Name of the workspace; default main."},
 
-	"wait": {
-		"query",
-		"How long to wait for the task's end, as in 30s or 30; longer than the server's limit is shortened.",
-		"",
-	},
-	"until": {
-		"query", "What ends the wait: the end, or also a tool call that waits for approval.",
-		`{"enum":["end","approval"]}`,
-	},
-	"known": {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait.", ""},
-	"status": {
-		"query", "Only tasks with one of these statuses.",
-		`{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,
-	},
-	"limit": {
-		"query", "Maximum number of items; default 100, of a search 20 for each query.",
-		`{"type":"integer","minimum":1,"maximum":1000}`,
-	},
-	"task":    {"query", "Only calls of this task.", `{"type":"string","pattern":"^[a-z2-7]{26}$"}`},
-	"detail":  {"query", "How much of each tool; default description.", `{"enum":["name","description","full"]}`},
-	"exposed": {"query", "true: only tools that the MCP bridge offers as its own.", `{"type":"boolean"}`},
-	"explain": {"query", "Whether to add what the rank of each tool is made of.", `{"type":"boolean"}`},
-	"q": {
-		"query", "What the tools should do; once for each step, at most 20 times.",
-		`{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
-	},
-	"generation": {"query", "The version: a generation or a pin; default the newest.", ""},
-	"from":       {"query", "The older version: a generation or a pin.", ""},
-	"to":         {"query", "The newer version: a generation or a pin; default the newest.", ""},
-	"dir":        {"query", "Only paths below this directory.", ""},
-	"base":       {"query", "The generation that the changes are based on.", `{"type":"integer","minimum":0}`},
-	"message":    {"query", "Message of the commit, at most 1000 bytes.", ""},
-	"format":     {"query", "Format of the archive; default zip.", `{"enum":["zip","tar"]}`},
+	"wait":    {"query", "How long to wait for the task to end, as in 30s or 30; the server may shorten it."},
+	"until":   {"query", "What ends the wait: the end of the task, or also a tool call that waits for approval."},
+	"known":   {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait."},
+	"status":  {"query", "Only tasks with one of these statuses."},
+	"limit":   {"query", "Maximum number of items; default 100, of a search 20 for each query."},
+	"task":    {"query", "Only calls of this task."},
+	"detail":  {"query", "How much of each tool to return; default description."},
+	"exposed": {"query", "If true, only tools that the MCP bridge offers as its own."},
+	"explain": {"query", "Whether to add what the rank of each tool is made of."},
+	"q":       {"query", "What the tools should do; once for each step, at most 20 times."},
 
-	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task.", ""},
-	"Last-Event-ID":          {"header", "Continue the stream after this event.", ""},
-	"WebHook-Request-Origin": {"header", "The origin from which events will be sent.", ""},
-	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *.", ""},
-	"If-None-Match": {
-		"header",
-		"Of a read: respond 304 if the ETag is the same. Of a change: *, if the path must not exist.", "",
-	},
-	"Range":    {"header", "Ranges of bytes.", ""},
-	modeHeader: {"header", "Permission bits of the file in octal, as in 0644.", ""},
-	timeHeader: {"header", "Modification time of the file, RFC 3339.", ""},
+	"generation": {"query", "The version: a generation or a pin; default the newest."},
+	"from":       {"query", "The older version: a generation or a pin."},
+	"to":         {"query", "The newer version: a generation or a pin; default the newest."},
+	"dir":        {"query", "Only paths below this directory."},
+	"base":       {"query", "The generation that the changes are based on."},
+	"message":    {"query", "Message of the commit, at most 1000 bytes."},
+	"format":     {"query", "Format of the archive; default zip."},
+
+	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task."},
+	"Last-Event-ID":          {"header", "Continue the stream after this event."},
+	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},
+	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *."},
+	"If-None-Match":          {"header", "GET responds 304 if this ETag is current. PUT accepts only *, which means create."},
+	"Range":                  {"header", "Ranges of bytes."},
+	modeHeader:               {"header", "Permission bits of the file in octal, as in 0644."},
+	timeHeader:               {"header", "Modification time of the file, RFC 3339."},
 }
 
-// describeParameter describes a parameter. in overrides where it is.
+// parameterSchemas are the schemas, in JSON, of the parameters that are not just strings.
+var parameterSchemas = map[string]string{
+	"id":        `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
+	"workspace": `{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`,
+	"until":     `{"enum":["end","approval"]}`,
+	"status":    `{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,
+	"limit":     `{"type":"integer","minimum":1,"maximum":1000}`,
+	"task":      `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
+	"detail":    `{"enum":["name","description","full"]}`,
+	"exposed":   `{"type":"boolean"}`,
+	"explain":   `{"type":"boolean"}`,
+	"q":         `{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
+	"base":      `{"type":"integer","minimum":0}`,
+	"format":    `{"enum":["zip","tar"]}`,
+}
+
+// describeParameter describes a parameter. in, unless it is empty, replaces the location in the table.
 func describeParameter(name, in string) object {
 	p, ok := parameters[name]
 	if !ok {
@@ -327,7 +237,7 @@ func describeParameter(name, in string) object {
 	}
 	o := object{
 		"name": name, "in": cmp.Or(in, p.in), "description": p.text,
-		"schema": json.RawMessage(cmp.Or(p.schema, `{"type":"string"}`)),
+		"schema": json.RawMessage(cmp.Or(parameterSchemas[name], `{"type":"string"}`)),
 	}
 	if in == "path" {
 		o["required"] = true

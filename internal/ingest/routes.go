@@ -2,20 +2,87 @@ package ingest
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// route is one row of the table: what the mux serves and what the OpenAPI document describes.
+// route is one row of the table: what the mux serves and what the OpenAPI document describes. Its methods
+// return a changed copy.
 type route struct {
-	pattern string // as of http.ServeMux; without a method, it serves all methods
+	pattern string // of http.ServeMux; without a method, it serves all methods
 	scope   string // that the token needs, or anyScope, or public
 	handle  handler
-	operation
+
+	id, summary, description string
+	parameters               []string // names in the table of parameters, without those of the path
+	bodies                   []content
+	responses                []response
+	errors                   codeList
+	statuses                 map[string]int // of errors whose status is not that of their code
+	verbs                    []string       // HTTP methods to describe, if the pattern names none
 }
 
-// newMux returns a mux of the routes. Those that need a handler of the options exist only with it.
+type content struct{ media, schema string }
+
+type response struct {
+	status int
+	content
+}
+
+// codeList is a list of error codes.
+type codeList []string
+
+func row(pattern, scope string, h handler, id, summary string) route {
+	return route{pattern: pattern, scope: scope, handle: h, id: id, summary: summary}
+}
+
+func (r route) note(text string) route {
+	r.description = text
+	return r
+}
+
+func (r route) takes(names ...string) route {
+	r.parameters = names
+	return r
+}
+
+// body adds a media type of the request body, and the errors of reading one.
+func (r route) body(media, schema string) route {
+	r.bodies = append(slices.Clone(r.bodies), content{media, schema})
+	return r.fails(bodyErrors...)
+}
+
+func (r route) returns(status int, schema string) route {
+	return r.returnsMedia(status, "application/json", schema)
+}
+
+func (r route) returnsMedia(status int, media, schema string) route {
+	r.responses = append(slices.Clone(r.responses), response{status, content{media, schema}})
+	return r
+}
+
+func (r route) returnsNothing(status int) route { return r.returnsMedia(status, "", "") }
+
+func (r route) fails(codes ...string) route {
+	r.errors = slices.Concat(r.errors, codes)
+	return r
+}
+
+// failsWith adds an error whose status is not that of its code.
+func (r route) failsWith(status int, code string) route {
+	r.statuses = map[string]int{code: status}
+	return r.fails(code)
+}
+
+// methods lists the HTTP methods of a pattern that names none.
+func (r route) methods(verbs ...string) route {
+	r.verbs = verbs
+	return r
+}
+
+// newMux returns a mux of the routes. Metrics and MCP are served only if the options have a handler for them.
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
@@ -29,373 +96,282 @@ func (s *Server) newMux() *http.ServeMux {
 
 // routes returns the table.
 func (s *Server) routes() []route {
-	var table []route
-	for _, part := range [][]route{
-		s.taskRoutes(), s.eventRoutes(), s.approvalRoutes(), s.toolRoutes(),
-		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes(),
-	} {
-		table = append(table, part...)
-	}
-	return table
+	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.approvalRoutes(), s.toolRoutes(), s.workspaceRoutes(),
+		s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
 
 func (s *Server) taskRoutes() []route {
 	return []route{
-		{"POST /v1/tasks", ScopeSubmit, s.postTask, op("submitTask", "Submit a task as JSON").
+		row("POST /v1/tasks", ScopeSubmit, s.postTask, "submitTask", "Submit a task as JSON").
 			note("With an idempotency key that was used before, the response is the record of that task. "+
 				"The status is 200 if the task has ended, else 202.").
 			takes("wait", "until", "known", "Idempotency-Key").
 			body("application/json", "Submission").
 			returns(200, "Record").returns(202, "Record").
-			fails(bodyErrors, submitErrors, queueErrors, codeList{errcode.BadParameter})},
-		{"GET /v1/tasks", ScopeRead, s.getTasks, op("listTasks", "List tasks, the latest first").
+			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
+		row("GET /v1/tasks", ScopeRead, s.queue(s.getTasks), "listTasks", "List tasks, the latest first").
 			takes("status", "limit").
-			returnsList("Record").
-			fails(queueErrors, codeList{errcode.BadParameter})},
-		{"GET /v1/tasks/{id}", ScopeRead, s.getTask, op("getTask", "Read the record of a task, or wait for its end").
+			returns(200, "[]Record").
+			fails(queueErrors...).fails(errcode.BadParameter),
+		row("GET /v1/tasks/{id}", ScopeRead, s.getTask, "getTask", "Read the record of a task, or wait for its end").
 			takes("wait", "until", "known").
 			returns(200, "Record").
-			fails(queueErrors, codeList{errcode.BadParameter, errcode.UnknownTask})},
-		{"DELETE /v1/tasks/{id}", ScopeSubmit, s.deleteTask, op("cancelTask", "Cancel a task").
+			fails(queueErrors...).fails(errcode.BadParameter, errcode.UnknownTask),
+		row("DELETE /v1/tasks/{id}", ScopeSubmit, s.queue(s.deleteTask), "cancelTask", "Cancel a task").
 			note("A queued task ends at once, a running one soon; a task that has ended does not change.").
 			returns(200, "Record").returns(202, "Record").
-			fails(queueErrors, codeList{errcode.UnknownTask})},
-		{
-			"GET /v1/tasks/{id}/events",
-			ScopeRead,
-			s.getTaskEvents,
-			op("watchTask", "Stream progress and output of a task").
-				note("Server-sent events: `progress` with a Progress and its sequence number as id, finally "+
-					"`record` with the Record and the id `end`. Resume with Last-Event-ID. With the id `end` "+
-					"the response is 204.").
-				takes("Last-Event-ID").
-				returnsMedia(200, "text/event-stream", "Text").returnsNothing(204).
-				fails(queueErrors, codeList{errcode.BadParameter, errcode.UnknownTask}),
-		},
-		{"GET /v1/tasks/{id}/artifacts/{path...}", ScopeRead, s.getArtifact, op("getArtifact", "Download an artifact").
+			fails(queueErrors...).fails(errcode.UnknownTask),
+		row("GET /v1/tasks/{id}/events", ScopeRead, s.getTaskEvents,
+			"watchTask", "Stream progress and output of a task").
+			note("Server-sent events: `progress` with a Progress and its sequence number as id, finally "+
+				"`record` with the Record and the id `end`. Resume with Last-Event-ID. With the id `end` "+
+				"the response is 204.").
+			takes("Last-Event-ID").
+			returnsMedia(200, "text/event-stream", "Text").returnsNothing(204).
+			fails(queueErrors...).fails(errcode.BadParameter, errcode.UnknownTask),
+		row("GET /v1/tasks/{id}/artifacts/{path...}", ScopeRead, s.getArtifact,
+			"getArtifact", "Download an artifact").
 			returnsMedia(200, "*/*", "Bytes").
-			fails(queueErrors, codeList{errcode.UnknownTask, errcode.UnknownArtifact})},
-		{"GET /v1/dead", ScopeRead, s.getDead, op("listDead", "List the dead-letter queue, the latest first").
+			fails(queueErrors...).fails(errcode.UnknownTask, errcode.UnknownArtifact),
+		row("GET /v1/dead", ScopeRead, s.queue(s.getDead), "listDead", "List the dead-letter queue, the latest first").
 			takes("limit").
-			returnsList("DeadTask").
-			fails(queueErrors, codeList{errcode.BadParameter})},
-		{"GET /v1/audit", ScopeRead, s.getAudit, op("listAudit", "List audit records of tool calls, the latest first").
+			returns(200, "[]DeadTask").
+			fails(queueErrors...).fails(errcode.BadParameter),
+		row("GET /v1/audit", ScopeRead, s.queue(s.getAudit),
+			"listAudit", "List audit records of tool calls, the latest first").
 			takes("task", "limit").
-			returnsList("AuditEntry").
-			fails(queueErrors, codeList{errcode.BadParameter})},
+			returns(200, "[]AuditRecord").
+			fails(queueErrors...).fails(errcode.BadParameter),
 	}
 }
 
 func (s *Server) eventRoutes() []route {
 	return []route{
-		{"POST /v1/events", ScopeSubmit, s.postEvents, op("submitEvents", "Submit tasks as CloudEvents").
-			note("Binary, structured or batch mode of the CloudEvents HTTP binding. A batch is answered with "+
+		row("POST /v1/events", ScopeSubmit, s.postEvents, "submitEvents", "Submit tasks as CloudEvents").
+			note("Binary, structured or batch mode of the CloudEvents HTTP binding. The response to a batch has "+
 				"one item for each event, in order: 202 if all were accepted, else 207.").
 			takes("wait", "until", "known").
 			body("application/json", "Task").
 			body("application/cloudevents+json", "CloudEvent").
 			body("application/cloudevents-batch+json", "CloudEventBatch").
-			returns(200, "Record").returnsOneOf(202, "Record", "BatchItems").returns(207, "BatchItems").
-			fails(bodyErrors, submitErrors, queueErrors, codeList{errcode.BadParameter})},
-		{"OPTIONS /v1/events", ScopeSubmit, s.optionsEvents, op("allowEvents", "Web hook handshake of CloudEvents").
+			returns(200, "Record").returns(202, "Record|BatchItems").returns(207, "BatchItems").
+			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
+		row("OPTIONS /v1/events", ScopeSubmit, s.optionsEvents, "allowEvents", "Web hook handshake of CloudEvents").
 			takes("WebHook-Request-Origin").
-			returnsNothing(200)},
+			returnsNothing(200),
 	}
 }
 
 func (s *Server) approvalRoutes() []route {
 	return []route{
-		{"GET /v1/approvals", ScopeRead, s.getApprovals, op("listApprovals", "List tool calls that wait for approval").
-			returnsList("PendingApproval").
-			fails(queueErrors)},
-		{
-			"POST /v1/tasks/{id}/approvals",
-			ScopeApprove,
-			s.postApproval,
-			op("answerApproval", "Approve or deny tool calls of a task").
-				note("The first answer counts. The same answer may be sent again.").
-				body("application/json", "Answer").
-				returns(200, "Record").
-				fails(bodyErrors, queueErrors, codeList{
-					errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered,
-					errcode.ApprovalOver,
-				}),
-		},
+		row("GET /v1/approvals", ScopeRead, s.queue(s.getApprovals),
+			"listApprovals", "List tool calls that wait for approval").
+			returns(200, "[]PendingApproval").
+			fails(queueErrors...),
+		row("POST /v1/tasks/{id}/approvals", ScopeApprove, s.postApproval,
+			"answerApproval", "Approve or deny tool calls of a task").
+			note("The first answer counts. The same answer may be sent again.").
+			body("application/json", "Answer").
+			returns(200, "Record").
+			fails(queueErrors...).
+			fails(errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered, errcode.ApprovalOver),
 	}
 }
 
 func (s *Server) toolRoutes() []route {
 	return []route{
-		{"GET /v1/tools", ScopeRead, s.getTools, op("listTools", "List the catalogue of tools").
+		row("GET /v1/tools", ScopeRead, s.getTools, "listTools", "List the catalogue of tools").
 			takes("detail", "server", "exposed").
 			returns(200, "ToolList").
-			fails(toolErrors, codeList{errcode.BadParameter, errcode.UnknownTool})},
-		{
-			"GET /v1/tools/search",
-			ScopeRead,
-			s.searchTools,
-			op("searchTools", "Find the tools for one or several queries").
-				takes("q", "detail", "limit", "explain").
-				returns(200, "ToolSearch").
-				fails(toolErrors, codeList{errcode.BadParameter}),
-		},
-		{"GET /v1/tools/{server}/{tool}", ScopeRead, s.getTool, op("getTool", "Read the definition of a tool").
+			fails(toolErrors...).fails(errcode.BadParameter, errcode.UnknownTool),
+		row("GET /v1/tools/search", ScopeRead, s.searchTools,
+			"searchTools", "Find the tools for one or several queries").
+			takes("q", "detail", "limit", "explain").
+			returns(200, "ToolSearch").
+			fails(toolErrors...).fails(errcode.BadParameter),
+		row("GET /v1/tools/{server}/{tool}", ScopeRead, s.getTool, "getTool", "Read the definition of a tool").
 			returns(200, "Tool").
-			fails(toolErrors, codeList{errcode.UnknownTool})},
+			fails(toolErrors...).fails(errcode.UnknownTool),
 	}
 }
 
-const workspacePath = "/v1/workspaces/{workspace}"
+// workspaceRow returns a route about one workspace. path is the rest of its path.
+func (s *Server) workspaceRow(method, path, scope string, h workspaceHandler, id, summary string) route {
+	return row(method+" /v1/workspaces/{workspace}"+path, scope, s.workspace(h), id, summary).
+		fails(workspaceErrors...)
+}
 
 func (s *Server) workspaceRoutes() []route {
-	const ws = workspacePath
 	return []route{
-		{"GET /v1/workspaces", ScopeRead, s.store(s.getWorkspaces), op("listWorkspaces", "List workspaces").
-			returnsList("Workspace").
-			fails(storeErrors)},
-		{"GET " + ws, ScopeRead, s.store(s.getWorkspace), op("getWorkspace", "Read generation and size of a workspace").
-			returns(200, "Workspace").
-			fails(workspaceErrors)},
-		{
-			"DELETE " + ws,
-			ScopeSubmit,
-			s.store(s.deleteWorkspace),
-			op("deleteWorkspace", "Delete a workspace with its history").
-				returnsNothing(204).
-				fails(workspaceErrors),
-		},
-		{"GET " + ws + "/log", ScopeRead, s.store(s.getLog), op("listCommits", "List commits, the newest first").
+		row("GET /v1/workspaces", ScopeRead, s.store(s.getWorkspaces), "listWorkspaces", "List workspaces").
+			returns(200, "[]Workspace").
+			fails(storeErrors...),
+		s.workspaceRow("GET", "", ScopeRead, s.getWorkspace,
+			"getWorkspace", "Read generation and size of a workspace").
+			returns(200, "Workspace"),
+		s.workspaceRow("DELETE", "", ScopeSubmit, s.deleteWorkspace,
+			"deleteWorkspace", "Delete a workspace with its history").
+			returnsNothing(204),
+		s.workspaceRow("GET", "/log", ScopeRead, s.getLog, "listCommits", "List commits, the newest first").
 			takes("limit").
-			returnsList("Commit").
-			fails(workspaceErrors, codeList{errcode.BadParameter})},
-		{
-			"GET " + ws + "/diff",
-			ScopeRead,
-			s.store(s.getDiff),
-			op("diffWorkspace", "List the paths that differ between two versions").
-				takes("from", "to").
-				returnsList("PathChange").
-				fails(workspaceErrors, codeList{errcode.BadParameter, errcode.UnknownVersion}),
-		},
-		{
-			"POST " + ws + "/restore",
-			ScopeSubmit,
-			s.store(s.postRestore),
-			op("restoreWorkspace", "Commit an earlier version again").
-				body("application/json", "Change").
-				returns(200, "Commit").
-				fails(workspaceErrors, bodyErrors, commitErrors,
-					codeList{errcode.BadParameter, errcode.UnknownVersion}),
-		},
-		{
-			"POST " + ws + "/fork",
-			ScopeSubmit,
-			s.store(s.postFork),
-			op("forkWorkspace", "Start a workspace from a version of this one").
-				body("application/json", "Change").
-				returns(200, "Commit").
-				fails(workspaceErrors, bodyErrors, commitErrors,
-					codeList{errcode.BadParameter, errcode.UnknownVersion, errcode.WorkspaceExists}),
-		},
-		{
-			"POST " + ws + "/check",
-			ScopeRead,
-			s.store(s.postCheck),
-			op("checkWorkspace", "Verify that all versions can be read").
-				body("application/json", "CheckOptions").
-				returns(200, "CheckReport").
-				fails(workspaceErrors, bodyErrors, codeList{errcode.BadParameter}),
-		},
-		{
-			"POST " + ws + "/repair",
-			ScopeSubmit,
-			s.store(s.postRepair),
-			op("repairWorkspace", "Rebuild the newest version from what is intact").
-				body("application/json", "RepairOptions").
-				returns(200, "RepairReport").
-				fails(workspaceErrors, bodyErrors, commitErrors),
-		},
-		{
-			"POST " + ws + "/mirror",
-			ScopeSubmit,
-			s.store(s.postMirror),
-			op("mirrorWorkspace", "Bring the mirror to the newest version").
-				returns(200, "MirrorReport").
-				fails(workspaceErrors, codeList{errcode.NoMirror}),
-		},
-		{"GET " + ws + "/pins", ScopeRead, s.store(s.getPins), op("listPins", "List pins, the oldest first").
-			returnsList("Pin").
-			fails(workspaceErrors)},
-		{"PUT " + ws + "/pins/{pin}", ScopeSubmit, s.store(s.putPin), op("putPin", "Pin a version").
+			returns(200, "[]Commit").
+			fails(errcode.BadParameter),
+		s.workspaceRow("GET", "/diff", ScopeRead, s.getDiff,
+			"diffWorkspace", "List the paths that differ between two versions").
+			takes("from", "to").
+			returns(200, "[]PathChange").
+			fails(errcode.BadParameter),
+		s.workspaceRow("POST", "/restore", ScopeSubmit, s.postRestore,
+			"restoreWorkspace", "Commit an earlier version again").
+			body("application/json", "Change").
+			returns(200, "Commit").
+			fails(commitErrors...).fails(errcode.BadParameter),
+		s.workspaceRow("POST", "/fork", ScopeSubmit, s.postFork,
+			"forkWorkspace", "Start a workspace from a version of this one").
+			body("application/json", "Change").
+			returns(200, "Commit").
+			fails(commitErrors...).fails(errcode.BadParameter, errcode.WorkspaceExists),
+		s.workspaceRow("POST", "/check", ScopeRead, s.postCheck,
+			"checkWorkspace", "Verify that all versions can be read").
+			body("application/json", "CheckOptions").
+			returns(200, "CheckReport").
+			fails(errcode.BadParameter),
+		s.workspaceRow("POST", "/repair", ScopeSubmit, s.postRepair,
+			"repairWorkspace", "Rebuild the newest version from what is intact").
+			body("application/json", "RepairOptions").
+			returns(200, "RepairReport").
+			fails(commitErrors...),
+		s.workspaceRow("POST", "/mirror", ScopeSubmit, s.postMirror,
+			"mirrorWorkspace", "Bring the mirror to the newest version").
+			returns(200, "MirrorReport").
+			fails(errcode.NoMirror),
+		s.workspaceRow("GET", "/pins", ScopeRead, s.getPins, "listPins", "List pins, the oldest first").
+			returns(200, "[]Pin"),
+		s.workspaceRow("PUT", "/pins/{pin}", ScopeSubmit, s.putPin, "putPin", "Pin a version").
 			body("application/json", "Change").
 			returns(200, "Pin").
-			fails(workspaceErrors, bodyErrors, codeList{errcode.BadParameter, errcode.UnknownVersion})},
-		{"DELETE " + ws + "/pins/{pin}", ScopeSubmit, s.store(s.deletePin), op("deletePin", "Remove a pin").
+			fails(errcode.BadParameter),
+		s.workspaceRow("DELETE", "/pins/{pin}", ScopeSubmit, s.deletePin, "deletePin", "Remove a pin").
 			returnsNothing(204).
-			fails(workspaceErrors, bodyErrors, codeList{errcode.BadParameter, errcode.UnknownVersion})},
+			fails(bodyErrors...).fails(errcode.BadParameter),
 	}
 }
 
 func (s *Server) fileRoutes() []route {
-	const ws = workspacePath
 	return []route{
-		{"GET " + ws + "/files", ScopeRead, s.store(s.getFiles), op("listFiles", "List the paths of a version").
+		s.workspaceRow("GET", "/files", ScopeRead, s.getFiles, "listFiles", "List the paths of a version").
 			takes("generation", "dir", "If-None-Match").
-			returnsList("File").returnsNothing(304).
-			fails(workspaceErrors, codeList{errcode.BadParameter, errcode.BadPath, errcode.UnknownVersion})},
-		{
-			"POST " + ws + "/files",
-			ScopeSubmit,
-			s.store(s.postFiles),
-			op("commitFiles", "Commit many changes at once").
-				note("Each part with a file name is a file: the part's name is its path, "+
-					"Codefleet-Mode and Codefleet-Time its attributes. The part `edits` is a JSON array of "+
-					"other changes: "+
-					"`{path, kind: dir|link, mode, target}`, or `{path}` to remove it. With `base`, commits "+
-					"since that "+
-					"generation are merged; without, the changes replace what is there.").
-				takes("base", "message").
-				body("multipart/form-data", "Form").
-				returns(200, "Commit").
-				fails(workspaceErrors, bodyErrors, commitErrors,
-					codeList{errcode.BadParameter, errcode.BadForm, errcode.Busy}),
-		},
-		{
-			"GET " + ws + "/files/{path...}",
-			ScopeRead,
-			s.store(s.getFile),
-			op("getFile", "Download a file").
-				note("Range requests with up to 8 ranges are served.").
-				takes("generation", "Range", "If-None-Match").
-				returnsMedia(200, "*/*", "Bytes").
-				returnsMedia(206, "*/*", "Bytes").returnsNothing(304).returnsNothing(416).
-				fails(workspaceErrors,
-					codeList{errcode.BadParameter, errcode.BadPath, errcode.UnknownFile, errcode.UnknownVersion}),
-		},
-		{
-			"PUT " + ws + "/files/{path...}",
-			ScopeSubmit,
-			s.store(s.putFile),
-			op("putFile", "Write a file and commit it").
-				takes("message", "If-Match", "If-None-Match", modeHeader, timeHeader).
-				body("*/*", "Bytes").
-				returns(200, "Commit").
-				fails(workspaceErrors, bodyErrors, commitErrors,
-					codeList{errcode.BadParameter, errcode.PreconditionFailed, errcode.Busy}),
-		},
-		{
-			"DELETE " + ws + "/files/{path...}",
-			ScopeSubmit,
-			s.store(s.deleteFile),
-			op("deleteFile", "Remove a file, or a directory with its content").
-				takes("If-Match").
-				returns(200, "Commit").
-				fails(workspaceErrors, commitErrors,
-					codeList{errcode.BadParameter, errcode.PreconditionFailed, errcode.UnknownFile}),
-		},
-		{
-			"GET " + ws + "/archive",
-			ScopeRead,
-			s.store(s.getArchive),
-			op("getArchive", "Download a version as zip or tar").
-				takes("generation", "format", "dir").
-				returnsMedia(200, "application/zip", "Bytes").returnsMedia(200, "application/x-tar", "Bytes").
-				fails(workspaceErrors, codeList{errcode.BadParameter, errcode.UnknownVersion}),
-		},
-		{
-			"POST " + ws + "/archive",
-			ScopeRead,
-			s.store(s.postArchive),
-			op("getArchiveOf", "Download some files of a version as tar").
-				body("application/json", "ArchiveOptions").
-				returnsMedia(200, "application/x-tar", "Bytes").
-				fails(workspaceErrors, bodyErrors, codeList{errcode.BadParameter, errcode.UnknownVersion}),
-		},
+			returns(200, "[]File").returnsNothing(304).
+			fails(errcode.BadParameter),
+		s.workspaceRow("POST", "/files", ScopeSubmit, s.postFiles, "commitFiles", "Commit many changes at once").
+			note("Each part with a file name is a file: the part's name is its path, Codefleet-Mode and "+
+				"Codefleet-Time its attributes. The part `edits` is a JSON array of other changes: "+
+				"`{path, kind: dir|link, mode, target}`, or `{path}` to remove it. With `base`, commits since "+
+				"that generation are merged; without, the changes replace what is there.").
+			takes("base", "message").
+			body("multipart/form-data", "Form").
+			returns(200, "Commit").
+			fails(commitErrors...).fails(errcode.BadParameter, errcode.BadForm, errcode.Busy),
+		s.workspaceRow("GET", "/files/{path...}", ScopeRead, s.getFile, "getFile", "Download a file").
+			note("Range requests with up to 8 ranges are served.").
+			takes("generation", "Range", "If-None-Match").
+			returnsMedia(200, "*/*", "Bytes").
+			returnsMedia(206, "*/*", "Bytes").returnsNothing(304).returnsNothing(416).
+			fails(errcode.BadParameter, errcode.UnknownFile),
+		s.workspaceRow("PUT", "/files/{path...}", ScopeSubmit, s.putFile, "putFile", "Write a file and commit it").
+			takes("message", "If-Match", "If-None-Match", modeHeader, timeHeader).
+			body("*/*", "Bytes").
+			returns(200, "Commit").
+			fails(commitErrors...).fails(errcode.BadParameter, errcode.PreconditionFailed, errcode.Busy),
+		s.workspaceRow("DELETE", "/files/{path...}", ScopeSubmit, s.deleteFile,
+			"deleteFile", "Remove a file, or a directory with its content").
+			takes("If-Match").
+			returns(200, "Commit").
+			fails(commitErrors...).fails(errcode.BadParameter, errcode.PreconditionFailed, errcode.UnknownFile),
+		s.workspaceRow("GET", "/archive", ScopeRead, s.getArchive,
+			"getArchive", "Download a version as zip or tar").
+			takes("generation", "format", "dir").
+			returnsMedia(200, "application/zip", "Bytes").returnsMedia(200, "application/x-tar", "Bytes").
+			fails(errcode.BadParameter),
+		s.workspaceRow("POST", "/archive", ScopeRead, s.postArchive,
+			"getArchiveOf", "Download some files of a version as tar").
+			body("application/json", "ArchiveOptions").
+			returnsMedia(200, "application/x-tar", "Bytes").
+			fails(errcode.BadParameter),
 	}
 }
 
-func (s *Server) stateRoutes() []route {
-	get := op("getState", "Read a state document").
-		note("A YAML document is returned as YAML unless Accept contains json.").
-		takes("workspace", "If-None-Match").
-		returnsMedia(200, "application/json", "Object").
-		returnsMedia(200, "application/yaml", "Text").returnsNothing(304).
-		fails(workspaceErrors, codeList{errcode.BadStateFile, errcode.UnknownState, errcode.TooLarge}).
-		failsWith(http.StatusConflict, errcode.BadState) // the stored document is damaged
-	put := op("putState", "Replace a state document").
-		takes("workspace", "If-Match", "If-None-Match").
-		body("application/json", "Object").body("application/yaml", "Text").
-		returns(200, "SavedState").
-		fails(workspaceErrors, bodyErrors, commitErrors,
-			codeList{errcode.BadParameter, errcode.BadStateFile, errcode.BadState, errcode.PreconditionFailed})
-	return []route{
-		{
-			"GET /v1/state", ScopeRead, s.store(s.getState),
-			get.named("getDefaultState", "Read the default state document"),
-		},
-		{
-			"PUT /v1/state", ScopeSubmit, s.store(s.putState),
-			put.named("putDefaultState", "Replace the default state document"),
-		},
-		{"GET /v1/state/{file...}", ScopeRead, s.store(s.getState), get},
-		{"PUT /v1/state/{file...}", ScopeSubmit, s.store(s.putState), put},
+func (s *Server) stateRoutes() (table []route) {
+	for _, v := range []struct{ path, id, document string }{
+		{"/v1/state", "DefaultState", "the default state document"},
+		{"/v1/state/{file...}", "State", "a state document"},
+	} {
+		table = append(table,
+			row("GET "+v.path, ScopeRead, s.store(s.getState), "get"+v.id, "Read "+v.document).
+				note("A YAML document is returned as YAML unless Accept contains json.").
+				takes("workspace", "If-None-Match").
+				returnsMedia(200, "application/json", "Object").
+				returnsMedia(200, "application/yaml", "Text").returnsNothing(304).
+				fails(workspaceErrors...).fails(errcode.BadStateFile, errcode.UnknownState, errcode.TooLarge).
+				failsWith(http.StatusConflict, errcode.BadState), // the stored document is damaged
+			row("PUT "+v.path, ScopeSubmit, s.store(s.putState), "put"+v.id, "Replace "+v.document).
+				takes("workspace", "If-Match", "If-None-Match").
+				body("application/json", "Object").body("application/yaml", "Text").
+				returns(200, "SavedState").
+				fails(workspaceErrors...).fails(commitErrors...).
+				fails(errcode.BadParameter, errcode.BadStateFile, errcode.BadState, errcode.PreconditionFailed))
 	}
+	return table
 }
 
 func (s *Server) fleetRoutes() []route {
 	return []route{
-		{"GET /v1/fleet", ScopeOperator, s.getFleet, op("getFleet", "List workers and the backlog of each pool").
+		row("GET /v1/fleet", ScopeOperator, s.queue(s.getFleet),
+			"getFleet", "List workers and the backlog of each task pool").
 			returns(200, "Fleet").
-			fails(queueErrors)},
-		{"GET /metrics", ScopeOperator, s.getMetrics, op("getMetrics", "Metrics of this process, for Prometheus").
-			returnsMedia(200, "text/plain", "Text")},
+			fails(queueErrors...),
+		row("GET /metrics", ScopeOperator, s.getMetrics, "getMetrics", "Metrics of this process, for Prometheus").
+			returnsMedia(200, "text/plain", "Text"),
 	}
 }
 
 // metaRoutes describe the interface and the process.
 func (s *Server) metaRoutes() []route {
 	return []route{
-		{"GET /v1/whoami", anyScope, s.getWhoAmI, op("whoAmI", "Read tenant and scopes of the token").
-			returns(200, "Identity")},
-		{
-			"GET /v1/schemas/{name}",
-			public,
-			s.getSchema,
-			op("getSchema", "Read a JSON Schema of events, records or results").
-				returnsMedia(200, "application/schema+json", "Object").
-				fails(codeList{errcode.UnknownSchema}),
-		},
-		{"GET /openapi.json", public, s.getOpenAPI, op("getOpenAPI", "Read this description of the interface").
-			returns(200, "Object")},
-		{"GET /healthz", public, s.healthz, op("healthz", "Whether this process responds").
-			returns(200, "Health")},
-		{"GET /readyz", public, s.readyz, op("readyz", "Whether the queue responds and the process does not drain").
+		row("GET /v1/whoami", anyScope, s.getWhoAmI, "whoAmI", "Read tenant and scopes of the token").
+			returns(200, "Identity"),
+		row("GET /v1/schemas/{name}", public, s.getSchema,
+			"getSchema", "Read a JSON Schema of events, records or results").
+			returnsMedia(200, "application/schema+json", "Object").
+			fails(errcode.UnknownSchema),
+		row("GET /openapi.json", public, s.getOpenAPI, "getOpenAPI", "Read this description of the interface").
+			returns(200, "Object"),
+		row("GET /healthz", public, s.healthz, "healthz", "Report that this process responds").
+			returns(200, "Health"),
+		row("GET /readyz", public, s.readyz, "readyz", "Report whether this process can serve requests").
 			returns(200, "Health").
-			fails(queueErrors)},
+			fails(queueErrors...),
 	}
 }
 
-// mcpRoutes are the paths of the MCP bridge, which does its own authentication.
+// mcpRoutes are the paths of the MCP bridge, which authenticates requests itself.
 func (s *Server) mcpRoutes() []route {
-	metadata := op("mcpMetadata", "Metadata of the protected resource (RFC 9728)").methods("get").returns(200, "Object")
+	const metadata = "Metadata of the protected resource (RFC 9728)"
 	return []route{
-		{"/mcp", public, s.serveMCP, op("mcp", "MCP bridge over streamable HTTP").methods("get", "post", "delete").
+		row("/mcp", public, s.serveMCP, "mcp", "MCP bridge over streamable HTTP").methods("get", "post", "delete").
 			note("See docs/mcp.md. Errors of the transport are text.").
-			returnsMedia(200, "application/json", "Object").returnsMedia(200, "text/event-stream", "Text")},
-		{"/sse", public, s.serveMCP, op("mcpSSE", "MCP bridge over the older SSE transport").methods("get", "post").
-			returnsMedia(200, "text/event-stream", "Text")},
-		{"/.well-known/oauth-protected-resource", public, s.serveMCP, metadata},
-		{
-			"/.well-known/oauth-protected-resource/mcp", public, s.serveMCP,
-			metadata.named("mcpMetadataOfPath", metadata.summary),
-		},
+			returns(200, "Object").returnsMedia(200, "text/event-stream", "Text"),
+		row("/sse", public, s.serveMCP, "mcpSSE", "MCP bridge over the older SSE transport").methods("get", "post").
+			returnsMedia(200, "text/event-stream", "Text"),
+		row("/.well-known/oauth-protected-resource", public, s.serveMCP, "mcpMetadata", metadata).methods("get").
+			returns(200, "Object"),
+		row("/.well-known/oauth-protected-resource/mcp", public, s.serveMCP, "mcpMetadataOfPath", metadata).
+			methods("get").
+			returns(200, "Object"),
 	}
 }
 
-// codeList is error codes that a route may respond with.
-type codeList []string
-
-// Error codes that routes have in common. Those of every route are in openapi.go.
+// Error codes that several routes have in common.
 var (
 	bodyErrors = codeList{
 		errcode.BadBody, errcode.BodyTimeout, errcode.TooLarge, errcode.BadMediaType, errcode.BadJSON,
@@ -406,13 +382,11 @@ var (
 		errcode.BadEvent, errcode.BadName, errcode.BadReplyTo, errcode.Expired, errcode.TenantMismatch,
 		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull,
 	}
-	toolErrors  = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
-	storeErrors = codeList{
-		errcode.NoWorkspaces, errcode.Unavailable, errcode.Stopping, errcode.Corrupt, errcode.NoKey,
-	}
-	workspaceErrors = append(
-		codeList{errcode.BadName, errcode.BadPath, errcode.UnknownVersion, errcode.WorkspaceDeleted},
-		storeErrors...)
+	toolErrors      = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
+	storeErrors     = append(codeList{errcode.NoWorkspaces, errcode.Corrupt, errcode.NoKey}, queueErrors...)
+	workspaceErrors = append(codeList{
+		errcode.BadName, errcode.BadPath, errcode.UnknownVersion, errcode.WorkspaceDeleted,
+	}, storeErrors...)
 	commitErrors = codeList{errcode.Conflict, errcode.QuotaExceeded}
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
-// stateDoc returns the workspace and the name of the state document that a request is for: ?workspace= (default
-// main) and the file in the path (default: the fleet's state document).
+// stateDoc returns the workspace and the name of the state document that a request is for. They are ?workspace=,
+// by default main, and the file in the path, by default Options.StateFile.
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	}
 	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
 	if err := statedoc.CheckName(name); err != nil {
-		e := apierror.New(errcode.BadStateFile, "this cannot be the name of a state document")
+		e := apierror.New(errcode.BadStateFile, "the name of the state document is invalid")
 		e.Cause, e.Path = err.Error(), "state_file"
 		e.Hint = "use NAME.json or NAME.yaml, at the top of the workspace or below state/"
 		return ref, name, e
@@ -35,7 +35,7 @@ func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	return ref, name, nil
 }
 
-// getState sends a state document; a YAML document as JSON if the request accepts JSON.
+// getState sends a state document. It sends a YAML document as JSON if the request accepts JSON.
 func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	ref, name, err := s.stateDoc(r)
 	if err != nil {
@@ -71,9 +71,9 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Type", "application/yaml")
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
 		e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
-		e.Status = http.StatusConflict
-		e.Cause, e.Hint = err.Error(), "a task may have written it (codefleet workspace log lists the commits); "+
-			"codefleet state set replaces it"
+		e.Status, e.Cause = http.StatusConflict, err.Error()
+		e.Hint = "a task may have written it (codefleet workspace log lists the commits); replace it with " +
+			"codefleet state set"
 		return e
 	}
 	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff
@@ -81,7 +81,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 }
 
 func stateTooLarge(size int64) error {
-	e := apierror.New(errcode.TooLarge, "the state document has %d bytes, more than %d", size, statedoc.MaxSize)
+	e := apierror.New(errcode.TooLarge, "the state document is %d bytes; the limit is %d", size, statedoc.MaxSize)
 	e.Hint = "put large data into files of the workspace, and their names into the document"
 	return e
 }
@@ -94,7 +94,7 @@ type savedState struct {
 	ETag       string `json:"etag"`
 }
 
-// putState replaces a state document. The body is an object in JSON, or in YAML for a YAML document.
+// putState replaces a state document. The body is a JSON object; for a YAML document it may be YAML.
 func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	ref, name, err := s.stateDoc(r)
 	if err != nil {
@@ -114,21 +114,21 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	if data, err = decodeState(r.Header.Get("Content-Type"), name, data); err != nil {
 		return err
 	}
-	if len(data) > statedoc.MaxSize { // indenting it made it longer
+	if len(data) > statedoc.MaxSize { // decodeState indents it
 		return stateTooLarge(int64(len(data)))
 	}
 	e.Content = bytes.NewReader(data)
 	o := state.EditOptions{Base: state.Newest, Message: "state " + name}
-	var done state.Commit
-	if done, err = s.o.Workspaces.Edit(r.Context(), ref, o, one(e)); err != nil {
+	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, one(e))
+	if err != nil {
 		return conditionError(err, e)
 	}
-	sum := objects.Sum(data).String() // as for a file of one part: documents are small
+	sum := objects.Sum(data).String() // the ETag of a file that is stored as one blob, as documents are
 	w.Header().Set("ETag", strconv.Quote(sum))
-	writeJSON(w, http.StatusOK, savedState{name, ref.Workspace, done.Generation, sum})
-	return nil
+	return respond(w, savedState{name, ref.Workspace, done.Generation, sum}, nil)
 }
 
+// decodeState returns the content to store for a request body.
 func decodeState(contentType, name string, data []byte) ([]byte, error) {
 	var err error
 	media, _, _ := mime.ParseMediaType(contentType)
@@ -138,10 +138,10 @@ func decodeState(contentType, name string, data []byte) ([]byte, error) {
 	case statedoc.IsYAML(name) && strings.Contains(media, "yaml"):
 		err = statedoc.CheckYAML(data)
 	default:
-		return nil, badMediaType(contentType, "a state document is JSON, or YAML if its name ends in .yaml or .yml")
+		return nil, badMediaType(contentType, "send JSON, or YAML if the document's name ends in .yaml or .yml")
 	}
 	if err != nil {
-		e := apierror.New(errcode.BadState, "this cannot be the content of %s", name)
+		e := apierror.New(errcode.BadState, "the content of %s is invalid", name)
 		e.Cause = err.Error()
 		return nil, e
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// lastID is the id of the final event. The response to a browser that resumes after it is 204, which ends the
-// stream for good.
+// lastID is the id of the final event. A browser that resumes after it gets 204, and does not connect again.
 const lastID = "end"
 
-// getTaskEvents streams a task as server-sent events: "progress" for each stage and piece of output, with its
-// sequence number as the id, beginning after Last-Event-ID; finally "record" with the final record. Comments
-// keep an idle connection open. When the server drains, the stream ends, and the client resumes it at another
-// process.
+// getTaskEvents streams a task as server-sent events. It sends a "progress" event for each stage and piece of
+// output, with its sequence number as the id, beginning after Last-Event-ID. The last event is "record", with the
+// final record. Comments keep an idle connection open. When the server drains, the stream ends, and the client
+// resumes it at another process.
 func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	id, tenant := r.PathValue("id"), identityOf(r.Context()).tenant
 	last := r.Header.Get("Last-Event-ID")
@@ -43,7 +42,7 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 		return jobs.ErrUnknownTask
 	}
 	if _, err := s.record(r.Context(), id); err != nil || r.Method == http.MethodHead {
-		return err // while the response can still have a status
+		return err // the response can still have an error status
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -64,7 +63,7 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		s.o.Log.WarnContext(r.Context(), "event stream interrupted", "task_id", id, "error", err.Error())
 	}
-	return nil // the response has begun: it can only end
+	return nil // the response has begun, so it cannot become an error response
 }
 
 func (s *Server) sendRecord(ctx context.Context, out *stream, id string) error {
@@ -91,12 +90,12 @@ func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
 	h.Set("X-Accel-Buffering", "no") // tells proxies not to buffer
 	w.WriteHeader(http.StatusOK)
 	st := &stream{w: w, rc: http.NewResponseController(w), timeout: timeout}
-	_ = st.write(": codefleet\n\n") // clients may wait for the first bytes
+	_ = st.write(": codefleet\n\n") // some clients wait for the first bytes
 	return st
 }
 
 func (st *stream) send(id, event string, v any) error {
-	data, err := json.Marshal(v) // without line breaks: one data line
+	data, err := json.Marshal(v) // has no line breaks, so one data line is enough
 	if err != nil {
 		return err
 	}

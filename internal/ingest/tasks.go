@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// postTask accepts a task as JSON: its fields, and beside them those of the envelope, which have the names of
-// the CloudEvents attributes.
+// postTask accepts a task as one JSON object. It has the task's fields and those of the envelope, which are named
+// as the CloudEvents attributes.
 func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {
@@ -61,12 +61,12 @@ func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 	writeJSON(w, status, rec)
 }
 
-// envelope lists the fields of a submitted task that belong to its CloudEvent.
+// envelope lists the fields of a submitted task that become attributes of its CloudEvent.
 var envelope = []string{
 	"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant",
 }
 
-// eventOfTask returns the event of a task in JSON. key is the idempotency key of the header, or empty.
+// eventOfTask returns the event of a task in JSON. key is the header Idempotency-Key, which may be empty.
 func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
@@ -103,8 +103,8 @@ func eventOfTask(key string, body []byte) (event.Event, *apierror.Error) {
 	return build(attrs, data)
 }
 
-// setID gives the event its id: the idempotency key of the header or of the body, or a random one. In the
-// header it may be in quotes (draft-ietf-httpapi-idempotency-key-header).
+// setID sets the event's id: the idempotency key of the header or of the body, or else a random id. The header
+// may have quotes (draft-ietf-httpapi-idempotency-key-header).
 func setID(attrs map[string]any, key string) *apierror.Error {
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
@@ -118,18 +118,14 @@ func setID(attrs map[string]any, key string) *apierror.Error {
 	return nil
 }
 
-// getTask responds with the record, after ?wait= at the latest.
+// getTask responds with the record once the task has ended, or after ?wait=.
 func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {
 		return err
 	}
 	rec, err := s.await(r.Context(), r.PathValue("id"), wait, done)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, rec)
-	return nil
+	return respond(w, rec, err)
 }
 
 // await returns the record once the task has ended or done reports true, after wait, or when the server
@@ -167,9 +163,7 @@ func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	rec, err := s.o.Jobs.Cancel(ctx, identityOf(ctx).tenant, r.PathValue("id"))
+	rec, err := s.o.Jobs.Cancel(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -187,23 +181,14 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 		for name := range strings.SplitSeq(v, ",") {
 			st := schemas.Status(name)
 			if !isStatus(st) {
-				return badParameter(
-					"status",
-					"it must be queued, running, retry_wait, succeeded, failed, blocked, timeout, cancelled, "+
-						"expired or dead",
-				)
+				return badParameter("status", "it must be queued, running, retry_wait, succeeded, failed, "+
+					"blocked, timeout, cancelled, expired or dead")
 			}
 			o.Status = append(o.Status, st)
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
-	defer cancel()
-	list, err := s.o.Jobs.List(ctx, identityOf(ctx).tenant, o)
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
+	list, err := s.o.Jobs.List(r.Context(), identityOf(r.Context()).tenant, o)
+	return respondList(w, list, err)
 }
 
 func isStatus(s schemas.Status) bool {

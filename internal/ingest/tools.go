@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,19 +16,19 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Tools is the catalogue of each tenant: the fleet's tools, and those that the tenant's processes register.
+// Tools is the catalogue of each tenant: the fleet's tools, and the tools that the tenant's processes register.
 type Tools interface {
 	Read(ctx context.Context, tenant string) (*tools.Listing, error)
 	Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error)
 }
 
-// maxToolQueries is how many queries a search may have.
+// maxToolQueries is the limit of queries in one search.
 const maxToolQueries = 20
 
 func (s *Server) readTools(r *http.Request) (*tools.Listing, error) {
 	if s.o.Tools == nil {
 		e := apierror.New(errcode.NoTools, "this process has no catalogue of tools")
-		e.Hint = "set s3.endpoint, or execution.servers_dir"
+		e.Hint = "set s3.endpoint or execution.servers_dir"
 		return nil, e
 	}
 	return s.o.Tools.Read(r.Context(), identityOf(r.Context()).tenant)
@@ -51,20 +52,14 @@ func (s *Server) getTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := ListTools(listing, server, detail)
 	if r.URL.Query().Get("exposed") == "true" {
-		list = schemas.ToolList{
-			Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{},
-		}
-		for _, t := range listing.Tools {
-			if t.Exposed && (server == "" || server == t.Server) {
-				list.Tools = append(list.Tools, DescribeTool(t, detail))
-			}
-		}
+		exposed := slices.DeleteFunc(slices.Clone(listing.Tools), func(t tools.Tool) bool { return !t.Exposed })
+		list = ListTools(tools.NewListing(exposed), server, detail)
+		list.Servers = nil
 	}
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return respond(w, list, nil)
 }
 
-// ListTools returns the catalogue, or one server of it, in the form of GET /v1/tools.
+// ListTools returns the response to GET /v1/tools. An empty server means all servers.
 func ListTools(listing *tools.Listing, server string, detail selection.Detail) schemas.ToolList {
 	out := schemas.ToolList{Tools: []schemas.Tool{}, Broken: []schemas.BrokenTool{}, Warnings: []schemas.ToolWarning{}}
 	for _, t := range listing.Tools {
@@ -84,7 +79,7 @@ func ListTools(listing *tools.Listing, server string, detail selection.Detail) s
 	return out
 }
 
-// DescribeTool returns a tool in the form of the HTTP interface.
+// DescribeTool returns a tool as the HTTP interface describes it.
 func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	out := schemas.Tool{ID: t.ID(), Server: t.Server, Name: t.Name, State: string(t.State)}
 	if detail == selection.DetailName {
@@ -105,7 +100,7 @@ func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
 	return out
 }
 
-// describeServer appends the server of a tool, unless the list ends with it or it describes nothing.
+// describeServer appends the server of a tool, unless the list ends with it or it has no description.
 func describeServer(list []schemas.ToolServer, t tools.Tool, detail selection.Detail) []schemas.ToolServer {
 	n := len(list)
 	if detail != selection.DetailFull || t.About == (tools.About{}) || n > 0 && list[n-1].Server == t.Server {
@@ -127,8 +122,7 @@ func (s *Server) getTool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unknownTool(err)
 	}
-	writeJSON(w, http.StatusOK, DescribeTool(t, selection.DetailFull))
-	return nil
+	return respond(w, DescribeTool(t, selection.DetailFull), nil)
 }
 
 func unknownTool(err error) error {
@@ -137,7 +131,7 @@ func unknownTool(err error) error {
 	return e
 }
 
-// searchTools finds the tools for one or several queries, with the selection that tasks use.
+// searchTools finds the tools for one or several queries. It searches as tasks do.
 func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	detail, err := detailOf(r)
 	if err != nil {
@@ -161,31 +155,21 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 		return badParameter("q", "it must describe what the tools should do, and may be repeated up to 20 times")
 	}
 	if n := len(strings.Join(search.Queries, "")); n > schemas.MaxToolQueryBytes {
-		return badParameter(
-			"q",
-			fmt.Sprintf("the queries are %d bytes; the limit is %d: a sentence for each step is enough",
-				n, schemas.MaxToolQueryBytes),
-		)
+		return badParameter("q", fmt.Sprintf("the queries are %d bytes; the limit is %d; "+
+			"a sentence for each step is enough", n, schemas.MaxToolQueryBytes))
 	}
 	if _, err := s.readTools(r); err != nil {
 		return err
 	}
 	found, err := s.o.Tools.Search(r.Context(), identityOf(r.Context()).tenant, search)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, FoundTools(found))
-	return nil
+	return respond(w, FoundTools(found), err)
 }
 
-// FoundTools returns the outcome of a search in the form of the HTTP interface.
+// FoundTools returns the response to GET /v1/tools/search.
 func FoundTools(r selection.Response) schemas.ToolSearch {
 	out := schemas.ToolSearch{
-		Servers:   []schemas.ToolGroup{},
-		Available: r.Available,
-		Share:     r.Share,
-		Queries:   []schemas.ToolQuery{},
-		Degraded:  r.Degraded,
+		Servers: []schemas.ToolGroup{}, Available: r.Available, Share: r.Share,
+		Queries: []schemas.ToolQuery{}, Degraded: r.Degraded,
 	}
 	for _, q := range r.Queries {
 		out.Queries = append(out.Queries, schemas.ToolQuery(q))
@@ -193,31 +177,27 @@ func FoundTools(r selection.Response) schemas.ToolSearch {
 	for _, g := range r.Servers {
 		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolMatch{}, More: g.More}
 		for _, h := range g.Tools {
-			find := schemas.ToolMatch{
-				ID:          h.ID,
-				Tool:        h.Tool,
-				Score:       h.Score,
-				Signature:   h.Signature,
-				Description: h.Description,
+			match := schemas.ToolMatch{
+				ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description,
 			}
 			if h.Why != nil {
 				why := schemas.ToolReasons(*h.Why)
-				find.Why = &why
+				match.Why = &why
 			}
 			if h.Definition != nil {
-				find.Params = make([]schemas.ToolParam, len(h.Definition.Params))
+				match.Params = make([]schemas.ToolParam, len(h.Definition.Params))
 				for i, p := range h.Definition.Params {
-					find.Params[i] = schemas.ToolParam(p)
+					match.Params[i] = schemas.ToolParam(p)
 				}
 			}
-			group.Tools = append(group.Tools, find)
+			group.Tools = append(group.Tools, match)
 		}
 		out.Servers = append(out.Servers, group)
 	}
 	return out
 }
 
-// detailOf reads ?detail=, by default one line for each tool.
+// detailOf reads ?detail=. The default is one line for each tool.
 func detailOf(r *http.Request) (selection.Detail, error) {
 	switch d := selection.Detail(cmp.Or(r.URL.Query().Get("detail"), string(selection.DetailDescription))); d {
 	case selection.DetailName, selection.DetailDescription, selection.DetailFull:

@@ -23,16 +23,16 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-// maxUploads is how many uploads one process reads at once. Each takes some 30 MiB of memory.
+// maxUploads is how many uploads one process reads at once. Each takes about 30 MiB of memory.
 const maxUploads = 8
 
-// Headers of an upload's file.
+// Headers that describe an uploaded file.
 const (
 	modeHeader = "Codefleet-Mode" // permission bits in octal
-	timeHeader = "Codefleet-Time" // of modification, RFC 3339
+	timeHeader = "Codefleet-Time" // modification time, RFC 3339
 )
 
-// isUpload reports whether the body contains files of a workspace, and so may be large and slow.
+// isUpload reports whether the request uploads files to a workspace, so that its body may be large and slow.
 func isUpload(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v1/workspaces/")
 	_, rest, _ = strings.Cut(rest, "/")
@@ -40,7 +40,7 @@ func isUpload(r *http.Request) bool {
 		r.Method == http.MethodPut && strings.HasPrefix(rest, "files/"))
 }
 
-// upload commits the changes that edits reads from the body.
+// upload commits the changes that edits reads from the request body.
 func (s *Server) upload(
 	w http.ResponseWriter, r *http.Request, ref state.Ref, o state.EditOptions,
 	edits func(io.Reader) iter.Seq2[state.Edit, error],
@@ -53,14 +53,14 @@ func (s *Server) upload(
 	rc := http.NewResponseController(w)
 	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&deadlineReader{r.Body, rc, s.o.Limits.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
-	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the upload may have outlasted the first deadline
+	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the first deadline may have passed
 	return done, s.bodyError(w, err)
 }
 
-// acquireUpload waits until another upload may begin. release ends it. A tenant may have half of all uploads,
-// so that its slow senders do not block other tenants.
+// acquireUpload waits until another upload may begin; release ends it. A tenant may use at most half of the
+// uploads, so that its slow senders do not block other tenants.
 func (s *Server) acquireUpload(ctx context.Context, tenant string) (release func(), err error) {
-	stored, _ := s.tenantUploads.LoadOrStore(tenant, make(chan struct{}, maxUploads/2)) // one for each tenant
+	stored, _ := s.tenantUploads.LoadOrStore(tenant, make(chan struct{}, maxUploads/2))
 	ofTenant, _ := stored.(chan struct{})
 	wait := time.NewTimer(s.o.Limits.QueueTime)
 	defer wait.Stop()
@@ -93,7 +93,7 @@ func (s *Server) bodyError(w http.ResponseWriter, err error) error {
 	if err == nil {
 		return nil
 	}
-	w.Header().Set("Connection", "close") // do not wait for the rest of the body
+	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return apierror.New(errcode.TooLarge, "the body is larger than %d bytes", e.Limit)
 	}
@@ -118,12 +118,8 @@ func (r *deadlineReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// putFile writes one file. The ETag of the response is that of the new content.
-func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+// putFile writes one file. The response has the ETag of the new content.
+func (s *Server) putFile(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	name := r.PathValue("path")
 	if err := checkPath(name); err != nil {
 		return err
@@ -132,13 +128,15 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err := conditions(r, &e); err != nil {
 		return err
 	}
+	var err error
 	if e.Mode, e.Time, err = attributes(r.Header.Get); err != nil {
 		return err
 	}
-	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(r.URL.Query().Get("message"), "put "+name)}
-	if err := checkMessage(r.URL.Query().Get("message")); err != nil {
+	message := r.URL.Query().Get("message")
+	if err := checkMessage(message); err != nil {
 		return err
 	}
+	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(message, "put "+name)}
 	done, err := s.upload(w, r, ref, o, func(content io.Reader) iter.Seq2[state.Edit, error] {
 		e.Content = content
 		return one(e)
@@ -146,30 +144,19 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return conditionError(err, e)
 	}
-	return s.writeEdit(w, r, ref, name, done)
-}
-
-// writeEdit responds with the commit of one file and the file's ETag.
-func (s *Server) writeEdit(
-	w http.ResponseWriter, r *http.Request, ref state.Ref, name string, done state.Commit,
-) error {
 	if _, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, done.Generation, name); err == nil {
 		w.Header().Set("ETag", strconv.Quote(info.ETag))
 	}
 	w.Header().Set(generationHeader, strconv.FormatInt(done.Generation, 10))
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
+	return respond(w, commitOf(done), nil)
 }
 
+// one yields a single change.
 func one(e state.Edit) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) { yield(e, nil) }
 }
 
-func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	e := state.Edit{Path: r.PathValue("path")}
 	if err := checkPath(e.Path); err != nil {
 		return err
@@ -185,15 +172,14 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	if done.NoChange {
 		return unknownFile(ref, e.Path)
 	}
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
+	return respond(w, commitOf(done), nil)
 }
 
 // conditions reads If-Match and If-None-Match.
 func conditions(r *http.Request, e *state.Edit) error {
 	e.IfMatch, e.IfNoneMatch = r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	if e.IfNoneMatch != "" && e.IfNoneMatch != "*" {
-		return badParameter("If-None-Match", "for a change it must be *, which means that the path must not exist")
+		return badParameter("If-None-Match", "a change requires *, which means that the path must not exist")
 	}
 	if e.IfMatch == "" || e.IfMatch == "*" {
 		return nil
@@ -206,13 +192,13 @@ func conditions(r *http.Request, e *state.Edit) error {
 	return nil
 }
 
-// conditionError translates a conflict of a conditional request.
+// conditionError translates the conflict of a conditional request. It returns other errors unchanged.
 func conditionError(err error, e state.Edit) error {
 	if !errors.Is(err, state.ErrConflict) || e.IfMatch == "" && e.IfNoneMatch == "" {
 		return err
 	}
 	r := apierror.New(errcode.PreconditionFailed, "%s does not meet the condition of the request", e.Path)
-	r.Cause, r.Paths = "it has changed since", []string{e.Path}
+	r.Cause, r.Paths = "it has changed", []string{e.Path}
 	r.Hint = "read it again, and repeat the change with its new ETag"
 	if e.IfNoneMatch != "" {
 		r.Cause = "it already exists"
@@ -220,7 +206,7 @@ func conditionError(err error, e state.Edit) error {
 	return r
 }
 
-// attributes reads permission bits and modification time of a file.
+// attributes reads the permission bits and the modification time of a file. header returns the value of a header.
 func attributes(header func(string) string) (mode fs.FileMode, at time.Time, err error) {
 	if v := header(modeHeader); v != "" {
 		n, err := strconv.ParseUint(v, 8, 32)
@@ -237,20 +223,17 @@ func attributes(header func(string) string) (mode fs.FileMode, at time.Time, err
 	return mode, at, nil
 }
 
-// postFiles commits many changes at once. The body is multipart/form-data: each part with a file name is a
-// file, and the part's name is its path; the part edits, without a file name, is a JSON array of other changes.
-// With ?base=N the changes are based on generation N, and later commits are merged. Without, the changes
-// replace what is there.
+// postFiles commits many changes at once. The body is multipart/form-data. Each part with a file name is a file,
+// and the part's name is its path. The part edits, which has no file name, is a JSON array of other changes. With
+// ?base=N the changes are based on generation N, and later commits are merged. Without it, the changes replace the
+// current content.
 //
 //	curl -F data/in.csv=@in.csv -F 'edits=[{"path": "old.csv"}]' …/v1/workspaces/main/files
-func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) postFiles(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	q := r.URL.Query()
 	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(q.Get("message"), "upload")}
 	if v := q.Get("base"); v != "" {
+		var err error
 		if o.Base, err = strconv.ParseInt(v, 10, 64); err != nil || o.Base < 0 {
 			return badParameter("base", "it must be the number of a generation")
 		}
@@ -261,7 +244,7 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
 		return badMediaType(r.Header.Get("Content-Type"),
-			"many files are multipart/form-data; put a single file to its own address")
+			"send several files as multipart/form-data, or PUT a single file to its own path")
 	}
 	done, err := s.upload(w, r, ref, o, func(body io.Reader) iter.Seq2[state.Edit, error] {
 		return formEdits(multipart.NewReader(body, params["boundary"]))
@@ -270,20 +253,19 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set(generationHeader, strconv.FormatInt(done.Generation, 10))
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
+	return respond(w, commitOf(done), nil)
 }
 
 // otherEdit is a change other than the content of a file.
 type otherEdit struct {
 	Path   string `json:"path"`
-	Kind   string `json:"kind"` // dir or link; empty: remove the path with its content
-	Mode   string `json:"mode"` // of a directory, in octal
+	Kind   string `json:"kind"` // dir or link; empty removes the path and, for a directory, its content
+	Mode   string `json:"mode"` // a directory's permission bits in octal
 	Target string `json:"target"`
 }
 
 const (
-	maxEdits  = 64 << 20 // bytes of the part edits
+	maxEdits  = 64 << 20 // limit of the part edits in bytes
 	editsPart = "edits"
 )
 
@@ -322,7 +304,7 @@ func filePart(p *multipart.Part) (state.Edit, error) {
 	return e, err
 }
 
-// yieldOthers yields the changes of the part edits. It reports whether to continue with the next part.
+// yieldOthers yields the changes in the part edits. It reports whether to continue with the next part.
 func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 	var list []otherEdit
 	data, err := io.ReadAll(io.LimitReader(p, maxEdits+1))
@@ -345,7 +327,7 @@ func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 		case err != nil:
 			err = withPath(err, o.Path)
 		case o.Kind == state.File:
-			err = badForm(fmt.Errorf("%q: the content of a file must be a part", o.Path))
+			err = badForm(fmt.Errorf("%q: send the content of a file as a part", o.Path))
 		default:
 			e.Mode, _, err = attributes(func(h string) string {
 				if h == modeHeader {

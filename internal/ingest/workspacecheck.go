@@ -4,14 +4,22 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
+// removeWriteDeadline removes the time limit of a response that may take long, because the handler reads or writes
+// gigabytes. The request still ends if its caller disconnects.
+func removeWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
 // checkOptions is the body of POST …/check.
 type checkOptions struct {
-	ReadData bool `json:"read_data,omitempty"` // verify contents as well, not only the index
-	Part     int  `json:"part,omitempty"`      // with read_data: only the part-th of `of` equal parts
-	Of       int  `json:"of,omitempty"`
+	ReadData bool `json:"read_data,omitempty"` // verify contents as well, not only presence and size
+	// With read_data, only one part of the contents is verified: Part, from 1, of Of equal parts. Zero verifies all.
+	Part int `json:"part,omitempty"`
+	Of   int `json:"of,omitempty"`
 }
 
 // checkReport is the response to POST …/check.
@@ -23,11 +31,7 @@ type checkReport struct {
 	Lost     []string `json:"lost"` // paths of the newest version that cannot be read
 }
 
-func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) postCheck(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	o, err := readJSON[checkOptions](s, w, r)
 	if err != nil {
 		return err
@@ -35,24 +39,21 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request) error {
 	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
 		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
 	}
-	_ = http.NewResponseController(w).
-		SetWriteDeadline(time.Time{})
-		// it may read gigabytes; a caller that disconnects ends it
+	removeWriteDeadline(w)
 	found, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, checkReport{
+	return respond(w, checkReport{
 		found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...),
 		append([]string{}, found.Lost...),
-	})
-	return nil
+	}, nil)
 }
 
 // repairOptions is the body of POST …/repair.
 type repairOptions struct {
-	ReadData bool `json:"read_data,omitempty"` // verify all contents, not only presence and size
-	DryRun   bool `json:"dry_run,omitempty"`   // report only
+	ReadData bool `json:"read_data,omitempty"` // verify contents as well, not only presence and size
+	DryRun   bool `json:"dry_run,omitempty"`   // change nothing
 }
 
 // repairReport is the response to POST …/repair.
@@ -64,42 +65,25 @@ type repairReport struct {
 	Recovered []string               `json:"recovered"` // files with recovered content whose names are lost
 }
 
-func (s *Server) postRepair(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) postRepair(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	o, err := readJSON[repairOptions](s, w, r)
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).
-		SetWriteDeadline(time.Time{})
-		// it may read gigabytes; a caller that disconnects ends it
+	removeWriteDeadline(w)
 	done, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, repairReport{
+	return respond(w, repairReport{
 		commitOf(done.Commit), append([]string{}, done.Problems...), append([]maintenance.LostPath{}, done.Lost...),
 		append([]int64{}, done.LostGenerations...), append([]string{}, done.Recovered...),
-	})
-	return nil
+	}, nil)
 }
 
-func (s *Server) postMirror(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
-	_ = http.NewResponseController(w).
-		SetWriteDeadline(time.Time{})
-		// it may write gigabytes; a caller that disconnects ends it
+func (s *Server) postMirror(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	removeWriteDeadline(w)
 	done, err := s.o.Mirror.Update(r.Context(), ref)
-	if err != nil {
-		return err
-	}
 	done.Skipped = append([]string{}, done.Skipped...)
-	writeJSON(w, http.StatusOK, done)
-	return nil
+	return respond(w, done, err)
 }

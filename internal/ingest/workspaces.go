@@ -26,10 +26,10 @@ type commit struct {
 	TaskID     string    `json:"task_id,omitempty"` // empty if no task made it
 	Attempt    int       `json:"attempt,omitempty"`
 	Message    string    `json:"message,omitempty"`
-	Changed    []string  `json:"changed"`       // at most maxPaths of them
+	Changed    []string  `json:"changed"`       // the first maxPaths
 	Total      int       `json:"changed_total"` // number of changed paths
 	Conflicts  []string  `json:"conflicts"`     // paths that two commits changed; both versions are kept
-	NoChange   bool      `json:"no_change"`     // there was nothing to change, and no commit was made
+	NoChange   bool      `json:"no_change"`     // nothing had changed, so no commit was made
 }
 
 const maxPaths = 100
@@ -45,18 +45,19 @@ func firstPaths(paths []string) []string {
 	return append([]string{}, paths[:min(len(paths), maxPaths)]...)
 }
 
-// refOf returns the workspace that a request is about: always one of the caller's tenant.
+// refOf returns the workspace of a name. It is always one of the caller's tenant.
 func refOf(r *http.Request, name string) (state.Ref, error) {
 	if err := names.CheckSlug(name); err != nil {
-		e := apierror.New(errcode.BadName, "this cannot be the name of a workspace")
+		e := apierror.New(errcode.BadName, "the name of the workspace is invalid")
 		e.Cause, e.Path = err.Error(), "workspace"
-		e.Hint = "lower-case letters, digits and -, at most 63, as in main"
+		e.Hint = "use at most 63 lower-case letters, digits and -, as in main"
 		return state.Ref{}, e
 	}
 	return state.Ref{Tenant: identityOf(r.Context()).tenant, Workspace: name}, nil
 }
 
-// version returns the generation that text names: a number, or a pin. Empty is 0, the newest.
+// version returns the generation that text names: a number or a pin. It returns 0, the newest, for an empty text.
+// parameter is the name of the text in errors.
 func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -78,43 +79,22 @@ func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text str
 	return pins[i].Generation, nil
 }
 
-// refAndVersion returns the workspace and the version that a request names.
-func (s *Server) refAndVersion(r *http.Request) (state.Ref, int64, error) {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return ref, 0, err
-	}
-	generation, err := s.version(r.Context(), ref, "generation", r.URL.Query().Get("generation"))
-	return ref, generation, err
+// generationOf reads ?generation=.
+func (s *Server) generationOf(r *http.Request, ref state.Ref) (int64, error) {
+	return s.version(r.Context(), ref, "generation", r.URL.Query().Get("generation"))
 }
 
 func (s *Server) getWorkspaces(w http.ResponseWriter, r *http.Request) error {
 	list, err := history.Workspaces(r.Context(), s.o.Workspaces.Repo(), identityOf(r.Context()).tenant)
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
+	return respondList(w, list, err)
 }
 
-func (s *Server) getWorkspace(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) getWorkspace(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, info)
-	return nil
+	return respond(w, info, err)
 }
 
-func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	if err := history.Delete(r.Context(), s.o.Workspaces.Repo(), ref); err != nil {
 		return err
 	}
@@ -122,7 +102,7 @@ func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readJSON reads a small JSON object. An empty body is an empty object.
+// readJSON reads a small JSON object. An empty body counts as an empty object.
 func readJSON[T any](s *Server, w http.ResponseWriter, r *http.Request) (v T, err error) {
 	data, err := s.readBody(w, r)
 	if err != nil || len(data) == 0 {
@@ -137,7 +117,7 @@ func readJSON[T any](s *Server, w http.ResponseWriter, r *http.Request) (v T, er
 	return v, nil
 }
 
-// storeError translates an error of the workspace store. The result wraps the original for the log.
+// storeError translates an error of the workspace store. The result wraps the original error, for the log.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -151,7 +131,7 @@ func storeError(err error) error {
 	edit, isEdit := errors.AsType[*state.EditError](err)
 	switch {
 	case isConflict:
-		e = apierror.New(errcode.Conflict, "the same files have been changed since")
+		e = apierror.New(errcode.Conflict, "a later commit changed the same files")
 		e.Paths, e.Hint = conflict.Paths, "read them again, and repeat the change on the new content"
 	case isQuota:
 		e = apierror.New(errcode.QuotaExceeded, "the workspace would exceed its quota")
@@ -160,16 +140,15 @@ func storeError(err error) error {
 		e = apierror.New(errcode.BadPath, "%s", edit.Error())
 		e.Paths = []string{edit.Path}
 	case errors.Is(err, state.ErrNotFound):
-		e = apierror.New(errcode.UnknownVersion,
-			"the workspace has no such version, or it has been deleted by garbage collection")
+		e = apierror.New(errcode.UnknownVersion, "the version does not exist, or garbage collection has deleted it")
 		e.Hint = "codefleet workspace log lists the versions"
 	case errors.Is(err, state.ErrDeleted):
-		e = apierror.New(errcode.WorkspaceDeleted, "the workspace has been deleted since, and possibly created again")
+		e = apierror.New(errcode.WorkspaceDeleted, "the workspace was deleted, and possibly created again")
 		e.Hint = "start from its current version"
 	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(errcode.Corrupt, "the stored version is damaged")
-		e.Cause, e.Hint = err.Error(), "codefleet workspace check lists the damage, codefleet workspace repair "+
-			"rebuilds what is readable"
+		e.Cause = err.Error()
+		e.Hint = "codefleet workspace check lists the damage, codefleet workspace repair rebuilds what is readable"
 	case errors.Is(err, mirror.ErrNotConfigured):
 		e = apierror.New(errcode.NoMirror, "the fleet has no mirror of workspaces")
 		e.Hint = "set workspaces.mirror"

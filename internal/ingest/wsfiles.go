@@ -24,12 +24,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-// generationHeader is the version of the response.
+// generationHeader names the generation in a response.
 const generationHeader = "Codefleet-Generation"
 
-// getFiles lists the paths of a version. The ETag is the version's.
-func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.refAndVersion(r)
+// getFiles lists the paths of a version. For the newest version, the ETag is the id of its commit.
+func (s *Server) getFiles(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	generation, err := s.generationOf(r, ref)
 	if err != nil {
 		return err
 	}
@@ -54,13 +54,12 @@ func (s *Server) getFiles(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	writeList(w, list)
-	return nil
+	return respondList(w, list, nil)
 }
 
-// getFile sends a file as a download, because a program wrote it: a browser must not display it.
-func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.refAndVersion(r)
+// getFile sends a file as a download. A program may have written it, so a browser must not display it.
+func (s *Server) getFile(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	generation, err := s.generationOf(r, ref)
 	if err != nil {
 		return err
 	}
@@ -85,8 +84,8 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxRanges is how many ranges of a file one request may ask for. With more, it gets the whole file. Each may
-// cost a request of some MiB to the object store.
+// maxRanges is how many ranges of a file one request may ask for. A request with more gets the whole file, because
+// each range may read some MiB from the object store.
 const maxRanges = 8
 
 func unknownFile(ref state.Ref, name string) error {
@@ -95,16 +94,17 @@ func unknownFile(ref state.Ref, name string) error {
 	return e
 }
 
-// checkPath returns an error unless the path may name a file of a workspace.
+// checkPath returns an error unless name is a valid path of a file in a workspace.
 func checkPath(name string) error {
 	if why := pathProblem(name); why != "" {
-		e := apierror.New(errcode.BadPath, "this path cannot be a file of a workspace")
-		e.Cause, e.Hint, e.Path = why, "a path is relative, as in data/in.csv", "path"
+		e := apierror.New(errcode.BadPath, "the path is invalid in a workspace")
+		e.Cause, e.Hint, e.Path = why, "use a relative path, as in data/in.csv", "path"
 		return e
 	}
 	return nil
 }
 
+// pathProblem returns why a path is invalid, or "" if it is valid.
 func pathProblem(name string) string {
 	const maxName = 255
 	switch {
@@ -113,7 +113,7 @@ func pathProblem(name string) string {
 	case !fs.ValidPath(name) || name == ".":
 		return "it is empty or absolute, or contains ., .. or an empty name"
 	case strings.IndexFunc(name, hidden) >= 0:
-		return "it contains a control character or an invisible one"
+		return "it contains a control character or an invisible character"
 	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxName }):
 		return "it contains a name of more than 255 bytes"
 	}
@@ -127,8 +127,8 @@ func hidden(r rune) bool {
 }
 
 // getArchive sends a version, or a directory of it, as one file.
-func (s *Server) getArchive(w http.ResponseWriter, r *http.Request) error {
-	ref, generation, err := s.refAndVersion(r)
+func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	generation, err := s.generationOf(r, ref)
 	if err != nil {
 		return err
 	}
@@ -150,11 +150,7 @@ type archiveOptions struct {
 }
 
 // postArchive sends the files that the body lists, as tar.
-func (s *Server) postArchive(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) postArchive(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	b, err := readJSON[archiveOptions](s, w, r)
 	if err != nil {
 		return err
@@ -184,7 +180,7 @@ func (s *Server) sendArchive(
 	if info.Files == 0 && generation == info.Generation {
 		want = func(state.FileInfo) bool { return false }
 		generation = 0
-		// while the response can still have a status
+		// Read the version once before the response begins, so that it can still have an error status.
 	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil {
 		return err
 	}
@@ -207,40 +203,33 @@ func (s *Server) sendArchive(
 	return nil
 }
 
-// zipName returns a path for a zip file. It writes a backslash as %5C, because Windows takes it for a
-// separator: `..\x` would lead out of the directory.
+// zipName returns a path for a zip file. It replaces each backslash with %5C, because Windows treats it as a
+// separator: `..\x` would point outside the directory.
 func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
 
 func (s *Server) writeZip(
 	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
 ) error {
 	z := zip.NewWriter(out)
-	err := history.Read(
-		ctx,
-		s.o.Workspaces.Repo(),
-		ref,
-		generation,
-		want,
-		func(f state.FileInfo, content io.Reader) error {
-			h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
-			h.SetMode(fs.FileMode(f.Mode))
-			switch f.Kind {
-			case state.Dir:
-				h.Name, h.Method = h.Name+"/", zip.Store
-				h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
-			case state.Link:
-				content = strings.NewReader(f.Target)
-				h.SetMode(fs.ModeSymlink | fs.FileMode(f.Mode))
-			}
-			w, err := z.CreateHeader(h)
-			if err != nil || f.Kind == state.Dir {
-				return err
-			}
-			_, err = io.Copy(w, content)
+	add := func(f state.FileInfo, content io.Reader) error {
+		h := &zip.FileHeader{Name: zipName(f.Path), Method: zip.Deflate, Modified: f.Time}
+		h.SetMode(fs.FileMode(f.Mode))
+		switch f.Kind {
+		case state.Dir:
+			h.Name, h.Method = h.Name+"/", zip.Store
+			h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
+		case state.Link:
+			content = strings.NewReader(f.Target)
+			h.SetMode(fs.ModeSymlink | fs.FileMode(f.Mode))
+		}
+		w, err := z.CreateHeader(h)
+		if err != nil || f.Kind == state.Dir {
 			return err
-		},
-	)
-	if err != nil {
+		}
+		_, err = io.Copy(w, content)
+		return err
+	}
+	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, add); err != nil {
 		return err
 	}
 	return z.Close()
@@ -250,39 +239,25 @@ func (s *Server) writeTar(
 	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
 ) error {
 	t := tar.NewWriter(out)
-	err := history.Read(
-		ctx,
-		s.o.Workspaces.Repo(),
-		ref,
-		generation,
-		want,
-		func(f state.FileInfo, content io.Reader) error {
-			h := &tar.Header{
-				Format:   tar.FormatPAX,
-				Typeflag: tar.TypeReg,
-				Name:     f.Path,
-				Mode:     int64(f.Mode),
-				ModTime:  f.Time,
-				Size:     f.Bytes,
-			}
-			switch f.Kind {
-			case state.Dir:
-				h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
-			case state.Link:
-				h.Typeflag, h.Linkname = tar.TypeSymlink, f.Target
-			}
-			if err := t.WriteHeader(h); err != nil {
-				return err
-			}
-			if f.Kind != state.File {
-				return nil
-			}
-			_, err := io.Copy(t, content)
+	add := func(f state.FileInfo, content io.Reader) error {
+		h := &tar.Header{
+			Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: f.Path, Mode: int64(f.Mode),
+			ModTime: f.Time, Size: f.Bytes,
+		}
+		switch f.Kind {
+		case state.Dir:
+			h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
+		case state.Link:
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Target
+		}
+		if err := t.WriteHeader(h); err != nil || f.Kind != state.File {
 			return err
-		},
-	)
-	if err != nil {
+		}
+		_, err := io.Copy(t, content)
 		return err
 	}
-	return t.Close() // writes the end, which only a complete archive has
+	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, add); err != nil {
+		return err
+	}
+	return t.Close() // writes the trailer, which marks the archive as complete
 }

@@ -14,11 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-func (s *Server) getLog(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) getLog(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	limit, err := limitOf(r)
 	if err != nil {
 		return err
@@ -31,15 +27,10 @@ func (s *Server) getLog(w http.ResponseWriter, r *http.Request) error {
 	for i, c := range log {
 		list[i] = commitOf(c)
 	}
-	writeList(w, list)
-	return nil
+	return respondList(w, list, nil)
 }
 
-func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) getDiff(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	q := r.URL.Query()
 	if q.Get("from") == "" {
 		return badParameter("from", "it is required")
@@ -50,11 +41,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, from, to)
-	if err != nil {
-		return err
-	}
-	writeList(w, list)
-	return nil
+	return respondList(w, list, err)
 }
 
 // generation is a version in a request body: a number, or a string with a number or a pin.
@@ -72,7 +59,7 @@ func (g *generation) UnmarshalJSON(data []byte) error {
 // change is the body of requests about a version: restore, fork and pin.
 type change struct {
 	Generation generation `json:"generation,omitempty"`
-	To         string     `json:"to,omitempty"`      // of a fork: the new workspace
+	To         string     `json:"to,omitempty"`      // the workspace to create, for a fork
 	Message    string     `json:"message,omitempty"` // of the commit
 }
 
@@ -85,24 +72,21 @@ func checkMessage(m string) error {
 	return nil
 }
 
-func (s *Server) readChange(w http.ResponseWriter, r *http.Request) (state.Ref, change, int64, error) {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return ref, change{}, 0, err
-	}
+// readChange reads the body of a request, and returns the generation that it names.
+func (s *Server) readChange(w http.ResponseWriter, r *http.Request, ref state.Ref) (change, int64, error) {
 	c, err := readJSON[change](s, w, r)
 	if err != nil {
-		return ref, c, 0, err
+		return c, 0, err
 	}
 	if err := checkMessage(c.Message); err != nil {
-		return ref, c, 0, err
+		return c, 0, err
 	}
 	g, err := s.version(r.Context(), ref, "generation", string(c.Generation))
-	return ref, c, g, err
+	return c, g, err
 }
 
-func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.readChange(w, r)
+func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	c, g, err := s.readChange(w, r, ref)
 	if err != nil {
 		return err
 	}
@@ -111,15 +95,11 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request) error {
 	}
 	done, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g,
 		cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
+	return respond(w, commitOf(done), err)
 }
 
-func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
-	ref, c, g, err := s.readChange(w, r)
+func (s *Server) postFork(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	c, g, err := s.readChange(w, r, ref)
 	if err != nil {
 		return err
 	}
@@ -133,57 +113,43 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request) error {
 		e.Hint = "choose another name, or delete that workspace"
 		return e
 	}
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, commitOf(done))
-	return nil
+	return respond(w, commitOf(done), err)
 }
 
-func (s *Server) getPins(w http.ResponseWriter, r *http.Request) error {
-	ref, err := refOf(r, r.PathValue("workspace"))
-	if err != nil {
-		return err
-	}
+func (s *Server) getPins(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	pins, err := history.Pins(r.Context(), s.o.Workspaces.Repo(), ref)
-	if err != nil {
-		return err
-	}
-	writeList(w, pins)
-	return nil
+	return respondList(w, pins, err)
 }
 
-func (s *Server) readPin(w http.ResponseWriter, r *http.Request) (state.Ref, string, int64, error) {
+// readPin returns the pin in the path, and the generation that the body names.
+func (s *Server) readPin(w http.ResponseWriter, r *http.Request, ref state.Ref) (string, int64, error) {
 	name := r.PathValue("pin")
 	if _, err := strconv.Atoi(name); err == nil || !names.IsSlug(name) {
-		return state.Ref{}, "", 0, badParameter("pin",
-			"the name of a pin has lower-case letters, digits and -, and is not a number")
+		return "", 0, badParameter("pin",
+			"the name of a pin consists of lower-case letters, digits and -, and is not a number")
 	}
-	ref, _, g, err := s.readChange(w, r)
-	return ref, name, g, err
+	_, g, err := s.readChange(w, r, ref)
+	return name, g, err
 }
 
-func (s *Server) putPin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, g, err := s.readPin(w, r)
+func (s *Server) putPin(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	name, g, err := s.readPin(w, r, ref)
 	if err != nil {
 		return err
 	}
-	if g == 0 { // resolve it, because the newest version may change before Pin
+	if g == 0 { // the newest version may change before Pin
 		info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 		if err != nil {
 			return err
 		}
 		g = info.Generation
 	}
-	if err := history.Pin(r.Context(), s.o.Workspaces.Repo(), ref, name, g); err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, history.Pinned{Name: name, Generation: g})
-	return nil
+	err = history.Pin(r.Context(), s.o.Workspaces.Repo(), ref, name, g)
+	return respond(w, history.Pinned{Name: name, Generation: g}, err)
 }
 
-func (s *Server) deletePin(w http.ResponseWriter, r *http.Request) error {
-	ref, name, _, err := s.readPin(w, r)
+func (s *Server) deletePin(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
+	name, _, err := s.readPin(w, r, ref)
 	if err != nil {
 		return err
 	}
